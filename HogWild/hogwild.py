@@ -91,7 +91,7 @@ def parse_flags():
         parser.add_argument(flag, type=kind, default=default, help=text + " (%(default)s)", **options)
     add("--steps", number(int, 1), 2000, "updates of w, all workers together", metavar="N")
     add("--batch-size", number(int, 1), 32, "examples in a mini-batch", metavar="B")
-    add("--learning-rate", number(float, 0), 0.2, "lr in the update rule", metavar="LR")
+    add("--learning-rate", number(float, 0), 0.3, "lr in the update rule", metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
     add("--dataset", str, "digits", "digits, mnist, fashion_mnist, or an .npz file")
     add("--checkpoint-steps", number(int, 1), 1000, "updates between two checkpoints", metavar="N")
@@ -381,7 +381,7 @@ class Report:
     def __init__(self, flags, task, rank):
         self.flags, self.rank = flags, rank
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.step = self.saved = self.evaluated = self.told = 0
+        self.pushes = self.staleness = self.step = self.saved = self.evaluated = 0
         elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
         try:
             os.makedirs(self.directory, exist_ok=True)
@@ -413,7 +413,8 @@ class Report:
 
     def start(self):
         """The clock starts, after the set-up."""
-        self.started, self.first_step = time.time(), self.step
+        self.started = self.told = time.time()
+        self.first_step = self.step
 
     def push(self, row):
         """Takes one row of COLUMNS."""
@@ -424,20 +425,21 @@ class Report:
     def watch(self, session, test):
         """Evaluates several times a second, in a twentieth of the time at most; prints once a second."""
         now = time.time()
-        if now > self.evaluated and self.rank == 0:
+        if self.rank == 0 and now > self.evaluated:
             test_accuracy, test_loss = session.run(test)
             self.evaluated = now + max(0.25, 20 * (time.time() - now))
             self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, test_accuracy, test_loss))
             values = {"loss": self.loss, "test_accuracy": test_accuracy, "test_loss": test_loss}
             self.events.add_summary(tf.Summary(value=[
                 tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]), self.step)
-            if now > self.told + 1:
-                print("update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
-                    self.step, self.flags.steps, self.loss, 100 * test_accuracy,
-                    (self.step - self.first_step) / (now - self.started)), flush=True)
+            self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
+                self.step, self.flags.steps, self.loss, 100 * test_accuracy,
+                (self.step - self.first_step) / (now - self.started))
         if now > self.told + 1:
             self.told = now
             self.metrics.flush()
+            if self.rank == 0:
+                print(self.line, flush=True)
 
     def end(self):
         """The clock stops: every update is taken."""

@@ -1,0 +1,81 @@
+"""The command `tfrun`: reads its flags, then launches, or prints what it would launch.
+
+    tfrun --ps 1 --workers 2 -- script.py --steps 100
+
+runs script.py three times on this machine, with TF_CONFIG telling each process which task it is.
+"""
+import argparse
+import math
+import os
+import pathlib
+import sys
+
+from tfrun import dryrun, launch, rundir
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a flag, without the usage above it."""
+
+    def error(self, message):
+        print("tfrun: %s (tfrun --help lists the flags)" % message, file=sys.stderr)
+        sys.exit(2)
+
+
+def count(text):
+    """A type of flag: a whole number from 0 to 99."""
+    if not 0 <= int(text) <= 99:
+        raise argparse.ArgumentTypeError("must be from 0 to 99, is %s" % text)
+    return int(text)
+
+
+def seconds(text):
+    """A type of flag: a positive, finite number of seconds."""
+    if not 0 < float(text) < math.inf:
+        raise argparse.ArgumentTypeError("must be above 0 and finite, is %s" % text)
+    return float(text)
+
+
+def parse(arguments):
+    """The flags in `arguments`, a list of strings. Exits with 2 and one line when they make no sense."""
+    parser = Parser(
+        prog="tfrun", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]", allow_abbrev=False,
+        epilog="OUTPUT_DIR names the run directory; without it tfrun makes a new one, "
+               "$RUNS_DIR/<example>/<time> (RUNS_DIR: ./runs).")
+    parser.add_argument("--ps", type=count, default=0, metavar="N", help="parameter servers (0)")
+    parser.add_argument("--workers", type=count, default=1, metavar="N", help="workers (1)")
+    parser.add_argument("--chief", action="store_true", help="one task more, of the type chief")
+    parser.add_argument("--timeout", type=seconds, default=os.environ.get("TFRUN_TIMEOUT"), metavar="S",
+                        help="stop everything after that many seconds and exit with 124 "
+                             "(TFRUN_TIMEOUT, or never)")
+    parser.add_argument("--dry-run", action="store_true", default=bool(os.environ.get("DRY_RUN")),
+                        help="print a bash script that does the same without tfrun (also: DRY_RUN=1)")
+    parser.add_argument("script", help="the training script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
+    flags = parser.parse_args(arguments)
+    if not pathlib.Path(flags.script).is_file():
+        parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
+    if not flags.chief and not flags.workers:
+        parser.error("a run needs a worker or a chief")
+    return flags
+
+
+def main(arguments=None):
+    """Runs the command; returns its exit code."""
+    flags = parse(sys.argv[1:] if arguments is None else arguments)
+    jobs = {job: n for job, n in [("chief", int(flags.chief)), ("ps", flags.ps), ("worker", flags.workers)] if n}
+    command = [sys.executable, flags.script, *flags.arguments]
+    example = pathlib.Path(flags.script).resolve().parent.name
+    if flags.dry_run:
+        print(dryrun.script(jobs, command, example), end="")
+        return 0
+    try:
+        directory = rundir.prepare(example)
+    except OSError as error:
+        print("tfrun: the run directory cannot be written: %s" % error, file=sys.stderr)
+        return 2
+    return launch.run(jobs, command, example, directory, flags.timeout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

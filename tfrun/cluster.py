@@ -1,0 +1,77 @@
+"""What a cluster on this machine is made of: ports, tasks, and the environment of each."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+
+
+def hold_ports(n):
+    """n free ports and the sockets that keep them: close those when the run is over.
+
+    A socket that is bound but does not listen keeps a port from others. TensorFlow's server can
+    listen on it all the same, because both ask for SO_REUSEPORT (TensorFlow by TF_GRPC_REUSE_PORT).
+    """
+    held = []
+    for _ in range(n):
+        family = socket.AF_INET6 if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else socket.AF_INET
+        held.append(socket.socket(family))
+        held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held[-1].bind(("::" if family == socket.AF_INET6 else "0.0.0.0", 0))
+    return [s.getsockname()[1] for s in held], held
+
+
+def tasks(jobs):
+    """[(job, index)] of {job: number of tasks}, the ps first."""
+    order = sorted(jobs, key=["ps", "chief", "worker"].index)
+    return [(job, index) for job in order for index in range(jobs[job])]
+
+
+def addresses(jobs, ports):
+    """The cluster of TF_CONFIG: {job: ["127.0.0.1:port", ...]}."""
+    cluster = {job: [] for job in jobs}
+    for (job, _), port in zip(tasks(jobs), ports, strict=True):
+        cluster[job].append("127.0.0.1:%d" % port)
+    return cluster
+
+
+def gpus():
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu not in ("", "-1")]
+    if not shutil.which("nvidia-smi"):
+        return []
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [str(i) for i, line in enumerate(l for l in listed.stdout.splitlines() if l.startswith("GPU "))]
+
+
+def environments(jobs, ports, directory):
+    """{(job, index): the variables that this task gets on top of tfrun's own}.
+
+    A ps sees no GPU; the workers share what there is. Each computing task gets its part of the cores.
+    """
+    cluster, found = addresses(jobs, ports), gpus()
+    computing = [task for task in tasks(jobs) if task[0] != "ps"]
+    threads = str(max(1, len(os.sched_getaffinity(0)) // len(computing))
+                  if hasattr(os, "sched_getaffinity") else max(1, (os.cpu_count() or 1) // len(computing)))
+    made = {}
+    for job, index in tasks(jobs):
+        env = {
+            "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}),
+            "OUTPUT_DIR": str(directory),
+            "TF_GRPC_REUSE_PORT": "1",
+            "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+            "PYTHONUNBUFFERED": "1",
+        }
+        if job == "ps":
+            env["CUDA_VISIBLE_DEVICES"] = "-1"
+        elif found:
+            env["CUDA_VISIBLE_DEVICES"] = found[computing.index((job, index)) % len(found)]
+        for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
+            if name not in os.environ:
+                env[name] = threads
+        made[job, index] = env
+    return made

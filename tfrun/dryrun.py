@@ -1,0 +1,49 @@
+"""The bash script that does what a run would do: the plain commands behind tfrun."""
+import json
+import os
+import shlex
+
+from tfrun import cluster, rundir
+
+
+def script(jobs, command, example):
+    """A bash script that starts the tasks, waits for them, and stops what is left.
+
+    The ports are free when the script is written; nobody holds them until it runs.
+    """
+    ports, held = cluster.hold_ports(len(cluster.tasks(jobs)))
+    for s in held:
+        s.close()
+    addresses = cluster.addresses(jobs, ports)
+    run = os.environ.get("OUTPUT_DIR") or "%s/$(date +%%Y-%%m-%%d_%%H-%%M-%%S)" % rundir.base(example)
+    lines = [
+        "#!/usr/bin/env bash",
+        "# %s, as tfrun would start it: save these lines and run them with bash." % example,
+        "set -euo pipefail",
+        "cd %s" % shlex.quote(os.getcwd()),
+        'export OUTPUT_DIR="${OUTPUT_DIR:-%s}"' % run,
+        'mkdir -p "$OUTPUT_DIR"',
+        "",
+        "servers=() workers=()",
+        "trap 'kill \"${servers[@]}\" \"${workers[@]}\" 2>/dev/null || true' EXIT",
+        "",
+    ]
+    for job, index in cluster.tasks(jobs):
+        config = json.dumps({"cluster": addresses, "task": {"type": job, "index": index}})
+        hide = "CUDA_VISIBLE_DEVICES=-1 " if job == "ps" else ""
+        lines += [
+            "%sTF_CONFIG=%s \\" % (hide, shlex.quote(config)),
+            '    %s > "$OUTPUT_DIR/%s-%d.log" 2>&1 &' % (shlex.join(command), job, index),
+            "%s+=($!)" % ("servers" if job == "ps" else "workers"),
+            "",
+        ]
+    lines += [
+        "# The chief and the workers end by themselves; the first that fails ends the script.",
+        'for worker in "${workers[@]}"; do wait "$worker"; done',
+        "# So do the ps, once all workers have said that they are done.",
+        'for server in ${servers[@]+"${servers[@]}"}; do wait "$server"; done',
+        "servers=() workers=()",
+        'tail -n 1 "$OUTPUT_DIR/%s-0.log"' % ("chief" if "chief" in jobs else "worker"),
+        'echo "run: $OUTPUT_DIR"',
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,125 @@
+"""Makes .venv from requirements.lock, with nothing but Python's standard library.
+
+    python environment.py ROOT        make ROOT/.venv, unless it is there and up to date
+    python environment.py --active    exit with 0 if the running Python has every locked package
+
+.venv counts as made only when its last file, .venv/complete, is written: it holds the lock file's hash.
+What an interruption left is made anew, from pip's cache.
+"""
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+LOCK = pathlib.Path(__file__).resolve().parents[1] / "requirements.lock"
+
+
+def fingerprint(lock):
+    """What .venv/complete must say: made from this lock file, at this place, with this Python."""
+    return "%s %s %d.%d\n" % (hashlib.sha256(lock.read_bytes()).hexdigest(), lock.parent, *sys.version_info[:2])
+
+
+def missing(lock):
+    """The packages of the lock file that the running Python lacks or has in another version."""
+    from packaging.requirements import Requirement  # itself in the lock; its absence is caught by the caller
+
+    lines = re.findall(r"^([a-zA-Z0-9][^\\#\n]*)", lock.read_text(), re.MULTILINE)
+    absent = []
+    for requirement in map(Requirement, lines):
+        if requirement.marker is None or requirement.marker.evaluate():
+            try:
+                fits = importlib.metadata.version(requirement.name) in requirement.specifier
+            except importlib.metadata.PackageNotFoundError:
+                fits = False
+            if not fits:
+                absent.append(requirement.name)
+    return absent
+
+
+def check_active():
+    """0 if the active environment can be used as it is; otherwise 1 and a line that says why."""
+    try:
+        absent = missing(LOCK)
+    except ImportError:
+        absent = ["packaging"]
+    if absent:
+        print("The active environment (%s) lacks %s%s; using .venv instead" % (
+            sys.prefix, ", ".join(absent[:3]), " and %d more" % (len(absent) - 3) if len(absent) > 3 else ""),
+            file=sys.stderr)
+    return int(bool(absent))
+
+
+def say(text, end="\n"):
+    """Progress, on standard error so that a run's output stays clean; in place on a terminal."""
+    start = "\r\033[K" if sys.stderr.isatty() else ""
+    print(start + text, end=end, file=sys.stderr, flush=True)
+
+
+def fail(text):
+    """Ends with one line."""
+    say("set-up failed: " + text)
+    sys.exit(1)
+
+
+def make(root):
+    """Makes root/.venv; a second caller waits for the first."""
+    venv, lock, began = root / ".venv", root / "requirements.lock", time.time()
+    done = venv / "complete"
+    if done.exists() and done.read_text() == fingerprint(lock):
+        return
+    with open(root / ".venv.lock", "w") as only_one:
+        try:
+            fcntl.flock(only_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another set-up of %s" % venv)
+            fcntl.flock(only_one, fcntl.LOCK_EX)
+        if done.exists() and done.read_text() == fingerprint(lock):
+            return
+        say("setting up %s with Python %d.%d: once, 1 to 5 minutes, 2.2 GB" % (venv, *sys.version_info[:2]))
+        shutil.rmtree(venv, ignore_errors=True)
+        made = subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True, text=True)
+        if made.returncode:
+            fail("%s cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"
+                 % sys.executable)
+        install(venv, lock)
+        done.write_text(fingerprint(lock))
+        say("set up in %.0f s" % (time.time() - began))
+
+
+def install(venv, lock):
+    """Installs the lock file's packages with pip, with a line of progress."""
+    total = len(re.findall(r"^[a-zA-Z0-9]", lock.read_text(), re.MULTILINE))
+    log, collected, told, last = venv / "pip.log", 0, 0.0, []
+    pip = subprocess.Popen(
+        [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--no-input",
+         "--progress-bar", "off", "--require-hashes", "-r", lock],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with open(log, "w") as file:
+        for line in pip.stdout:
+            file.write(line)
+            last = [*last, line][-50:]
+            collected += line.startswith(("Collecting ", "Ignoring ", "Requirement already satisfied"))
+            if line.startswith("Installing collected packages"):
+                say("installing the packages")
+            elif time.time() > told + (0.2 if sys.stderr.isatty() else 10):
+                told = time.time()
+                say("package %d of %d: %s" % (collected, total, line.strip()[:60]),
+                    end="" if sys.stderr.isatty() else "\n")
+    if pip.wait():
+        wrong = [line.strip() for line in last if line.startswith("ERROR")] or [last[-1].strip() if last else "no output"]
+        network = any("connection" in line.lower() or "resolution" in line.lower() for line in last)
+        fail("pip: %s%s (all of it: %s)" % (
+            "no network? " if network else "", wrong[0][:150], log))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--active"]:
+        sys.exit(check_active())
+    os.umask(0o022)
+    make(pathlib.Path(sys.argv[1]))

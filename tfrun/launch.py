@@ -1,0 +1,243 @@
+"""Starts the tasks of a run, shows what they print, and leaves none behind."""
+import collections
+import ctypes
+import os
+import pathlib
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+
+from tfrun import cluster, rundir
+
+GRACE = 3  # seconds between asking a task to end and killing it
+PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
+COLOURS = {"ps": 35, "chief": 32, "worker": 36, "tfrun": 33}
+
+# What TensorFlow prints at every start and no setting removes. The logs keep it.
+NOISE = re.compile(rb"""
+    WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\)\ is\ called
+  | .*oneDNN\ custom\ operations\ are\ on
+  | .*Could\ not\ find\ cuda\ drivers\ on\ your\ machine
+  | .*This\ TensorFlow\ binary\ is\ optimized\ to\ use\ available\ CPU
+  | To\ enable\ the\ following\ instructions:.*rebuild\ TensorFlow
+  | .*Unable\ to\ register\ cu(DNN|FFT|BLAS)\ factory
+  | .*computation_placer\ already\ registered
+  | .*failed\ call\ to\ cuInit
+  | .*TF-TRT\ Warning
+""", re.VERBOSE)
+
+
+class Task:
+    """One process of the run."""
+
+    def __init__(self, job, index, command, env, directory):
+        self.job, self.name = job, "%s %d" % (job, index)
+        self.path = directory / ("%s-%d.log" % (job, index))
+        self.log = open(self.path, "ab", buffering=0)
+        self.rest, self.last, self.code = b"", collections.deque(maxlen=15), None
+        self.process = subprocess.Popen(
+            command, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent)
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    def signal(self, number):
+        """Sends a signal to the task and to all that it has started."""
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def ended(self):
+        """Whether the task has just ended; then nothing that it started is left."""
+        if self.code is not None:
+            return False
+        if hasattr(os, "waitid"):  # look without reaping: until then nobody else can get its id
+            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return False
+            self.signal(signal.SIGKILL)
+        elif self.process.poll() is None:
+            return False
+        else:
+            self.signal(signal.SIGKILL)
+        code = self.process.wait()
+        self.code = code if code >= 0 else 128 - code
+        return True
+
+    def lines(self):
+        """The whole lines that it has printed since the last call; all of it goes to the log."""
+        while True:
+            try:
+                read = os.read(self.process.stdout.fileno(), 1 << 16)
+            except BlockingIOError:
+                break
+            if not read:
+                break
+            self.log.write(read)
+            *whole, self.rest = (self.rest + read).split(b"\n")
+            yield from whole
+        if self.code is not None and self.rest:
+            yield self.rest
+            self.rest = b""
+
+    def how(self):
+        """How it ended, in words."""
+        if self.code > 128 and self.process.returncode < 0:
+            return "was killed by %s" % signal.Signals(-self.process.returncode).name
+        return "failed with exit code %d" % self.code
+
+
+def die_with_parent():
+    """In the new process, on Linux: the kernel kills it when tfrun dies. The watchdog does the rest."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+
+
+class Screen:
+    """Standard output, each line behind the name of its task, in colour on a terminal."""
+
+    def __init__(self):
+        self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+    def show(self, name, line):
+        """Prints one line, bytes or text, of the task `name`. Raises BrokenPipeError."""
+        text = line.decode(errors="replace") if isinstance(line, bytes) else line
+        prefix = "[%s]" % name
+        if self.colour:
+            prefix = "\033[%dm%s\033[0m" % (COLOURS[name.split()[0]], prefix)
+        print(prefix, text, flush=True)
+
+
+class Run:
+    """The tasks of one run and what becomes of them."""
+
+    def __init__(self, jobs, command, directory, timeout):
+        self.screen, self.directory = Screen(), directory
+        self.timeout, self.stopped_by = timeout, None
+        self.selector = selectors.DefaultSelector()
+        # A signal ends the wait of the selector through this pipe; its number is looked at there.
+        self.wake, wake = os.pipe()
+        for end in (self.wake, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake)
+        self.selector.register(self.wake, selectors.EVENT_READ)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        self.watchdog = subprocess.Popen(
+            [sys.executable, "-SE", str(pathlib.Path(__file__).with_name("watchdog.py"))],
+            stdin=subprocess.PIPE, start_new_session=True, text=True, bufsize=1)
+        self.tasks, self.jobs, self.command = [], jobs, command
+
+    def start(self):
+        """Starts all tasks."""
+        ports, self.held = cluster.hold_ports(len(cluster.tasks(self.jobs)))
+        for (job, index), env in cluster.environments(self.jobs, ports, self.directory).items():
+            task = Task(job, index, self.command, env, self.directory)
+            self.watchdog.stdin.write("+%d\n" % task.process.pid)
+            self.tasks.append(task)
+            self.selector.register(task.process.stdout, selectors.EVENT_READ, task)
+
+    def running(self, *jobs):
+        """The tasks that have not ended, of these jobs or of all."""
+        return [task for task in self.tasks if task.code is None and (not jobs or task.job in jobs)]
+
+    def turn(self, deadline):
+        """Waits until something happens, at most until `deadline`; returns the tasks that ended."""
+        events = self.selector.select(max(0.0, min(1.0, deadline - time.monotonic())))
+        for key, _ in events:
+            if key.data is None:
+                for number in os.read(self.wake, 512):
+                    if number != signal.SIGCHLD and self.stopped_by is None:
+                        self.stopped_by = signal.Signals(number)
+        ended = [task for task in self.tasks if task.ended()]
+        for task in self.tasks:
+            if task in ended or any(key.data is task for key, _ in events):
+                self.print_lines(task)
+            if task in ended:
+                self.watchdog.stdin.write("-%d\n" % task.process.pid)
+                self.selector.unregister(task.process.stdout)
+                task.process.stdout.close()
+                task.log.close()
+        return ended
+
+    def print_lines(self, task):
+        """Shows what a task has printed, less TensorFlow's notices."""
+        for line in task.lines():
+            if not NOISE.match(line):
+                task.last.append(line)
+                self.screen.show(task.name, line)
+
+    def watch(self):
+        """Runs until the end; returns the exit code: of the first task that failed, or 0."""
+        deadline = time.monotonic() + (self.timeout or float("inf"))
+        ps_deadline = float("inf")
+        while self.running():
+            for task in self.turn(min(deadline, ps_deadline)):
+                if task.code:
+                    self.say("%s %s; the run is stopped. Its last lines:" % (task.name, task.how()))
+                    for line in task.last:
+                        self.screen.show(task.name, line)
+                    self.say("all that it printed: %s" % task.path)
+                    return task.code
+            if self.stopped_by is not None:
+                self.say("stopped by %s" % self.stopped_by.name)
+                return 128 + self.stopped_by
+            if time.monotonic() > deadline:
+                self.say("not done after %g s (--timeout); still running: %s" % (
+                    self.timeout, ", ".join(task.name for task in self.running())))
+                return 124
+            if not self.running("chief", "worker"):
+                ps_deadline = min(ps_deadline, time.monotonic() + PS_GRACE)
+                if time.monotonic() > ps_deadline:
+                    self.say("the workers are done, and %s did not end by itself: stopped" % (
+                        ", ".join(task.name for task in self.running())))
+                    return 0
+        return 0
+
+    def say(self, text):
+        """Prints a line of tfrun's own."""
+        self.screen.show("tfrun", text)
+
+    def end(self):
+        """Stops what still runs, first kindly."""
+        for number, patience in [(signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)]:
+            for task in self.running():
+                task.signal(number)
+            deadline = time.monotonic() + patience
+            while self.running() and time.monotonic() < deadline:
+                try:
+                    self.turn(deadline)
+                except BrokenPipeError:
+                    pass
+        self.watchdog.stdin.close()
+        self.watchdog.wait()
+        for s in getattr(self, "held", []):
+            s.close()
+
+
+def run(jobs, command, example, directory, timeout=None):
+    """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code."""
+    finished_before = rundir.result(directory) is not None
+    launched = Run(jobs, command, directory, timeout)
+    try:
+        launched.say("%s: %s, in %s" % (
+            example, ", ".join("%d %s" % (n, job + "s" * (job == "worker" and n > 1))
+                               for job, n in sorted(jobs.items())), directory))
+        if "ps" in jobs:
+            launched.say("any program that reaches these tasks' ports can use them; see Security in README.md")
+        launched.start()
+        code = launched.watch()
+    except BrokenPipeError:  # whoever read our output has gone: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
+    finally:
+        launched.end()
+    result = rundir.result(directory)
+    if code == 0 and result and not finished_before:
+        from tfrun import curves  # here, because matplotlib takes a while
+        picture = curves.draw(directory, example)
+        launched.say("test accuracy %.1f%%; everything of this run, and its picture %s, is in %s" % (
+            100 * result["test_accuracy"], picture.name, directory))
+    return code

@@ -1,0 +1,26 @@
+"""Ends the tasks when tfrun itself is gone, even by kill -9.
+
+A process of its own. tfrun writes "+ID" when it starts a process group and "-ID" when that group has
+ended; the end of the pipe without a "-ID" means that tfrun died.
+"""
+import os
+import signal
+import sys
+
+
+def main():
+    """Reads from standard input until it ends; kills the groups that are left then."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    groups = set()
+    for line in sys.stdin:
+        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+    for group in groups:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+if __name__ == "__main__":
+    main()
