@@ -233,7 +233,7 @@ def evaluation(w, data):
 # endregion: batches
 
 
-# region: session
+# region: attendance
 PATIENCE = 30  # seconds that a task waits for peers without which it can go on
 
 
@@ -283,6 +283,23 @@ class Attendance:
             time.sleep(0.1)
 
 
+def wait_for_ps(cluster):
+    """Ends this task with one line when a ps does not listen within 120 s."""
+    deadline = time.time() + 120
+    for task, address in enumerate(cluster.ps):
+        host, port = address.rsplit(":", 1)
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+                break
+            except OSError as error:
+                if time.time() > deadline:
+                    stop("ps %d did not answer at %s for 120 s: %s" % (task, address, error), 1)
+                time.sleep(0.1)
+# endregion: attendance
+
+
+# region: session
 class WorkerSession(tf.train.SessionCreator):
     """Makes the session of a worker that is not the chief, once the chief has made the model.
 
@@ -298,21 +315,6 @@ class WorkerSession(tf.train.SessionCreator):
             local_init_op=scaffold.local_init_op, ready_op=scaffold.ready_op,
             ready_for_local_init_op=scaffold.ready_for_local_init_op, recovery_wait_secs=0.5)
         return manager.wait_for_session(self.server.target, self.cluster.config, max_wait_secs=120)
-
-
-def wait_for_ps(cluster):
-    """Ends this task with one line when a ps does not listen within 120 s."""
-    deadline = time.time() + 120
-    for task, address in enumerate(cluster.ps):
-        host, port = address.rsplit(":", 1)
-        while True:
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-                break
-            except OSError as error:
-                if time.time() > deadline:
-                    stop("ps %d did not answer at %s for 120 s: %s" % (task, address, error), 1)
-                time.sleep(0.1)
 
 
 def train(cluster, server, attendance, step, update, test, report):

@@ -21,8 +21,14 @@ LOCK = pathlib.Path(__file__).resolve().parents[1] / "requirements.lock"
 
 
 def fingerprint(lock):
-    """What .venv/complete must say: made from this lock file, at this place, with this Python."""
-    return "%s %s %d.%d\n" % (hashlib.sha256(lock.read_bytes()).hexdigest(), lock.parent, *sys.version_info[:2])
+    """What .venv/complete must say: made from this lock file, at this place."""
+    return "%s %s\n" % (hashlib.sha256(lock.read_bytes()).hexdigest(), lock.parent)
+
+
+def complete(venv, lock):
+    """Whether `venv` was made to the end from `lock`, and its Python is still there."""
+    done = venv / "complete"
+    return done.exists() and done.read_text() == fingerprint(lock) and (venv / "bin" / "python").exists()
 
 
 def missing(lock):
@@ -70,8 +76,7 @@ def fail(text):
 def make(root):
     """Makes root/.venv; a second caller waits for the first."""
     venv, lock, began = root / ".venv", root / "requirements.lock", time.time()
-    done = venv / "complete"
-    if done.exists() and done.read_text() == fingerprint(lock):
+    if complete(venv, lock):
         return
     with open(root / ".venv.lock", "w") as only_one:
         try:
@@ -79,7 +84,7 @@ def make(root):
         except BlockingIOError:
             say("waiting for another set-up of %s" % venv)
             fcntl.flock(only_one, fcntl.LOCK_EX)
-        if done.exists() and done.read_text() == fingerprint(lock):
+        if complete(venv, lock):
             return
         say("setting up %s with Python %d.%d: once, 1 to 5 minutes, 2.2 GB" % (venv, *sys.version_info[:2]))
         shutil.rmtree(venv, ignore_errors=True)
@@ -88,7 +93,7 @@ def make(root):
             fail("%s cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"
                  % sys.executable)
         install(venv, lock)
-        done.write_text(fingerprint(lock))
+        (venv / "complete").write_text(fingerprint(lock))
         say("set up in %.0f s" % (time.time() - began))
 
 
@@ -104,12 +109,12 @@ def install(venv, lock):
         for line in pip.stdout:
             file.write(line)
             last = [*last, line][-50:]
-            collected += line.startswith(("Collecting ", "Ignoring ", "Requirement already satisfied"))
+            collected += line.startswith(("Collecting ", "Ignoring "))
             if line.startswith("Installing collected packages"):
                 say("installing the packages")
-            elif time.time() > told + (0.2 if sys.stderr.isatty() else 10):
+            elif line.startswith("Collecting ") and time.time() > told + (0.1 if sys.stderr.isatty() else 10):
                 told = time.time()
-                say("package %d of %d: %s" % (collected, total, line.strip()[:60]),
+                say("fetching package %d of %d: %s" % (collected, total, line.split()[1]),
                     end="" if sys.stderr.isatty() else "\n")
     if pip.wait():
         wrong = [line.strip() for line in last if line.startswith("ERROR")] or [last[-1].strip() if last else "no output"]

@@ -1,0 +1,469 @@
+"""Distributed-Setup with tf.train.Supervisor: the older way that classic guides teach.
+
+    pull    w_k <- w              w lives on the ps, w_k is the copy of the one worker
+    push    w <- w - lr * g(w_k)  g: the gradient on a new mini-batch, computed on the worker
+
+Kind:          parameter server
+Paper:         Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server
+Differs from:  Distributed-Setup: Supervisor where that has MonitoredSession; see the README why
+Simplified:    one worker, so that nothing is asynchronous yet
+Run:           bash run_supervisor.sh
+"""
+import argparse
+import collections
+import fcntl
+import json
+import os
+import platform
+import socket
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.logging.set_verbosity(tf.logging.ERROR)
+tf.disable_v2_behavior()
+tf.enable_resource_variables()  # a read is a copy, never an alias of the ps's buffer
+
+Update = collections.namedtuple("Update", "pulled loss pushed ticket staleness push")
+
+
+def algorithm(w, step, batch_loss, flags):
+    """One update of the worker.
+
+    w: the global variables, on the ps. step: the counter of updates, on ps 0.
+    batch_loss(w_k, number): the scalar loss of mini-batch `number` at w_k.
+    """
+    # Distributed: pull w from the ps.
+    version = step.read_value()
+    w_k = [tf.identity(v.read_value()) for v in w]
+
+    # Distributed: a gradient at the pulled parameters, on the worker.
+    loss = batch_loss(w_k, version)
+    g = tf.gradients(loss, w_k)
+
+    # Distributed: push. The ticket counts this update; count_up_to fails once all are taken.
+    with tf.control_dependencies(g):
+        ticket = tf.count_up_to(step, flags.steps)
+    with tf.control_dependencies([ticket]):
+        push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, g)])
+    return Update(w_k, loss, g, ticket, ticket - version, push)
+
+
+def add_flags(add):
+    """Distributed-Setup has no knob of its own."""
+
+
+# region: flags
+def stop(message, code=2):
+    """Ends this task with one line that says what is wrong and what to do."""
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a flag, without the usage above it."""
+
+    def error(self, message):
+        stop("%s: %s (--help lists the flags)" % (self.prog, message))
+
+
+def number(kind, low, below=2**31):
+    """A type of flag: a number of that kind, from `low` (above it for a float) to below `below`."""
+    def parse(text):
+        value = kind(text)
+        if not low <= value < below or value == low and kind is float:
+            raise argparse.ArgumentTypeError("must be %s %s and below %s, is %s" % (
+                "above" if kind is float else "at least", low, below, text))
+        return value
+    parse.__name__ = kind.__name__
+    return parse
+
+
+def parse_flags():
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                    allow_abbrev=False)
+
+    def add(flag, kind, default, text, **options):
+        parser.add_argument(flag, type=kind, default=default, help=text + " (%(default)s)", **options)
+    add("--steps", number(int, 1), 2000, "updates of w, all workers together", metavar="N")
+    add("--batch-size", number(int, 1), 32, "examples in a mini-batch", metavar="B")
+    add("--learning-rate", number(float, 0), 0.3, "lr in the update rule", metavar="LR")
+    add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
+    add("--dataset", str, "digits", "digits, mnist, fashion_mnist, or an .npz file")
+    add("--checkpoint-steps", number(int, 1), 1000, "updates between two checkpoints", metavar="N")
+    add_flags(add)
+    return parser.parse_args()
+# endregion: flags
+
+
+# region: cluster
+class Cluster:
+    """Who is who, from TF_CONFIG: {"cluster": {"ps": [...], "worker": [...]}, "task": {...}}."""
+
+    def __init__(self):
+        if "TF_CONFIG" not in os.environ:
+            stop("TF_CONFIG is not set: start all tasks with `bash run.sh`, or set it for each task")
+        try:
+            config = json.loads(os.environ["TF_CONFIG"])
+            jobs = {"chief" if job == "master" else job: list(tasks)
+                    for job, tasks in config["cluster"].items()}
+            job, self.index = config["task"]["type"], int(config["task"]["index"])
+            self.job = "chief" if job == "master" else job
+            self.spec = tf.train.ClusterSpec(jobs)
+            self.spec.task_address(self.job, self.index)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            stop("TF_CONFIG must be JSON that names the cluster and a task in it: %s" % error)
+        self.ps = jobs.get("ps", [])
+        self.workers = [(job, i) for job in ("chief", "worker") for i in range(len(jobs.get(job, [])))]
+        if not self.ps or not self.workers:
+            stop("TF_CONFIG must list at least one ps and one worker")
+        self.name = "%s-%d" % (self.job, self.index)
+        self.device = "/job:%s/task:%d" % (self.job, self.index)
+        self.rank = self.workers.index((self.job, self.index)) if self.job != "ps" else None
+        self.is_chief = self.rank == 0
+        # With the filters a task talks to itself and the ps, and never waits for another worker.
+        talks_to = [self.device] if self.job == "ps" else ["/job:ps", self.device]
+        self.config = tf.ConfigProto(device_filters=talks_to)
+
+    def placement(self):
+        """For tf.device: variables go to the ps with the fewest bytes so far, the rest stays here."""
+        load = [0] * len(self.ps)
+
+        def lightest(op):
+            task = load.index(min(load))
+            load[task] += tf.TensorShape(op.get_attr("shape")).num_elements() * op.get_attr("dtype").size
+            return task
+        return tf.train.replica_device_setter(cluster=self.spec, worker_device=self.device,
+                                              ps_strategy=lightest)
+# endregion: cluster
+
+
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+
+
+def load_data(name):
+    """Inputs float32 [rows, features], labels int32 [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = Data(x[360:], y[360:], x[:360], y[:360])
+    elif name in ("mnist", "fashion_mnist"):
+        from keras import datasets  # here, because it takes seconds
+        try:
+            (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
+        except Exception as error:
+            stop("--dataset %s could not be downloaded; --dataset digits needs no network (%s)"
+                 % (name, str(error).splitlines()[0]))
+        data = Data(x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test)
+    else:
+        try:
+            with np.load(name) as file:
+                data = Data(*[file[part] for part in Data._fields])
+        except Exception as error:
+            stop("--dataset %s: not digits, mnist or fashion_mnist, nor an .npz file with %s (%s)"
+                 % (name, ", ".join(Data._fields), error))
+    return Data(*[part.astype(np.float32 if "x" in field else np.int32)
+                  for field, part in zip(Data._fields, data)])
+
+
+def parameters(get_variable, features, classes):
+    """Weights and biases of a perceptron, a list, made by `get_variable`: shared ones or local."""
+    made, sizes = [], [features, 128, 64, classes]
+    for i, shape in enumerate(zip(sizes, sizes[1:])):
+        glorot = tf.glorot_uniform_initializer(seed=i)
+        made.append(get_variable("weights_%d" % i, shape, initializer=glorot))
+        made.append(get_variable("biases_%d" % i, shape[1:], initializer=tf.zeros_initializer()))
+    return made
+
+
+def logits(w, x):
+    """The scores [rows, classes] of the inputs x [rows, features]."""
+    for weights, biases in zip(w[:-2:2], w[1:-2:2]):
+        x = tf.nn.relu(tf.matmul(x, weights) + biases)
+    return tf.matmul(x, w[-2]) + w[-1]
+
+
+def loss(w, x, y):
+    """The mean cross-entropy, a scalar."""
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits(w, x)))
+
+
+def accuracy(w, x, y):
+    """The share of inputs whose highest score is the label's."""
+    right = tf.equal(tf.argmax(logits(w, x), axis=1, output_type=tf.int32), y)
+    return tf.reduce_mean(tf.cast(right, tf.float32))
+# endregion: problem
+
+
+# region: batches
+def kept_here(name, array):
+    """`array` as a local variable; a constant would be copied into every graph TensorFlow saves."""
+    value = tf.ensure_shape(tf.numpy_function(lambda: array, [], array.dtype), array.shape)
+    return tf.get_local_variable(name, initializer=value)
+
+
+def batches(data, flags, rank=0, workers=1):
+    """batch_loss(w, number) -> the loss at w on a mini-batch of this worker's shard of the rows.
+
+    The shard is every row from `rank` on in steps of `workers`. The rows of a batch depend on
+    (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
+    """
+    x = kept_here("x_train", data.x_train[rank::workers])
+    y = kept_here("y_train", data.y_train[rank::workers])
+
+    def batch_loss(w, number):
+        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)])
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        return loss(w, tf.gather(x, rows), tf.gather(y, rows))
+    return batch_loss
+
+
+def evaluation(w, data):
+    """[test accuracy, test loss] at w."""
+    x, y = kept_here("x_test", data.x_test), kept_here("y_test", data.y_test)
+    return [accuracy(w, x, y), loss(w, x, y)]
+# endregion: batches
+
+
+# region: attendance
+PATIENCE = 30  # seconds that a task waits for peers without which it can go on
+
+
+class Attendance:
+    """What each worker has said to each ps: [is it done, its pushes, the sum of their staleness].
+
+    It stands in a table on the ps that no checkpoint holds; a restarted worker just says it again.
+    """
+
+    def __init__(self, cluster):
+        self.n, self.said, self.say, self.heard = len(cluster.workers), tf.placeholder(tf.float64, [3]), [], []
+        for task in [cluster.index] if cluster.job == "ps" else range(len(cluster.ps)):
+            with tf.device("/job:ps/task:%d" % task):
+                table = tf.raw_ops.MutableHashTableOfTensorsV2(
+                    key_dtype=tf.int64, value_dtype=tf.float64, value_shape=[3], shared_name="attendance")
+                self.say.append(tf.raw_ops.LookupTableInsertV2(
+                    table_handle=table, keys=tf.constant(cluster.rank or 0, tf.int64), values=self.said))
+                self.heard.append(tf.raw_ops.LookupTableExportV2(
+                    table_handle=table, Tkeys=tf.int64, Tvalues=tf.float64))
+
+    def done(self, session):
+        """{rank: (pushes, sum of staleness)} of the workers that are done."""
+        return {rank: tuple(said[1:]) for rank, said in zip(*session.run(self.heard[0])) if said[0]}
+
+    def start_together(self, session, step):
+        """Waits until all workers have made one push, or others go on already, or PATIENCE is over."""
+        session.run(self.say, {self.said: [0, 0, 0]})
+        first, deadline = session.run(step), time.time() + PATIENCE
+        while len(session.run(self.heard[0])[0]) < self.n and time.time() < deadline:
+            if session.run(step) >= first + self.n:
+                break
+            time.sleep(0.02)
+
+    def wait_for_the_others(self, session):
+        """Waits until the other workers are done, at most PATIENCE; returns what they said."""
+        deadline = time.time() + PATIENCE
+        while len(self.done(session)) < self.n - 1 and time.time() < deadline:
+            time.sleep(0.02)
+        return self.done(session)
+
+    def serve(self, session):
+        """A ps stays until all workers are done, or the chief is and the others take PATIENCE."""
+        deadline = float("inf")
+        while len(done := self.done(session)) < self.n and time.time() < deadline:
+            if 0 in done:
+                deadline = min(deadline, time.time() + PATIENCE)
+            time.sleep(0.1)
+
+
+def wait_for_ps(cluster):
+    """Ends this task with one line when a ps does not listen within 120 s."""
+    deadline = time.time() + 120
+    for task, address in enumerate(cluster.ps):
+        host, port = address.rsplit(":", 1)
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+                break
+            except OSError as error:
+                if time.time() > deadline:
+                    stop("ps %d did not answer at %s for 120 s: %s" % (task, address, error), 1)
+                time.sleep(0.1)
+# endregion: attendance
+
+
+def train(cluster, server, attendance, step, update, test, report):
+    """Updates until every ticket is taken; then the chief evaluates, saves, and writes the result."""
+    row = push_row(update, report.flags)
+    wait_for_ps(cluster)
+    report.check_checkpoint()
+    # Supervisor: it makes or restores the model, and starts a thread that saves by the clock.
+    supervisor = tf.train.Supervisor(
+        is_chief=cluster.is_chief, logdir=report.directory, global_step=step, summary_op=None,
+        saver=tf.train.Saver(sharded=len(cluster.ps) > 1), save_model_secs=60, recovery_wait_secs=1)
+    with supervisor.managed_session(server.target, config=cluster.config) as session:
+        try:
+            report.push(session.run(row))
+            attendance.start_together(session, step)
+            report.start()
+            # Supervisor: a plain session. No hook runs with the call, and a lost ps ends the program.
+            while not supervisor.should_stop():
+                report.push(session.run(row))
+                report.watch(session, test)
+        except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
+            report.end()
+        last = session.run([step, *test])
+        supervisor.saver.save(session, supervisor.save_path, step)
+        report.result(*last, len(cluster.ps), [(report.pushes, report.staleness)])
+        session.run(attendance.say, {attendance.said: [1, report.pushes, report.staleness]})
+
+
+# region: report
+# A line of metrics-<task>.csv is a push: times in seconds since 1970; global_step counts this push;
+# loss of the last mini-batch; bytes pulled and pushed; wait_seconds from the gradient to its arrival.
+COLUMNS = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds".split()
+
+
+def push_row(update, flags):
+    """The COLUMNS of one push as one float64 tensor: to fetch one costs less than to fetch nine."""
+    with tf.control_dependencies(update.pulled):
+        pull_time = tf.timestamp()
+    with tf.control_dependencies(update.pushed):
+        ready_time = tf.timestamp()
+    with tf.control_dependencies([update.push]):
+        push_time = tf.timestamp()
+    local_steps = getattr(flags, "local_steps", 1)
+    crossed = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    row = [push_time, pull_time, update.ticket + 1, local_steps, local_steps * flags.batch_size,
+           update.loss, update.staleness, crossed, push_time - ready_time]
+    return tf.stack([tf.cast(column, tf.float64) for column in row])
+
+
+class Report:
+    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints and events, result.json."""
+
+    def __init__(self, flags, task, rank):
+        self.flags, self.rank = flags, rank
+        self.directory = os.environ.get("OUTPUT_DIR") or "output"
+        self.pushes = self.staleness = self.step = self.saved = self.evaluated = 0
+        elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+            if rank == 0:
+                self.lock = open(os.path.join(self.directory, ".chief"), "w")
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.events = tf.summary.FileWriterCache.get(self.directory)
+            if os.path.exists(os.path.join(self.directory, "result.json")):
+                stop("There is a finished run in " + elsewhere, code=0)
+            if rank is not None:
+                self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a")
+                if self.metrics.tell() == 0:
+                    self.metrics.write(",".join(COLUMNS + ["test_accuracy", "test_loss"]) + "\n")
+        except BlockingIOError:
+            stop("Another chief trains in " + elsewhere)
+        except OSError as error:
+            stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
+        self.start()
+
+    def check_checkpoint(self):
+        """Refuses a checkpoint of another model before anything is restored from it."""
+        latest = tf.train.latest_checkpoint(self.directory)
+        saved = dict(tf.train.list_variables(latest)) if latest else {}
+        for v in tf.global_variables() if latest else []:
+            if saved.get(v.op.name) != v.shape.as_list():
+                stop("The checkpoint in %s is of another model (%s has the shape %s in it, not %s); set "
+                     "OUTPUT_DIR to another folder" % (
+                         self.directory, v.op.name, saved.get(v.op.name), v.shape.as_list()))
+
+    def start(self):
+        """The clock starts, after the set-up."""
+        self.started = self.told = time.time()
+        self.first_step = self.step
+
+    def push(self, row):
+        """Takes one row of COLUMNS."""
+        self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
+        self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
+        self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
+
+    def watch(self, session, test):
+        """Evaluates several times a second, in a twentieth of the time at most; prints once a second."""
+        now = time.time()
+        if self.rank == 0 and now > self.evaluated:
+            test_accuracy, test_loss = session.run(test)
+            self.evaluated = now + max(0.25, 20 * (time.time() - now))
+            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, test_accuracy, test_loss))
+            values = {"loss": self.loss, "test_accuracy": test_accuracy, "test_loss": test_loss}
+            self.events.add_summary(tf.Summary(value=[
+                tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]), self.step)
+            self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
+                self.step, self.flags.steps, self.loss, 100 * test_accuracy,
+                (self.step - self.first_step) / (now - self.started))
+        if now > self.told + 1:
+            self.told = now
+            self.metrics.flush()
+            if self.rank == 0:
+                print(self.line, flush=True)
+
+    def end(self):
+        """The clock stops: every update is taken."""
+        self.seconds = time.time() - self.started
+        self.metrics.flush()
+
+    def result(self, steps, test_accuracy, test_loss, ps, workers):
+        """Writes result.json; workers: (pushes, sum of staleness) of each, None for a lost one."""
+        pushes = sum(worker[0] for worker in workers if worker)
+        result = {
+            "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
+            "ps": ps, "workers": len(workers),
+            "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
+            "examples_per_second": int(steps - self.first_step) * self.examples / self.seconds,
+            "wall_seconds": self.seconds,
+            "staleness_mean": sum(worker[1] for worker in workers if worker) / max(pushes, 1),
+            "pushes_per_worker": [worker and int(worker[0]) for worker in workers],
+            "arguments": vars(self.flags),
+            "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
+                         "numpy": np.__version__},
+        }
+        path = os.path.join(self.directory, "result.json")
+        with open(path + ".partial", "w") as file:
+            json.dump(result, file, indent=2)
+        os.replace(path + ".partial", path)  # whole or not at all
+        print("%s: test accuracy %.1f%%, test loss %.3f after %d updates in %.1f s" % (
+            result["example"], 100 * test_accuracy, test_loss, steps, self.seconds), flush=True)
+# endregion: report
+
+
+def build(cluster, data, flags):
+    """The graph of one worker: the step counter, one update, the test."""
+    tf.set_random_seed(flags.seed)
+    with tf.device(cluster.placement()):
+        step = tf.train.get_or_create_global_step()
+        w = parameters(tf.get_variable, data.x_train.shape[1], data.y_train.max() + 1)
+    with tf.device(cluster.device):
+        batch_loss = batches(data, flags, cluster.rank, len(cluster.workers))
+        return step, algorithm(w, step, batch_loss, flags), evaluation(w, data)
+
+
+def main():
+    flags, cluster = parse_flags(), Cluster()
+    if len(cluster.workers) > 1:
+        stop("This example has one worker; with more of them it is HogWild: see ../HogWild")
+    report = Report(flags, cluster.name, cluster.rank)
+    server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
+    attendance = Attendance(cluster)
+    if cluster.job == "ps":
+        with tf.Session(server.target, config=cluster.config) as session:
+            return attendance.serve(session)
+    step, update, test = build(cluster, load_data(flags.dataset), flags)
+    train(cluster, server, attendance, step, update, test, report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Distributed-Setup with tf.train.Supervisor: 1 parameter server, 1 worker; about 15 s.
+#   bash run_supervisor.sh --steps 20          a quick look
+#   DRY_RUN=1 bash run_supervisor.sh           print the plain commands instead
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ../activate.sh
+exec tfrun --ps "${PS:-1}" --workers 1 -- distributed_setup_supervisor.py "$@"
