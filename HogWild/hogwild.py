@@ -1,7 +1,7 @@
 """HogWild: workers update the shared parameters whenever they have a gradient, without locks.
 
     pull    w_k <- w              w as it is, while other workers may be writing it
-    push    w <- w - lr * g(w_k)  g: the gradient on a new mini-batch; w may have moved meanwhile
+    push    w <- w - lr * g(w_k)  g: the gradient on a new mini-batch; others may have moved w
 
 Kind:          parameter server
 Paper:         Niu, Recht, Re, Wright 2011, Hogwild!: A Lock-Free Approach to Parallelizing SGD
@@ -31,21 +31,21 @@ Update = collections.namedtuple("Update", "pulled loss pushed ticket staleness p
 
 
 def algorithm(w, step, batch_loss, flags):
-    """One update of one worker; all workers run it at once, each in a session of its own.
+    """One update of one worker; all workers make theirs at once.
 
-    w: the global variables, on the ps. step: the counter of updates, on ps 0.
-    batch_loss(w_k, number): the scalar loss of this worker's mini-batch `number` at w_k.
+    w: the variables, on the ps. step: the counter of updates, on ps 0.
+    batch_loss(w_k, number): the scalar loss on mini-batch `number` at w_k, on the worker.
     """
-    # HogWild: pull w as it is, after noting how many updates it has seen.
+    # HogWild: pull w, after noting how many updates it has had.
     version = step.read_value()
     with tf.control_dependencies([version]):
         w_k = [tf.identity(v.read_value()) for v in w]
 
-    # HogWild: a gradient at the pulled parameters. Nothing keeps the others from moving w meanwhile.
+    # HogWild: a gradient at the copy. No lock keeps the others from moving w meanwhile.
     loss = batch_loss(w_k, version)
     g = tf.gradients(loss, w_k)
 
-    # HogWild: push without a lock. The ticket counts this update; tau = those that came in between.
+    # HogWild: push, however late. ticket - version others have pushed since the pull.
     with tf.control_dependencies(g):
         ticket = tf.count_up_to(step, flags.steps)
     with tf.control_dependencies([ticket]):
@@ -54,7 +54,7 @@ def algorithm(w, step, batch_loss, flags):
 
 
 def add_flags(add):
-    """HogWild has no knob of its own."""
+    """This algorithm has no knob of its own."""
 
 
 # region: flags
@@ -84,17 +84,18 @@ def number(kind, low, below=2**31):
 
 
 def parse_flags():
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                    allow_abbrev=False)
+    parser = Parser(description=__doc__, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add(flag, kind, default, text, **options):
-        parser.add_argument(flag, type=kind, default=default, help=text + " (%(default)s)", **options)
+        text += " (%(default)s)"
+        parser.add_argument(flag, type=kind, default=default, help=text, **options)
     add("--steps", number(int, 1), 2000, "updates of w, all workers together", metavar="N")
     add("--batch-size", number(int, 1), 32, "examples in a mini-batch", metavar="B")
     add("--learning-rate", number(float, 0), 0.3, "lr in the update rule", metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
     add("--dataset", str, "digits", "digits, mnist, fashion_mnist, or an .npz file")
-    add("--checkpoint-steps", number(int, 1), 1000, "updates between two checkpoints", metavar="N")
+    add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add_flags(add)
     return parser.parse_args()
 # endregion: flags
@@ -106,7 +107,7 @@ class Cluster:
 
     def __init__(self):
         if "TF_CONFIG" not in os.environ:
-            stop("TF_CONFIG is not set: start all tasks with `bash run.sh`, or set it for each task")
+            stop("TF_CONFIG is not set: start with `bash run.sh`, or set it for each task")
         try:
             config = json.loads(os.environ["TF_CONFIG"])
             jobs = {"chief" if job == "master" else job: list(tasks)
@@ -118,7 +119,8 @@ class Cluster:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             stop("TF_CONFIG must be JSON that names the cluster and a task in it: %s" % error)
         self.ps = jobs.get("ps", [])
-        self.workers = [(job, i) for job in ("chief", "worker") for i in range(len(jobs.get(job, [])))]
+        self.workers = [(job, index) for job in ("chief", "worker")
+                        for index in range(len(jobs.get(job, [])))]
         if not self.ps or not self.workers:
             stop("TF_CONFIG must list at least one ps and one worker")
         self.name = "%s-%d" % (self.job, self.index)
@@ -130,12 +132,13 @@ class Cluster:
         self.config = tf.ConfigProto(device_filters=talks_to)
 
     def placement(self):
-        """For tf.device: variables go to the ps with the fewest bytes so far, the rest stays here."""
+        """For tf.device: a variable goes to the ps with the fewest bytes so far, the rest here."""
         load = [0] * len(self.ps)
 
         def lightest(op):
             task = load.index(min(load))
-            load[task] += tf.TensorShape(op.get_attr("shape")).num_elements() * op.get_attr("dtype").size
+            size = tf.TensorShape(op.get_attr("shape")).num_elements()
+            load[task] += size * op.get_attr("dtype").size
             return task
         return tf.train.replica_device_setter(cluster=self.spec, worker_device=self.device,
                                               ps_strategy=lightest)
@@ -159,7 +162,7 @@ def load_data(name):
         try:
             (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
         except Exception as error:
-            stop("--dataset %s could not be downloaded; --dataset digits needs no network (%s)"
+            stop("--dataset %s cannot be fetched (%s); digits needs no network"
                  % (name, str(error).splitlines()[0]))
         data = Data(x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test)
     else:
@@ -167,7 +170,7 @@ def load_data(name):
             with np.load(name) as file:
                 data = Data(*[file[part] for part in Data._fields])
         except Exception as error:
-            stop("--dataset %s: not digits, mnist or fashion_mnist, nor an .npz file with %s (%s)"
+            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s (%s)"
                  % (name, ", ".join(Data._fields), error))
     return Data(*[part.astype(np.float32 if "x" in field else np.int32)
                   for field, part in zip(Data._fields, data)])
@@ -179,7 +182,8 @@ def parameters(get_variable, features, classes):
     for i, shape in enumerate(zip(sizes, sizes[1:])):
         glorot = tf.glorot_uniform_initializer(seed=i)
         made.append(get_variable("weights_%d" % i, shape, initializer=glorot))
-        made.append(get_variable("biases_%d" % i, shape[1:], initializer=tf.zeros_initializer()))
+        zeros = tf.zeros_initializer()
+        made.append(get_variable("biases_%d" % i, shape[1:], initializer=zeros))
     return made
 
 
@@ -220,7 +224,7 @@ def batches(data, flags, rank=0, workers=1):
     y = kept_here("y_train", data.y_train[rank::workers])
 
     def batch_loss(w, number):
-        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)])
+        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.to_int64(number)])
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         return loss(w, tf.gather(x, rows), tf.gather(y, rows))
     return batch_loss
@@ -244,22 +248,25 @@ class Attendance:
     """
 
     def __init__(self, cluster):
-        self.n, self.said, self.say, self.heard = len(cluster.workers), tf.placeholder(tf.float64, [3]), [], []
+        self.n, rank = len(cluster.workers), tf.constant(cluster.rank or 0, tf.int64)
+        self.said, self.say, self.heard = tf.placeholder(tf.float64, [3]), [], []
         for task in [cluster.index] if cluster.job == "ps" else range(len(cluster.ps)):
             with tf.device("/job:ps/task:%d" % task):
                 table = tf.raw_ops.MutableHashTableOfTensorsV2(
-                    key_dtype=tf.int64, value_dtype=tf.float64, value_shape=[3], shared_name="attendance")
+                    key_dtype=tf.int64, value_dtype=tf.float64, value_shape=[3],
+                    shared_name="attendance")
                 self.say.append(tf.raw_ops.LookupTableInsertV2(
-                    table_handle=table, keys=tf.constant(cluster.rank or 0, tf.int64), values=self.said))
+                    table_handle=table, keys=rank, values=self.said))
                 self.heard.append(tf.raw_ops.LookupTableExportV2(
                     table_handle=table, Tkeys=tf.int64, Tvalues=tf.float64))
 
     def done(self, session):
         """{rank: (pushes, sum of staleness)} of the workers that are done."""
-        return {rank: tuple(said[1:]) for rank, said in zip(*session.run(self.heard[0])) if said[0]}
+        return {rank: tuple(numbers) for rank, (done, *numbers) in zip(*session.run(self.heard[0]))
+                if done}
 
     def start_together(self, session, step):
-        """Waits until all workers have made one push, or others go on already, or PATIENCE is over."""
+        """Waits until all workers have pushed once, or some go on already, or for PATIENCE."""
         session.run(self.say, {self.said: [0, 0, 0]})
         first, deadline = session.run(step), time.time() + PATIENCE
         while len(session.run(self.heard[0])[0]) < self.n and time.time() < deadline:
@@ -268,14 +275,14 @@ class Attendance:
             time.sleep(0.02)
 
     def wait_for_the_others(self, session):
-        """Waits until the other workers are done, at most PATIENCE; returns what they said."""
+        """Waits until the other workers are done, or for PATIENCE; returns what they said."""
         deadline = time.time() + PATIENCE
         while len(self.done(session)) < self.n - 1 and time.time() < deadline:
             time.sleep(0.02)
         return self.done(session)
 
     def serve(self, session):
-        """A ps stays until all workers are done, or the chief is and the others take PATIENCE."""
+        """A ps stays until all workers are done, or until PATIENCE after the chief is."""
         deadline = float("inf")
         while len(done := self.done(session)) < self.n and time.time() < deadline:
             if 0 in done:
@@ -318,7 +325,7 @@ class WorkerSession(tf.train.SessionCreator):
 
 
 def train(cluster, server, attendance, step, update, test, report):
-    """Updates until every ticket is taken; then the chief evaluates, saves, and writes the result."""
+    """Updates until every ticket is taken; then the chief tests, saves, and writes the result."""
     row = push_row(update, report.flags)
     saver = tf.train.Saver(sharded=len(cluster.ps) > 1)
     wait_for_ps(cluster)
@@ -329,41 +336,45 @@ def train(cluster, server, attendance, step, update, test, report):
     else:
         creator = WorkerSession(server, cluster)
 
-    # No hook saves: one that fetches the step in every call makes its worker a third slower.
+    # Not a CheckpointSaverHook: it fetches the step in every call, which makes its worker a third
+    # slower than the others.
     def save(step_context):
-        saver.save(step_context.session, os.path.join(report.directory, "model.ckpt"), step,
-                   write_meta_graph=False)
+        path = os.path.join(report.directory, "model.ckpt")
+        saver.save(step_context.session, path, step, write_meta_graph=False)
         report.saved = report.step
     with tf.train.MonitoredSession(creator, stop_grace_period_secs=1) as session:
         try:
-            # The first call sets up the graph on every device, so the common start comes after it.
+            # The first call sets up the graph on every device; so the common start comes after it.
             report.push(session.run(row))
             attendance.start_together(session, step)
             report.start()
             while True:
                 report.push(session.run(row))
                 report.watch(session, test)
-                if cluster.is_chief and report.step >= report.saved + report.flags.checkpoint_steps:
+                if cluster.is_chief and report.save_due():
                     session.run_step_fn(save)
         except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
             report.end()
         if cluster.is_chief:
-            pushes = {**attendance.wait_for_the_others(session), 0: (report.pushes, report.staleness)}
+            said = {**attendance.wait_for_the_others(session), 0: report.said()}
             last = session.run([step, *test])
             session.run_step_fn(save)
-            report.result(*last, len(cluster.ps), [pushes.get(k) for k in range(attendance.n)])
-        session.run(attendance.say, {attendance.said: [1, report.pushes, report.staleness]})
+            report.result(*last, len(cluster.ps), [said.get(k) for k in range(attendance.n)])
+        session.run(attendance.say, {attendance.said: [1, *report.said()]})
 # endregion: session
 
 
 # region: report
-# A line of metrics-<task>.csv is a push: times in seconds since 1970; global_step counts this push;
-# loss of the last mini-batch; bytes pulled and pushed; wait_seconds from the gradient to its arrival.
-COLUMNS = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds".split()
+# A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
+# loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
+# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
+PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
+        "bytes", "wait_seconds"]
+TEST = ["test_accuracy", "test_loss"]
 
 
 def push_row(update, flags):
-    """The COLUMNS of one push as one float64 tensor: to fetch one costs less than to fetch nine."""
+    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine."""
     with tf.control_dependencies(update.pulled):
         pull_time = tf.timestamp()
     with tf.control_dependencies(update.pushed):
@@ -371,36 +382,37 @@ def push_row(update, flags):
     with tf.control_dependencies([update.push]):
         push_time = tf.timestamp()
     local_steps = getattr(flags, "local_steps", 1)
-    crossed = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [push_time, pull_time, update.ticket + 1, local_steps, local_steps * flags.batch_size,
-           update.loss, update.staleness, crossed, push_time - ready_time]
-    return tf.stack([tf.cast(column, tf.float64) for column in row])
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    return tf.stack([tf.cast(column, tf.float64) for column in [
+        push_time, pull_time, update.ticket + 1, local_steps, local_steps * flags.batch_size,
+        update.loss, update.staleness, size, push_time - ready_time]])
 
 
 class Report:
-    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints and events, result.json."""
+    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints, events, result.json."""
 
     def __init__(self, flags, task, rank):
         self.flags, self.rank = flags, rank
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.step = self.saved = self.evaluated = 0
+        self.pushes = self.staleness = self.step = self.saved = self.tested = 0
         elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
         try:
             os.makedirs(self.directory, exist_ok=True)
             if rank == 0:
                 self.lock = open(os.path.join(self.directory, ".chief"), "w")
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self.events = tf.summary.FileWriterCache.get(self.directory)
             if os.path.exists(os.path.join(self.directory, "result.json")):
                 stop("There is a finished run in " + elsewhere, code=0)
-            if rank is not None:
+            if rank is not None:  # a ps has no metrics
                 self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a")
                 if self.metrics.tell() == 0:
-                    self.metrics.write(",".join(COLUMNS + ["test_accuracy", "test_loss"]) + "\n")
+                    self.metrics.write(",".join(PUSH + TEST) + "\n")
         except BlockingIOError:
             stop("Another chief trains in " + elsewhere)
         except OSError as error:
             stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
+        if rank == 0:
+            self.events = tf.summary.FileWriterCache.get(self.directory)
         self.start()
 
     def check_checkpoint(self):
@@ -408,10 +420,10 @@ class Report:
         latest = tf.train.latest_checkpoint(self.directory)
         saved = dict(tf.train.list_variables(latest)) if latest else {}
         for v in tf.global_variables() if latest else []:
-            if saved.get(v.op.name) != v.shape.as_list():
-                stop("The checkpoint in %s is of another model (%s has the shape %s in it, not %s); set "
-                     "OUTPUT_DIR to another folder" % (
-                         self.directory, v.op.name, saved.get(v.op.name), v.shape.as_list()))
+            there, here = saved.get(v.op.name), v.shape.as_list()
+            if there != here:
+                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; "
+                     "set OUTPUT_DIR to another folder" % (self.directory, v.op.name, there, here))
 
     def start(self):
         """The clock starts, after the set-up."""
@@ -419,23 +431,31 @@ class Report:
         self.first_step = self.step
 
     def push(self, row):
-        """Takes one row of COLUMNS."""
+        """Takes the columns PUSH of one update."""
         self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
         self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
         self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
 
+    def said(self):
+        """(pushes, sum of their staleness) of this worker."""
+        return self.pushes, self.staleness
+
+    def save_due(self):
+        """Whether --checkpoint-steps updates have been made since the last checkpoint."""
+        return self.step >= self.saved + self.flags.checkpoint_steps
+
     def watch(self, session, test):
-        """Evaluates several times a second, in a twentieth of the time at most; prints once a second."""
+        """Tests several times a second, in a twentieth of the time at most; prints every second."""
         now = time.time()
-        if self.rank == 0 and now > self.evaluated:
-            test_accuracy, test_loss = session.run(test)
-            self.evaluated = now + max(0.25, 20 * (time.time() - now))
-            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, test_accuracy, test_loss))
-            values = {"loss": self.loss, "test_accuracy": test_accuracy, "test_loss": test_loss}
+        if self.rank == 0 and now > self.tested:
+            numbers = session.run(test)
+            self.tested = now + max(0.25, 20 * (time.time() - now))
+            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, *numbers))
             self.events.add_summary(tf.Summary(value=[
-                tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]), self.step)
+                tf.Summary.Value(tag=tag, simple_value=value)
+                for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
             self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
-                self.step, self.flags.steps, self.loss, 100 * test_accuracy,
+                self.step, self.flags.steps, self.loss, 100 * numbers[0],
                 (self.step - self.first_step) / (now - self.started))
         if now > self.told + 1:
             self.told = now
@@ -448,17 +468,17 @@ class Report:
         self.seconds = time.time() - self.started
         self.metrics.flush()
 
-    def result(self, steps, test_accuracy, test_loss, ps, workers):
-        """Writes result.json; workers: (pushes, sum of staleness) of each, None for a lost one."""
-        pushes = sum(worker[0] for worker in workers if worker)
+    def result(self, steps, test_accuracy, test_loss, ps, said):
+        """Writes result.json; said: (pushes, sum of staleness) of each worker, None if lost."""
+        heard = [worker for worker in said if worker]
         result = {
             "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
-            "ps": ps, "workers": len(workers),
+            "ps": ps, "workers": len(said),
             "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
             "examples_per_second": int(steps - self.first_step) * self.examples / self.seconds,
             "wall_seconds": self.seconds,
-            "staleness_mean": sum(worker[1] for worker in workers if worker) / max(pushes, 1),
-            "pushes_per_worker": [worker and int(worker[0]) for worker in workers],
+            "staleness_mean": sum(late for _, late in heard) / max(1, sum(n for n, _ in heard)),
+            "pushes_per_worker": [worker and int(worker[0]) for worker in said],
             "arguments": vars(self.flags),
             "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
                          "numpy": np.__version__},

@@ -39,7 +39,7 @@ def algorithm(w, step, batch_loss, flags):
     loss = batch_loss(w, version)
     g = tf.gradients(loss, w)
 
-    # SGD: the ticket counts this update; count_up_to fails once all --steps tickets are taken.
+    # SGD: move w. The ticket counts this update; there is none once --steps are taken.
     with tf.control_dependencies(g):
         ticket = tf.count_up_to(step, flags.steps)
     with tf.control_dependencies([ticket]):
@@ -48,7 +48,7 @@ def algorithm(w, step, batch_loss, flags):
 
 
 def add_flags(add):
-    """SGD has no knob of its own."""
+    """This algorithm has no knob of its own."""
 
 
 # region: flags
@@ -78,17 +78,18 @@ def number(kind, low, below=2**31):
 
 
 def parse_flags():
-    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-                    allow_abbrev=False)
+    parser = Parser(description=__doc__, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add(flag, kind, default, text, **options):
-        parser.add_argument(flag, type=kind, default=default, help=text + " (%(default)s)", **options)
+        text += " (%(default)s)"
+        parser.add_argument(flag, type=kind, default=default, help=text, **options)
     add("--steps", number(int, 1), 2000, "updates of w, all workers together", metavar="N")
     add("--batch-size", number(int, 1), 32, "examples in a mini-batch", metavar="B")
     add("--learning-rate", number(float, 0), 0.3, "lr in the update rule", metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
     add("--dataset", str, "digits", "digits, mnist, fashion_mnist, or an .npz file")
-    add("--checkpoint-steps", number(int, 1), 1000, "updates between two checkpoints", metavar="N")
+    add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add_flags(add)
     return parser.parse_args()
 # endregion: flags
@@ -111,7 +112,7 @@ def load_data(name):
         try:
             (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
         except Exception as error:
-            stop("--dataset %s could not be downloaded; --dataset digits needs no network (%s)"
+            stop("--dataset %s cannot be fetched (%s); digits needs no network"
                  % (name, str(error).splitlines()[0]))
         data = Data(x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test)
     else:
@@ -119,7 +120,7 @@ def load_data(name):
             with np.load(name) as file:
                 data = Data(*[file[part] for part in Data._fields])
         except Exception as error:
-            stop("--dataset %s: not digits, mnist or fashion_mnist, nor an .npz file with %s (%s)"
+            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s (%s)"
                  % (name, ", ".join(Data._fields), error))
     return Data(*[part.astype(np.float32 if "x" in field else np.int32)
                   for field, part in zip(Data._fields, data)])
@@ -131,7 +132,8 @@ def parameters(get_variable, features, classes):
     for i, shape in enumerate(zip(sizes, sizes[1:])):
         glorot = tf.glorot_uniform_initializer(seed=i)
         made.append(get_variable("weights_%d" % i, shape, initializer=glorot))
-        made.append(get_variable("biases_%d" % i, shape[1:], initializer=tf.zeros_initializer()))
+        zeros = tf.zeros_initializer()
+        made.append(get_variable("biases_%d" % i, shape[1:], initializer=zeros))
     return made
 
 
@@ -172,7 +174,7 @@ def batches(data, flags, rank=0, workers=1):
     y = kept_here("y_train", data.y_train[rank::workers])
 
     def batch_loss(w, number):
-        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)])
+        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.to_int64(number)])
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         return loss(w, tf.gather(x, rows), tf.gather(y, rows))
     return batch_loss
@@ -185,14 +187,40 @@ def evaluation(w, data):
 # endregion: batches
 
 
+# region: local_session
+def train(step, update, test, report):
+    """Updates until every ticket is taken; then tests and writes the result."""
+    row = push_row(update, report.flags)
+    report.check_checkpoint()
+    with tf.train.MonitoredTrainingSession(
+            checkpoint_dir=report.directory, save_checkpoint_steps=report.flags.checkpoint_steps,
+            save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
+            save_graph_def=False) as session:
+        try:
+            # The first call sets up the graph; so the clock starts after it.
+            report.push(session.run(row))
+            report.start()
+            while True:
+                report.push(session.run(row))
+                report.watch(session, test)
+        except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
+            report.end()
+        last = session.run([step, *test])
+    report.result(*last, ps=0, said=[report.said()])
+# endregion: local_session
+
+
 # region: report
-# A line of metrics-<task>.csv is a push: times in seconds since 1970; global_step counts this push;
-# loss of the last mini-batch; bytes pulled and pushed; wait_seconds from the gradient to its arrival.
-COLUMNS = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds".split()
+# A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
+# loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
+# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
+PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
+        "bytes", "wait_seconds"]
+TEST = ["test_accuracy", "test_loss"]
 
 
 def push_row(update, flags):
-    """The COLUMNS of one push as one float64 tensor: to fetch one costs less than to fetch nine."""
+    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine."""
     with tf.control_dependencies(update.pulled):
         pull_time = tf.timestamp()
     with tf.control_dependencies(update.pushed):
@@ -200,36 +228,37 @@ def push_row(update, flags):
     with tf.control_dependencies([update.push]):
         push_time = tf.timestamp()
     local_steps = getattr(flags, "local_steps", 1)
-    crossed = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
-    row = [push_time, pull_time, update.ticket + 1, local_steps, local_steps * flags.batch_size,
-           update.loss, update.staleness, crossed, push_time - ready_time]
-    return tf.stack([tf.cast(column, tf.float64) for column in row])
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    return tf.stack([tf.cast(column, tf.float64) for column in [
+        push_time, pull_time, update.ticket + 1, local_steps, local_steps * flags.batch_size,
+        update.loss, update.staleness, size, push_time - ready_time]])
 
 
 class Report:
-    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints and events, result.json."""
+    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints, events, result.json."""
 
     def __init__(self, flags, task, rank):
         self.flags, self.rank = flags, rank
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.step = self.saved = self.evaluated = 0
+        self.pushes = self.staleness = self.step = self.saved = self.tested = 0
         elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
         try:
             os.makedirs(self.directory, exist_ok=True)
             if rank == 0:
                 self.lock = open(os.path.join(self.directory, ".chief"), "w")
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self.events = tf.summary.FileWriterCache.get(self.directory)
             if os.path.exists(os.path.join(self.directory, "result.json")):
                 stop("There is a finished run in " + elsewhere, code=0)
-            if rank is not None:
+            if rank is not None:  # a ps has no metrics
                 self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a")
                 if self.metrics.tell() == 0:
-                    self.metrics.write(",".join(COLUMNS + ["test_accuracy", "test_loss"]) + "\n")
+                    self.metrics.write(",".join(PUSH + TEST) + "\n")
         except BlockingIOError:
             stop("Another chief trains in " + elsewhere)
         except OSError as error:
             stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
+        if rank == 0:
+            self.events = tf.summary.FileWriterCache.get(self.directory)
         self.start()
 
     def check_checkpoint(self):
@@ -237,10 +266,10 @@ class Report:
         latest = tf.train.latest_checkpoint(self.directory)
         saved = dict(tf.train.list_variables(latest)) if latest else {}
         for v in tf.global_variables() if latest else []:
-            if saved.get(v.op.name) != v.shape.as_list():
-                stop("The checkpoint in %s is of another model (%s has the shape %s in it, not %s); set "
-                     "OUTPUT_DIR to another folder" % (
-                         self.directory, v.op.name, saved.get(v.op.name), v.shape.as_list()))
+            there, here = saved.get(v.op.name), v.shape.as_list()
+            if there != here:
+                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; "
+                     "set OUTPUT_DIR to another folder" % (self.directory, v.op.name, there, here))
 
     def start(self):
         """The clock starts, after the set-up."""
@@ -248,23 +277,31 @@ class Report:
         self.first_step = self.step
 
     def push(self, row):
-        """Takes one row of COLUMNS."""
+        """Takes the columns PUSH of one update."""
         self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
         self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
         self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
 
+    def said(self):
+        """(pushes, sum of their staleness) of this worker."""
+        return self.pushes, self.staleness
+
+    def save_due(self):
+        """Whether --checkpoint-steps updates have been made since the last checkpoint."""
+        return self.step >= self.saved + self.flags.checkpoint_steps
+
     def watch(self, session, test):
-        """Evaluates several times a second, in a twentieth of the time at most; prints once a second."""
+        """Tests several times a second, in a twentieth of the time at most; prints every second."""
         now = time.time()
-        if self.rank == 0 and now > self.evaluated:
-            test_accuracy, test_loss = session.run(test)
-            self.evaluated = now + max(0.25, 20 * (time.time() - now))
-            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, test_accuracy, test_loss))
-            values = {"loss": self.loss, "test_accuracy": test_accuracy, "test_loss": test_loss}
+        if self.rank == 0 and now > self.tested:
+            numbers = session.run(test)
+            self.tested = now + max(0.25, 20 * (time.time() - now))
+            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, *numbers))
             self.events.add_summary(tf.Summary(value=[
-                tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]), self.step)
+                tf.Summary.Value(tag=tag, simple_value=value)
+                for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
             self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
-                self.step, self.flags.steps, self.loss, 100 * test_accuracy,
+                self.step, self.flags.steps, self.loss, 100 * numbers[0],
                 (self.step - self.first_step) / (now - self.started))
         if now > self.told + 1:
             self.told = now
@@ -277,17 +314,17 @@ class Report:
         self.seconds = time.time() - self.started
         self.metrics.flush()
 
-    def result(self, steps, test_accuracy, test_loss, ps, workers):
-        """Writes result.json; workers: (pushes, sum of staleness) of each, None for a lost one."""
-        pushes = sum(worker[0] for worker in workers if worker)
+    def result(self, steps, test_accuracy, test_loss, ps, said):
+        """Writes result.json; said: (pushes, sum of staleness) of each worker, None if lost."""
+        heard = [worker for worker in said if worker]
         result = {
             "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
-            "ps": ps, "workers": len(workers),
+            "ps": ps, "workers": len(said),
             "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
             "examples_per_second": int(steps - self.first_step) * self.examples / self.seconds,
             "wall_seconds": self.seconds,
-            "staleness_mean": sum(worker[1] for worker in workers if worker) / max(pushes, 1),
-            "pushes_per_worker": [worker and int(worker[0]) for worker in workers],
+            "staleness_mean": sum(late for _, late in heard) / max(1, sum(n for n, _ in heard)),
+            "pushes_per_worker": [worker and int(worker[0]) for worker in said],
             "arguments": vars(self.flags),
             "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
                          "numpy": np.__version__},
@@ -313,23 +350,7 @@ def main():
     flags = parse_flags()
     report = Report(flags, "worker-0", rank=0)
     step, update, test = build(load_data(flags.dataset), flags)
-    row = push_row(update, flags)
-    report.check_checkpoint()
-    with tf.train.MonitoredTrainingSession(
-            checkpoint_dir=report.directory, save_checkpoint_steps=flags.checkpoint_steps,
-            save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
-            save_graph_def=False) as session:
-        try:
-            # The first call sets up the graph, so the clock starts after it.
-            report.push(session.run(row))
-            report.start()
-            while True:
-                report.push(session.run(row))
-                report.watch(session, test)
-        except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
-            report.end()
-        last = session.run([step, *test])
-    report.result(*last, ps=0, workers=[(report.pushes, report.staleness)])
+    train(step, update, test, report)
 
 
 if __name__ == "__main__":

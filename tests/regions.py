@@ -1,0 +1,112 @@
+"""Keeps the regions that example scripts share the same text, and shows what is left of a script.
+
+    python tests/regions.py                    check; exits with 1 and the differences
+    python tests/regions.py --fix HogWild      copy the regions of that example's scripts to all others
+    python tests/regions.py --diff A B         the difference of two examples: just the algorithm
+
+A region is what stands between "# region: name" and "# endregion: name".
+"""
+import argparse
+import difflib
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
+
+
+def scripts(root=ROOT):
+    """The example scripts: every Python file beside a run.sh."""
+    return sorted(path for run in root.glob("*/run.sh") for path in run.parent.glob("*.py"))
+
+
+def split(text):
+    """[(name of the region or None, its lines with the markers)]. Raises ValueError on a bad marker."""
+    parts, name = [(None, [])], None
+    for number, line in enumerate(text.splitlines(), 1):
+        found = MARKER.match(line)
+        if not found and re.match(r"\s*#\s*(end)?region\b", line):
+            raise ValueError("line %d is not a marker, but looks like one: %s" % (number, line))
+        if found and (found[1] == "region") == (name is not None) or found and name not in (None, found[2]):
+            raise ValueError("line %d: %s, inside %s" % (number, line, name or "no region"))
+        if found and found[1] == "region":
+            name = found[2]
+            parts.append((name, []))
+        parts[-1][1].append(line)
+        if found and found[1] == "endregion":
+            name = None
+            parts.append((None, []))
+    if name:
+        raise ValueError("the region %s has no end" % name)
+    return parts
+
+
+def regions(path):
+    """{name: text} of one script. Raises ValueError where a name stands twice."""
+    made = {}
+    for name, lines in split(path.read_text()):
+        if name in made:
+            raise ValueError("the region %s stands twice" % name)
+        if name:
+            made[name] = "\n".join(lines)
+    return made
+
+
+def folded(path):
+    """The script's lines, each region as one line and without the docstring: its own part."""
+    lines = []
+    for name, part in split(path.read_text()):
+        lines += ["# [%s]" % name] if name else part
+    end = lines.index('"""', 1) + 1
+    return lines[end:]
+
+
+def difference(a, b):
+    """The unified diff of two folded scripts, a list of lines."""
+    return list(difflib.unified_diff(folded(a), folded(b), a.name, b.name, lineterm="", n=1))
+
+
+def problems(root=ROOT):
+    """What is wrong: one text for each fault, and the number of region copies that were compared."""
+    first, found, copies = {}, [], 0
+    for path in scripts(root):
+        try:
+            for name, text in regions(path).items():
+                copies += 1
+                reference, standard = first.setdefault(name, (path, text))
+                if text != standard:
+                    found.append("\n".join(difflib.unified_diff(
+                        standard.splitlines(), text.splitlines(), str(reference), str(path), lineterm="", n=1)))
+        except ValueError as error:
+            found.append("%s: %s" % (path, error))
+    return found, copies
+
+
+def fix(source, root=ROOT):
+    """Copies every region of the script `source` into all scripts that have a region of that name."""
+    standard = regions(source)
+    for path in scripts(root):
+        lines = []
+        for name, part in split(path.read_text()):
+            lines += standard[name].splitlines() if name in standard else part
+        path.write_text("\n".join(lines) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fix", metavar="SCRIPT")
+    parser.add_argument("--diff", nargs=2, metavar="SCRIPT")
+    flags = parser.parse_args()
+    if flags.fix:
+        fix(pathlib.Path(flags.fix))
+    if flags.diff:
+        print("\n".join(difference(*map(pathlib.Path, flags.diff))))
+        return 0
+    found, copies = problems()
+    print("\n\n".join(found) or "%d copies of regions in %d scripts are the same" % (copies, len(scripts())))
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
