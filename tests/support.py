@@ -1,0 +1,130 @@
+"""What several tests use: the examples, runs of them, and what must not be left of a run."""
+import csv
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def launchers():
+    """Every run.sh and run_<variant>.sh of an example, found by walking the tree."""
+    return sorted(path for run in ROOT.glob("*/**/run.sh")
+                  if run.parent.name != "tests" and not {".venv", "runs"} & set(run.parts)
+                  for path in run.parent.glob("run*.sh"))
+
+
+def script_of(launcher):
+    """The script that a run.sh starts."""
+    return launcher.parent / re.search(r"(\w+\.py)", launcher.read_text().split("exec ")[1])[1]
+
+
+def kind_of(script):
+    """What the docstring says after `Kind:`."""
+    return re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)[1]
+
+
+def load(path, text=None):
+    """The module of a script, a fresh one at each call; `text` instead of the file's, if given."""
+    name = "script_%d" % time.monotonic_ns()
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
+    exec(compile(text if text is not None else path.read_text(), str(path), "exec"), module.__dict__)
+    return module
+
+
+def processes_of(directory):
+    """The running processes that have this OUTPUT_DIR in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("OUTPUT_DIR") == str(directory) and process.is_running():
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            pass
+    return found
+
+
+def ports_of(processes):
+    """All ports in the TF_CONFIG of these processes."""
+    ports = set()
+    for process in processes:
+        try:
+            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        for tasks in config.get("cluster", {}).values():
+            ports |= {int(address.rsplit(":", 1)[1]) for address in tasks}
+    return ports
+
+
+def bound(ports):
+    """Those of `ports` that somebody still listens on."""
+    taken = []
+    for port in ports:
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) == 0:
+                taken.append(port)
+    return taken
+
+
+def wait_until(condition, seconds, what):
+    """Waits for `condition()` to be true; fails with `what` after that many seconds."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "after %s s: not %s" % (seconds, what)
+        time.sleep(0.05)
+    return value
+
+
+def environment(directory, **more):
+    """The environment of a run that writes into `directory`."""
+    env = {name: value for name, value in os.environ.items()
+           if name not in ("TF_CONFIG", "DRY_RUN", "WORKERS", "PS", "TFRUN_TIMEOUT")}
+    return {**env, "OUTPUT_DIR": str(directory), **more}
+
+
+def launch(launcher, directory, *arguments, seconds=100, **env):
+    """Runs a run.sh to its end: (exit code, output, ports it used). Kills it after `seconds`."""
+    process = subprocess.Popen(["bash", launcher, *arguments], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+                               env=environment(directory, TFRUN_TIMEOUT=str(seconds), **env))
+    ports = set()
+    try:
+        deadline = time.monotonic() + seconds + 15
+        while process.poll() is None and time.monotonic() < deadline:
+            if not ports:
+                ports = ports_of(processes_of(directory))
+            time.sleep(0.2)
+        output = process.communicate(timeout=5)[0]
+    finally:
+        process.kill()
+    return process.returncode, output, ports
+
+
+def result(directory):
+    return json.loads((pathlib.Path(directory) / "result.json").read_text())
+
+
+def pushes(directory):
+    """The rows of all metrics files that are pushes, each a dict of numbers, in order of time."""
+    rows = []
+    for path in pathlib.Path(directory).glob("metrics-*.csv"):
+        with open(path, newline="") as file:
+            rows += [{name: float(value) for name, value in row.items() if value}
+                     for row in csv.DictReader(file) if row["loss"]]
+    return sorted(rows, key=lambda row: row["push_time"])
+
+
+def python(code, *arguments, seconds=60, **env):
+    """Runs `code` with Python; returns the finished process with its output as text."""
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True,
+                          timeout=seconds, env={**os.environ, **env})

@@ -1,0 +1,85 @@
+"""Every example through its run.sh, found by walking the tree."""
+import os
+
+import pytest
+import support
+
+LAUNCHERS = support.launchers()
+CLUSTERS = [path for path in LAUNCHERS if support.kind_of(support.script_of(path)) != "driver"]
+
+
+def name(path):
+    return "%s/%s" % (path.parent.relative_to(support.ROOT), path.name)
+
+
+def test_every_folder_is_seen():
+    folders = {path.parent for path in LAUNCHERS}
+    scripts = {path for folder in folders for path in folder.glob("*.py")}
+    assert scripts == {support.script_of(path) for path in LAUNCHERS}, "a script without its run.sh"
+    assert len(folders) >= 4
+    for folder in folders:
+        assert (folder / "README.md").is_file(), folder
+
+
+@pytest.mark.parametrize("launcher", CLUSTERS, ids=name)
+def test_a_short_run(launcher, tmp_path):
+    steps = 100
+    code, output, ports = support.launch(launcher, tmp_path, "--steps", str(steps))
+    assert code == 0, output
+    result = support.result(tmp_path)
+
+    # The updates: exactly as many as asked for, each counted once, shared by all workers.
+    assert result["steps"] == steps == sum(result["pushes_per_worker"])
+    assert len(result["pushes_per_worker"]) == result["workers"]
+    assert min(result["pushes_per_worker"]) >= 0.2 * steps, result["pushes_per_worker"]
+    pushes = support.pushes(tmp_path)
+    assert sorted(row["global_step"] for row in pushes) == list(range(1, steps + 1))
+
+    # It learned.
+    losses = [row["loss"] for row in pushes]
+    assert sum(losses[-20:]) < 0.5 * sum(losses[:20]), losses
+    assert result["test_accuracy"] > 0.5
+
+    # It left what it should, and nothing else.
+    assert (tmp_path / "curves.png").stat().st_size > 10000
+    assert list(tmp_path.glob("events.out.tfevents.*")) and list(tmp_path.glob("model.ckpt-*.index"))
+    assert str(tmp_path) in output.splitlines()[-1] and "test accuracy" in output.splitlines()[-1]
+    assert not support.processes_of(tmp_path)
+    if support.kind_of(support.script_of(launcher)) != "single process":
+        assert ports and not support.bound(ports)
+
+
+@pytest.mark.parametrize("launcher", [path for path in LAUNCHERS if path not in CLUSTERS], ids=name)
+def test_a_driver(launcher, tmp_path):
+    code, output, _ = support.launch(launcher, tmp_path, "--examples-seen", "1600", "--seeds", "1")
+    assert code == 0, output
+    assert not support.processes_of(tmp_path)
+
+
+def test_hogwild_learns_the_digits(tmp_path):
+    """The README's command: at least 97% on the test set."""
+    code, output, _ = support.launch(support.ROOT / "HogWild" / "run.sh", tmp_path)
+    assert code == 0, output
+    assert support.result(tmp_path)["test_accuracy"] >= 0.97, output
+
+
+def test_two_ps_four_workers(tmp_path):
+    code, output, _ = support.launch(support.ROOT / "HogWild" / "run.sh", tmp_path, "--steps", "60",
+                                     PS="2", WORKERS="4")
+    assert code == 0, output
+    result = support.result(tmp_path)
+    assert (result["ps"], result["workers"], result["steps"]) == (2, 4, 60)
+    assert min(result["pushes_per_worker"]) >= 3, result["pushes_per_worker"]
+    shards = [path.name for path in tmp_path.glob("model.ckpt-60.data-*")]
+    assert len(shards) == 2, "one part of the checkpoint from each ps"
+
+
+def test_distributed_is_non_distributed(tmp_path):
+    """One worker and a ps compute, to the last bit, what one process does."""
+    for folder in ("Non-Distributed-Setup", "Distributed-Setup"):
+        code, output, _ = support.launch(support.ROOT / folder / "run.sh", tmp_path / folder,
+                                         "--steps", "50", "--seed", "3",
+                                         OMP_NUM_THREADS="1", TF_NUM_INTRAOP_THREADS="1")
+        assert code == 0, output
+    losses = [[row["loss"] for row in support.pushes(tmp_path / folder)] for folder in os.listdir(tmp_path)]
+    assert len(losses[0]) == 50 and losses[0] == losses[1]

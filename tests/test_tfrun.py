@@ -1,0 +1,245 @@
+"""tfrun with small scripts in place of training: fast, and able to misbehave on purpose."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import support
+
+TFRUN = [sys.executable, "-m", "tfrun"]
+GRANDCHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])\n"
+TASK = """
+import json, os, sys, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+job, index = task["type"], task["index"]
+"""
+
+
+def write(folder, body):
+    """A training script in `folder`; `job` and `index` say which task it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text(TASK + body)
+
+
+def start(folder, *flags, arguments=(), **env):
+    """Starts tfrun on the script in `folder`; its OUTPUT_DIR is folder/run."""
+    return subprocess.Popen([*TFRUN, *flags, "--", "train.py", *arguments], cwd=folder, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                            env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), **env))
+
+
+def run(folder, *flags, **more):
+    """The same to the end: (exit code, lines of output). Fails when something is left."""
+    process = start(folder, *flags, **more)
+    try:
+        output = process.communicate(timeout=40)[0]
+    finally:
+        process.kill()
+    assert not support.processes_of(folder / "run")
+    return process.returncode, output.splitlines()
+
+
+def tasks(folder):
+    """The processes of the run's tasks, with what these have started; not tfrun's own."""
+    return [p for p in support.processes_of(folder / "run") if "TF_CONFIG" in p.environ()]
+
+
+def test_tasks_environment_and_logs(tmp_path):
+    write(tmp_path, "print(json.dumps([job, index, sys.argv[1:], dict(os.environ)]))")
+    code, lines = run(tmp_path, "--ps", "2", "--workers", "2", "--chief", arguments=["--steps", "a b"])
+    assert code == 0, lines
+    seen, ports = {}, set()
+    for line in lines:
+        prefix, _, text = line.partition("] ")
+        if prefix != "[tfrun":
+            job, index, arguments, env = json.loads(text)
+            assert prefix == "[%s %d" % (job, index) and arguments == ["--steps", "a b"]
+            log = (tmp_path / "run" / ("%s-%d.log" % (job, index))).read_text()
+            assert log == text + "\n"
+            seen[job, index] = env
+            config = json.loads(env["TF_CONFIG"])
+            assert config["task"] == {"type": job, "index": index}
+            assert {job: len(tasks) for job, tasks in config["cluster"].items()} == {
+                "chief": 1, "ps": 2, "worker": 2}
+            ports |= {address for tasks in config["cluster"].values() for address in tasks}
+            assert env["OUTPUT_DIR"] == str(tmp_path / "run") and env["TF_GRPC_REUSE_PORT"] == "1"
+    assert len(seen) == 5 and len(ports) == 5
+    assert seen["ps", 0]["CUDA_VISIBLE_DEVICES"] == seen["ps", 1]["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_gpus_are_dealt_out(tmp_path):
+    """With a stand-in for nvidia-smi that lists two GPUs."""
+    write(tmp_path, "print(job, index, os.environ.get('CUDA_VISIBLE_DEVICES'))")
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: A (UUID: 1)'\necho 'GPU 1: A (UUID: 2)'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "3",
+                      PATH="%s:%s" % (tmp_path, os.environ["PATH"]))
+    assert code == 0
+    dealt = sorted(line.split("] ")[1] for line in lines if not line.startswith("[tfrun]"))
+    assert dealt == ["ps 0 -1", "worker 0 0", "worker 1 1", "worker 2 0"]
+
+
+def test_ports_are_held(tmp_path):
+    """While the run lasts nobody else gets a port, although no task listens on it."""
+    write(tmp_path, "time.sleep(60)")
+    process = start(tmp_path, "--ps", "1", "--workers", "2")
+    try:
+        ports = support.wait_until(lambda: support.ports_of(support.processes_of(tmp_path / "run")), 10, "started")
+        assert len(ports) == 3
+        for port in ports:
+            with socket.socket() as thief, pytest.raises(OSError):
+                thief.bind(("127.0.0.1", port))
+            with socket.socket() as server:  # as TensorFlow does it, with TF_GRPC_REUSE_PORT
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                server.bind(("127.0.0.1", port))
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("how, code, words", [
+    ("sys.exit(7)", 7, "worker 1 failed with exit code 7"),
+    ("os.kill(os.getpid(), 9)", 137, "worker 1 was killed by SIGKILL"),
+    ("raise ValueError('bad luck')", 1, "worker 1 failed with exit code 1"),
+])
+def test_a_failure_stops_the_run(tmp_path, how, code, words):
+    write(tmp_path, """
+if (job, index) == ("worker", 1):
+    print("my last line", flush=True)
+    %s
+time.sleep(60)""" % how)
+    began = time.monotonic()
+    got, lines = run(tmp_path, "--ps", "1", "--workers", "2")
+    assert time.monotonic() - began < 10
+    assert got == code
+    assert any(words in line for line in lines), lines
+    assert lines.count("[worker 1] my last line") == 2, "once as it came, once among the last lines"
+    assert lines[-1].endswith("%s/run/worker-1.log" % tmp_path)
+
+
+def test_a_ps_that_crashes_stops_the_run(tmp_path):
+    write(tmp_path, "time.sleep(0.5 if job == 'ps' else 60)\nsys.exit(3)")
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "1")
+    assert code == 3 and any("ps 0 failed with exit code 3" in line for line in lines), lines
+
+
+def test_time_out(tmp_path):
+    write(tmp_path, GRANDCHILD + "time.sleep(60)")
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "1", "--timeout", "2")
+    assert code == 124
+    assert any("not done after 2 s (--timeout); still running: ps 0, worker 0" in line for line in lines), lines
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_leaves_nothing(tmp_path, number, code):
+    """Not even a grandchild, nor a task that ignores being asked."""
+    write(tmp_path, GRANDCHILD + "import signal; signal.signal(15, signal.SIG_IGN)\ntime.sleep(60)")
+    process = start(tmp_path, "--ps", "1", "--workers", "2")
+    try:
+        support.wait_until(lambda: len(tasks(tmp_path)) == 6, 10, "6 processes")
+        began = time.monotonic()
+        process.send_signal(number)
+        output = process.communicate(timeout=20)[0]
+    finally:
+        process.kill()
+    assert time.monotonic() - began < 10
+    assert process.returncode == code and "stopped by %s" % number.name in output
+    assert not support.processes_of(tmp_path / "run")
+
+
+def test_kill_9_of_tfrun_leaves_nothing(tmp_path):
+    write(tmp_path, GRANDCHILD + "time.sleep(60)")
+    process = start(tmp_path, "--ps", "1", "--workers", "2")
+    support.wait_until(lambda: len(tasks(tmp_path)) == 6, 10, "6 processes")
+    watchdog = [p for p in psutil.Process(process.pid).children() if "watchdog.py" in " ".join(p.cmdline())]
+    process.kill()
+    process.communicate(timeout=10)
+    support.wait_until(lambda: not support.processes_of(tmp_path / "run"), 10, "all gone")
+    psutil.wait_procs(watchdog, timeout=10)
+    assert len(watchdog) == 1 and not watchdog[0].is_running()
+
+
+def test_a_reader_that_goes_away(tmp_path):
+    """`bash run.sh | head -1` ends the run."""
+    write(tmp_path, "for i in range(100000): print(i, flush=True); time.sleep(0.01)")
+    process = start(tmp_path, "--workers", "1")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(20) == 141
+    assert not support.processes_of(tmp_path / "run")
+
+
+def test_a_ps_that_does_not_end(tmp_path):
+    """It is stopped some time after the last worker; that is no failure."""
+    write(tmp_path, "time.sleep(60 if job == 'ps' else 0)")
+    code = ("import sys; from tfrun import launch, __main__; launch.PS_GRACE = 1; "
+            "sys.exit(__main__.main(sys.argv[1:]))")
+    process = subprocess.run([sys.executable, "-c", code, "--ps", "1", "--", "train.py"], cwd=tmp_path,
+                             env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
+                             capture_output=True, text=True, timeout=30)
+    assert process.returncode == 0 and "ps 0 did not end by itself: stopped" in process.stdout
+    assert not support.processes_of(tmp_path / "run")
+
+
+def test_noise_is_in_the_log_only(tmp_path):
+    write(tmp_path, """
+print("I0000 00:00:1.1 1 port.cc:153] oneDNN custom operations are on. You may see slightly different")
+print("WARNING: All log messages before absl::InitializeLog() is called are written to STDERR")
+print("W a warning of another kind")
+print("no end of line", end="")""")
+    code, lines = run(tmp_path, "--workers", "1")
+    shown = [line for line in lines if line.startswith("[worker 0]")]
+    assert shown == ["[worker 0] W a warning of another kind", "[worker 0] no end of line"]
+    assert "oneDNN" in (tmp_path / "run" / "worker-0.log").read_text()
+
+
+def test_a_flood_of_output(tmp_path):
+    """Nothing is lost of 200,000 lines from two tasks."""
+    write(tmp_path, "for i in range(100000): print(job, index, i)")
+    code, lines = run(tmp_path, "--workers", "2")
+    assert code == 0
+    for index in (0, 1):
+        expected = ["worker %d %d" % (index, i) for i in range(100000)]
+        assert (tmp_path / "run" / ("worker-%d.log" % index)).read_text().splitlines() == expected
+        assert [line[11:] for line in lines if line.startswith("[worker %d]" % index)] == expected
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--ps", "-1", "--", "train.py"], "must be from 0 to 99"),
+    (["--ps", "x", "--", "train.py"], "invalid count value"),
+    (["--workers", "0", "--", "train.py"], "needs a worker"),
+    (["--timeout", "0", "--", "train.py"], "must be above 0"),
+    (["--wrong", "--", "train.py"], "wrong"),
+    (["--", "missing.py"], "there is no script missing.py"),
+    ([], "script"),
+])
+def test_bad_use(tmp_path, arguments, words):
+    write(tmp_path, "")
+    process = subprocess.run([*TFRUN, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=20,
+                             env={**os.environ, "PYTHONPATH": str(support.ROOT)})
+    assert process.returncode == 2 and process.stdout == ""
+    assert len(process.stderr.splitlines()) == 1 and words in process.stderr, process.stderr
+
+
+def test_an_output_dir_that_cannot_be_made(tmp_path):
+    write(tmp_path, "")
+    (tmp_path / "run").write_text("a file is in the way")
+    code, lines = run(tmp_path, "--workers", "1")
+    assert code == 2 and len(lines) == 1 and "cannot be written" in lines[0], lines
+
+
+def test_run_directories(tmp_path):
+    """Without OUTPUT_DIR: a new one each time, even within a second; `latest` points to the newest."""
+    write(tmp_path / "My Example", "open(os.path.join(os.environ['OUTPUT_DIR'], 'made'), 'w')")
+    env = {name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "RUNS_DIR")}
+    for _ in range(2):
+        subprocess.run([*TFRUN, "--", "train.py"], cwd=tmp_path / "My Example", check=True, timeout=30,
+                       env={**env, "PYTHONPATH": str(support.ROOT)}, capture_output=True)
+    runs = tmp_path / "My Example" / "runs" / "My Example"
+    made = sorted(path.parent.name for path in runs.glob("2*/made"))
+    assert len(made) == 2 and os.readlink(runs / "latest") == made[-1]
