@@ -1,5 +1,7 @@
 """Every example through its run.sh, found by walking the tree."""
 import os
+import signal
+import subprocess
 
 import pytest
 import support
@@ -83,3 +85,21 @@ def test_distributed_is_non_distributed(tmp_path):
         assert code == 0, output
     losses = [[row["loss"] for row in support.pushes(tmp_path / folder)] for folder in os.listdir(tmp_path)]
     assert len(losses[0]) == 50 and losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
+    """In the middle of training, through run.sh, which has become tfrun by then."""
+    launcher = support.ROOT / "HogWild" / "run.sh"
+    process = subprocess.Popen(["bash", launcher, "--steps", "100000"], start_new_session=True,
+                               env=support.environment(tmp_path), stdout=subprocess.PIPE, text=True)
+    try:
+        assert any("updates/s" in line for line in process.stdout), "it did not begin to train"
+        ports = support.ports_of(support.processes_of(tmp_path))
+        assert len(ports) == 3 == len(support.bound(ports))
+        process.send_signal(number)
+        support.wait_until(lambda: not support.processes_of(tmp_path) and not support.bound(ports), 10, "gone")
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]

@@ -117,10 +117,12 @@ def install(venv, lock):
                 say("fetching package %d of %d: %s" % (collected, total, line.split()[1]),
                     end="" if sys.stderr.isatty() else "\n")
     if pip.wait():
-        wrong = [line.strip() for line in last if line.startswith("ERROR")] or [last[-1].strip() if last else "no output"]
-        network = any("connection" in line.lower() or "resolution" in line.lower() for line in last)
-        fail("pip: %s%s (all of it: %s)" % (
-            "no network? " if network else "", wrong[0][:150], log))
+        text = "".join(last)
+        # Every locked package exists; pip finds none of its versions when it cannot reach the index.
+        if "(from versions: none)" in text or "connection" in text.lower():
+            fail("pip cannot reach the package index; is there a network? (%s)" % log)
+        errors = [line.strip() for line in last if line.startswith("ERROR")] or [text.strip()[-200:]]
+        fail("pip: %s (%s)" % (errors[0][:200], log))
 
 
 if __name__ == "__main__":
