@@ -91,7 +91,7 @@ def parse_flags():
         parser.add_argument(flag, type=kind, default=default, help=text, **options)
     add("--steps", number(int, 1), 2000, "updates of w, all workers together", metavar="N")
     add("--batch-size", number(int, 1), 32, "examples in a mini-batch", metavar="B")
-    add("--learning-rate", number(float, 0), 0.3, "lr in the update rule", metavar="LR")
+    add("--learning-rate", number(float, 0), 0.1, "lr in the update rule", metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
     add("--dataset", str, "digits", "digits, mnist, fashion_mnist, or an .npz file")
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
@@ -155,7 +155,7 @@ def load_data(name):
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))
         x, y = x[order] / 16, y[order]
-        data = Data(x[360:], y[360:], x[:360], y[:360])
+        data = Data(x[:-360], y[:-360], x[-360:], y[-360:])
     elif name in ("mnist", "fashion_mnist"):
         from keras import datasets  # here, because it takes seconds
         try:

@@ -18,7 +18,8 @@ MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 def scripts(root=ROOT):
     """The example scripts: every Python file beside a run.sh."""
-    return sorted(path for run in root.glob("*/run.sh") for path in run.parent.glob("*.py"))
+    return sorted(path for run in root.glob("*/run.sh") if run.parent.name != "tests"
+                  for path in run.parent.glob("*.py"))
 
 
 def split(text):
