@@ -89,7 +89,7 @@ def parse_flags():
     def add(flag, kind, default, text, **options):
         text += " (%(default)s)"
         parser.add_argument(flag, type=kind, default=default, help=text, **options)
-    add("--steps", number(int, 1), 2000, "updates of w, all workers together", metavar="N")
+    add("--steps", number(int, 1), 3000, "updates of w, all workers together", metavar="N")
     add("--batch-size", number(int, 1), 32, "examples in a mini-batch", metavar="B")
     add("--learning-rate", number(float, 0), 0.1, "lr in the update rule", metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Distributed-Setup on this machine: 1 parameter server, 1 worker; about 15 s.
+# Distributed-Setup on this machine: 1 parameter server, 1 worker; about 20 s.
 #   bash run.sh --steps 20          a quick look
 #   PS=2 bash run.sh                the parameters spread over two servers
 #   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Distributed-Setup with tf.train.Supervisor: 1 parameter server, 1 worker; about 15 s.
+# Distributed-Setup with tf.train.Supervisor: 1 parameter server, 1 worker; about 20 s.
 #   bash run_supervisor.sh --steps 20          a quick look
 #   DRY_RUN=1 bash run_supervisor.sh           print the plain commands instead
 set -euo pipefail

@@ -45,7 +45,7 @@ def parse_flags():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("examples", nargs="*", default=DEFAULT, help="folders (%s)" % ", ".join(DEFAULT))
     parser.add_argument("--seeds", type=positive, default=5, help="runs of each (%(default)s)")
-    parser.add_argument("--examples-seen", type=positive, default=64000, metavar="N",
+    parser.add_argument("--examples-seen", type=positive, default=128000, metavar="N",
                         help="by all workers of a run together (%(default)s)")
     parser.add_argument("--batch-size", type=positive, default=32, metavar="B", help="(%(default)s)")
     flags = parser.parse_args()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Several examples on the same data and seeds, in one table and one picture; about 3 minutes.
+# Several examples on the same data and seeds, in one table and one picture; about 4 minutes.
 #   bash run.sh HogWild --seeds 1          only this one, once
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
