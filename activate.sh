@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by every run.sh: puts Python with all packages, and the command tfrun, on the PATH.
 #
 # Uses the environment that is active (VIRTUAL_ENV, CONDA_PREFIX) if that has everything of

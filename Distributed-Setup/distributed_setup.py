@@ -149,7 +149,7 @@ Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 
 def load_data(name):
-    """Inputs float32 [rows, features], labels int32 [rows] from 0, for training and for the test."""
+    """Inputs float32 [rows, features] and labels int32 [rows] from 0, for training and test."""
     if name == "digits":
         from sklearn.datasets import load_digits  # here, because a ps needs no data
         x, y = load_digits(return_X_y=True)

@@ -149,7 +149,7 @@ Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 
 def load_data(name):
-    """Inputs float32 [rows, features], labels int32 [rows] from 0, for training and for the test."""
+    """Inputs float32 [rows, features] and labels int32 [rows] from 0, for training and test."""
     if name == "digits":
         from sklearn.datasets import load_digits  # here, because a ps needs no data
         x, y = load_digits(return_X_y=True)
@@ -319,7 +319,7 @@ def train(cluster, server, attendance, step, update, test, report):
             report.push(session.run(row))
             attendance.start_together(session, step)
             report.start()
-            # Supervisor: a plain session. No hook runs with the call, and a lost ps ends the program.
+            # Supervisor: a plain session: no hook runs with a call, and a lost ps ends the program.
             while not supervisor.should_stop():
                 report.push(session.run(row))
                 report.watch(session, test)

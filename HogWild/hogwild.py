@@ -5,7 +5,7 @@
 
 Kind:          parameter server
 Paper:         Niu, Recht, Re, Wright 2011, Hogwild!: A Lock-Free Approach to Parallelizing SGD
-Differs from:  Distributed-Setup: several workers, so that a push may come late; how late is measured
+Differs from:  Distributed-Setup: several workers, so that a push can be late; how late is measured
 Simplified:    dense gradients (the paper's theory asks for sparse ones)
 Run:           bash run.sh
 """
@@ -150,7 +150,7 @@ Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 
 def load_data(name):
-    """Inputs float32 [rows, features], labels int32 [rows] from 0, for training and for the test."""
+    """Inputs float32 [rows, features] and labels int32 [rows] from 0, for training and test."""
     if name == "digits":
         from sklearn.datasets import load_digits  # here, because a ps needs no data
         x, y = load_digits(return_X_y=True)

@@ -1,11 +1,15 @@
 """For all tests: a skip that is not in skips.txt is a failure; no process of ours is left."""
+
 import pathlib
 
 import psutil
 import pytest
 
-ALLOWED = {line.strip() for line in (pathlib.Path(__file__).parent / "skips.txt").read_text().splitlines()
-           if line.strip() and not line.startswith("#")}
+ALLOWED = {
+    line.strip()
+    for line in (pathlib.Path(__file__).parent / "skips.txt").read_text().splitlines()
+    if line.strip() and not line.startswith("#")
+}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -24,8 +28,11 @@ def no_child_left():
     """Fails a test after which a process that it started still runs; ends that process."""
     before = set(psutil.Process().children(recursive=True))
     yield
-    left = [p for p in psutil.Process().children(recursive=True)
-            if p not in before and p.status() != psutil.STATUS_ZOMBIE]
+    left = [
+        p
+        for p in psutil.Process().children(recursive=True)
+        if p not in before and p.status() != psutil.STATUS_ZOMBIE
+    ]
     for process in left:
         process.kill()
     assert not left, "left running: %s" % left

@@ -1,11 +1,12 @@
 """Keeps the regions that example scripts share the same text, and shows what is left of a script.
 
-    python tests/regions.py                    check; exits with 1 and the differences
-    python tests/regions.py --fix HogWild      copy the regions of that example's scripts to all others
-    python tests/regions.py --diff A B         the difference of two examples: just the algorithm
+    python tests/regions.py                   check; exits with 1 and the differences
+    python tests/regions.py --fix SCRIPT      copy its regions into all scripts that have them
+    python tests/regions.py --diff A B        the difference of two scripts, regions folded
 
 A region is what stands between "# region: name" and "# endregion: name".
 """
+
 import argparse
 import difflib
 import pathlib
@@ -18,18 +19,27 @@ MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 def scripts(root=ROOT):
     """The example scripts: every Python file beside a run.sh."""
-    return sorted(path for run in root.glob("*/run.sh") if run.parent.name != "tests"
-                  for path in run.parent.glob("*.py"))
+    return sorted(
+        path
+        for run in root.glob("*/run.sh")
+        if run.parent.name != "tests"
+        for path in run.parent.glob("*.py")
+    )
 
 
 def split(text):
-    """[(name of the region or None, its lines with the markers)]. Raises ValueError on a bad marker."""
+    """[(region's name or None, its lines with the markers)]. Raises ValueError on a bad marker."""
     parts, name = [(None, [])], None
     for number, line in enumerate(text.splitlines(), 1):
         found = MARKER.match(line)
         if not found and re.match(r"\s*#\s*(end)?region\b", line):
             raise ValueError("line %d is not a marker, but looks like one: %s" % (number, line))
-        if found and (found[1] == "region") == (name is not None) or found and name not in (None, found[2]):
+        if (
+            found
+            and (found[1] == "region") == (name is not None)
+            or found
+            and name not in (None, found[2])
+        ):
             raise ValueError("line %d: %s, inside %s" % (number, line, name or "no region"))
         if found and found[1] == "region":
             name = found[2]
@@ -69,7 +79,7 @@ def difference(a, b):
 
 
 def problems(root=ROOT):
-    """What is wrong: one text for each fault, and the number of region copies that were compared."""
+    """(one text for each fault, the number of copies of regions that were compared)."""
     first, found, copies = {}, [], 0
     for path in scripts(root):
         try:
@@ -77,15 +87,25 @@ def problems(root=ROOT):
                 copies += 1
                 reference, standard = first.setdefault(name, (path, text))
                 if text != standard:
-                    found.append("\n".join(difflib.unified_diff(
-                        standard.splitlines(), text.splitlines(), str(reference), str(path), lineterm="", n=1)))
+                    found.append(
+                        "\n".join(
+                            difflib.unified_diff(
+                                standard.splitlines(),
+                                text.splitlines(),
+                                str(reference),
+                                str(path),
+                                lineterm="",
+                                n=1,
+                            )
+                        )
+                    )
         except ValueError as error:
             found.append("%s: %s" % (path, error))
     return found, copies
 
 
 def fix(source, root=ROOT):
-    """Copies every region of the script `source` into all scripts that have a region of that name."""
+    """Copies the regions of the script `source` into all scripts that have one of that name."""
     standard = regions(source)
     for path in scripts(root):
         lines = []
@@ -95,7 +115,9 @@ def fix(source, root=ROOT):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--fix", metavar="SCRIPT")
     parser.add_argument("--diff", nargs=2, metavar="SCRIPT")
     flags = parser.parse_args()
@@ -105,7 +127,10 @@ def main():
         print("\n".join(difference(*map(pathlib.Path, flags.diff))))
         return 0
     found, copies = problems()
-    print("\n\n".join(found) or "%d copies of regions in %d scripts are the same" % (copies, len(scripts())))
+    print(
+        "\n\n".join(found)
+        or "%d copies of regions in %d scripts are the same" % (copies, len(scripts()))
+    )
     return bool(found)
 
 

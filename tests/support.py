@@ -1,4 +1,5 @@
 """What several tests use: the examples, runs of them, and what must not be left of a run."""
+
 import csv
 import importlib.util
 import json
@@ -17,9 +18,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 def launchers():
     """Every run.sh and run_<variant>.sh of an example, found by walking the tree."""
-    return sorted(path for run in ROOT.glob("*/**/run.sh")
-                  if run.parent.name != "tests" and not {".venv", "runs"} & set(run.parts)
-                  for path in run.parent.glob("run*.sh"))
+    return sorted(
+        path
+        for run in ROOT.glob("*/**/run.sh")
+        if run.parent.name != "tests" and not {".venv", "runs"} & set(run.parts)
+        for path in run.parent.glob("run*.sh")
+    )
 
 
 def script_of(launcher):
@@ -36,7 +40,9 @@ def load(path, text=None):
     """The module of a script, a fresh one at each call; `text` instead of the file's, if given."""
     name = "script_%d" % time.monotonic_ns()
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
-    exec(compile(text if text is not None else path.read_text(), str(path), "exec"), module.__dict__)
+    exec(
+        compile(text if text is not None else path.read_text(), str(path), "exec"), module.__dict__
+    )
     return module
 
 
@@ -87,16 +93,24 @@ def wait_until(condition, seconds, what):
 
 def environment(directory, **more):
     """The environment of a run that writes into `directory`."""
-    env = {name: value for name, value in os.environ.items()
-           if name not in ("TF_CONFIG", "DRY_RUN", "WORKERS", "PS", "TFRUN_TIMEOUT")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("TF_CONFIG", "DRY_RUN", "WORKERS", "PS", "TFRUN_TIMEOUT")
+    }
     return {**env, "OUTPUT_DIR": str(directory), **more}
 
 
 def launch(launcher, directory, *arguments, seconds=100, **env):
     """Runs a run.sh to its end: (exit code, output, ports it used). Kills it after `seconds`."""
-    process = subprocess.Popen(["bash", launcher, *arguments], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
-                               env=environment(directory, TFRUN_TIMEOUT=str(seconds), **env))
+    process = subprocess.Popen(
+        ["bash", launcher, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=environment(directory, TFRUN_TIMEOUT=str(seconds), **env),
+    )
     ports = set()
     try:
         deadline = time.monotonic() + seconds + 15
@@ -119,12 +133,20 @@ def pushes(directory):
     rows = []
     for path in pathlib.Path(directory).glob("metrics-*.csv"):
         with open(path, newline="") as file:
-            rows += [{name: float(value) for name, value in row.items() if value}
-                     for row in csv.DictReader(file) if row["loss"]]
+            rows += [
+                {name: float(value) for name, value in row.items() if value}
+                for row in csv.DictReader(file)
+                if row["loss"]
+            ]
     return sorted(rows, key=lambda row: row["push_time"])
 
 
 def python(code, *arguments, seconds=60, **env):
     """Runs `code` with Python; returns the finished process with its output as text."""
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True,
-                          timeout=seconds, env={**os.environ, **env})
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env={**os.environ, **env},
+    )

@@ -1,4 +1,5 @@
 """activate.sh in a copy with a tiny lock file: what happens on machines unlike this one."""
+
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ BROKEN = "there-is-no-such-package==1.0 --hash=sha256:%s\n" % ("0" * 64)
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with a space in its name that holds activate.sh, its helper, and an empty lock file."""
+    """A folder with a space in its name, with activate.sh, its helper, and an empty lock file."""
     root = tmp_path / "a project"
     (root / "tfrun").mkdir(parents=True)
     shutil.copy(support.ROOT / "activate.sh", root)
@@ -30,15 +31,20 @@ def command(root, then):
 
 def environment(**more):
     """As on a machine on which nothing of ours is active, with Python on the PATH."""
-    env = {name: value for name, value in os.environ.items()
-           if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON", "RUNS_DIR")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON", "RUNS_DIR")
+    }
     env["PATH"] = "/usr/bin:/bin"
     return {**env, "PYTHON": sys.base_prefix + "/bin/python3", "PIP_RETRIES": "0", **more}
 
 
 def activate(root, then="python -c 'import sys; print(sys.prefix)'", **env):
     """(exit code, standard output, lines of standard error) of sourcing activate.sh."""
-    done = subprocess.run(command(root, then), env=environment(**env), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command(root, then), env=environment(**env), capture_output=True, text=True, timeout=60
+    )
     return done.returncode, done.stdout.strip(), done.stderr.splitlines()
 
 
@@ -62,8 +68,11 @@ def test_an_interrupted_set_up_is_made_anew(project):
     (project / "requirements.lock").write_text(BROKEN)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         process = subprocess.Popen(
-            command(project, "true"), start_new_session=True, stderr=subprocess.DEVNULL,
-            env=environment(PIP_INDEX_URL="http://127.0.0.1:%d/" % silent.getsockname()[1]))
+            command(project, "true"),
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+            env=environment(PIP_INDEX_URL="http://127.0.0.1:%d/" % silent.getsockname()[1]),
+        )
         silent.settimeout(40)
         silent.accept()
         os.killpg(process.pid, signal.SIGKILL)
@@ -75,8 +84,12 @@ def test_an_interrupted_set_up_is_made_anew(project):
 
 
 def test_two_at_once_make_it_once(project):
-    processes = [subprocess.Popen(command(project, "true"), env=environment(), stderr=subprocess.PIPE, text=True)
-                 for _ in range(2)]
+    processes = [
+        subprocess.Popen(
+            command(project, "true"), env=environment(), stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
     told = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], told
     assert sum("setting up" in text for text in told) == 1, told
@@ -84,8 +97,13 @@ def test_two_at_once_make_it_once(project):
 
 def test_no_network(project):
     (project / "requirements.lock").write_text(BROKEN)
-    code, _, told = activate(project, PIP_INDEX_URL="http://127.0.0.1:9/", PIP_NO_INDEX="", PIP_FIND_LINKS="",
-                             PIP_EXTRA_INDEX_URL="")
+    code, _, told = activate(
+        project,
+        PIP_INDEX_URL="http://127.0.0.1:9/",
+        PIP_NO_INDEX="",
+        PIP_FIND_LINKS="",
+        PIP_EXTRA_INDEX_URL="",
+    )
     assert code != 0 and "pip cannot reach the package index; is there a network?" in told[-1], told
     assert not (project / ".venv" / "complete").exists()
 
@@ -102,10 +120,14 @@ def test_no_fitting_python(project, tmp_path):
     (tmp_path / "bin").mkdir()
     for tool in ("bash", "dirname"):
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
-    (tmp_path / "bin" / "python3").write_text("#!/bin/bash\nexit 1\n")  # as 3.9 answers to the version check
+    (tmp_path / "bin" / "python3").write_text(
+        "#!/bin/bash\nexit 1\n"
+    )  # as 3.9 answers to the version check
     (tmp_path / "bin" / "python3").chmod(0o755)
     code, _, told = activate(project, PATH=str(tmp_path / "bin"), PYTHON="")
-    assert code != 0 and len(told) == 1 and "Python 3.10, 3.11, 3.12 or 3.13 is needed" in told[0], told
+    assert (
+        code != 0 and len(told) == 1 and "Python 3.10, 3.11, 3.12 or 3.13 is needed" in told[0]
+    ), told
 
 
 def test_an_active_environment(project):
@@ -113,27 +135,53 @@ def test_an_active_environment(project):
     env = {"VIRTUAL_ENV": sys.prefix, "PATH": "%s/bin:/usr/bin:/bin" % sys.prefix}
     assert activate(project, **env) == (0, sys.prefix, [])
     assert not (project / ".venv").exists()
-    (project / "requirements.lock").write_text("numpy==0.1 ; python_version > '3' \\\n    --hash=sha256:00\n")
+    (project / "requirements.lock").write_text(
+        "numpy==0.1 ; python_version > '3' \\\n    --hash=sha256:00\n"
+    )
     code, _, told = activate(project, PIP_INDEX_URL="http://127.0.0.1:9/", **env)
     assert told[0] == "The active environment (%s) lacks numpy; using .venv instead" % sys.prefix
     assert code != 0, "there is no numpy 0.1 for .venv either"
 
 
 def test_the_lock_file_fits_every_python():
-    """For each Python and platform of the README the lock names each direct dependency once, with hashes."""
+    """The lock names each direct dependency once, with hashes, for each Python and platform."""
     import re
 
     from packaging.requirements import Requirement
+
     text = (support.ROOT / "requirements.lock").read_text()
-    entries = [Requirement(line) for line in re.findall(r"^([a-z0-9][^\\\n]*?) *\\$", text, re.MULTILINE)]
+    entries = [
+        Requirement(line) for line in re.findall(r"^([a-z0-9][^\\\n]*?) *\\$", text, re.MULTILINE)
+    ]
     assert len(entries) > 100 and text.count("--hash=sha256:") > len(entries)
     for python in ("3.10.1", "3.11.7", "3.12.1", "3.13.0"):
         for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
-            there = {"python_version": python.rsplit(".", 1)[0], "python_full_version": python,
-                     "sys_platform": platform, "platform_machine": machine}
-            names = [entry.name for entry in entries if entry.marker is None or entry.marker.evaluate(there)]
+            there = {
+                "python_version": python.rsplit(".", 1)[0],
+                "python_full_version": python,
+                "sys_platform": platform,
+                "platform_machine": machine,
+            }
+            names = [
+                entry.name
+                for entry in entries
+                if entry.marker is None or entry.marker.evaluate(there)
+            ]
             assert len(names) == len(set(names)), (there, "a package stands twice")
             cpu = platform == "linux" and machine == "x86_64"
-            direct = {"tensorflow-cpu" if cpu else "tensorflow", "jupyter", "matplotlib", "numpy", "psutil", "rich",
-                      "scikit-learn", "tensorboard", "pytest", "pytest-timeout", "nbmake", "jupytext", "ruff"}
+            direct = {
+                "tensorflow-cpu" if cpu else "tensorflow",
+                "jupyter",
+                "matplotlib",
+                "numpy",
+                "psutil",
+                "rich",
+                "scikit-learn",
+                "tensorboard",
+                "pytest",
+                "pytest-timeout",
+                "nbmake",
+                "jupytext",
+                "ruff",
+            }
             assert direct <= set(names), (there, direct - set(names))

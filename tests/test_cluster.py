@@ -1,4 +1,5 @@
 """The example scripts as members of a cluster: where things run, and a script all alone."""
+
 import json
 import os
 import shutil
@@ -10,8 +11,13 @@ import pytest
 import support
 from tfrun import cluster
 
-PS_SCRIPTS = sorted({support.script_of(path) for path in support.launchers()
-                     if support.kind_of(support.script_of(path)) == "parameter server"})
+PS_SCRIPTS = sorted(
+    {
+        support.script_of(path)
+        for path in support.launchers()
+        if support.kind_of(support.script_of(path)) == "parameter server"
+    }
+)
 
 # In a process of its own, because TensorFlow's servers cannot be stopped: builds the script's graph
 # in a cluster of 2 ps and 1 worker, runs one update, and prints where each op was and where it ran.
@@ -31,7 +37,8 @@ row, ran = script.push_row(update, flags), {}
 with tf.Session(servers[2].target) as session:
     session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
     trace = tf.RunMetadata()
-    session.run(row, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=trace)
+    full = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
+    session.run(row, options=full, run_metadata=trace)
 types = {op.name: op.type for op in tf.get_default_graph().get_operations()}
 for device in trace.step_stats.dev_stats:
     for node in device.node_stats:
@@ -50,9 +57,17 @@ os._exit(0)
 def test_where_everything_is(script):
     """Parameters on the ps, spread by size; data, loss and gradients on the worker."""
     ports, held = cluster.hold_ports(3)
-    config = {"cluster": cluster.addresses({"ps": 2, "worker": 1}, ports), "task": {"type": "worker", "index": 0}}
-    process = support.python(PLACEMENT, str(script), json.dumps(config), str(support.ROOT / "tests"),
-                             TF_GRPC_REUSE_PORT="1")
+    config = {
+        "cluster": cluster.addresses({"ps": 2, "worker": 1}, ports),
+        "task": {"type": "worker", "index": 0},
+    }
+    process = support.python(
+        PLACEMENT,
+        str(script),
+        json.dumps(config),
+        str(support.ROOT / "tests"),
+        TF_GRPC_REUSE_PORT="1",
+    )
     assert process.returncode == 0, process.stderr
     placed = json.loads(process.stdout.splitlines()[-1])
 
@@ -83,16 +98,29 @@ def test_a_script_alone(script, tmp_path):
     workers = 2 if script.name == "hogwild.py" else 1
     jobs = {"ps": 1, "worker": workers}
     ports, held = cluster.hold_ports(1 + workers)
-    env = {name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "PYTHONPATH")}
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OUTPUT_DIR", "PYTHONPATH")
+    }
     env["TF_GRPC_REUSE_PORT"] = "1"
     processes = []
     try:
         for job, index in cluster.tasks(jobs):
-            config = {"cluster": cluster.addresses(jobs, ports), "task": {"type": job, "index": index}}
-            processes.append(subprocess.Popen(
-                [sys.executable, script.name, "--steps", "20"], cwd=tmp_path,
-                env={**env, "TF_CONFIG": json.dumps(config)}, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True))
+            config = {
+                "cluster": cluster.addresses(jobs, ports),
+                "task": {"type": job, "index": index},
+            }
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, script.name, "--steps", "20"],
+                    cwd=tmp_path,
+                    env={**env, "TF_CONFIG": json.dumps(config)},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
         deadline = time.monotonic() + 60
         for process in processes:
             output = process.communicate(timeout=deadline - time.monotonic())[0]
@@ -106,8 +134,14 @@ def test_a_script_alone(script, tmp_path):
 
 def test_without_tf_config(tmp_path):
     for script in PS_SCRIPTS:
-        process = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                                 env={name: value for name, value in os.environ.items() if name != "TF_CONFIG"})
+        process = subprocess.run(
+            [sys.executable, script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={name: value for name, value in os.environ.items() if name != "TF_CONFIG"},
+        )
         assert process.returncode == 2
         lines = [line for line in process.stderr.splitlines() if "TF_CONFIG" in line]
         assert lines == ["TF_CONFIG is not set: start with `bash run.sh`, or set it for each task"]
@@ -116,13 +150,22 @@ def test_without_tf_config(tmp_path):
 def test_the_dry_run_is_a_script(tmp_path):
     """What DRY_RUN=1 prints runs as it is, and leaves no process behind."""
     env = support.environment(tmp_path / "out put", DRY_RUN="1", PS="2")
-    printed = subprocess.run(["bash", support.ROOT / "HogWild" / "run.sh", "--steps", "20"], env=env,
-                             capture_output=True, text=True, timeout=60)
+    printed = subprocess.run(
+        ["bash", support.ROOT / "HogWild" / "run.sh", "--steps", "20"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert printed.returncode == 0, printed.stderr
     assert "tfrun " not in printed.stdout.replace("as tfrun would", "")
     (tmp_path / "script.sh").write_text(printed.stdout)
-    env = {name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "TF_CONFIG")}
-    ran = subprocess.run(["bash", "script.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    env = {
+        name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "TF_CONFIG")
+    }
+    ran = subprocess.run(
+        ["bash", "script.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+    )
     assert ran.returncode == 0, ran.stderr
     assert support.result(tmp_path / "out put")["steps"] == 20
     assert not support.processes_of(tmp_path / "out put")
@@ -135,7 +178,9 @@ def test_a_finished_run_stays_as_it_is(tmp_path):
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"}
     code, output, _ = support.launch(launcher, tmp_path, "--steps", "20")
     assert code == 0 and "There is a finished run in %s" % tmp_path in output, output
-    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"}
+    assert before == {
+        path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"
+    }
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):

@@ -1,4 +1,6 @@
 """Every example through its run.sh, found by walking the tree."""
+
+import json
 import os
 import signal
 import subprocess
@@ -44,7 +46,9 @@ def test_a_short_run(launcher, tmp_path):
 
     # It left what it should, and nothing else.
     assert (tmp_path / "curves.png").stat().st_size > 10000
-    assert list(tmp_path.glob("events.out.tfevents.*")) and list(tmp_path.glob("model.ckpt-*.index"))
+    assert list(tmp_path.glob("events.out.tfevents.*")) and list(
+        tmp_path.glob("model.ckpt-*.index")
+    )
     assert str(tmp_path) in output.splitlines()[-1] and "test accuracy" in output.splitlines()[-1]
     assert not support.processes_of(tmp_path)
     if support.kind_of(support.script_of(launcher)) != "single process":
@@ -66,8 +70,9 @@ def test_hogwild_learns_the_digits(tmp_path):
 
 
 def test_two_ps_four_workers(tmp_path):
-    code, output, _ = support.launch(support.ROOT / "HogWild" / "run.sh", tmp_path, "--steps", "60",
-                                     PS="2", WORKERS="4")
+    code, output, _ = support.launch(
+        support.ROOT / "HogWild" / "run.sh", tmp_path, "--steps", "60", PS="2", WORKERS="4"
+    )
     assert code == 0, output
     result = support.result(tmp_path)
     assert (result["ps"], result["workers"], result["steps"]) == (2, 4, 60)
@@ -79,11 +84,21 @@ def test_two_ps_four_workers(tmp_path):
 def test_distributed_is_non_distributed(tmp_path):
     """One worker and a ps compute, to the last bit, what one process does."""
     for folder in ("Non-Distributed-Setup", "Distributed-Setup"):
-        code, output, _ = support.launch(support.ROOT / folder / "run.sh", tmp_path / folder,
-                                         "--steps", "50", "--seed", "3",
-                                         OMP_NUM_THREADS="1", TF_NUM_INTRAOP_THREADS="1")
+        code, output, _ = support.launch(
+            support.ROOT / folder / "run.sh",
+            tmp_path / folder,
+            "--steps",
+            "50",
+            "--seed",
+            "3",
+            OMP_NUM_THREADS="1",
+            TF_NUM_INTRAOP_THREADS="1",
+        )
         assert code == 0, output
-    losses = [[row["loss"] for row in support.pushes(tmp_path / folder)] for folder in os.listdir(tmp_path)]
+    losses = [
+        [row["loss"] for row in support.pushes(tmp_path / folder)]
+        for folder in os.listdir(tmp_path)
+    ]
     assert len(losses[0]) == 50 and losses[0] == losses[1]
 
 
@@ -91,15 +106,40 @@ def test_distributed_is_non_distributed(tmp_path):
 def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
     """In the middle of training, through run.sh, which has become tfrun by then."""
     launcher = support.ROOT / "HogWild" / "run.sh"
-    process = subprocess.Popen(["bash", launcher, "--steps", "100000"], start_new_session=True,
-                               env=support.environment(tmp_path), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        ["bash", launcher, "--steps", "100000"],
+        start_new_session=True,
+        env=support.environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert any("updates/s" in line for line in process.stdout), "it did not begin to train"
         ports = support.ports_of(support.processes_of(tmp_path))
         assert len(ports) == 3 == len(support.bound(ports))
         process.send_signal(number)
-        support.wait_until(lambda: not support.processes_of(tmp_path) and not support.bound(ports), 10, "gone")
+        support.wait_until(
+            lambda: not support.processes_of(tmp_path) and not support.bound(ports), 10, "gone"
+        )
     finally:
         process.kill()
         process.communicate(timeout=10)
     assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_losses_agree_with_plain_sgd(tmp_path):
+    """HogWild and Distributed-Setup against Non-Distributed-Setup, mean of 5 seeds: within 10%."""
+    launcher = support.ROOT / "Measurements" / "Compare" / "run.sh"
+    code, output, _ = support.launch(launcher, tmp_path, seconds=800)
+    assert code == 0, output
+    runs = json.loads((tmp_path / "results.json").read_text())
+    assert {example: len(each) for example, each in runs.items()} == {
+        "Non-Distributed-Setup": 5,
+        "Distributed-Setup": 5,
+        "HogWild": 5,
+    }
+    loss = {name: sum(run["test_loss"] for run in each) / 5 for name, each in runs.items()}
+    for example in ("Distributed-Setup", "HogWild"):
+        assert abs(loss[example] / loss["Non-Distributed-Setup"] - 1) < 0.1, loss

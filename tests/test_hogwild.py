@@ -2,6 +2,7 @@
 
 The reference is written from the equation: pull w_k <- w, push w <- w - lr * g(w_k).
 """
+
 import threading
 
 import numpy as np
@@ -11,16 +12,42 @@ import support
 SCRIPT = support.ROOT / "HogWild" / "hogwild.py"
 LR, BATCH, SEED, WORKERS = 0.3, 8, 5, 2
 # Who does what: "pull" and "push" of one worker with anything of the other in between.
-SCHEDULE = [("pull", 0), ("pull", 1), ("push", 1), ("pull", 1), ("push", 1), ("push", 0),
-            ("pull", 0), ("push", 0), ("pull", 1), ("pull", 0), ("push", 0), ("pull", 0),
-            ("push", 0), ("pull", 0), ("push", 0), ("push", 1), ("pull", 1), ("push", 1),
-            ("pull", 0), ("pull", 1), ("push", 0), ("push", 1), ("pull", 1), ("push", 1)]
+SCHEDULE = [
+    ("pull", 0),
+    ("pull", 1),
+    ("push", 1),
+    ("pull", 1),
+    ("push", 1),
+    ("push", 0),
+    ("pull", 0),
+    ("push", 0),
+    ("pull", 1),
+    ("pull", 0),
+    ("push", 0),
+    ("pull", 0),
+    ("push", 0),
+    ("pull", 0),
+    ("push", 0),
+    ("push", 1),
+    ("pull", 1),
+    ("push", 1),
+    ("pull", 0),
+    ("pull", 1),
+    ("push", 0),
+    ("push", 1),
+    ("pull", 1),
+    ("push", 1),
+]
 
 
 def make_data():
     random = np.random.RandomState(1)
-    return (random.rand(41, 6).astype(np.float32), random.randint(0, 3, 41).astype(np.int32),
-            random.rand(5, 6).astype(np.float32), random.randint(0, 3, 5).astype(np.int32))
+    return (
+        random.rand(41, 6).astype(np.float32),
+        random.randint(0, 3, 41).astype(np.int32),
+        random.rand(5, 6).astype(np.float32),
+        random.randint(0, 3, 5).astype(np.int32),
+    )
 
 
 def rows_of_batch(tf, worker, number, shard):
@@ -31,7 +58,7 @@ def rows_of_batch(tf, worker, number, shard):
 
 
 def gradient(w, x, y):
-    """Loss and gradient of the mean cross-entropy of a perceptron with two hidden layers of ReLU."""
+    """Mean cross-entropy of a perceptron with hidden layers of ReLU, and its gradient."""
     hidden = [x.astype(np.float64)]
     for weights, biases in zip(w[:-2:2], w[1:-2:2]):
         hidden.append(np.maximum(hidden[-1] @ weights + biases, 0))
@@ -86,6 +113,7 @@ def run(script, data):
                     go = gate[1].dequeue()
                 with tf.control_dependencies([go]):
                     return batch_loss([tf.identity(v) for v in w_k], number)
+
             updates.append(script.algorithm(w, step, gated, flags))
         say_go = [gate[1].enqueue(True) for gate in gates]
         is_pulled = [gate[0].dequeue() for gate in gates]
@@ -95,7 +123,10 @@ def run(script, data):
 
             def work(worker):
                 update = updates[worker]
-                pushes.append(session.run([update.loss, update.ticket, update.staleness, update.push])[:3])
+                pushes.append(
+                    session.run([update.loss, update.ticket, update.staleness, update.push])[:3]
+                )
+
             for what, worker in SCHEDULE:
                 if what == "pull":
                     running[worker] = threading.Thread(target=work, args=[worker])
@@ -118,12 +149,15 @@ def compare(script):
     assert difference < 1e-5 < 0.05 < moved, "parameters: %g apart, %g moved" % (difference, moved)
     losses = np.abs(np.array(pushes)[:, 0] - np.array(expected_pushes)[:, 0]).max()
     assert losses < 1e-5, "losses: %g apart" % losses
-    assert [tuple(map(int, push[1:])) for push in pushes] == [push[1:] for push in expected_pushes], \
-        "tickets and staleness"
+    assert [tuple(map(int, push[1:])) for push in pushes] == [
+        push[1:] for push in expected_pushes
+    ], "tickets and staleness"
 
 
 def test_update_is_the_equation():
-    assert max(count for _, _, count in reference_staleness()) >= 3, "the schedule tests nothing late"
+    assert max(count for _, _, count in reference_staleness()) >= 3, (
+        "the schedule tests nothing late"
+    )
     compare(support.load(SCRIPT))
 
 
@@ -140,17 +174,33 @@ def reference_staleness():
 
 
 MUTANTS = {
-    "the rate is not the flag's": ("assign_sub(flags.learning_rate * d)", "assign_sub(0.1 * d)", "parameters"),
+    "the rate is not the flag's": (
+        "assign_sub(flags.learning_rate * d)",
+        "assign_sub(0.1 * d)",
+        "parameters",
+    ),
     "the push adds": ("v.assign_sub(", "v.assign_add(", "parameters"),
     "the gradient is not at the pulled parameters": (
         "loss = batch_loss(w_k, version)\n    g = tf.gradients(loss, w_k)",
-        "loss = batch_loss(w, version)\n    g = tf.gradients(loss, w)", "parameters"),
-    "the same mini-batch every time": ("batch_loss(w_k, version)", "batch_loss(w_k, 0)", "parameters"),
-    "all workers draw the same batches": ("flags.seed * 65536 + rank", "flags.seed * 65536", "parameters"),
+        "loss = batch_loss(w, version)\n    g = tf.gradients(loss, w)",
+        "parameters",
+    ),
+    "the same mini-batch every time": (
+        "batch_loss(w_k, version)",
+        "batch_loss(w_k, 0)",
+        "parameters",
+    ),
+    "all workers draw the same batches": (
+        "flags.seed * 65536 + rank",
+        "flags.seed * 65536",
+        "parameters",
+    ),
     "a parameter is left out of the push": ("zip(w, g)])", "zip(w[1:], g[1:])])", "parameters"),
     "staleness counts the worker's own push": (
         "return Update(w_k, loss, g, ticket, ticket - version, push)",
-        "return Update(w_k, loss, g, ticket, ticket + 1 - version, push)", "staleness"),
+        "return Update(w_k, loss, g, ticket, ticket + 1 - version, push)",
+        "staleness",
+    ),
 }
 
 
@@ -174,6 +224,8 @@ def test_the_mistaken_script_runs(mistake, tmp_path):
     (tmp_path / "HogWild").mkdir()
     (tmp_path / "HogWild" / "hogwild.py").write_text(mutate(SCRIPT.read_text(), old, new))
     launcher = tmp_path / "run.sh"
-    launcher.write_text("cd '%s'\nexec tfrun --ps 1 --workers 2 -- hogwild.py \"$@\"\n" % (tmp_path / "HogWild"))
+    launcher.write_text(
+        "cd '%s'\nexec tfrun --ps 1 --workers 2 -- hogwild.py \"$@\"\n" % (tmp_path / "HogWild")
+    )
     code, output, _ = support.launch(launcher, tmp_path / "out", "--steps", "20")
     assert code == 0, output

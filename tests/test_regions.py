@@ -1,4 +1,5 @@
 """The regions that scripts share are the same text, and the tool that says so can fail."""
+
 import shutil
 
 import pytest
@@ -10,19 +11,25 @@ def test_all_copies_are_the_same():
     found, copies = regions.problems()
     assert not found, "\n".join(found)
     assert copies >= 20
-    assert set(regions.scripts()) >= {support.script_of(path) for path in support.launchers()
-                                      if path.parent.parent == support.ROOT}
+    assert set(regions.scripts()) >= {
+        support.script_of(path)
+        for path in support.launchers()
+        if path.parent.parent == support.ROOT
+    }
 
 
-@pytest.mark.parametrize("old, new", [
-    ("with times in seconds", "with times in minutes"),
-    ("PATIENCE = 30", "PATIENCE = 31"),
-    ("# endregion: flags\n", ""),
-    ("# endregion: flags\n", "# endregion: flag\n"),
-    ("# region: flags\n", ""),
-    ("# region: flags\n", "# Region: flags\n#region flags\n"),
-    ("    time.sleep(0.1)\n", "    time.sleep(0.1) \n"),
-])
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("with times in seconds", "with times in minutes"),
+        ("PATIENCE = 30", "PATIENCE = 31"),
+        ("# endregion: flags\n", ""),
+        ("# endregion: flags\n", "# endregion: flag\n"),
+        ("# region: flags\n", ""),
+        ("# region: flags\n", "# Region: flags\n#region flags\n"),
+        ("    time.sleep(0.1)\n", "    time.sleep(0.1) \n"),
+    ],
+)
 def test_a_difference_is_found(tmp_path, old, new):
     for script in regions.scripts():
         shutil.copytree(script.parent, tmp_path / script.parent.name, dirs_exist_ok=True)

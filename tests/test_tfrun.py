@@ -1,4 +1,5 @@
 """tfrun with small scripts in place of training: fast, and able to misbehave on purpose."""
+
 import json
 import os
 import signal
@@ -12,7 +13,10 @@ import pytest
 import support
 
 TFRUN = [sys.executable, "-m", "tfrun"]
-GRANDCHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])\n"
+GRANDCHILD = """
+import subprocess
+subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])
+"""
 TASK = """
 import json, os, sys, time
 task = json.loads(os.environ["TF_CONFIG"])["task"]
@@ -28,9 +32,15 @@ def write(folder, body):
 
 def start(folder, *flags, arguments=(), **env):
     """Starts tfrun on the script in `folder`; its OUTPUT_DIR is folder/run."""
-    return subprocess.Popen([*TFRUN, *flags, "--", "train.py", *arguments], cwd=folder, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                            env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), **env))
+    return subprocess.Popen(
+        [*TFRUN, *flags, "--", "train.py", *arguments],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), **env),
+    )
 
 
 def run(folder, *flags, **more):
@@ -51,7 +61,9 @@ def tasks(folder):
 
 def test_tasks_environment_and_logs(tmp_path):
     write(tmp_path, "print(json.dumps([job, index, sys.argv[1:], dict(os.environ)]))")
-    code, lines = run(tmp_path, "--ps", "2", "--workers", "2", "--chief", arguments=["--steps", "a b"])
+    code, lines = run(
+        tmp_path, "--ps", "2", "--workers", "2", "--chief", arguments=["--steps", "a b"]
+    )
     assert code == 0, lines
     seen, ports = {}, set()
     for line in lines:
@@ -65,7 +77,10 @@ def test_tasks_environment_and_logs(tmp_path):
             config = json.loads(env["TF_CONFIG"])
             assert config["task"] == {"type": job, "index": index}
             assert {job: len(tasks) for job, tasks in config["cluster"].items()} == {
-                "chief": 1, "ps": 2, "worker": 2}
+                "chief": 1,
+                "ps": 2,
+                "worker": 2,
+            }
             ports |= {address for tasks in config["cluster"].values() for address in tasks}
             assert env["OUTPUT_DIR"] == str(tmp_path / "run") and env["TF_GRPC_REUSE_PORT"] == "1"
     assert len(seen) == 5 and len(ports) == 5
@@ -75,10 +90,13 @@ def test_tasks_environment_and_logs(tmp_path):
 def test_gpus_are_dealt_out(tmp_path):
     """With a stand-in for nvidia-smi that lists two GPUs."""
     write(tmp_path, "print(job, index, os.environ.get('CUDA_VISIBLE_DEVICES'))")
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: A (UUID: 1)'\necho 'GPU 1: A (UUID: 2)'\n")
+    (tmp_path / "nvidia-smi").write_text(
+        "#!/bin/sh\necho 'GPU 0: A (UUID: 1)'\necho 'GPU 1: A (UUID: 2)'\n"
+    )
     (tmp_path / "nvidia-smi").chmod(0o755)
-    code, lines = run(tmp_path, "--ps", "1", "--workers", "3",
-                      PATH="%s:%s" % (tmp_path, os.environ["PATH"]))
+    code, lines = run(
+        tmp_path, "--ps", "1", "--workers", "3", PATH="%s:%s" % (tmp_path, os.environ["PATH"])
+    )
     assert code == 0
     dealt = sorted(line.split("] ")[1] for line in lines if not line.startswith("[tfrun]"))
     assert dealt == ["ps 0 -1", "worker 0 0", "worker 1 1", "worker 2 0"]
@@ -89,7 +107,9 @@ def test_ports_are_held(tmp_path):
     write(tmp_path, "time.sleep(60)")
     process = start(tmp_path, "--ps", "1", "--workers", "2")
     try:
-        ports = support.wait_until(lambda: support.ports_of(support.processes_of(tmp_path / "run")), 10, "started")
+        ports = support.wait_until(
+            lambda: support.ports_of(support.processes_of(tmp_path / "run")), 10, "started"
+        )
         assert len(ports) == 3
         for port in ports:
             with socket.socket() as thief, pytest.raises(OSError):
@@ -102,17 +122,24 @@ def test_ports_are_held(tmp_path):
         process.communicate(timeout=20)
 
 
-@pytest.mark.parametrize("how, code, words", [
-    ("sys.exit(7)", 7, "worker 1 failed with exit code 7"),
-    ("os.kill(os.getpid(), 9)", 137, "worker 1 was killed by SIGKILL"),
-    ("raise ValueError('bad luck')", 1, "worker 1 failed with exit code 1"),
-])
+@pytest.mark.parametrize(
+    "how, code, words",
+    [
+        ("sys.exit(7)", 7, "worker 1 failed with exit code 7"),
+        ("os.kill(os.getpid(), 9)", 137, "worker 1 was killed by SIGKILL"),
+        ("raise ValueError('bad luck')", 1, "worker 1 failed with exit code 1"),
+    ],
+)
 def test_a_failure_stops_the_run(tmp_path, how, code, words):
-    write(tmp_path, """
+    write(
+        tmp_path,
+        """
 if (job, index) == ("worker", 1):
     print("my last line", flush=True)
     %s
-time.sleep(60)""" % how)
+time.sleep(60)"""
+        % how,
+    )
     began = time.monotonic()
     got, lines = run(tmp_path, "--ps", "1", "--workers", "2")
     assert time.monotonic() - began < 10
@@ -132,10 +159,14 @@ def test_time_out(tmp_path):
     write(tmp_path, GRANDCHILD + "time.sleep(60)")
     code, lines = run(tmp_path, "--ps", "1", "--workers", "1", "--timeout", "2")
     assert code == 124
-    assert any("not done after 2 s (--timeout); still running: ps 0, worker 0" in line for line in lines), lines
+    assert any(
+        "not done after 2 s (--timeout); still running: ps 0, worker 0" in line for line in lines
+    ), lines
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    "number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_leaves_nothing(tmp_path, number, code):
     """Not even a grandchild, nor a task that ignores being asked."""
     write(tmp_path, GRANDCHILD + "import signal; signal.signal(15, signal.SIG_IGN)\ntime.sleep(60)")
@@ -156,7 +187,9 @@ def test_kill_9_of_tfrun_leaves_nothing(tmp_path):
     write(tmp_path, GRANDCHILD + "time.sleep(60)")
     process = start(tmp_path, "--ps", "1", "--workers", "2")
     support.wait_until(lambda: len(tasks(tmp_path)) == 6, 10, "6 processes")
-    watchdog = [p for p in psutil.Process(process.pid).children() if "watchdog.py" in " ".join(p.cmdline())]
+    watchdog = [
+        p for p in psutil.Process(process.pid).children() if "watchdog.py" in " ".join(p.cmdline())
+    ]
     process.kill()
     process.communicate(timeout=10)
     support.wait_until(lambda: not support.processes_of(tmp_path / "run"), 10, "all gone")
@@ -177,21 +210,31 @@ def test_a_reader_that_goes_away(tmp_path):
 def test_a_ps_that_does_not_end(tmp_path):
     """It is stopped some time after the last worker; that is no failure."""
     write(tmp_path, "time.sleep(60 if job == 'ps' else 0)")
-    code = ("import sys; from tfrun import launch, __main__; launch.PS_GRACE = 1; "
-            "sys.exit(__main__.main(sys.argv[1:]))")
-    process = subprocess.run([sys.executable, "-c", code, "--ps", "1", "--", "train.py"], cwd=tmp_path,
-                             env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
-                             capture_output=True, text=True, timeout=30)
+    code = (
+        "import sys; from tfrun import launch, __main__; launch.PS_GRACE = 1; "
+        "sys.exit(__main__.main(sys.argv[1:]))"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code, "--ps", "1", "--", "train.py"],
+        cwd=tmp_path,
+        env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     assert process.returncode == 0 and "ps 0 did not end by itself: stopped" in process.stdout
     assert not support.processes_of(tmp_path / "run")
 
 
 def test_noise_is_in_the_log_only(tmp_path):
-    write(tmp_path, """
-print("I0000 00:00:1.1 1 port.cc:153] oneDNN custom operations are on. You may see slightly different")
+    write(
+        tmp_path,
+        """
+print("I0000 00:00:1.1 1 port.cc:153] oneDNN custom operations are on. You may see")
 print("WARNING: All log messages before absl::InitializeLog() is called are written to STDERR")
 print("W a warning of another kind")
-print("no end of line", end="")""")
+print("no end of line", end="")""",
+    )
     code, lines = run(tmp_path, "--workers", "1")
     shown = [line for line in lines if line.startswith("[worker 0]")]
     assert shown == ["[worker 0] W a warning of another kind", "[worker 0] no end of line"]
@@ -209,19 +252,28 @@ def test_a_flood_of_output(tmp_path):
         assert [line[11:] for line in lines if line.startswith("[worker %d]" % index)] == expected
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["--ps", "-1", "--", "train.py"], "must be from 0 to 99"),
-    (["--ps", "x", "--", "train.py"], "invalid count value"),
-    (["--workers", "0", "--", "train.py"], "needs a worker"),
-    (["--timeout", "0", "--", "train.py"], "must be above 0"),
-    (["--wrong", "--", "train.py"], "wrong"),
-    (["--", "missing.py"], "there is no script missing.py"),
-    ([], "script"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--ps", "-1", "--", "train.py"], "must be from 0 to 99"),
+        (["--ps", "x", "--", "train.py"], "invalid count value"),
+        (["--workers", "0", "--", "train.py"], "needs a worker"),
+        (["--timeout", "0", "--", "train.py"], "must be above 0"),
+        (["--wrong", "--", "train.py"], "wrong"),
+        (["--", "missing.py"], "there is no script missing.py"),
+        ([], "script"),
+    ],
+)
 def test_bad_use(tmp_path, arguments, words):
     write(tmp_path, "")
-    process = subprocess.run([*TFRUN, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=20,
-                             env={**os.environ, "PYTHONPATH": str(support.ROOT)})
+    process = subprocess.run(
+        [*TFRUN, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env={**os.environ, "PYTHONPATH": str(support.ROOT)},
+    )
     assert process.returncode == 2 and process.stdout == ""
     assert len(process.stderr.splitlines()) == 1 and words in process.stderr, process.stderr
 
@@ -234,12 +286,20 @@ def test_an_output_dir_that_cannot_be_made(tmp_path):
 
 
 def test_run_directories(tmp_path):
-    """Without OUTPUT_DIR: a new one each time, even within a second; `latest` points to the newest."""
+    """Without OUTPUT_DIR: a new one each time, even within a second; `latest` is the newest."""
     write(tmp_path / "My Example", "open(os.path.join(os.environ['OUTPUT_DIR'], 'made'), 'w')")
-    env = {name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "RUNS_DIR")}
+    env = {
+        name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "RUNS_DIR")
+    }
     for _ in range(2):
-        subprocess.run([*TFRUN, "--", "train.py"], cwd=tmp_path / "My Example", check=True, timeout=30,
-                       env={**env, "PYTHONPATH": str(support.ROOT)}, capture_output=True)
+        subprocess.run(
+            [*TFRUN, "--", "train.py"],
+            cwd=tmp_path / "My Example",
+            check=True,
+            timeout=30,
+            env={**env, "PYTHONPATH": str(support.ROOT)},
+            capture_output=True,
+        )
     runs = tmp_path / "My Example" / "runs" / "My Example"
     made = sorted(path.parent.name for path in runs.glob("2*/made"))
     assert len(made) == 2 and os.readlink(runs / "latest") == made[-1]

@@ -1,1 +1,1 @@
-"""tfrun launches a training script as a cluster on this machine: `tfrun --ps 1 --workers 2 -- script.py`."""
+"""Launches a script as a cluster on this machine: `tfrun --ps 1 --workers 2 -- script.py`."""

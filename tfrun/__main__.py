@@ -4,6 +4,7 @@
 
 runs script.py three times on this machine, with TF_CONFIG telling each process which task it is.
 """
+
 import argparse
 import math
 import os
@@ -36,20 +37,32 @@ def seconds(text):
 
 
 def parse(arguments):
-    """The flags in `arguments`, a list of strings. Exits with 2 and one line when they make no sense."""
+    """The flags in `arguments`, a list of strings. Exits with 2 and one line if they are wrong."""
     parser = Parser(
-        prog="tfrun", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]", allow_abbrev=False,
+        prog="tfrun",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]",
+        allow_abbrev=False,
         epilog="OUTPUT_DIR names the run directory; without it tfrun makes a new one, "
-               "$RUNS_DIR/<example>/<time> (RUNS_DIR: ./runs).")
+        "$RUNS_DIR/<example>/<time> (RUNS_DIR: ./runs).",
+    )
     parser.add_argument("--ps", type=count, default=0, metavar="N", help="parameter servers (0)")
     parser.add_argument("--workers", type=count, default=1, metavar="N", help="workers (1)")
     parser.add_argument("--chief", action="store_true", help="one task more, of the type chief")
-    parser.add_argument("--timeout", type=seconds, default=os.environ.get("TFRUN_TIMEOUT"), metavar="S",
-                        help="stop everything after that many seconds and exit with 124 "
-                             "(TFRUN_TIMEOUT, or never)")
-    parser.add_argument("--dry-run", action="store_true", default=bool(os.environ.get("DRY_RUN")),
-                        help="print a bash script that does the same without tfrun (also: DRY_RUN=1)")
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=os.environ.get("TFRUN_TIMEOUT"),
+        metavar="S",
+        help="stop everything after that many seconds and exit with 124 (TFRUN_TIMEOUT, or never)",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        default=bool(os.environ.get("DRY_RUN")),
+        help="print a bash script that does the same without tfrun (also: DRY_RUN=1)",
+    )
     parser.add_argument("script", help="the training script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args(arguments)
@@ -63,7 +76,11 @@ def parse(arguments):
 def main(arguments=None):
     """Runs the command; returns its exit code."""
     flags = parse(sys.argv[1:] if arguments is None else arguments)
-    jobs = {job: n for job, n in [("chief", int(flags.chief)), ("ps", flags.ps), ("worker", flags.workers)] if n}
+    jobs = {
+        job: n
+        for job, n in [("chief", int(flags.chief)), ("ps", flags.ps), ("worker", flags.workers)]
+        if n
+    }
     command = [sys.executable, flags.script, *flags.arguments]
     example = pathlib.Path(flags.script).resolve().parent.name
     if flags.dry_run:

@@ -1,6 +1,8 @@
 """What a cluster on this machine is made of: ports, tasks, and the environment of each."""
+
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,7 +16,11 @@ def hold_ports(n):
     """
     held = []
     for _ in range(n):
-        family = socket.AF_INET6 if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else socket.AF_INET
+        family = (
+            socket.AF_INET6
+            if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6")
+            else socket.AF_INET
+        )
         held.append(socket.socket(family))
         held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held[-1].bind(("::" if family == socket.AF_INET6 else "0.0.0.0", 0))
@@ -38,25 +44,30 @@ def addresses(jobs, ports):
 def gpus():
     """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return [gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu not in ("", "-1")]
+        return [
+            gpu for gpu in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if gpu not in ("", "-1")
+        ]
     if not shutil.which("nvidia-smi"):
         return []
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [str(i) for i, line in enumerate(l for l in listed.stdout.splitlines() if l.startswith("GPU "))]
+    return [str(i) for i in range(len(re.findall("^GPU ", listed.stdout, re.MULTILINE)))]
 
 
 def environments(jobs, ports, directory):
     """{(job, index): the variables that this task gets on top of tfrun's own}.
 
-    A ps sees no GPU; the workers share what there is. Each computing task gets its part of the cores.
+    A ps sees no GPU; the workers share what there is, and the cores.
     """
     cluster, found = addresses(jobs, ports), gpus()
     computing = [task for task in tasks(jobs) if task[0] != "ps"]
-    threads = str(max(1, len(os.sched_getaffinity(0)) // len(computing))
-                  if hasattr(os, "sched_getaffinity") else max(1, (os.cpu_count() or 1) // len(computing)))
+    threads = str(
+        max(1, len(os.sched_getaffinity(0)) // len(computing))
+        if hasattr(os, "sched_getaffinity")
+        else max(1, (os.cpu_count() or 1) // len(computing))
+    )
     made = {}
     for job, index in tasks(jobs):
         env = {

@@ -1,4 +1,5 @@
 """Draws curves.png from the metrics of a run: loss, accuracy, staleness."""
+
 import csv
 import os
 
@@ -6,10 +7,10 @@ import matplotlib
 import numpy as np
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402: the backend comes first
-from matplotlib.ticker import MaxNLocator, PercentFormatter  # noqa: E402
+from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tfrun import rundir  # noqa: E402
+from tfrun import rundir
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 
@@ -30,46 +31,81 @@ def smooth(values, window):
 
 def draw(directory, example):
     """Draws the run in `directory`, a pathlib.Path, and returns the picture's path."""
-    tasks = {path.stem.removeprefix("metrics-").replace("-", " "): read(path)
-             for path in sorted(directory.glob("metrics-*.csv"))}
+    tasks = {
+        path.stem.removeprefix("metrics-").replace("-", " "): read(path)
+        for path in sorted(directory.glob("metrics-*.csv"))
+    }
     tasks = {name: columns for name, columns in tasks.items() if columns}
     pushes = {name: ~np.isnan(columns["loss"]) for name, columns in tasks.items()}
     start = min(columns["push_time"].min() for columns in tasks.values())
     result = rundir.result(directory)
 
-    figure, (loss, accuracy, staleness) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    figure, (loss, accuracy, staleness) = plt.subplots(
+        1, 3, figsize=(13, 4.2), layout="constrained"
+    )
     for (name, columns), colour in zip(tasks.items(), COLOURS * len(tasks)):
         at, values = columns["push_time"][pushes[name]] - start, columns["loss"][pushes[name]]
         window = max(1, len(values) // 40)
         loss.plot(at, values, ".", color=colour, alpha=0.15, markersize=3)
-        loss.plot(at, smooth(values, window), color=colour, label="%s: %d pushes" % (name, len(values)))
+        loss.plot(
+            at, smooth(values, window), color=colour, label="%s: %d pushes" % (name, len(values))
+        )
         tested = ~np.isnan(columns["test_accuracy"])
         if tested.any():
-            accuracy.plot(columns["push_time"][tested] - start, columns["test_accuracy"][tested], "o-",
-                          color="#333333", markersize=4)
+            accuracy.plot(
+                columns["push_time"][tested] - start,
+                columns["test_accuracy"][tested],
+                "o-",
+                color="#333333",
+                markersize=4,
+            )
     loss.set(title="Loss of each mini-batch, and its running mean", xlabel="seconds", yscale="log")
     loss.legend()
     if result:
         accuracy.axhline(result["test_accuracy"], color="#2ca02c", linestyle="--", linewidth=1)
-        accuracy.annotate("at the end: %.1f%%" % (100 * result["test_accuracy"]), (0.98, result["test_accuracy"]),
-                          xycoords=("axes fraction", "data"), xytext=(0, -14), textcoords="offset points",
-                          ha="right", color="#2ca02c")
+        accuracy.annotate(
+            "at the end: %.1f%%" % (100 * result["test_accuracy"]),
+            (0.98, result["test_accuracy"]),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, -14),
+            textcoords="offset points",
+            ha="right",
+            color="#2ca02c",
+        )
     accuracy.set(title="Test accuracy", xlabel="seconds", ylim=(0, 1.03))
     accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
 
     late = [columns["staleness"][pushes[name]] for name, columns in tasks.items()]
     edges = np.arange(min(0, *map(min, late)), max(map(max, late)) + 2) - 0.5
-    staleness.hist(late, bins=edges, stacked=True, color=(COLOURS * len(late))[:len(late)], rwidth=0.85)
-    staleness.set(title="Staleness of the pushes, mean %.2f" % np.concatenate(late).mean(),
-                  xlabel="updates by others between pull and push", ylabel="pushes")
+    staleness.hist(
+        late, bins=edges, stacked=True, color=(COLOURS * len(late))[: len(late)], rwidth=0.85
+    )
+    staleness.set(
+        title="Staleness of the pushes, mean %.2f" % np.concatenate(late).mean(),
+        xlabel="updates by others between pull and push",
+        ylabel="pushes",
+    )
     staleness.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (loss, accuracy, staleness):
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_size(10.5)
-    figure.suptitle(example if not result else "%s: %d ps, %d worker%s, %d updates on %s in %.1f s" % (
-        example, result["ps"], result["workers"], "s" * (result["workers"] > 1), result["steps"],
-        result["dataset"], result["wall_seconds"]), fontsize=13, fontweight="bold")
+    figure.suptitle(
+        example
+        if not result
+        else "%s: %d ps, %d worker%s, %d updates on %s in %.1f s"
+        % (
+            example,
+            result["ps"],
+            result["workers"],
+            "s" * (result["workers"] > 1),
+            result["steps"],
+            result["dataset"],
+            result["wall_seconds"],
+        ),
+        fontsize=13,
+        fontweight="bold",
+    )
     partial = directory / (".curves-%d.png" % os.getpid())
     figure.savefig(partial, dpi=110)
     plt.close(figure)

@@ -1,4 +1,5 @@
 """The bash script that does what a run would do: the plain commands behind tfrun."""
+
 import json
 import os
 import shlex
@@ -15,7 +16,9 @@ def script(jobs, command, example):
     for s in held:
         s.close()
     addresses = cluster.addresses(jobs, ports)
-    run = os.environ.get("OUTPUT_DIR") or "%s/$(date +%%Y-%%m-%%d_%%H-%%M-%%S)" % rundir.base(example)
+    run = os.environ.get("OUTPUT_DIR") or "%s/$(date +%%Y-%%m-%%d_%%H-%%M-%%S)" % rundir.base(
+        example
+    )
     lines = [
         "#!/usr/bin/env bash",
         "# %s, as tfrun would start it: save these lines and run them with bash." % example,
@@ -25,7 +28,7 @@ def script(jobs, command, example):
         'mkdir -p "$OUTPUT_DIR"',
         "",
         "servers=() workers=()",
-        "trap 'kill \"${servers[@]}\" \"${workers[@]}\" 2>/dev/null || true' EXIT",
+        'trap \'kill "${servers[@]}" "${workers[@]}" 2>/dev/null || true\' EXIT',
         "",
     ]
     for job, index in cluster.tasks(jobs):

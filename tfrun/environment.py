@@ -3,9 +3,10 @@
     python environment.py ROOT        make ROOT/.venv, unless it is there and up to date
     python environment.py --active    exit with 0 if the running Python has every locked package
 
-.venv counts as made only when its last file, .venv/complete, is written: it holds the lock file's hash.
-What an interruption left is made anew, from pip's cache.
+.venv counts as made when its last file is written: .venv/complete, with the lock file's hash. What
+an interruption left is made anew, from pip's cache.
 """
+
 import fcntl
 import hashlib
 import importlib.metadata
@@ -28,12 +29,18 @@ def fingerprint(lock):
 def complete(venv, lock):
     """Whether `venv` was made to the end from `lock`, and its Python is still there."""
     done = venv / "complete"
-    return done.exists() and done.read_text() == fingerprint(lock) and (venv / "bin" / "python").exists()
+    return (
+        done.exists()
+        and done.read_text() == fingerprint(lock)
+        and (venv / "bin" / "python").exists()
+    )
 
 
 def missing(lock):
     """The packages of the lock file that the running Python lacks or has in another version."""
-    from packaging.requirements import Requirement  # itself in the lock; its absence is caught by the caller
+    from packaging.requirements import (
+        Requirement,
+    )  # the caller catches its absence
 
     lines = re.findall(r"^([a-zA-Z0-9][^\\#\n]*)", lock.read_text(), re.MULTILINE)
     absent = []
@@ -55,9 +62,15 @@ def check_active():
     except ImportError:
         absent = ["packaging"]
     if absent:
-        print("The active environment (%s) lacks %s%s; using .venv instead" % (
-            sys.prefix, ", ".join(absent[:3]), " and %d more" % (len(absent) - 3) if len(absent) > 3 else ""),
-            file=sys.stderr)
+        print(
+            "The active environment (%s) lacks %s%s; using .venv instead"
+            % (
+                sys.prefix,
+                ", ".join(absent[:3]),
+                " and %d more" % (len(absent) - 3) if len(absent) > 3 else "",
+            ),
+            file=sys.stderr,
+        )
     return int(bool(absent))
 
 
@@ -86,12 +99,17 @@ def make(root):
             fcntl.flock(only_one, fcntl.LOCK_EX)
         if complete(venv, lock):
             return
-        say("setting up %s with Python %d.%d: once, 1 to 5 minutes, 2.2 GB" % (venv, *sys.version_info[:2]))
+        say(
+            "setting up %s with Python %d.%d: once, 1 to 5 minutes, 2.2 GB"
+            % (venv, *sys.version_info[:2])
+        )
         shutil.rmtree(venv, ignore_errors=True)
         made = subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True, text=True)
         if made.returncode:
-            fail("%s cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv"
-                 % sys.executable)
+            fail(
+                "%s cannot make a virtual environment; Debian and Ubuntu: apt install python3-venv"
+                % sys.executable
+            )
         install(venv, lock)
         (venv / "complete").write_text(fingerprint(lock))
         say("set up in %.0f s" % (time.time() - began))
@@ -102,9 +120,24 @@ def install(venv, lock):
     total = len(re.findall(r"^[a-zA-Z0-9]", lock.read_text(), re.MULTILINE))
     log, collected, told, last = venv / "pip.log", 0, 0.0, []
     pip = subprocess.Popen(
-        [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--no-input",
-         "--progress-bar", "off", "--require-hashes", "-r", lock],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        [
+            venv / "bin" / "python",
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "install",
+            "--no-input",
+            "--progress-bar",
+            "off",
+            "--require-hashes",
+            "-r",
+            lock,
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     with open(log, "w") as file:
         for line in pip.stdout:
             file.write(line)
@@ -112,16 +145,22 @@ def install(venv, lock):
             collected += line.startswith(("Collecting ", "Ignoring "))
             if line.startswith("Installing collected packages"):
                 say("installing the packages")
-            elif line.startswith("Collecting ") and time.time() > told + (0.1 if sys.stderr.isatty() else 10):
+            elif line.startswith("Collecting ") and time.time() > told + (
+                0.1 if sys.stderr.isatty() else 10
+            ):
                 told = time.time()
-                say("fetching package %d of %d: %s" % (collected, total, line.split()[1]),
-                    end="" if sys.stderr.isatty() else "\n")
+                say(
+                    "fetching package %d of %d: %s" % (collected, total, line.split()[1]),
+                    end="" if sys.stderr.isatty() else "\n",
+                )
     if pip.wait():
         text = "".join(last)
-        # Every locked package exists; pip finds none of its versions when it cannot reach the index.
+        # Every locked package exists: pip finds no version only where it cannot reach the index.
         if "(from versions: none)" in text or "connection" in text.lower():
             fail("pip cannot reach the package index; is there a network? (%s)" % log)
-        errors = [line.strip() for line in last if line.startswith("ERROR")] or [text.strip()[-200:]]
+        errors = [line.strip() for line in last if line.startswith("ERROR")] or [
+            text.strip()[-200:]
+        ]
         fail("pip: %s (%s)" % (errors[0][:200], log))
 
 

@@ -1,4 +1,5 @@
 """Starts the tasks of a run, shows what they print, and leaves none behind."""
+
 import collections
 import ctypes
 import os
@@ -17,7 +18,8 @@ PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 
 COLOURS = {"ps": 35, "chief": 32, "worker": 36, "tfrun": 33}
 
 # What TensorFlow prints at every start and no setting removes. The logs keep it.
-NOISE = re.compile(rb"""
+NOISE = re.compile(
+    rb"""
     WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\)\ is\ called
   | .*oneDNN\ custom\ operations\ are\ on
   | .*Could\ not\ find\ cuda\ drivers\ on\ your\ machine
@@ -27,7 +29,9 @@ NOISE = re.compile(rb"""
   | .*computation_placer\ already\ registered
   | .*failed\ call\ to\ cuInit
   | .*TF-TRT\ Warning
-""", re.VERBOSE)
+""",
+    re.VERBOSE,
+)
 
 
 class Task:
@@ -39,8 +43,14 @@ class Task:
         self.log = open(self.path, "ab", buffering=0)
         self.rest, self.last, self.code = b"", collections.deque(maxlen=15), None
         self.process = subprocess.Popen(
-            command, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent)
+            command,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
         os.set_blocking(self.process.stdout.fileno(), False)
 
     def signal(self, number):
@@ -90,7 +100,7 @@ class Task:
 
 
 def die_with_parent():
-    """In the new process, on Linux: the kernel kills it when tfrun dies. The watchdog does the rest."""
+    """In the new process, on Linux: it dies when tfrun does. The watchdog gets what it started."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
 
@@ -127,7 +137,11 @@ class Run:
             signal.signal(number, lambda *_: None)
         self.watchdog = subprocess.Popen(
             [sys.executable, "-SE", str(pathlib.Path(__file__).with_name("watchdog.py"))],
-            stdin=subprocess.PIPE, start_new_session=True, text=True, bufsize=1)
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            bufsize=1,
+        )
         self.tasks, self.jobs, self.command = [], jobs, command
 
     def start(self):
@@ -185,14 +199,18 @@ class Run:
                 self.say("stopped by %s" % self.stopped_by.name)
                 return 128 + self.stopped_by
             if time.monotonic() > deadline:
-                self.say("not done after %g s (--timeout); still running: %s" % (
-                    self.timeout, ", ".join(task.name for task in self.running())))
+                self.say(
+                    "not done after %g s (--timeout); still running: %s"
+                    % (self.timeout, ", ".join(task.name for task in self.running()))
+                )
                 return 124
             if not self.running("chief", "worker"):
                 ps_deadline = min(ps_deadline, time.monotonic() + PS_GRACE)
                 if time.monotonic() > ps_deadline:
-                    self.say("the workers are done, and %s did not end by itself: stopped" % (
-                        ", ".join(task.name for task in self.running())))
+                    self.say(
+                        "the workers are done, and %s did not end by itself: stopped"
+                        % (", ".join(task.name for task in self.running()))
+                    )
                     return 0
         return 0
 
@@ -222,11 +240,21 @@ def run(jobs, command, example, directory, timeout=None):
     finished_before = rundir.result(directory) is not None
     launched = Run(jobs, command, directory, timeout)
     try:
-        launched.say("%s: %s, in %s" % (
-            example, ", ".join("%d %s" % (n, job + "s" * (job == "worker" and n > 1))
-                               for job, n in sorted(jobs.items())), directory))
+        launched.say(
+            "%s: %s, in %s"
+            % (
+                example,
+                ", ".join(
+                    "%d %s" % (n, job + "s" * (job == "worker" and n > 1))
+                    for job, n in sorted(jobs.items())
+                ),
+                directory,
+            )
+        )
         if "ps" in jobs:
-            launched.say("any program that reaches these tasks' ports can use them; see Security in README.md")
+            launched.say(
+                "whoever reaches the ports of these tasks can use them: see Security in README.md"
+            )
         launched.start()
         code = launched.watch()
     except BrokenPipeError:  # whoever read our output has gone: `| head`
@@ -237,7 +265,10 @@ def run(jobs, command, example, directory, timeout=None):
     result = rundir.result(directory)
     if code == 0 and result and not finished_before:
         from tfrun import curves  # here, because matplotlib takes a while
+
         picture = curves.draw(directory, example)
-        launched.say("test accuracy %.1f%%; everything of this run, and its picture %s, is in %s" % (
-            100 * result["test_accuracy"], picture.name, directory))
+        launched.say(
+            "test accuracy %.1f%%; everything of this run, and its picture %s, is in %s"
+            % (100 * result["test_accuracy"], picture.name, directory)
+        )
     return code

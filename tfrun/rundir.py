@@ -1,4 +1,5 @@
 """The run directory: where it is, and what is said of it at the end."""
+
 import datetime
 import itertools
 import json
@@ -12,7 +13,7 @@ def base(example):
 
 
 def prepare(example):
-    """Makes the run directory, OUTPUT_DIR or a new one, and points `latest` to it. Raises OSError."""
+    """The run directory, OUTPUT_DIR or a new one that `latest` points to. Raises OSError."""
     if os.environ.get("OUTPUT_DIR"):
         directory = pathlib.Path(os.environ["OUTPUT_DIR"]).resolve()
         directory.mkdir(parents=True, exist_ok=True)

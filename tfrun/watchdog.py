@@ -1,8 +1,9 @@
 """Ends the tasks when tfrun itself is gone, even by kill -9.
 
-A process of its own. tfrun writes "+ID" when it starts a process group and "-ID" when that group has
+A process of its own. tfrun writes "+ID" when it starts a process group, and "-ID" when that has
 ended; the end of the pipe without a "-ID" means that tfrun died.
 """
+
 import os
 import signal
 import sys

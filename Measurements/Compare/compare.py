@@ -6,6 +6,7 @@ time. Each run is the example's own `bash run.sh`.
 Kind:          driver
 Run:           bash run.sh
 """
+
 import argparse
 import collections
 import csv
@@ -41,13 +42,23 @@ def positive(text):
 
 
 def parse_flags():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("examples", nargs="*", default=DEFAULT, help="folders (%s)" % ", ".join(DEFAULT))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "examples", nargs="*", default=DEFAULT, help="folders (%s)" % ", ".join(DEFAULT)
+    )
     parser.add_argument("--seeds", type=positive, default=5, help="runs of each (%(default)s)")
-    parser.add_argument("--examples-seen", type=positive, default=128000, metavar="N",
-                        help="by all workers of a run together (%(default)s)")
-    parser.add_argument("--batch-size", type=positive, default=32, metavar="B", help="(%(default)s)")
+    parser.add_argument(
+        "--examples-seen",
+        type=positive,
+        default=128000,
+        metavar="N",
+        help="by all workers of a run together (%(default)s)",
+    )
+    parser.add_argument(
+        "--batch-size", type=positive, default=32, metavar="B", help="(%(default)s)"
+    )
     flags = parser.parse_args()
     for example in flags.examples:
         if not (ROOT / example / "run.sh").is_file():
@@ -58,33 +69,52 @@ def parse_flags():
 
 
 def end_with_us():
-    """In the new process, on Linux: it gets SIGTERM when this one dies, and then stops its tasks."""
+    """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
 
 
 def run(example, seed, flags, directory):
     """Trains one example; returns its result.json. Exits with its last lines when it fails."""
-    command = ["bash", ROOT / example / "run.sh", "--seed", str(seed),
-               "--steps", str(flags.examples_seen // flags.batch_size), "--batch-size", str(flags.batch_size)]
-    done = subprocess.run(command, env={**os.environ, "OUTPUT_DIR": str(directory)}, text=True,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          preexec_fn=end_with_us)
+    command = [
+        "bash",
+        ROOT / example / "run.sh",
+        "--seed",
+        str(seed),
+        "--steps",
+        str(flags.examples_seen // flags.batch_size),
+        "--batch-size",
+        str(flags.batch_size),
+    ]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "OUTPUT_DIR": str(directory)},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=end_with_us,
+    )
     if done.returncode:
         print("\n".join(done.stdout.splitlines()[-10:]), file=sys.stderr)
-        sys.exit("compare: %s with --seed %d failed with exit code %d" % (example, seed, done.returncode))
+        sys.exit(
+            "compare: %s with --seed %d failed with exit code %d" % (example, seed, done.returncode)
+        )
     return json.loads((directory / "result.json").read_text())
 
 
 def curve(directory):
-    """The evaluations of one run: (seconds since its first push, test accuracy, test loss), lists."""
+    """The evaluations of a run: (seconds since its first push, test accuracy, test loss), lists."""
     rows = []
     for path in directory.glob("metrics-*.csv"):
         with open(path, newline="") as file:
             rows += list(csv.DictReader(file))
     start = min(float(row["push_time"]) for row in rows)
-    tested = sorted((float(row["push_time"]) - start, float(row["test_accuracy"]), float(row["test_loss"]))
-                    for row in rows if row["test_accuracy"])
+    tested = sorted(
+        (float(row["push_time"]) - start, float(row["test_accuracy"]), float(row["test_loss"]))
+        for row in rows
+        if row["test_accuracy"]
+    )
     return list(zip(*tested)) or [(), (), ()]
 
 
@@ -96,8 +126,14 @@ def mean_and_spread(values, form):
 
 def main():
     flags = parse_flags()
-    directory = pathlib.Path(os.environ.get("OUTPUT_DIR") or pathlib.Path(
-        os.environ.get("RUNS_DIR", "runs"), "Compare", datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")))
+    directory = pathlib.Path(
+        os.environ.get("OUTPUT_DIR")
+        or pathlib.Path(
+            os.environ.get("RUNS_DIR", "runs"),
+            "Compare",
+            datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S"),
+        )
+    )
     results = collections.defaultdict(list)
     # By turns, so that a slow minute of the machine meets all of them.
     plan = [(seed, example) for seed in range(flags.seeds) for example in flags.examples]
@@ -106,20 +142,35 @@ def main():
         results[example].append(run(example, seed, flags, directory / ("%s-%d" % (example, seed))))
 
     first = statistics.mean(r["test_loss"] for r in results[flags.examples[0]])
-    table = Table("example", "tasks", "test loss", "to the first", "test accuracy", "seconds", "staleness")
+    table = Table(
+        "example", "tasks", "test loss", "to the first", "test accuracy", "seconds", "staleness"
+    )
     for example, runs in results.items():
         loss = [r["test_loss"] for r in runs]
         table.add_row(
-            example, "%d ps, %d w" % (runs[0]["ps"], runs[0]["workers"]), mean_and_spread(loss, "%.3f"),
+            example,
+            "%d ps, %d w" % (runs[0]["ps"], runs[0]["workers"]),
+            mean_and_spread(loss, "%.3f"),
             "%+.1f%%" % (100 * (statistics.mean(loss) / first - 1)),
             mean_and_spread([100 * r["test_accuracy"] for r in runs], "%.1f"),
             "%.1f" % statistics.median(r["wall_seconds"] for r in runs),
-            "%.2f" % statistics.mean(r["staleness_mean"] for r in runs))
+            "%.2f" % statistics.mean(r["staleness_mean"] for r in runs),
+        )
     console.print(table)
     versions = next(iter(results.values()))[0]["versions"]
-    console.print("%d seeds, %d examples a run, batches of %d; %s, TensorFlow %s, Python %s, %d cores (%s)" % (
-        flags.seeds, flags.examples_seen, flags.batch_size, datetime.date.today(), versions["tensorflow"],
-        versions["python"], os.cpu_count(), platform.machine()))
+    console.print(
+        "%d seeds, %d examples a run, batches of %d; %s, TensorFlow %s, Python %s, %d cores (%s)"
+        % (
+            flags.seeds,
+            flags.examples_seen,
+            flags.batch_size,
+            datetime.date.today(),
+            versions["tensorflow"],
+            versions["python"],
+            os.cpu_count(),
+            platform.machine(),
+        )
+    )
     (directory / "results.json").write_text(json.dumps(results, indent=1))
 
     figure, (accuracy, loss) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")

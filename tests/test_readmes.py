@@ -1,0 +1,98 @@
+"""The README files: generated parts up to date, links that lead somewhere, commands that exist."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import readmes
+import support
+
+
+def test_generated_parts_are_up_to_date():
+    parts = 0
+    for path in readmes.files():
+        parts += len(readmes.PART.findall(path.read_text()))
+        assert readmes.updated(path) == path.read_text(), "python tests/readmes.py --fix: %s" % path
+    assert parts >= 10
+    examples = {path.parent.relative_to(support.ROOT).as_posix() for path in support.launchers()}
+    assert set(readmes.ORDER) == examples, "the reading order does not name every example"
+
+
+def test_a_stale_part_is_found(tmp_path):
+    path = support.ROOT / "HogWild" / "README.md"
+    assert "| `--steps` | 3000 |" in path.read_text()
+    stale = path.read_text().replace("| `--steps` | 3000 |", "| `--steps` | 3001 |")
+    fixed = readmes.PART.sub(
+        lambda found: (
+            "%s%s\n%s" % (found[1], readmes.PARTS[found[2]](path.parent, found[3]), found[4])
+        ),
+        stale,
+    )
+    assert fixed == path.read_text() != stale
+
+
+def test_links_lead_somewhere():
+    checked = 0
+    for path in readmes.files():
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+            if "://" not in target:
+                checked += 1
+                assert (path.parent / target).exists(), "%s: %s" % (path, target)
+    assert checked >= 20
+
+
+def test_commands_exist():
+    """In each block of code: the scripts of bash and python are there, and so are their flags."""
+    checked = 0
+    for path in readmes.files():
+        for block in re.findall(r"^```\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
+            for line in "".join(block).splitlines():
+                found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
+                if not found:
+                    continue
+                checked += 1
+                launcher = path.parent / found[1]
+                assert launcher.is_file(), "%s: %s" % (path, line)
+                script = (
+                    support.script_of(launcher)
+                    if launcher.name.startswith("run") and launcher.parent.name != "tests"
+                    else launcher
+                )
+                for word in shlex.split(found[2].split("  ")[0], comments=True):
+                    if word.startswith("--"):
+                        assert '"%s"' % word in script.read_text(), "%s: %s" % (path, line)
+    assert checked >= 15
+
+
+def test_flags_in_the_table_are_argparse_s():
+    """The generated table of flags, which is read from the text, is what --help says."""
+    script = readmes.script(support.ROOT / "HogWild")
+    help_text = " ".join(
+        support.python(
+            "import runpy, sys; sys.argv[:] = [sys.argv[1], '--help']; "
+            "runpy.run_path(sys.argv[0], run_name='__main__')",
+            str(script),
+        ).stdout.split()
+    )
+    rows = re.findall(
+        r"^\| `(--\S+)` \| (\S+) \| (.*) \|$", readmes.flags(script.parent, None), re.MULTILINE
+    )
+    assert len(rows) >= 6
+    for flag, default, text in rows:
+        assert flag in help_text and "%s (%s)" % (text, default) in help_text
+
+
+def test_style():
+    """ruff and shellcheck have nothing to say."""
+    tools = os.path.dirname(sys.executable)
+    shell = [*support.ROOT.glob("*.sh"), *support.launchers(), support.ROOT / "tests" / "run.sh"]
+    for command in (
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", "tfrun", "tests", "Measurements"],
+        ["shellcheck", "-x", "-e", "SC1091", *shell, support.ROOT / ".ci" / "run"],
+    ):
+        command[0] = os.path.join(tools, command[0])
+        done = subprocess.run(command, cwd=support.ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
