@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 
-from tfrun import dryrun, launch, rundir
+from tfrun import dryrun, isolate, launch, rundir
 
 
 class Parser(argparse.ArgumentParser):
@@ -58,6 +58,20 @@ def parse(arguments):
         help="stop everything after that many seconds and exit with 124 (TFRUN_TIMEOUT, or never)",
     )
     parser.add_argument(
+        "--restarts",
+        type=count,
+        default=os.environ.get("TFRUN_RESTARTS", "0"),
+        metavar="N",
+        help="start a task that failed again, in its place, up to N times (TFRUN_RESTARTS, or 0)",
+    )
+    parser.add_argument(
+        "--isolate",
+        action="store_true",
+        default=bool(os.environ.get("TFRUN_ISOLATE")),
+        help="run in a network of its own, which nothing outside can reach; Linux only "
+        "(TFRUN_ISOLATE=1)",
+    )
+    parser.add_argument(
         "--dry-run",
         action="store_true",
         default=bool(os.environ.get("DRY_RUN")),
@@ -91,7 +105,15 @@ def main(arguments=None):
     except OSError as error:
         print("tfrun: the run directory cannot be written: %s" % error, file=sys.stderr)
         return 2
-    return launch.run(jobs, command, example, directory, flags.timeout)
+    if flags.isolate:
+        try:
+            isolate.enter()
+        except OSError as error:
+            print("tfrun: --isolate does not work on this machine: %s" % error, file=sys.stderr)
+            return 2
+    return launch.run(
+        jobs, command, example, directory, flags.timeout, flags.restarts, flags.isolate
+    )
 
 
 if __name__ == "__main__":

@@ -35,16 +35,23 @@ NOISE = re.compile(
 
 
 class Task:
-    """One process of the run."""
+    """One task of the run: a process, and after a restart another one in its place."""
 
     def __init__(self, job, index, command, env, directory):
         self.job, self.name = job, "%s %d" % (job, index)
         self.path = directory / ("%s-%d.log" % (job, index))
+        self.command, self.env = command, {**os.environ, **env}
         self.log = open(self.path, "ab", buffering=0)
-        self.rest, self.last, self.code = b"", collections.deque(maxlen=15), None
+        self.last = collections.deque(maxlen=15)
+        self.process, self.code, self.starts, self.start_at = None, None, 0, 0.0
+
+    def start(self):
+        """Starts the process; `code` is None until it has ended."""
+        self.rest, self.code, self.start_at = b"", None, None
+        self.starts += 1
         self.process = subprocess.Popen(
-            command,
-            env={**os.environ, **env},
+            self.command,
+            env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -60,32 +67,44 @@ class Task:
         except ProcessLookupError:
             pass
 
+    def running(self):
+        """Whether it has a process that has not ended."""
+        return self.process is not None and self.code is None
+
     def ended(self):
         """Whether the task has just ended; then nothing that it started is left."""
-        if self.code is not None:
+        if not self.running():
             return False
         if hasattr(os, "waitid"):  # look without reaping: until then nobody else can get its id
             if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return False
-            self.signal(signal.SIGKILL)
         elif self.process.poll() is None:
             return False
-        else:
-            self.signal(signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         code = self.process.wait()
         self.code = code if code >= 0 else 128 - code
         return True
 
     def lines(self):
         """The whole lines that it has printed since the last call; all of it goes to the log."""
-        while True:
+        for _ in range(
+            16 if self.code is None else 1 << 20
+        ):  # so that a flood leaves a turn to others
             try:
                 read = os.read(self.process.stdout.fileno(), 1 << 16)
             except BlockingIOError:
                 break
             if not read:
                 break
-            self.log.write(read)
+            if self.log:
+                try:
+                    self.log.write(read)
+                except OSError as error:  # a full disk ends the log, not the run
+                    self.log = None
+                    yield b"tfrun cannot write %s: %s" % (
+                        os.fsencode(self.path),
+                        error.strerror.encode(),
+                    )
             *whole, self.rest = (self.rest + read).split(b"\n")
             yield from whole
         if self.code is not None and self.rest:
@@ -94,7 +113,7 @@ class Task:
 
     def how(self):
         """How it ended, in words."""
-        if self.code > 128 and self.process.returncode < 0:
+        if self.process.returncode < 0:
             return "was killed by %s" % signal.Signals(-self.process.returncode).name
         return "failed with exit code %d" % self.code
 
@@ -123,9 +142,13 @@ class Screen:
 class Run:
     """The tasks of one run and what becomes of them."""
 
-    def __init__(self, jobs, command, directory, timeout):
-        self.screen, self.directory = Screen(), directory
-        self.timeout, self.stopped_by = timeout, None
+    def __init__(self, jobs, command, directory, timeout, restarts):
+        self.screen, self.timeout, self.restarts, self.stopped_by = (
+            Screen(),
+            timeout,
+            restarts,
+            None,
+        )
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
         self.wake, wake = os.pipe()
@@ -139,27 +162,41 @@ class Run:
             [sys.executable, "-SE", str(pathlib.Path(__file__).with_name("watchdog.py"))],
             stdin=subprocess.PIPE,
             start_new_session=True,
-            text=True,
-            bufsize=1,
         )
-        self.tasks, self.jobs, self.command = [], jobs, command
+        ports, self.held = cluster.hold_ports(len(cluster.tasks(jobs)))
+        self.tasks = [
+            Task(job, index, command, env, directory)
+            for (job, index), env in cluster.environments(jobs, ports, directory).items()
+        ]
+        # As the scripts see it: without a task of the type chief, worker 0 is the chief.
+        self.chief = "chief 0" if "chief" in jobs else "worker 0"
 
-    def start(self):
-        """Starts all tasks."""
-        ports, self.held = cluster.hold_ports(len(cluster.tasks(self.jobs)))
-        for (job, index), env in cluster.environments(self.jobs, ports, self.directory).items():
-            task = Task(job, index, self.command, env, self.directory)
-            self.watchdog.stdin.write("+%d\n" % task.process.pid)
-            self.tasks.append(task)
-            self.selector.register(task.process.stdout, selectors.EVENT_READ, task)
+    def start(self, task):
+        """Starts a task, for the first time or again."""
+        task.start()
+        self.tell_watchdog("+", task)
+        self.selector.register(task.process.stdout, selectors.EVENT_READ, task)
+
+    def tell_watchdog(self, sign, task):
+        """Says that the process group of a task is there, or is no more."""
+        try:
+            os.write(self.watchdog.stdin.fileno(), b"%s%d\n" % (sign.encode(), task.process.pid))
+        except OSError:  # someone killed the watchdog; the run can do without
+            pass
 
     def running(self, *jobs):
-        """The tasks that have not ended, of these jobs or of all."""
-        return [task for task in self.tasks if task.code is None and (not jobs or task.job in jobs)]
+        """The tasks that run or are to start, of these jobs or of all."""
+        return [
+            task
+            for task in self.tasks
+            if (task.running() or task.start_at is not None) and (not jobs or task.job in jobs)
+        ]
 
     def turn(self, deadline):
         """Waits until something happens, at most until `deadline`; returns the tasks that ended."""
-        events = self.selector.select(max(0.0, min(1.0, deadline - time.monotonic())))
+        starts = [task.start_at for task in self.tasks if task.start_at is not None]
+        until = min([deadline, time.monotonic() + 1, *starts])
+        events = self.selector.select(max(0.0, until - time.monotonic()))
         for key, _ in events:
             if key.data is None:
                 for number in os.read(self.wake, 512):
@@ -170,10 +207,9 @@ class Run:
             if task in ended or any(key.data is task for key, _ in events):
                 self.print_lines(task)
             if task in ended:
-                self.watchdog.stdin.write("-%d\n" % task.process.pid)
+                self.tell_watchdog("-", task)
                 self.selector.unregister(task.process.stdout)
                 task.process.stdout.close()
-                task.log.close()
         return ended
 
     def print_lines(self, task):
@@ -183,18 +219,43 @@ class Run:
                 task.last.append(line)
                 self.screen.show(task.name, line)
 
+    def failed(self, task):
+        """What to do about a task that failed: start it again, let it go, or (True) stop the run."""
+        if task.starts <= self.restarts:
+            wait = min(30, 2 ** (task.starts - 1))
+            task.start_at = time.monotonic() + wait
+            self.say(
+                "%s %s; it starts again in %d s (restart %d of %d)"
+                % (task.name, task.how(), wait, task.starts, self.restarts)
+            )
+            return False
+        if self.restarts and task.job == "worker" and task.name != self.chief:
+            self.say(
+                "%s %s, has no restart left, and is let go: the others go on; log: %s"
+                % (task.name, task.how(), task.path)
+            )
+            return False
+        self.say("%s %s; the run is stopped. Its last lines:" % (task.name, task.how()))
+        for line in task.last:
+            self.screen.show(task.name, line)
+        self.say("all that it printed: %s" % task.path)
+        return True
+
     def watch(self):
-        """Runs until the end; returns the exit code: of the first task that failed, or 0."""
+        """Runs to the end; returns the exit code: 0, or that of the first task that failed for good."""
         deadline = time.monotonic() + (self.timeout or float("inf"))
-        ps_deadline = float("inf")
+        ps_deadline, code = float("inf"), 0
         while self.running():
+            for task in self.tasks:
+                if task.start_at is not None and task.start_at <= time.monotonic():
+                    self.start(task)
             for task in self.turn(min(deadline, ps_deadline)):
                 if task.code:
-                    self.say("%s %s; the run is stopped. Its last lines:" % (task.name, task.how()))
-                    for line in task.last:
-                        self.screen.show(task.name, line)
-                    self.say("all that it printed: %s" % task.path)
-                    return task.code
+                    stop = self.failed(task)
+                    if task.start_at is None:
+                        code = code or task.code
+                    if stop:
+                        return code
             if self.stopped_by is not None:
                 self.say("stopped by %s" % self.stopped_by.name)
                 return 128 + self.stopped_by
@@ -209,10 +270,10 @@ class Run:
                 if time.monotonic() > ps_deadline:
                     self.say(
                         "the workers are done, and %s did not end by itself: stopped"
-                        % (", ".join(task.name for task in self.running()))
+                        % ", ".join(task.name for task in self.running())
                     )
-                    return 0
-        return 0
+                    return code
+        return code
 
     def say(self, text):
         """Prints a line of tfrun's own."""
@@ -220,10 +281,12 @@ class Run:
 
     def end(self):
         """Stops what still runs, first kindly."""
-        for number, patience in [(signal.SIGTERM, GRACE), (signal.SIGKILL, GRACE)]:
+        for task in self.tasks:
+            task.start_at = None
+        for number in (signal.SIGTERM, signal.SIGKILL):
             for task in self.running():
                 task.signal(number)
-            deadline = time.monotonic() + patience
+            deadline = time.monotonic() + GRACE
             while self.running() and time.monotonic() < deadline:
                 try:
                     self.turn(deadline)
@@ -231,31 +294,25 @@ class Run:
                     pass
         self.watchdog.stdin.close()
         self.watchdog.wait()
-        for s in getattr(self, "held", []):
+        for s in self.held:
             s.close()
 
 
-def run(jobs, command, example, directory, timeout=None):
+def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=False):
     """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code."""
     finished_before = rundir.result(directory) is not None
-    launched = Run(jobs, command, directory, timeout)
+    launched = Run(jobs, command, directory, timeout, restarts)
     try:
-        launched.say(
-            "%s: %s, in %s"
-            % (
-                example,
-                ", ".join(
-                    "%d %s" % (n, job + "s" * (job == "worker" and n > 1))
-                    for job, n in sorted(jobs.items())
-                ),
-                directory,
-            )
-        )
-        if "ps" in jobs:
+        numbers = [
+            "%d %s" % (n, job + "s" * (job == "worker" and n > 1)) for job, n in jobs.items()
+        ]
+        launched.say("%s: %s, in %s" % (example, ", ".join(numbers), directory))
+        if isolated:
+            launched.say("isolated: nothing outside this run can reach its tasks")
+        elif "ps" in jobs:
             launched.say(
-                "whoever reaches the ports of these tasks can use them: see Security in README.md"
+                "whoever reaches the ports of these tasks can use them: --isolate prevents it"
             )
-        launched.start()
         code = launched.watch()
     except BrokenPipeError:  # whoever read our output has gone: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
