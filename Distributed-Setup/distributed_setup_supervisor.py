@@ -115,13 +115,16 @@ class Cluster:
             self.job = "chief" if job == "master" else job
             self.spec = tf.train.ClusterSpec(jobs)
             self.spec.task_address(self.job, self.index)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            stop("TF_CONFIG must be JSON that names the cluster and a task in it: %s" % error)
+            for address in sum(jobs.values(), []):
+                int(address.rsplit(":", 1)[1])
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            stop("TF_CONFIG must be JSON with the addresses (host:port) of a cluster and a task in "
+                 "it: %s: %s" % (type(error).__name__, error))
         self.ps = jobs.get("ps", [])
         self.workers = [(job, index) for job in ("chief", "worker")
                         for index in range(len(jobs.get(job, [])))]
-        if not self.ps or not self.workers:
-            stop("TF_CONFIG must list at least one ps and one worker")
+        if not self.ps or not self.workers or self.job not in ("ps", "chief", "worker"):
+            stop("TF_CONFIG must list a ps and a worker, and its task be a ps, chief or worker")
         self.name = "%s-%d" % (self.job, self.index)
         self.device = "/job:%s/task:%d" % (self.job, self.index)
         self.rank = self.workers.index((self.job, self.index)) if self.job != "ps" else None
@@ -131,7 +134,7 @@ class Cluster:
         self.config = tf.ConfigProto(device_filters=talks_to)
 
     def placement(self):
-        """For tf.device: a variable goes to the ps with the fewest bytes so far, the rest here."""
+        """For tf.device: a variable goes to the ps with the fewest bytes so far."""
         load = [0] * len(self.ps)
 
         def lightest(op):
@@ -141,6 +144,20 @@ class Cluster:
             return task
         return tf.train.replica_device_setter(cluster=self.spec, worker_device=self.device,
                                               ps_strategy=lightest)
+
+    def start_server(self):
+        """The server of this task, at its address in the cluster."""
+        address = self.spec.task_address(self.job, self.index)
+        # Tried here first, because TensorFlow needs three lines to say that a port is taken.
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.environ.get("TF_GRPC_REUSE_PORT"):
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                s.bind(("", int(address.rsplit(":", 1)[1])))
+            except OSError as error:
+                stop("%s cannot listen at %s: %s" % (self.name, address, error.strerror), code=1)
+        return tf.train.Server(self.spec, self.job, self.index, config=self.config)
 # endregion: cluster
 
 
@@ -168,11 +185,26 @@ def load_data(name):
         try:
             with np.load(name) as file:
                 data = Data(*[file[part] for part in Data._fields])
+            check(data)
         except Exception as error:
-            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s (%s)"
+            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s: %s"
                  % (name, ", ".join(Data._fields), error))
     return Data(*[part.astype(np.float32 if "x" in field else np.int32)
                   for field, part in zip(Data._fields, data)])
+
+
+def check(data):
+    """Raises ValueError where one cannot learn from these arrays."""
+    for x, y in (data.x_train, data.y_train), (data.x_test, data.y_test):
+        if x.ndim != 2 or y.shape != x.shape[:1] or not x.size:
+            raise ValueError("x must be [rows, features], y [rows]; they are %s and %s"
+                             % (list(x.shape), list(y.shape)))
+        if not np.isfinite(x).all():
+            raise ValueError("x must hold finite numbers only")
+        if y.dtype.kind not in "iu" or y.min() < 0 or y.max() > data.y_train.max():
+            raise ValueError("y must hold whole numbers from 0, and y_test none above y_train's")
+    if data.x_train.shape[1] != data.x_test.shape[1]:
+        raise ValueError("x_train and x_test must have the same number of features")
 
 
 def parameters(get_variable, features, classes):
@@ -219,6 +251,8 @@ def batches(data, flags, rank=0, workers=1):
     The shard is every row from `rank` on in steps of `workers`. The rows of a batch depend on
     (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
     """
+    if len(data.x_train) < workers:
+        stop("--dataset has %d rows, fewer than workers (%d)" % (len(data.x_train), workers))
     x = kept_here("x_train", data.x_train[rank::workers])
     y = kept_here("y_train", data.y_train[rank::workers])
 
@@ -238,6 +272,7 @@ def evaluation(w, data):
 
 # region: attendance
 PATIENCE = 30  # seconds that a task waits for peers without which it can go on
+GIVE_UP = 120  # seconds that it waits for peers without which it cannot
 
 
 class Attendance:
@@ -284,14 +319,14 @@ class Attendance:
         """A ps stays until all workers are done, or until PATIENCE after the chief is."""
         deadline = float("inf")
         while len(done := self.done(session)) < self.n and time.time() < deadline:
-            if 0 in done:
-                deadline = min(deadline, time.time() + PATIENCE)
+            if done:  # no update is left then; but the chief may have much to evaluate and to save
+                deadline = min(deadline, time.time() + PATIENCE * (1 if 0 in done else 10))
             time.sleep(0.1)
 
 
 def wait_for_ps(cluster):
-    """Ends this task with one line when a ps does not listen within 120 s."""
-    deadline = time.time() + 120
+    """Ends this task with one line when a ps does not answer in GIVE_UP seconds."""
+    deadline = time.time() + GIVE_UP
     for task, address in enumerate(cluster.ps):
         host, port = address.rsplit(":", 1)
         while True:
@@ -300,7 +335,8 @@ def wait_for_ps(cluster):
                 break
             except OSError as error:
                 if time.time() > deadline:
-                    stop("ps %d did not answer at %s for 120 s: %s" % (task, address, error), 1)
+                    stop("ps %d did not answer at %s for %d s: %s" % (
+                        task, address, GIVE_UP, error), code=1)
                 time.sleep(0.1)
 # endregion: attendance
 
@@ -313,8 +349,9 @@ def train(cluster, server, attendance, step, update, test, report):
     # Supervisor: it makes or restores the model, and starts a thread that saves by the clock.
     supervisor = tf.train.Supervisor(
         is_chief=cluster.is_chief, logdir=report.directory, global_step=step, summary_op=None,
-        saver=tf.train.Saver(sharded=len(cluster.ps) > 1), save_model_secs=60, recovery_wait_secs=1)
-    with supervisor.managed_session(server.target, config=cluster.config) as session:
+        saver=tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True),
+        save_model_secs=60, recovery_wait_secs=1)
+    with report, supervisor.managed_session(server.target, cluster.config) as session:
         try:
             report.push(session.run(row))
             attendance.start_together(session, step)
@@ -371,9 +408,13 @@ class Report:
             if os.path.exists(os.path.join(self.directory, "result.json")):
                 stop("There is a finished run in " + elsewhere, code=0)
             if rank is not None:  # a ps has no metrics
-                self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a")
-                if self.metrics.tell() == 0:
+                self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a+")
+                self.metrics.seek(0)
+                whole = self.metrics.read().rfind("\n") + 1  # a killed run may end within a line
+                self.metrics.truncate(whole)
+                if not whole:
                     self.metrics.write(",".join(PUSH + TEST) + "\n")
+                self.metrics.flush()
         except BlockingIOError:
             stop("Another chief trains in " + elsewhere)
         except OSError as error:
@@ -382,10 +423,24 @@ class Report:
             self.events = tf.summary.FileWriterCache.get(self.directory)
         self.start()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        """A full disk ends the task with one line; every other error keeps its traceback."""
+        if isinstance(error, OSError) or "No space left" in str(error):
+            stop("Cannot write in %s (%s); with more space the same command goes on from the last "
+                 "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
+
     def check_checkpoint(self):
         """Refuses a checkpoint of another model before anything is restored from it."""
-        latest = tf.train.latest_checkpoint(self.directory)
-        saved = dict(tf.train.list_variables(latest)) if latest else {}
+        state = tf.train.get_checkpoint_state(self.directory)
+        latest = state and state.model_checkpoint_path
+        try:
+            saved = dict(tf.train.list_variables(latest)) if latest else {}
+        except (ValueError, tf.errors.OpError) as error:
+            stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
+                 "`checkpoint`" % (latest, str(error).splitlines()[0]))
         for v in tf.global_variables() if latest else []:
             there, here = saved.get(v.op.name), v.shape.as_list()
             if there != here:
@@ -475,8 +530,7 @@ def main():
     if len(cluster.workers) > 1:
         stop("This example has one worker; with more of them it is HogWild: see ../HogWild")
     report = Report(flags, cluster.name, cluster.rank)
-    server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
-    attendance = Attendance(cluster)
+    server, attendance = cluster.start_server(), Attendance(cluster)
     if cluster.job == "ps":
         with tf.Session(server.target, config=cluster.config) as session:
             return attendance.serve(session)

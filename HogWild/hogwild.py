@@ -116,13 +116,16 @@ class Cluster:
             self.job = "chief" if job == "master" else job
             self.spec = tf.train.ClusterSpec(jobs)
             self.spec.task_address(self.job, self.index)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            stop("TF_CONFIG must be JSON that names the cluster and a task in it: %s" % error)
+            for address in sum(jobs.values(), []):
+                int(address.rsplit(":", 1)[1])
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            stop("TF_CONFIG must be JSON with the addresses (host:port) of a cluster and a task in "
+                 "it: %s: %s" % (type(error).__name__, error))
         self.ps = jobs.get("ps", [])
         self.workers = [(job, index) for job in ("chief", "worker")
                         for index in range(len(jobs.get(job, [])))]
-        if not self.ps or not self.workers:
-            stop("TF_CONFIG must list at least one ps and one worker")
+        if not self.ps or not self.workers or self.job not in ("ps", "chief", "worker"):
+            stop("TF_CONFIG must list a ps and a worker, and its task be a ps, chief or worker")
         self.name = "%s-%d" % (self.job, self.index)
         self.device = "/job:%s/task:%d" % (self.job, self.index)
         self.rank = self.workers.index((self.job, self.index)) if self.job != "ps" else None
@@ -132,7 +135,7 @@ class Cluster:
         self.config = tf.ConfigProto(device_filters=talks_to)
 
     def placement(self):
-        """For tf.device: a variable goes to the ps with the fewest bytes so far, the rest here."""
+        """For tf.device: a variable goes to the ps with the fewest bytes so far."""
         load = [0] * len(self.ps)
 
         def lightest(op):
@@ -142,6 +145,20 @@ class Cluster:
             return task
         return tf.train.replica_device_setter(cluster=self.spec, worker_device=self.device,
                                               ps_strategy=lightest)
+
+    def start_server(self):
+        """The server of this task, at its address in the cluster."""
+        address = self.spec.task_address(self.job, self.index)
+        # Tried here first, because TensorFlow needs three lines to say that a port is taken.
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if os.environ.get("TF_GRPC_REUSE_PORT"):
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            try:
+                s.bind(("", int(address.rsplit(":", 1)[1])))
+            except OSError as error:
+                stop("%s cannot listen at %s: %s" % (self.name, address, error.strerror), code=1)
+        return tf.train.Server(self.spec, self.job, self.index, config=self.config)
 # endregion: cluster
 
 
@@ -169,11 +186,26 @@ def load_data(name):
         try:
             with np.load(name) as file:
                 data = Data(*[file[part] for part in Data._fields])
+            check(data)
         except Exception as error:
-            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s (%s)"
+            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s: %s"
                  % (name, ", ".join(Data._fields), error))
     return Data(*[part.astype(np.float32 if "x" in field else np.int32)
                   for field, part in zip(Data._fields, data)])
+
+
+def check(data):
+    """Raises ValueError where one cannot learn from these arrays."""
+    for x, y in (data.x_train, data.y_train), (data.x_test, data.y_test):
+        if x.ndim != 2 or y.shape != x.shape[:1] or not x.size:
+            raise ValueError("x must be [rows, features], y [rows]; they are %s and %s"
+                             % (list(x.shape), list(y.shape)))
+        if not np.isfinite(x).all():
+            raise ValueError("x must hold finite numbers only")
+        if y.dtype.kind not in "iu" or y.min() < 0 or y.max() > data.y_train.max():
+            raise ValueError("y must hold whole numbers from 0, and y_test none above y_train's")
+    if data.x_train.shape[1] != data.x_test.shape[1]:
+        raise ValueError("x_train and x_test must have the same number of features")
 
 
 def parameters(get_variable, features, classes):
@@ -220,6 +252,8 @@ def batches(data, flags, rank=0, workers=1):
     The shard is every row from `rank` on in steps of `workers`. The rows of a batch depend on
     (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
     """
+    if len(data.x_train) < workers:
+        stop("--dataset has %d rows, fewer than workers (%d)" % (len(data.x_train), workers))
     x = kept_here("x_train", data.x_train[rank::workers])
     y = kept_here("y_train", data.y_train[rank::workers])
 
@@ -239,6 +273,7 @@ def evaluation(w, data):
 
 # region: attendance
 PATIENCE = 30  # seconds that a task waits for peers without which it can go on
+GIVE_UP = 120  # seconds that it waits for peers without which it cannot
 
 
 class Attendance:
@@ -285,14 +320,14 @@ class Attendance:
         """A ps stays until all workers are done, or until PATIENCE after the chief is."""
         deadline = float("inf")
         while len(done := self.done(session)) < self.n and time.time() < deadline:
-            if 0 in done:
-                deadline = min(deadline, time.time() + PATIENCE)
+            if done:  # no update is left then; but the chief may have much to evaluate and to save
+                deadline = min(deadline, time.time() + PATIENCE * (1 if 0 in done else 10))
             time.sleep(0.1)
 
 
 def wait_for_ps(cluster):
-    """Ends this task with one line when a ps does not listen within 120 s."""
-    deadline = time.time() + 120
+    """Ends this task with one line when a ps does not answer in GIVE_UP seconds."""
+    deadline = time.time() + GIVE_UP
     for task, address in enumerate(cluster.ps):
         host, port = address.rsplit(":", 1)
         while True:
@@ -301,40 +336,49 @@ def wait_for_ps(cluster):
                 break
             except OSError as error:
                 if time.time() > deadline:
-                    stop("ps %d did not answer at %s for 120 s: %s" % (task, address, error), 1)
+                    stop("ps %d did not answer at %s for %d s: %s" % (
+                        task, address, GIVE_UP, error), code=1)
                 time.sleep(0.1)
 # endregion: attendance
 
 
 # region: session
-class WorkerSession(tf.train.SessionCreator):
-    """Makes the session of a worker that is not the chief, once the chief has made the model.
+class SessionCreator(tf.train.SessionCreator):
+    """Makes the session of a worker, and again after a ps was lost.
 
-    tf.train.WorkerSessionCreator looks only every 30 s, and would miss a short run.
+    The chief also makes the model, or restores it, if it is not on the ps already. The others look
+    every half second whether it is there; tf.train.WorkerSessionCreator, every 30 s, would miss a
+    short run.
     """
 
-    def __init__(self, server, cluster):
-        self.server, self.cluster = server, cluster
+    def __init__(self, cluster, server, saver, directory):
+        self.cluster, self.server, self.directory = cluster, server, directory
+        self.scaffold = tf.train.Scaffold(saver=saver)
 
     def create_session(self):
-        scaffold = tf.train.Scaffold().finalize()
+        wait_for_ps(self.cluster)
+        target, config, scaffold = self.server.target, self.cluster.config, self.scaffold.finalize()
+        if self.cluster.is_chief:
+            with tf.Session(target, config=config) as session:
+                missing = session.run(scaffold.ready_for_local_init_op)
+            if len(missing):
+                return tf.train.ChiefSessionCreator(
+                    scaffold, target, config, self.directory).create_session()
         manager = tf.train.SessionManager(
             local_init_op=scaffold.local_init_op, ready_op=scaffold.ready_op,
             ready_for_local_init_op=scaffold.ready_for_local_init_op, recovery_wait_secs=0.5)
-        return manager.wait_for_session(self.server.target, self.cluster.config, max_wait_secs=120)
+        try:
+            return manager.wait_for_session(target, config, max_wait_secs=GIVE_UP)
+        except tf.errors.DeadlineExceededError:
+            stop("the chief did not make the model in %d s" % GIVE_UP, code=1)
 
 
 def train(cluster, server, attendance, step, update, test, report):
     """Updates until every ticket is taken; then the chief tests, saves, and writes the result."""
     row = push_row(update, report.flags)
-    saver = tf.train.Saver(sharded=len(cluster.ps) > 1)
-    wait_for_ps(cluster)
+    saver = tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
     if cluster.is_chief:
         report.check_checkpoint()
-        creator = tf.train.ChiefSessionCreator(
-            tf.train.Scaffold(saver=saver), server.target, cluster.config, report.directory)
-    else:
-        creator = WorkerSession(server, cluster)
 
     # Not a CheckpointSaverHook: it fetches the step in every call, which makes its worker a third
     # slower than the others.
@@ -342,7 +386,8 @@ def train(cluster, server, attendance, step, update, test, report):
         path = os.path.join(report.directory, "model.ckpt")
         saver.save(step_context.session, path, step, write_meta_graph=False)
         report.saved = report.step
-    with tf.train.MonitoredSession(creator, stop_grace_period_secs=1) as session:
+    creator = SessionCreator(cluster, server, saver, report.directory)
+    with report, tf.train.MonitoredSession(creator, stop_grace_period_secs=1) as session:
         try:
             # The first call sets up the graph on every device; so the common start comes after it.
             report.push(session.run(row))
@@ -404,9 +449,13 @@ class Report:
             if os.path.exists(os.path.join(self.directory, "result.json")):
                 stop("There is a finished run in " + elsewhere, code=0)
             if rank is not None:  # a ps has no metrics
-                self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a")
-                if self.metrics.tell() == 0:
+                self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a+")
+                self.metrics.seek(0)
+                whole = self.metrics.read().rfind("\n") + 1  # a killed run may end within a line
+                self.metrics.truncate(whole)
+                if not whole:
                     self.metrics.write(",".join(PUSH + TEST) + "\n")
+                self.metrics.flush()
         except BlockingIOError:
             stop("Another chief trains in " + elsewhere)
         except OSError as error:
@@ -415,10 +464,24 @@ class Report:
             self.events = tf.summary.FileWriterCache.get(self.directory)
         self.start()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        """A full disk ends the task with one line; every other error keeps its traceback."""
+        if isinstance(error, OSError) or "No space left" in str(error):
+            stop("Cannot write in %s (%s); with more space the same command goes on from the last "
+                 "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
+
     def check_checkpoint(self):
         """Refuses a checkpoint of another model before anything is restored from it."""
-        latest = tf.train.latest_checkpoint(self.directory)
-        saved = dict(tf.train.list_variables(latest)) if latest else {}
+        state = tf.train.get_checkpoint_state(self.directory)
+        latest = state and state.model_checkpoint_path
+        try:
+            saved = dict(tf.train.list_variables(latest)) if latest else {}
+        except (ValueError, tf.errors.OpError) as error:
+            stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
+                 "`checkpoint`" % (latest, str(error).splitlines()[0]))
         for v in tf.global_variables() if latest else []:
             there, here = saved.get(v.op.name), v.shape.as_list()
             if there != here:
@@ -506,8 +569,7 @@ def build(cluster, data, flags):
 def main():
     flags, cluster = parse_flags(), Cluster()
     report = Report(flags, cluster.name, cluster.rank)
-    server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
-    attendance = Attendance(cluster)
+    server, attendance = cluster.start_server(), Attendance(cluster)
     if cluster.job == "ps":
         with tf.Session(server.target, config=cluster.config) as session:
             return attendance.serve(session)

@@ -119,11 +119,26 @@ def load_data(name):
         try:
             with np.load(name) as file:
                 data = Data(*[file[part] for part in Data._fields])
+            check(data)
         except Exception as error:
-            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s (%s)"
+            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s: %s"
                  % (name, ", ".join(Data._fields), error))
     return Data(*[part.astype(np.float32 if "x" in field else np.int32)
                   for field, part in zip(Data._fields, data)])
+
+
+def check(data):
+    """Raises ValueError where one cannot learn from these arrays."""
+    for x, y in (data.x_train, data.y_train), (data.x_test, data.y_test):
+        if x.ndim != 2 or y.shape != x.shape[:1] or not x.size:
+            raise ValueError("x must be [rows, features], y [rows]; they are %s and %s"
+                             % (list(x.shape), list(y.shape)))
+        if not np.isfinite(x).all():
+            raise ValueError("x must hold finite numbers only")
+        if y.dtype.kind not in "iu" or y.min() < 0 or y.max() > data.y_train.max():
+            raise ValueError("y must hold whole numbers from 0, and y_test none above y_train's")
+    if data.x_train.shape[1] != data.x_test.shape[1]:
+        raise ValueError("x_train and x_test must have the same number of features")
 
 
 def parameters(get_variable, features, classes):
@@ -170,6 +185,8 @@ def batches(data, flags, rank=0, workers=1):
     The shard is every row from `rank` on in steps of `workers`. The rows of a batch depend on
     (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
     """
+    if len(data.x_train) < workers:
+        stop("--dataset has %d rows, fewer than workers (%d)" % (len(data.x_train), workers))
     x = kept_here("x_train", data.x_train[rank::workers])
     y = kept_here("y_train", data.y_train[rank::workers])
 
@@ -192,8 +209,10 @@ def train(step, update, test, report):
     """Updates until every ticket is taken; then tests and writes the result."""
     row = push_row(update, report.flags)
     report.check_checkpoint()
-    with tf.train.MonitoredTrainingSession(
-            checkpoint_dir=report.directory, save_checkpoint_steps=report.flags.checkpoint_steps,
+    scaffold = tf.train.Scaffold(saver=tf.train.Saver(save_relative_paths=True))
+    with report, tf.train.MonitoredTrainingSession(
+            checkpoint_dir=report.directory, scaffold=scaffold,
+            save_checkpoint_steps=report.flags.checkpoint_steps,
             save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
             save_graph_def=False) as session:
         try:
@@ -250,9 +269,13 @@ class Report:
             if os.path.exists(os.path.join(self.directory, "result.json")):
                 stop("There is a finished run in " + elsewhere, code=0)
             if rank is not None:  # a ps has no metrics
-                self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a")
-                if self.metrics.tell() == 0:
+                self.metrics = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a+")
+                self.metrics.seek(0)
+                whole = self.metrics.read().rfind("\n") + 1  # a killed run may end within a line
+                self.metrics.truncate(whole)
+                if not whole:
                     self.metrics.write(",".join(PUSH + TEST) + "\n")
+                self.metrics.flush()
         except BlockingIOError:
             stop("Another chief trains in " + elsewhere)
         except OSError as error:
@@ -261,10 +284,24 @@ class Report:
             self.events = tf.summary.FileWriterCache.get(self.directory)
         self.start()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        """A full disk ends the task with one line; every other error keeps its traceback."""
+        if isinstance(error, OSError) or "No space left" in str(error):
+            stop("Cannot write in %s (%s); with more space the same command goes on from the last "
+                 "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
+
     def check_checkpoint(self):
         """Refuses a checkpoint of another model before anything is restored from it."""
-        latest = tf.train.latest_checkpoint(self.directory)
-        saved = dict(tf.train.list_variables(latest)) if latest else {}
+        state = tf.train.get_checkpoint_state(self.directory)
+        latest = state and state.model_checkpoint_path
+        try:
+            saved = dict(tf.train.list_variables(latest)) if latest else {}
+        except (ValueError, tf.errors.OpError) as error:
+            stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
+                 "`checkpoint`" % (latest, str(error).splitlines()[0]))
         for v in tf.global_variables() if latest else []:
             there, here = saved.get(v.op.name), v.shape.as_list()
             if there != here:
