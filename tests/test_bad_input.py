@@ -262,7 +262,7 @@ class Zygote:
 
     def __enter__(self):
         self.process = subprocess.Popen(
-            [sys.executable, support.ROOT / "tests" / "zygote.py"],
+            [sys.executable, support.ROOT / "tests" / "zygote.py", HOGWILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

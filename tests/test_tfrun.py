@@ -303,3 +303,118 @@ def test_run_directories(tmp_path):
     runs = tmp_path / "My Example" / "runs" / "My Example"
     made = sorted(path.parent.name for path in runs.glob("2*/made"))
     assert len(made) == 2 and os.readlink(runs / "latest") == made[-1]
+
+
+def test_restart_in_place(tmp_path):
+    """The task that failed starts again, with the same address; the others do not notice."""
+    write(
+        tmp_path,
+        """
+mark = os.path.join(os.environ["OUTPUT_DIR"], "%s-%d" % (job, index))
+with open(mark, "a") as file:
+    file.write(os.environ["TF_CONFIG"] + "\\n")
+if (job, index) == ("worker", 1) and len(open(mark).readlines()) < 3:
+    sys.exit(5)
+time.sleep(0 if index == 1 else 5)""",
+    )
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2", "--restarts", "2")
+    assert code == 0, lines
+    starts = (tmp_path / "run" / "worker-1").read_text().splitlines()
+    assert len(starts) == 3 == 1 + len([line for line in lines if "it starts again in" in line])
+    assert len(set(starts)) == 1, "another TF_CONFIG after the restart"
+    assert len((tmp_path / "run" / "worker-0").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "task, goes_on",
+    [(("worker", 1), True), (("worker", 0), False), (("ps", 0), False)],
+    ids=["worker", "chief", "ps"],
+)
+def test_out_of_restarts(tmp_path, task, goes_on):
+    """A worker is let go, and the run ends with what the others did; without chief or ps it stops."""
+    write(
+        tmp_path,
+        """
+if (job, index) == %r:
+    sys.exit(6)
+time.sleep(3 if %r else 60)
+print("done", flush=True)"""
+        % (task, goes_on),
+    )
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "3", "--restarts", "1")
+    assert code == 6
+    assert any("restart 1 of 1" in line for line in lines)
+    assert any("is let go" in line for line in lines) == goes_on
+    assert ("[worker 2] done" in lines) == ("[worker 0] done" in lines) == goes_on, lines
+
+
+def test_two_runs_at_once(tmp_path):
+    """Each with its own ports and directory; neither sees the other."""
+    body = "time.sleep(2)\nprint(os.environ['TF_CONFIG'])"
+    write(tmp_path / "a b", body)
+    write(tmp_path / "c", body)
+    processes = [start(tmp_path / name, "--ps", "1", "--workers", "1") for name in ("a b", "c")]
+    outputs = [process.communicate(timeout=30)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    ports = []
+    for output in outputs:
+        config = json.loads(output.splitlines()[-1].split("] ", 1)[1])
+        ports += sum(config["cluster"].values(), [])
+    assert len(ports) == len(set(ports)) == 4
+
+
+def test_overhead(tmp_path):
+    """tfrun takes little longer than its slowest task."""
+    write(tmp_path, "time.sleep(1.5 if index else 1)")
+    alone = min(timed([sys.executable, "-c", "import time; time.sleep(1.5)"]) for _ in range(3))
+    spent = min(timed_run(tmp_path) for _ in range(3)) - alone
+    assert spent < 0.3, "%.2f s" % spent
+
+
+def timed(command, **more):
+    began = time.monotonic()
+    subprocess.run(command, check=True, timeout=30, stdout=subprocess.DEVNULL, **more)
+    return time.monotonic() - began
+
+
+def timed_run(folder):
+    env = support.environment(folder / "run", PYTHONPATH=str(support.ROOT))
+    return timed([*TFRUN, "--ps", "1", "--workers", "2", "--", "train.py"], cwd=folder, env=env)
+
+
+def test_isolation(tmp_path):
+    """Without it a server listens on every interface; with it nothing outside can reach the port."""
+    write(
+        tmp_path,
+        """
+import socket
+config = json.loads(os.environ["TF_CONFIG"])
+port = int(config["cluster"][job][index].rsplit(":", 1)[1])
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+server.bind(("0.0.0.0", port))
+server.listen()
+peer = int(config["cluster"]["ps"][0].rsplit(":", 1)[1])
+while job == "worker":
+    try:
+        socket.create_connection(("127.0.0.1", peer), 5).close()
+        break
+    except OSError:
+        time.sleep(0.05)
+print("here", port, os.getuid(), flush=True)
+time.sleep(30)""",
+    )
+    for flags, reachable in ((), True), (("--isolate",), False):
+        process = start(tmp_path, "--ps", "1", "--workers", "1", *flags)
+        try:
+            here = []
+            while len(here) < 2:  # the worker says it when it has reached its ps
+                line = process.stdout.readline()
+                assert line, "tfrun ended"
+                if "] here " in line:
+                    here.append([int(word) for word in line.split("] here ")[1].split()])
+            assert {user for _, user in here} == {os.getuid()}
+            assert len(support.bound(port for port, _ in here)) == (2 if reachable else 0)
+        finally:
+            process.terminate()
+            process.communicate(timeout=20)

@@ -1,4 +1,6 @@
-"""Runs scripts many times, and imports TensorFlow once: a process that forks itself for each run.
+"""Runs a script many times, and imports TensorFlow once: a process that forks itself for each run.
+
+    python zygote.py SCRIPT     a script to warm up with: it is loaded, but its main() is not called
 
 Good for runs that end before TensorFlow starts threads: those that a wrong flag or file stops.
 Reads a line of JSON a run, {"argv", "cwd", "env", "out"}, and answers with its exit code.
@@ -9,12 +11,12 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import sklearn.datasets  # noqa: F401
-import tensorflow.compat.v1 as tf
 
-tf.logging.set_verbosity(tf.logging.ERROR)
+runpy.run_path(sys.argv[1], run_name="warm")
 
 
 def child(argv, cwd, env, out):
@@ -27,8 +29,16 @@ def child(argv, cwd, env, out):
     file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    sys.argv = argv
-    runpy.run_path(argv[0], run_name="__main__")
+    sys.argv, code = argv, 0
+    try:
+        runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)  # the end of Python costs a second, for all that TensorFlow has loaded
 
 
 for line in sys.stdin:
@@ -36,5 +46,4 @@ for line in sys.stdin:
     if not pid:
         sys.stdin = open(os.devnull)
         child(**json.loads(line))
-        sys.exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
