@@ -1,0 +1,182 @@
+"""What HogWild does when its tasks die, come late, or the whole run is killed."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import support
+from tfrun import cluster
+
+LAUNCHER = support.ROOT / "HogWild" / "run.sh"
+STEPS = 1500
+
+
+def begin(directory, steps=STEPS, **env):
+    """Starts HogWild with a checkpoint every 100 updates; its output goes to directory.txt."""
+    with open(directory.with_suffix(".txt"), "a") as output:
+        return subprocess.Popen(
+            ["bash", LAUNCHER, "--steps", str(steps), "--checkpoint-steps", "100"],
+            env=support.environment(directory, TFRUN_TIMEOUT="100", **env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def task(directory, job, index):
+    """The process of a task, or None."""
+    for process in support.processes_of(directory):
+        config = json.loads(process.environ().get("TF_CONFIG", "{}"))
+        if config.get("task") == {"type": job, "index": index}:
+            return process
+    return None
+
+
+def checkpoint(directory):
+    """The step of the newest checkpoint, 0 where there is none."""
+    steps = [int(path.stem.split("-")[1]) for path in directory.glob("model.ckpt-*.index")]
+    return max(steps, default=0)
+
+
+def check_the_end(process, directory, steps=STEPS, accuracy=0.9):
+    """The run ends by itself, with exactly `steps` updates and a model that has learned."""
+    try:
+        code = process.wait(110)
+    finally:
+        process.kill()
+    output = directory.with_suffix(".txt").read_text()
+    assert code == 0, output
+    result = support.result(directory)
+    assert result["steps"] == steps, output
+    assert result["test_accuracy"] >= accuracy, output
+    rows = {row["global_step"] for row in support.pushes(directory)}
+    # A task that is killed may have taken its ticket, and not have told of it.
+    missing = set(range(1, steps + 1)) - rows
+    assert len(missing) <= 2, "updates without a line: %s" % sorted(missing)
+    assert not support.processes_of(directory)
+    return result, output
+
+
+def test_kill_everything_and_go_on(tmp_path):
+    """The same command in the same directory goes on from the checkpoint."""
+    directory = tmp_path / "run"
+    process = begin(directory)
+    support.wait_until(lambda: checkpoint(directory) >= 400, 40, "a checkpoint at 400")
+    process.kill()
+    process.wait()
+    support.wait_until(lambda: not support.processes_of(directory), 10, "all gone")
+    saved, before = checkpoint(directory), support.pushes(directory)
+    killed = time.time()
+    check_the_end(begin(directory), directory)
+    again = [row["global_step"] for row in support.pushes(directory) if row["push_time"] > killed]
+    # While the chief writes a checkpoint the other worker goes on: it may hold a few updates more
+    # than its name says.
+    assert before and saved < min(again) <= saved + 10, (min(again), saved)
+    assert sorted(again) == list(range(int(min(again)), STEPS + 1))
+
+
+@pytest.mark.parametrize(
+    "victim", [("worker", 1), ("worker", 0), ("ps", 0)], ids=["worker", "chief", "ps"]
+)
+def test_a_task_that_dies_is_restarted(victim, tmp_path):
+    """kill -9 of one task in the middle; with a restart the run ends as if nothing had been."""
+    directory = tmp_path / "run"
+    process = begin(directory, TFRUN_RESTARTS="2")
+    support.wait_until(lambda: checkpoint(directory) >= 300, 40, "a checkpoint at 300")
+    task(directory, *victim).kill()
+    result, output = check_the_end(process, directory)
+    assert "%s %d was killed by SIGKILL; it starts again" % victim in output
+    assert len(result["pushes_per_worker"]) == 2 and None not in result["pushes_per_worker"]
+
+
+def by_hand(folder, order, delay, steps):
+    """Starts the tasks in this order, `delay` seconds apart; returns when all have ended well."""
+    jobs = {"ps": 1, "worker": 2}
+    ports, held = cluster.hold_ports(3)
+    processes = []
+    try:
+        for job, index in order:
+            if processes:
+                time.sleep(delay)
+            config = {
+                "cluster": cluster.addresses(jobs, ports),
+                "task": {"type": job, "index": index},
+            }
+            env = {"TF_CONFIG": json.dumps(config), "TF_GRPC_REUSE_PORT": "1"}
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, LAUNCHER.parent / "hogwild.py", "--steps", str(steps)],
+                    env={**support.environment(folder), **env},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        for process in processes:
+            output = process.communicate(timeout=60)[0]
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for s in held:
+            s.close()
+
+
+ORDERS = [
+    [("worker", 1), ("worker", 0), ("ps", 0)],
+    [("worker", 0), ("ps", 0), ("worker", 1)],
+    [("ps", 0), ("worker", 1), ("worker", 0)],
+]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_tasks_come_in_any_order(order, tmp_path):
+    """4 s apart: all take part all the same, because the start is a common one."""
+    by_hand(tmp_path, order, 4, 100)
+    result = support.result(tmp_path)
+    assert result["steps"] == 100 and min(result["pushes_per_worker"]) >= 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+def test_tasks_come_half_a_minute_late(order, tmp_path):
+    by_hand(tmp_path, order, 31, 20000)
+    result = support.result(tmp_path)
+    assert result["steps"] == 20000 and min(result["pushes_per_worker"]) > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_twenty_kills_at_random_moments(tmp_path):
+    """0 hangs, 0 orphans, 0 lost checkpoints; the seed is printed."""
+    seed = int(os.environ.get("SEED", time.time_ns() % 2**32))
+    print("SEED=%d" % seed)
+    dice = random.Random(seed)
+    for number in range(20):
+        directory = tmp_path / ("run %d" % number)
+        process = begin(directory, steps=600, TFRUN_RESTARTS="2")
+        time.sleep(dice.uniform(0.5, 12))
+        victim = dice.choice([("ps", 0), ("worker", 0), ("worker", 1), "tfrun"])
+        print(number, victim, checkpoint(directory), flush=True)
+        if victim == "tfrun":
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+            support.wait_until(lambda d=directory: not support.processes_of(d), 10, "all gone")
+            saved = checkpoint(directory)
+            process = begin(directory, steps=600)
+            if process.wait(60) == 0 and not (directory / "result.json").exists():
+                raise AssertionError("no result")
+            assert checkpoint(directory) >= saved
+        else:
+            running = task(directory, *victim)
+            if running:
+                running.kill()
+        check_the_end(process, directory, steps=600, accuracy=0.9)
+        assert checkpoint(directory) == 600
