@@ -43,7 +43,7 @@ def algorithm(w, step, batch_loss, flags):
 
     # HogWild: a gradient at the copy. No lock keeps the others from moving w meanwhile.
     loss = batch_loss(w_k, version)
-    g = tf.gradients(loss, w_k)
+    g = gradients(loss, w_k)
 
     # HogWild: push, however late. ticket - version others have pushed since the pull.
     with tf.control_dependencies(g):
@@ -262,6 +262,11 @@ def batches(data, flags, rank=0, workers=1):
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         return loss(w, tf.gather(x, rows), tf.gather(y, rows))
     return batch_loss
+
+
+def gradients(loss, w):
+    """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
+    return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
 
 
 def evaluation(w, data):

@@ -37,7 +37,7 @@ def algorithm(w, step, batch_loss, flags):
     # SGD: a gradient at w.
     version = step.read_value()
     loss = batch_loss(w, version)
-    g = tf.gradients(loss, w)
+    g = gradients(loss, w)
 
     # SGD: move w. The ticket counts this update; there is none once --steps are taken.
     with tf.control_dependencies(g):
@@ -195,6 +195,11 @@ def batches(data, flags, rank=0, workers=1):
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         return loss(w, tf.gather(x, rows), tf.gather(y, rows))
     return batch_loss
+
+
+def gradients(loss, w):
+    """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
+    return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
 
 
 def evaluation(w, data):

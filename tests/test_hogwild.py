@@ -181,8 +181,8 @@ MUTANTS = {
     ),
     "the push adds": ("v.assign_sub(", "v.assign_add(", "parameters"),
     "the gradient is not at the pulled parameters": (
-        "loss = batch_loss(w_k, version)\n    g = tf.gradients(loss, w_k)",
-        "loss = batch_loss(w, version)\n    g = tf.gradients(loss, w)",
+        "loss = batch_loss(w_k, version)\n    g = gradients(loss, w_k)",
+        "loss = batch_loss(w, version)\n    g = gradients(loss, w)",
         "parameters",
     ),
     "the same mini-batch every time": (

@@ -147,9 +147,9 @@ def test_tasks_come_in_any_order(order, tmp_path):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_tasks_come_half_a_minute_late(order, tmp_path):
-    by_hand(tmp_path, order, 31, 20000)
+    by_hand(tmp_path, order, 31, 6000)
     result = support.result(tmp_path)
-    assert result["steps"] == 20000 and min(result["pushes_per_worker"]) > 0
+    assert result["steps"] == 6000 and min(result["pushes_per_worker"]) > 0
 
 
 @pytest.mark.long

@@ -1,0 +1,135 @@
+"""The plug: other data and another model in the `problem` region, in every ps example."""
+
+import pytest
+import support
+
+PS_LAUNCHERS = [
+    path
+    for path in support.launchers()
+    if support.kind_of(support.script_of(path)) == "parameter server"
+]
+
+CONVOLUTION = """
+def parameters(get_variable, features, classes):
+    glorot = tf.glorot_uniform_initializer(seed=0)
+    return [get_variable("kernel", [3, 3, 1, 8], initializer=glorot),
+            get_variable("weights", [4 * 4 * 8, classes], initializer=glorot),
+            get_variable("biases", [classes], initializer=tf.zeros_initializer())]
+
+
+def logits(w, x):
+    kernel, weights, biases = w
+    images = tf.reshape(x, [-1, 8, 8, 1])
+    found = tf.nn.relu(tf.nn.conv2d(images, kernel, strides=[1, 1, 1, 1], padding="SAME"))
+    pooled = tf.nn.max_pool2d(found, ksize=2, strides=2, padding="SAME")
+    return tf.matmul(tf.reshape(pooled, [-1, 4 * 4 * 8]), weights) + biases
+"""
+
+# 20 MB: 64 places x 17 shades are 1,088 rows that are used, of 100,000 with 50 numbers each.
+EMBEDDING = """
+def parameters(get_variable, features, classes):
+    small = tf.random_uniform_initializer(-.1, .1, 0)
+    return [get_variable("table", [100000, 50], initializer=small),
+            get_variable("weights", [features * 50, classes],
+                         initializer=tf.glorot_uniform_initializer(seed=0)),
+            get_variable("biases", [classes], initializer=tf.zeros_initializer())]
+
+
+def logits(w, x):
+    table, weights, biases = w
+    shade = tf.cast(tf.round(x * 16), tf.int32)
+    rows = tf.gather(table, shade + 17 * tf.range(tf.shape(x)[1]))
+    return tf.matmul(tf.reshape(rows, [-1, weights.shape[0]]), weights) + biases
+"""
+
+
+def plugged(script, model):
+    """The script's text with `parameters` and `logits` of its problem region replaced."""
+    text = script.read_text()
+    start, end = text.index("def parameters("), text.index("def loss(w, x, y):")
+    assert text.index("# region: problem") < start < end < text.index("# endregion: problem")
+    return text[:start] + model.strip() + "\n\n\n" + text[end:]
+
+
+@pytest.mark.parametrize(
+    "launcher", PS_LAUNCHERS, ids=lambda path: path.parent.name + "/" + path.name
+)
+@pytest.mark.parametrize(
+    "model, variables, steps, more",
+    [
+        (CONVOLUTION, ["kernel", "weights", "biases"], 300, []),
+        (EMBEDDING, ["table", "weights", "biases"], 60, ["--learning-rate", "1"]),
+    ],
+    ids=["convolution", "embedding"],
+)
+def test_another_model_trains(launcher, model, variables, steps, more, tmp_path):
+    script = support.script_of(launcher)
+    folder = tmp_path / launcher.parent.name
+    folder.mkdir()
+    (folder / script.name).write_text(plugged(script, model))
+    run = launcher.read_text().replace("source ../activate.sh\n", "")
+    (folder / launcher.name).write_text(run)
+    code, output, _ = support.launch(
+        folder / launcher.name, tmp_path / "run", "--steps", str(steps)
+    )
+    assert code == 0, output
+    result, pushes = support.result(tmp_path / "run"), support.pushes(tmp_path / "run")
+    losses = [row["loss"] for row in pushes]
+    assert result["steps"] == steps
+    assert sum(losses[-20:]) < 0.7 * sum(losses[:20]), losses
+
+    # It was that model: its variables are in the checkpoint, its bytes have crossed the network.
+    code = (
+        "import sys, tensorflow as tf; newest = tf.train.latest_checkpoint(sys.argv[1]); "
+        "print(*[name for name, _ in tf.train.list_variables(newest)])"
+    )
+    names = support.python(code, str(tmp_path / "run")).stdout.split()
+    assert sorted(names) == sorted([*variables, "global_step"])
+    if "table" in variables:
+        assert pushes[0]["bytes"] >= 20e6
+
+
+def test_an_npz_file_sets_the_sizes(tmp_path):
+    """One's own data needs no code: three classes of five features."""
+    code = """
+import sys, numpy as np
+random = np.random.RandomState(0)
+x, y = random.randn(400, 5), random.randint(0, 3, 400)
+x[np.arange(400), y] += 3
+np.savez(sys.argv[1], x_train=x[:300], y_train=y[:300], x_test=x[300:], y_test=y[300:])
+"""
+    assert support.python(code, str(tmp_path / "mine.npz")).returncode == 0
+    launcher = support.ROOT / "HogWild" / "run.sh"
+    flags = ["--dataset", str(tmp_path / "mine.npz"), "--steps", "300"]
+    code, output, _ = support.launch(launcher, tmp_path / "run", *flags)
+    assert code == 0, output
+    assert support.result(tmp_path / "run")["test_accuracy"] > 0.85
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
+def test_the_loaders_of_known_data_sets(name, tmp_path):
+    """keras' own loader reads small files of the real form; only the fetching is replaced."""
+    code = """
+import gzip, importlib, pathlib, sys
+import numpy as np
+sys.path.insert(0, sys.argv[3])
+import support
+folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+random = np.random.RandomState(0)
+x, y = random.randint(0, 256, (30, 28, 28)).astype("u1"), (np.arange(30) % 10).astype("u1")
+np.savez(folder / "mnist.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
+for part, rows in ("train", slice(0, 20)), ("t10k", slice(20, 30)):
+    for kind, array, header in ("images-idx3", x, 16), ("labels-idx1", y, 8):
+        with gzip.open(folder / ("%s-%s-ubyte.gz" % (part, kind)), "wb") as file:
+            file.write(b"\\0" * header + array[rows].tobytes())
+module = importlib.import_module("keras.src.datasets." + name)
+module.get_file = lambda fname, **_: str(folder / fname)
+script = support.load(support.ROOT / "HogWild" / "hogwild.py")
+data = script.load_data(name)
+assert data.x_train.shape == (20, 784) and data.x_train.dtype == np.float32, data.x_train.shape
+assert np.allclose(data.x_test, x[20:].reshape(10, 784) / 255)
+assert (data.y_train == y[:20]).all() and data.y_test.dtype == np.int32
+print("loaded")
+"""
+    process = support.python(code, str(tmp_path), name, str(support.ROOT / "tests"))
+    assert process.stdout.strip() == "loaded", process.stderr
