@@ -14,6 +14,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+EVERYWHERE = {"flags", "problem", "batches", "report"}  # the regions that every script has
+OWN = {"algorithm", "add_flags", "build", "train", "main"}  # what each script has for itself
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 
@@ -78,12 +80,26 @@ def difference(a, b):
     return list(difflib.unified_diff(folded(a), folded(b), a.name, b.name, lineterm="", n=1))
 
 
+def functions(lines):
+    """The names of the functions and classes that are defined at the left margin of these lines."""
+    return {found[1] for line in lines if (found := re.match(r"(?:def|class) (\w+)", line))}
+
+
 def problems(root=ROOT):
     """(one text for each fault, the number of copies of regions that were compared)."""
-    first, found, copies = {}, [], 0
+    first, found, copies, defined = {}, [], 0, {}
+    for folder in sorted({path.parent for path in root.glob("*/run.sh")} - {root / "tests"}):
+        if not list(folder.glob("*.py")):
+            found.append("%s has a run.sh and no script" % folder)
     for path in scripts(root):
         try:
-            for name, text in regions(path).items():
+            for name in functions(folded(path)):
+                defined.setdefault(name, []).append(path)
+            made = regions(path)
+            found += [
+                "%s lacks the region %s" % (path, name) for name in EVERYWHERE if name not in made
+            ]
+            for name, text in made.items():
                 copies += 1
                 reference, standard = first.setdefault(name, (path, text))
                 if text != standard:
@@ -101,6 +117,9 @@ def problems(root=ROOT):
                     )
         except ValueError as error:
             found.append("%s: %s" % (path, error))
+    for name, paths in defined.items():
+        if len(paths) > 1 and name not in OWN:
+            found.append("%s is in %d scripts, but in no region" % (name, len(paths)))
     return found, copies
 
 

@@ -117,7 +117,7 @@ def ps_without_chief(folder):
 
 
 NPZ = ["--dataset", "data.npz"]
-# name: (script, flags, TF_CONFIG or None, what prepares the folder, words of the one line, exit code)
+# name: (script, flags, TF_CONFIG or None, what prepares the folder, words of the line, exit code)
 CASES = {
     "no steps": (SINGLE, ["--steps", "0"], None, None, "--steps: must be at least 1", 2),
     "negative steps": (SINGLE, ["--steps", "-5"], None, None, "--steps: must be at least 1", 2),
@@ -346,7 +346,7 @@ def test_each_kind_gets_one_clear_line(tmp_path):
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_data_sets_without_a_network(name, tmp_path):
-    script = "import sys, runpy; from tfrun import isolate; isolate.enter(); sys.argv[:] = sys.argv[1:]; "
+    script = "import sys, runpy; from tfrun import isolate; isolate.enter(); del sys.argv[0]; "
     process = support.python(
         script + "runpy.run_path(sys.argv[0], run_name='__main__')",
         str(SINGLE),
@@ -369,8 +369,8 @@ def test_a_full_disk(tmp_path):
 import pathlib, shutil, subprocess, sys
 folder, script = pathlib.Path(sys.argv[1]), sys.argv[2]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", folder], check=True)
-trained = subprocess.run([sys.executable, script, "--steps", "100000", "--checkpoint-steps", "100"], text=True,
-                         stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, timeout=60)
+trained = subprocess.run([sys.executable, script, "--steps", "100000", "--checkpoint-steps", "100"],
+                         text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, timeout=60)
 print(trained.returncode, file=sys.stderr)
 print(trained.stderr, file=sys.stderr)
 shutil.copytree(folder, sys.argv[3])

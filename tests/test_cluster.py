@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 import support
 from tfrun import cluster
@@ -193,3 +194,46 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path):
         (tmp_path / "result.json").unlink()
     assert result["steps"] == 50 and result["pushes_per_worker"] == [20]
     assert sorted(row["global_step"] for row in support.pushes(tmp_path)) == list(range(1, 51))
+
+
+STRANGER = """
+import sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+with tf.device("/job:ps/task:0"):
+    text = tf.io.read_file(sys.argv[2])
+config = tf.ConfigProto(device_filters=["/job:ps"])
+with tf.Session("grpc://127.0.0.1:" + sys.argv[1], config=config) as session:
+    print(session.run(text).decode())
+"""
+
+
+def test_what_the_security_note_says(tmp_path):
+    """A ps listens on every interface, and reads a file for whoever asks."""
+    (tmp_path / "secret").write_text("my secret")
+    launcher = support.ROOT / "Distributed-Setup" / "run.sh"
+    process = subprocess.Popen(
+        ["bash", launcher, "--steps", "1000000"],
+        env=support.environment(tmp_path / "run", TFRUN_TIMEOUT="60"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert any("updates/s" in line for line in process.stdout), "it did not begin to train"
+        config = [
+            json.loads(p.environ()["TF_CONFIG"])
+            for p in support.processes_of(tmp_path / "run")
+            if "TF_CONFIG" in p.environ()
+        ]
+        port = config[0]["cluster"]["ps"][0].rsplit(":", 1)[1]
+        listens = {
+            c.laddr.ip
+            for c in psutil.net_connections("tcp")
+            if c.laddr and c.laddr.port == int(port) and c.status == psutil.CONN_LISTEN
+        }
+        assert listens and listens <= {"::", "0.0.0.0"}, listens
+        asked = support.python(STRANGER, port, str(tmp_path / "secret"))
+        assert asked.stdout.strip() == "my secret", asked.stderr
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)

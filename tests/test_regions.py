@@ -28,14 +28,34 @@ def test_all_copies_are_the_same():
         ("# region: flags\n", ""),
         ("# region: flags\n", "# Region: flags\n#region flags\n"),
         ("    time.sleep(0.1)\n", "    time.sleep(0.1) \n"),
+        ("\n\ndef main():", "\n\ndef helper():\n    pass\n\n\ndef main():"),
+        ("# region: batches\n", None),
+        (None, None),
     ],
 )
 def test_a_difference_is_found(tmp_path, old, new):
     for script in regions.scripts():
         shutil.copytree(script.parent, tmp_path / script.parent.name, dirs_exist_ok=True)
     assert regions.problems(tmp_path)[0] == []
-    victim = tmp_path / "HogWild" / "hogwild.py"
+    victims = [tmp_path / "HogWild" / "hogwild.py"]
+    if old is None:  # the script is gone
+        victims[0].unlink()
+        assert regions.problems(tmp_path)[0]
+        return
+    if new is None:  # both markers are gone
+        text = victims[0].read_text().replace("# region: batches\n", "")
+        victims[0].write_text(text.replace("# endregion: batches\n", ""))
+        assert regions.problems(tmp_path)[0]
+        return
+    if "helper" in new:  # a function of the same name in two scripts, in no region
+        victims.append(tmp_path / "Distributed-Setup" / "distributed_setup.py")
+    for victim in victims:
+        change(victim, old, new)
+    assert regions.problems(tmp_path)[0]
+
+
+def change(victim, old, new):
+    """Replaces the first `old` in a file."""
     text = victim.read_text()
     assert old in text
     victim.write_text(text.replace(old, new, 1))
-    assert regions.problems(tmp_path)[0]

@@ -331,7 +331,7 @@ time.sleep(0 if index == 1 else 5)""",
     ids=["worker", "chief", "ps"],
 )
 def test_out_of_restarts(tmp_path, task, goes_on):
-    """A worker is let go, and the run ends with what the others did; without chief or ps it stops."""
+    """A worker is let go, and the others go on to the end; without chief or ps the run stops."""
     write(
         tmp_path,
         """
@@ -383,7 +383,7 @@ def timed_run(folder):
 
 
 def test_isolation(tmp_path):
-    """Without it a server listens on every interface; with it nothing outside can reach the port."""
+    """Without it anyone on this machine reaches a task's port; with it, nobody outside the run."""
     write(
         tmp_path,
         """

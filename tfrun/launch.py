@@ -87,9 +87,7 @@ class Task:
 
     def lines(self):
         """The whole lines that it has printed since the last call; all of it goes to the log."""
-        for _ in range(
-            16 if self.code is None else 1 << 20
-        ):  # so that a flood leaves a turn to others
+        for _ in range(16 if self.code is None else 1 << 20):  # others get a turn, too
             try:
                 read = os.read(self.process.stdout.fileno(), 1 << 16)
             except BlockingIOError:
@@ -220,7 +218,7 @@ class Run:
                 self.screen.show(task.name, line)
 
     def failed(self, task):
-        """What to do about a task that failed: start it again, let it go, or (True) stop the run."""
+        """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
         if task.starts <= self.restarts:
             wait = min(30, 2 ** (task.starts - 1))
             task.start_at = time.monotonic() + wait
@@ -242,7 +240,7 @@ class Run:
         return True
 
     def watch(self):
-        """Runs to the end; returns the exit code: 0, or that of the first task that failed for good."""
+        """Runs to the end; returns 0, or the exit code of the first task that failed for good."""
         deadline = time.monotonic() + (self.timeout or float("inf"))
         ps_deadline, code = float("inf"), 0
         while self.running():
