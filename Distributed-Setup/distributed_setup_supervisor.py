@@ -33,10 +33,10 @@ Update = collections.namedtuple("Update", "pulled loss pushed ticket staleness p
 def algorithm(w, step, batch_loss, flags):
     """One update.
 
-    w: the variables, on the ps. step: the counter of updates, on ps 0.
-    batch_loss(w_k, number): the scalar loss on mini-batch `number` at w_k, on the worker.
+    w: the variables. step: the counter of updates.
+    batch_loss(w, number): the scalar loss on mini-batch `number` at w.
     """
-    # Distributed: pull w from the ps.
+    # Distributed: pull w, which lives on the ps.
     version = step.read_value()
     w_k = [tf.identity(v.read_value()) for v in w]
 
@@ -158,6 +158,76 @@ class Cluster:
             except OSError as error:
                 stop("%s cannot listen at %s: %s" % (self.name, address, error.strerror), code=1)
         return tf.train.Server(self.spec, self.job, self.index, config=self.config)
+
+
+PATIENCE = 30  # seconds that a task waits for peers without which it can go on
+GIVE_UP = 120  # seconds that it waits for peers without which it cannot
+
+
+class Attendance:
+    """What each worker has said to each ps: [is it done, its pushes, the sum of their staleness].
+
+    It stands in a table on the ps that no checkpoint holds; a restarted worker just says it again.
+    """
+
+    def __init__(self, cluster):
+        self.n, rank = len(cluster.workers), tf.constant(cluster.rank or 0, tf.int64)
+        self.said, self.say, self.heard = tf.placeholder(tf.float64, [3]), [], []
+        for task in [cluster.index] if cluster.job == "ps" else range(len(cluster.ps)):
+            with tf.device("/job:ps/task:%d" % task):
+                table = tf.raw_ops.MutableHashTableOfTensorsV2(
+                    key_dtype=tf.int64, value_dtype=tf.float64, value_shape=[3],
+                    shared_name="attendance")
+                self.say.append(tf.raw_ops.LookupTableInsertV2(
+                    table_handle=table, keys=rank, values=self.said))
+                self.heard.append(tf.raw_ops.LookupTableExportV2(
+                    table_handle=table, Tkeys=tf.int64, Tvalues=tf.float64))
+
+    def done(self, session):
+        """{rank: (pushes, sum of staleness)} of the workers that are done."""
+        return {rank: tuple(numbers) for rank, (done, *numbers) in zip(*session.run(self.heard[0]))
+                if done}
+
+    def start_together(self, session, step):
+        """Waits until all workers have pushed once, or some go on already, or for PATIENCE."""
+        session.run(self.say, {self.said: [0, 0, 0]})
+        first, deadline = session.run(step), time.time() + PATIENCE
+        while len(session.run(self.heard[0])[0]) < self.n and time.time() < deadline:
+            if session.run(step) >= first + self.n:
+                break
+            time.sleep(0.02)
+
+    def wait_for_the_others(self, session):
+        """Waits until the other workers are done, or for PATIENCE; returns what they said."""
+        deadline = time.time() + PATIENCE
+        while len(self.done(session)) < self.n - 1 and time.time() < deadline:
+            time.sleep(0.02)
+        return self.done(session)
+
+    def serve(self, server, config):
+        """A ps stays until all workers are done, or until PATIENCE after the chief is."""
+        deadline = float("inf")
+        with tf.Session(server.target, config=config) as session:
+            while len(done := self.done(session)) < self.n and time.time() < deadline:
+                if done:  # no update is left; but the chief may have much to evaluate and to save
+                    deadline = min(deadline, time.time() + PATIENCE * (1 if 0 in done else 10))
+                time.sleep(0.1)
+
+
+def wait_for_ps(cluster):
+    """Ends this task with one line when a ps does not answer in GIVE_UP seconds."""
+    deadline = time.time() + GIVE_UP
+    for task, address in enumerate(cluster.ps):
+        host, port = address.rsplit(":", 1)
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+                break
+            except OSError as error:
+                if time.time() > deadline:
+                    stop("ps %d did not answer at %s for %d s: %s" % (
+                        task, address, GIVE_UP, error), code=1)
+                time.sleep(0.1)
 # endregion: cluster
 
 
@@ -273,77 +343,6 @@ def evaluation(w, data):
     x, y = kept_here("x_test", data.x_test), kept_here("y_test", data.y_test)
     return [accuracy(w, x, y), loss(w, x, y)]
 # endregion: batches
-
-
-# region: attendance
-PATIENCE = 30  # seconds that a task waits for peers without which it can go on
-GIVE_UP = 120  # seconds that it waits for peers without which it cannot
-
-
-class Attendance:
-    """What each worker has said to each ps: [is it done, its pushes, the sum of their staleness].
-
-    It stands in a table on the ps that no checkpoint holds; a restarted worker just says it again.
-    """
-
-    def __init__(self, cluster):
-        self.n, rank = len(cluster.workers), tf.constant(cluster.rank or 0, tf.int64)
-        self.said, self.say, self.heard = tf.placeholder(tf.float64, [3]), [], []
-        for task in [cluster.index] if cluster.job == "ps" else range(len(cluster.ps)):
-            with tf.device("/job:ps/task:%d" % task):
-                table = tf.raw_ops.MutableHashTableOfTensorsV2(
-                    key_dtype=tf.int64, value_dtype=tf.float64, value_shape=[3],
-                    shared_name="attendance")
-                self.say.append(tf.raw_ops.LookupTableInsertV2(
-                    table_handle=table, keys=rank, values=self.said))
-                self.heard.append(tf.raw_ops.LookupTableExportV2(
-                    table_handle=table, Tkeys=tf.int64, Tvalues=tf.float64))
-
-    def done(self, session):
-        """{rank: (pushes, sum of staleness)} of the workers that are done."""
-        return {rank: tuple(numbers) for rank, (done, *numbers) in zip(*session.run(self.heard[0]))
-                if done}
-
-    def start_together(self, session, step):
-        """Waits until all workers have pushed once, or some go on already, or for PATIENCE."""
-        session.run(self.say, {self.said: [0, 0, 0]})
-        first, deadline = session.run(step), time.time() + PATIENCE
-        while len(session.run(self.heard[0])[0]) < self.n and time.time() < deadline:
-            if session.run(step) >= first + self.n:
-                break
-            time.sleep(0.02)
-
-    def wait_for_the_others(self, session):
-        """Waits until the other workers are done, or for PATIENCE; returns what they said."""
-        deadline = time.time() + PATIENCE
-        while len(self.done(session)) < self.n - 1 and time.time() < deadline:
-            time.sleep(0.02)
-        return self.done(session)
-
-    def serve(self, session):
-        """A ps stays until all workers are done, or until PATIENCE after the chief is."""
-        deadline = float("inf")
-        while len(done := self.done(session)) < self.n and time.time() < deadline:
-            if done:  # no update is left then; but the chief may have much to evaluate and to save
-                deadline = min(deadline, time.time() + PATIENCE * (1 if 0 in done else 10))
-            time.sleep(0.1)
-
-
-def wait_for_ps(cluster):
-    """Ends this task with one line when a ps does not answer in GIVE_UP seconds."""
-    deadline = time.time() + GIVE_UP
-    for task, address in enumerate(cluster.ps):
-        host, port = address.rsplit(":", 1)
-        while True:
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-                break
-            except OSError as error:
-                if time.time() > deadline:
-                    stop("ps %d did not answer at %s for %d s: %s" % (
-                        task, address, GIVE_UP, error), code=1)
-                time.sleep(0.1)
-# endregion: attendance
 
 
 def train(cluster, server, attendance, step, update, test, report):
@@ -519,7 +518,7 @@ class Report:
 
 
 def build(cluster, data, flags):
-    """The graph of one worker: the step counter, one update, the test."""
+    """The graph: the step counter, one update, the test."""
     tf.set_random_seed(flags.seed)
     with tf.device(cluster.placement()):
         step = tf.train.get_or_create_global_step()
@@ -531,13 +530,10 @@ def build(cluster, data, flags):
 
 def main():
     flags, cluster = parse_flags(), Cluster()
-    if len(cluster.workers) > 1:
-        stop("This example has one worker; with more of them it is HogWild: see ../HogWild")
     report = Report(flags, cluster.name, cluster.rank)
     server, attendance = cluster.start_server(), Attendance(cluster)
     if cluster.job == "ps":
-        with tf.Session(server.target, config=cluster.config) as session:
-            return attendance.serve(session)
+        return attendance.serve(server, cluster.config)
     step, update, test = build(cluster, load_data(flags.dataset), flags)
     train(cluster, server, attendance, step, update, test, report)
 

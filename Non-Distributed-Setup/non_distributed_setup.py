@@ -384,7 +384,8 @@ def build(data, flags):
     tf.set_random_seed(flags.seed)
     step = tf.train.get_or_create_global_step()
     w = parameters(tf.get_variable, data.x_train.shape[1], data.y_train.max() + 1)
-    return step, algorithm(w, step, batches(data, flags), flags), evaluation(w, data)
+    batch_loss = batches(data, flags)
+    return step, algorithm(w, step, batch_loss, flags), evaluation(w, data)
 
 
 def main():

@@ -71,8 +71,13 @@ def folded(path):
     lines = []
     for name, part in split(path.read_text()):
         lines += ["# [%s]" % name] if name else part
-    end = lines.index('"""', 1) + 1
-    return lines[end:]
+    lines = lines[lines.index('"""', 1) + 1 :]
+    # An empty line counts neither beside another one nor beside a region.
+    return [
+        line
+        for before, line in zip(["", *lines], lines)
+        if line or before and not before.startswith("# [")
+    ]
 
 
 def difference(a, b):

@@ -17,7 +17,6 @@ from tfrun import launch
 
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
 HOGWILD = support.ROOT / "HogWild" / "hogwild.py"
-ONE_WORKER = support.ROOT / "Distributed-Setup" / "distributed_setup.py"
 
 
 def config(cluster=None, job="worker", index=0, **more):
@@ -155,7 +154,6 @@ CASES = {
         "TF_CONFIG must be",
         2,
     ),
-    "two workers where one is taught": (ONE_WORKER, [], config(), None, "has one worker", 2),
     "port in use": (HOGWILD, [], None, port_in_use, "cannot listen at 127.0.0.1", 1),
     "a ps that never comes": (
         *("hogwild.py", [], config()),

@@ -59,3 +59,20 @@ def change(victim, old, new):
     text = victim.read_text()
     assert old in text
     victim.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        (
+            "Non-Distributed-Setup/non_distributed_setup.py",
+            "Distributed-Setup/distributed_setup.py",
+        ),
+        ("Distributed-Setup/distributed_setup.py", "HogWild/hogwild.py"),
+    ],
+)
+def test_neighbours_differ_little(a, b):
+    """At most 40 lines come or go between two neighbours, their regions folded."""
+    lines = regions.difference(support.ROOT / a, support.ROOT / b)
+    changed = [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    assert 5 < len(changed) <= 40, "\n".join(changed)
