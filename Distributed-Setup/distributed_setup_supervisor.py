@@ -462,6 +462,9 @@ class Report:
         self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
         self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
         self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
+        if not np.isfinite(self.loss):
+            stop("The loss is %s at update %d; a lower --learning-rate may help" % (
+                self.loss, self.step), code=1)
 
     def said(self):
         """(pushes, sum of their staleness) of this worker."""

@@ -390,6 +390,12 @@ def train(cluster, server, attendance, step, update, test, report):
         path = os.path.join(report.directory, "model.ckpt")
         saver.save(step_context.session, path, step, write_meta_graph=False)
         report.saved = report.step
+
+    def save_if_possible(step_context):
+        try:
+            save(step_context)
+        except (tf.errors.AbortedError, tf.errors.UnavailableError):
+            pass  # a ps was lost; the next call of session.run makes a new session
     creator = SessionCreator(cluster, server, saver, report.directory)
     with report, tf.train.MonitoredSession(creator, stop_grace_period_secs=1) as session:
         try:
@@ -401,13 +407,16 @@ def train(cluster, server, attendance, step, update, test, report):
                 report.push(session.run(row))
                 report.watch(session, test)
                 if cluster.is_chief and report.save_due():
-                    session.run_step_fn(save)
+                    session.run_step_fn(save_if_possible)
         except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
             report.end()
         if cluster.is_chief:
             said = {**attendance.wait_for_the_others(session), 0: report.said()}
             last = session.run([step, *test])
             session.run_step_fn(save)
+            if last[0] < report.flags.steps:
+                stop("A ps was lost at the very end; the same command goes on from the last "
+                     "checkpoint", code=1)
             report.result(*last, len(cluster.ps), [said.get(k) for k in range(attendance.n)])
         session.run(attendance.say, {attendance.said: [1, *report.said()]})
 # endregion: session
@@ -503,6 +512,9 @@ class Report:
         self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
         self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
         self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
+        if not np.isfinite(self.loss):
+            stop("The loss is %s at update %d; a lower --learning-rate may help" % (
+                self.loss, self.step), code=1)
 
     def said(self):
         """(pushes, sum of their staleness) of this worker."""

@@ -12,6 +12,7 @@ import sys
 import time
 
 import psutil
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -34,6 +35,18 @@ def script_of(launcher):
 def kind_of(script):
     """What the docstring says after `Kind:`."""
     return re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)[1]
+
+
+def core_first(paths):
+    """Parameters of a test: HogWild's in both tiers, those of its neighbours in `all` only."""
+    return [
+        pytest.param(
+            path,
+            id="%s/%s" % path.parts[-2:],
+            marks=[] if path.parent.name == "HogWild" else [pytest.mark.long],
+        )
+        for path in paths
+    ]
 
 
 def load(path, text=None):

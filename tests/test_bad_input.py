@@ -126,6 +126,11 @@ CASES = {
     "rate of zero": (SINGLE, ["--learning-rate", "0"], None, None, "--learning-rate: must be", 2),
     "rate of NaN": (SINGLE, ["--learning-rate", "nan"], None, None, "--learning-rate: must", 2),
     "endless rate": (SINGLE, ["--learning-rate", "inf"], None, None, "--learning-rate: must", 2),
+    "a rate that is too high": (
+        *(SINGLE, ["--learning-rate", "1e9", "--steps", "9"], None, None),
+        "a lower --learning-rate may help",
+        1,
+    ),
     "negative seed": (SINGLE, ["--seed", "-1"], None, None, "--seed: must be at least 0", 2),
     "no checkpoints": (
         SINGLE,
@@ -332,6 +337,7 @@ def test_each_kind_gets_one_clear_line(tmp_path):
     assert len(CASES) >= 40
     # Those that start a server, or wait, have a process of their own.
     alone = [case for case, (script, *_) in CASES.items() if script == "hogwild.py"]
+    alone.append("a rate that is too high")
     assert len(alone) >= 2
     places = {case: tmp_path / ("case %d" % number) for number, case in enumerate(CASES)}
     with Zygote() as zygote, concurrent.futures.ThreadPoolExecutor(2) as pool:

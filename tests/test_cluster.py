@@ -92,7 +92,7 @@ def test_where_everything_is(script):
     assert len(ran["AssignSubVariableOp"]) == 6
 
 
-@pytest.mark.parametrize("script", PS_SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("script", support.core_first(PS_SCRIPTS))
 def test_a_script_alone(script, tmp_path):
     """Copied into an empty folder and started by hand, with nothing but TF_CONFIG."""
     shutil.copy(script, tmp_path)
@@ -133,21 +133,6 @@ def test_a_script_alone(script, tmp_path):
     assert support.result(tmp_path / "output")["steps"] == 20
 
 
-def test_without_tf_config(tmp_path):
-    for script in PS_SCRIPTS:
-        process = subprocess.run(
-            [sys.executable, script],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={name: value for name, value in os.environ.items() if name != "TF_CONFIG"},
-        )
-        assert process.returncode == 2
-        lines = [line for line in process.stderr.splitlines() if "TF_CONFIG" in line]
-        assert lines == ["TF_CONFIG is not set: start with `bash run.sh`, or set it for each task"]
-
-
 def test_the_dry_run_is_a_script(tmp_path):
     """What DRY_RUN=1 prints runs as it is, and leaves no process behind."""
     env = support.environment(tmp_path / "out put", DRY_RUN="1", PS="2")
@@ -172,6 +157,7 @@ def test_the_dry_run_is_a_script(tmp_path):
     assert not support.processes_of(tmp_path / "out put")
 
 
+@pytest.mark.long
 def test_a_finished_run_stays_as_it_is(tmp_path):
     launcher = support.ROOT / "HogWild" / "run.sh"
     code, output, _ = support.launch(launcher, tmp_path, "--steps", "20")
@@ -184,6 +170,7 @@ def test_a_finished_run_stays_as_it_is(tmp_path):
     }
 
 
+@pytest.mark.long
 def test_a_run_goes_on_from_its_checkpoint(tmp_path):
     """A second run with more steps in the same directory begins where the first one ended."""
     launcher = support.ROOT / "Distributed-Setup" / "run.sh"
