@@ -57,7 +57,8 @@ def test_a_short_run(launcher, tmp_path):
 
 @pytest.mark.parametrize("launcher", [path for path in LAUNCHERS if path not in CLUSTERS], ids=name)
 def test_a_driver(launcher, tmp_path):
-    code, output, _ = support.launch(launcher, tmp_path, "--examples-seen", "1600", "--seeds", "1")
+    few = ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1"]
+    code, output, _ = support.launch(launcher, tmp_path, *few)
     assert code == 0, output
     assert not support.processes_of(tmp_path)
 

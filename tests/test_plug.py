@@ -51,9 +51,7 @@ def plugged(script, model):
     return text[:start] + model.strip() + "\n\n\n" + text[end:]
 
 
-@pytest.mark.parametrize(
-    "launcher", PS_LAUNCHERS, ids=lambda path: path.parent.name + "/" + path.name
-)
+@pytest.mark.parametrize("launcher", support.core_first(PS_LAUNCHERS))
 @pytest.mark.parametrize(
     "model, variables, steps, more",
     [
