@@ -241,6 +241,29 @@ print("no end of line", end="")""",
     assert "oneDNN" in (tmp_path / "run" / "worker-0.log").read_text()
 
 
+def test_a_task_that_closes_its_output(tmp_path):
+    """It may run on in silence; tfrun sleeps meanwhile."""
+    write(
+        tmp_path, "print('bye', flush=True); os.close(1); os.close(2); time.sleep(3); os._exit(4)"
+    )
+    process = start(tmp_path, "--workers", "1")
+    try:
+        support.wait_until(lambda: tasks(tmp_path), 10, "started")
+        time.sleep(2)
+        spent = sum(psutil.Process(process.pid).cpu_times()[:2])
+        output = process.communicate(timeout=20)[0]
+    finally:
+        process.kill()
+    assert process.returncode == 4 and "[worker 0] bye" in output and spent < 1
+
+
+def test_a_log_that_cannot_be_written(tmp_path):
+    write(tmp_path, "")
+    (tmp_path / "run" / "worker-0.log").mkdir(parents=True)
+    code, lines = run(tmp_path, "--workers", "1")
+    assert code == 2 and len(lines) == 1 and "cannot start" in lines[0], lines
+
+
 def test_a_flood_of_output(tmp_path):
     """Nothing is lost of 200,000 lines from two tasks."""
     write(tmp_path, "for i in range(100000): print(job, index, i)")

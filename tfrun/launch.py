@@ -47,7 +47,7 @@ class Task:
 
     def start(self):
         """Starts the process; `code` is None until it has ended."""
-        self.rest, self.code, self.start_at = b"", None, None
+        self.rest, self.silent, self.code, self.start_at = b"", False, None, None
         self.starts += 1
         self.process = subprocess.Popen(
             self.command,
@@ -87,12 +87,15 @@ class Task:
 
     def lines(self):
         """The whole lines that it has printed since the last call; all of it goes to the log."""
+        if self.process.stdout.closed:
+            return
         for _ in range(16 if self.code is None else 1 << 20):  # others get a turn, too
             try:
                 read = os.read(self.process.stdout.fileno(), 1 << 16)
             except BlockingIOError:
                 break
             if not read:
+                self.silent = True
                 break
             if self.log:
                 try:
@@ -202,10 +205,12 @@ class Run:
                         self.stopped_by = signal.Signals(number)
         ended = [task for task in self.tasks if task.ended()]
         for task in self.tasks:
-            if task in ended or any(key.data is task for key, _ in events):
-                self.print_lines(task)
+            if task not in ended and not any(key.data is task for key, _ in events):
+                continue
+            self.print_lines(task)
             if task in ended:
                 self.tell_watchdog("-", task)
+            if (task in ended or task.silent) and not task.process.stdout.closed:
                 self.selector.unregister(task.process.stdout)
                 task.process.stdout.close()
         return ended
@@ -299,7 +304,11 @@ class Run:
 def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=False):
     """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code."""
     finished_before = rundir.result(directory) is not None
-    launched = Run(jobs, command, directory, timeout, restarts)
+    try:
+        launched = Run(jobs, command, directory, timeout, restarts)
+    except OSError as error:
+        print("tfrun: the run cannot start: %s" % error, file=sys.stderr)
+        return 2
     try:
         numbers = [
             "%d %s" % (n, job + "s" * (job == "worker" and n > 1)) for job, n in jobs.items()
@@ -321,7 +330,11 @@ def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=Fa
     if code == 0 and result and not finished_before:
         from tfrun import curves  # here, because matplotlib takes a while
 
-        picture = curves.draw(directory, example)
+        try:
+            picture = curves.draw(directory, example)
+        except OSError as error:
+            launched.say("there is no picture: %s" % error)
+            return 2
         launched.say(
             "test accuracy %.1f%%; everything of this run, and its picture %s, is in %s"
             % (100 * result["test_accuracy"], picture.name, directory)
