@@ -50,6 +50,7 @@ print(json.dumps({
     "bytes": {v.op.name: v.shape.num_elements() * v.dtype.size for v in tf.global_variables()},
     "local": [v.device for v in tf.local_variables()],
     "loss": update.loss.device, "gradients": [g.device for g in update.pushed], "ran": ran}))
+sys.stdout.flush()
 os._exit(0)
 """
 
