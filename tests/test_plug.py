@@ -67,9 +67,8 @@ def test_another_model_trains(launcher, model, variables, steps, more, tmp_path)
     (folder / script.name).write_text(plugged(script, model))
     run = launcher.read_text().replace("source ../activate.sh\n", "")
     (folder / launcher.name).write_text(run)
-    code, output, _ = support.launch(
-        folder / launcher.name, tmp_path / "run", "--steps", str(steps)
-    )
+    flags = ["--steps", str(steps), *more]
+    code, output, _ = support.launch(folder / launcher.name, tmp_path / "run", *flags)
     assert code == 0, output
     result, pushes = support.result(tmp_path / "run"), support.pushes(tmp_path / "run")
     losses = [row["loss"] for row in pushes]

@@ -50,7 +50,7 @@ def test_commands_exist():
         for block in re.findall(r"^```\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
             for line in "".join(block).splitlines():
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
-                if not found:
+                if not found or found[1].startswith("My-Algorithm"):  # what a reader is to make
                     continue
                 checked += 1
                 launcher = path.parent / found[1]
