@@ -383,8 +383,8 @@ def train(cluster, server, attendance, step, update, test, report):
     if cluster.is_chief:
         report.check_checkpoint()
 
-    # Not a CheckpointSaverHook: it fetches the step in every call, which makes its worker a third
-    # slower than the others.
+    # Not a CheckpointSaverHook: it fetches the step in every call, and so holds its worker back
+    # behind the others.
     def save(step_context):
         path = os.path.join(report.directory, "model.ckpt")
         saver.save(step_context.session, path, step, write_meta_graph=False)
