@@ -244,7 +244,8 @@ print("no end of line", end="")""",
 def test_a_task_that_closes_its_output(tmp_path):
     """It may run on in silence; tfrun sleeps meanwhile."""
     write(
-        tmp_path, "print('bye', flush=True); os.close(1); os.close(2); time.sleep(3); os._exit(4)"
+        tmp_path,
+        "print('bye', end='', flush=True); os.close(1); os.close(2); time.sleep(3); os._exit(4)",
     )
     process = start(tmp_path, "--workers", "1")
     try:

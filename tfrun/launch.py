@@ -108,7 +108,7 @@ class Task:
                     )
             *whole, self.rest = (self.rest + read).split(b"\n")
             yield from whole
-        if self.code is not None and self.rest:
+        if (self.silent or self.code is not None) and self.rest:  # its last line has no end
             yield self.rest
             self.rest = b""
 
