@@ -27,7 +27,7 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 tf.disable_v2_behavior()
 tf.enable_resource_variables()  # a read is a copy, never an alias of the ps's buffer
 
-Update = collections.namedtuple("Update", "pulled loss pushed ticket staleness push")
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
 
 
 def algorithm(w, step, batch_loss, flags):
@@ -49,7 +49,7 @@ def algorithm(w, step, batch_loss, flags):
         ticket = tf.count_up_to(step, flags.steps)
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, g)])
-    return Update(w_k, loss, g, ticket, ticket - version, push)
+    return Update(w_k, loss, g, version, ticket, push)
 
 
 def add_flags(add):
@@ -442,7 +442,7 @@ def push_row(update, flags):
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
     return tf.stack([tf.cast(column, tf.float64) for column in [
         push_time, pull_time, update.ticket + 1, local_steps, local_steps * flags.batch_size,
-        update.loss, update.staleness, size, push_time - ready_time]])
+        update.loss, update.ticket - update.version, size, push_time - ready_time]])
 
 
 class Report:
