@@ -52,6 +52,9 @@ def algorithm(w, step, batch_loss, flags):
     return Update(w_k, loss, g, version, ticket, push)
 
 
+STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+
+
 def add_flags(add):
     """This algorithm has no knob of its own."""
 
@@ -70,13 +73,13 @@ class Parser(argparse.ArgumentParser):
         stop("%s: %s (--help lists the flags)" % (self.prog, message))
 
 
-def number(kind, low, below=2**31):
-    """A type of flag: a number of that kind, from `low` (above it for a float) to below `below`."""
+def number(kind, low, below=2**31, strictly=False):
+    """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
     def parse(text):
         value = kind(text)
-        if not low <= value < below or value == low and kind is float:
+        if not low <= value < below or strictly and value == low:
             raise argparse.ArgumentTypeError("must be %s %s and below %s, is %s" % (
-                "above" if kind is float else "at least", low, below, text))
+                "above" if strictly else "at least", low, below, text))
         return value
     parse.__name__ = kind.__name__
     return parse
@@ -89,11 +92,12 @@ def parse_flags():
     def add(flag, kind, default, text, **options):
         text += " (%(default)s)"
         parser.add_argument(flag, type=kind, default=default, help=text, **options)
-    add("--steps", number(int, 1), 3000, "updates of w, all workers together", metavar="N")
-    add("--batch-size", number(int, 1), 32, "examples in a mini-batch", metavar="B")
-    add("--learning-rate", number(float, 0), 0.1, "lr in the update rule", metavar="LR")
+    add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
+    add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
+    add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE, "lr in the update rule",
+        metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
-    add("--dataset", str, "digits", "digits, mnist, fashion_mnist, or an .npz file")
+    add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add_flags(add)
     return parser.parse_args()
@@ -232,6 +236,7 @@ def wait_for_ps(cluster):
 
 
 # region: problem -- put your own data and model here
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 
@@ -308,13 +313,15 @@ def accuracy(w, x, y):
 # endregion: problem
 
 
-# region: batches
+# region: local
 def kept_here(name, array):
     """`array` as a local variable; a constant would be copied into every graph TensorFlow saves."""
     value = tf.ensure_shape(tf.numpy_function(lambda: array, [], array.dtype), array.shape)
     return tf.get_local_variable(name, initializer=value)
+# endregion: local
 
 
+# region: batches
 def batches(data, flags, rank=0, workers=1):
     """batch_loss(w, number) -> the loss at w on a mini-batch of this worker's shard of the rows.
 
@@ -398,8 +405,10 @@ def train(cluster, server, attendance, step, update, test, report):
     creator = SessionCreator(cluster, server, saver, report.directory)
     with report, tf.train.MonitoredSession(creator, stop_grace_period_secs=1) as session:
         try:
-            # The first call sets up the graph on every device; so the common start comes after it.
+            # The first calls set up the graph on every device: the common start comes after them.
             report.push(session.run(row))
+            if cluster.is_chief:
+                session.run(test)
             attendance.start_together(session, step)
             report.start()
             while True:

@@ -148,11 +148,20 @@ def diff(folder, neighbour):
 
 def flags(folder, _):
     """The flags of the script, from its calls of add()."""
-    rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
-    for node in ast.walk(ast.parse(script(folder).read_text())):
+    rows, constants = ["| flag | default | meaning |", "| --- | --- | --- |"], {}
+    tree = ast.parse(script(folder).read_text())
+    for node in tree.body:  # such as STEPS, BATCH_SIZE = 3000, 32
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            names = [name.id for name in node.targets[0].elts]
+            constants.update(zip(names, map(ast.literal_eval, node.value.elts)))
+
+    def value(node):
+        return constants[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "add":
             flag, _, default, text = node.args
-            rows.append("| `%s` | %s | %s |" % (flag.value, ast.literal_eval(default), text.value))
+            rows.append("| `%s` | %s | %s |" % (value(flag), value(default), value(text)))
     return "\n".join(rows)
 
 
