@@ -1,5 +1,6 @@
 """What several tests use: the examples, runs of them, and what must not be left of a run."""
 
+import concurrent.futures
 import csv
 import importlib.util
 import json
@@ -13,6 +14,7 @@ import time
 
 import psutil
 import pytest
+from tfrun import cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -152,6 +154,71 @@ def pushes(directory):
                 if row["loss"]
             ]
     return sorted(rows, key=lambda row: row["push_time"])
+
+
+class Zygote:
+    """A process that has imported TensorFlow, and forks for each run."""
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, ROOT / "tests" / "zygote.py", ROOT / "HogWild" / "hogwild.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait()
+
+    def run(self, script, flags, folder, **env):
+        """Runs a script to its end; returns the finished process, with its output as stderr."""
+        out = folder.with_suffix(".txt")
+        order = {
+            "argv": [str(folder / script), *flags],
+            "cwd": str(folder),
+            "env": {"OUTPUT_DIR": "output", **env},
+            "out": str(out),
+        }
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        code = int(self.process.stdout.readline())
+        return subprocess.CompletedProcess(order["argv"], code, stderr=out.read_text())
+
+
+class QuickCluster:
+    """Runs scripts as tfrun does, with 1 ps and 2 workers that need not import TensorFlow."""
+
+    jobs = {"ps": 1, "worker": 2}
+
+    def __enter__(self):
+        self.zygotes = [Zygote().__enter__() for _ in cluster.tasks(self.jobs)]
+        return self
+
+    def __exit__(self, *_):
+        for zygote in self.zygotes:
+            zygote.__exit__()
+
+    def run(self, script, directory, *flags):
+        """(the exit codes of ps, worker 0, worker 1; all that they printed)"""
+        directory.mkdir()
+        ports, held = cluster.hold_ports(len(self.zygotes))
+        environments = cluster.environments(self.jobs, ports, directory)
+        folders = [directory / ("%s-%d" % task) for task in environments]
+        for folder in folders:
+            folder.mkdir()
+        with concurrent.futures.ThreadPoolExecutor(len(folders)) as pool:
+            runs = [
+                pool.submit(zygote.run, script, flags, folder, **env)
+                for zygote, folder, env in zip(self.zygotes, folders, environments.values())
+            ]
+            ended = [run.result(timeout=70) for run in runs]
+        for s in held:
+            s.close()
+        return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
 
 
 def python(code, *arguments, seconds=60, **env):

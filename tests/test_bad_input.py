@@ -17,6 +17,10 @@ from tfrun import launch
 
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
 HOGWILD = support.ROOT / "HogWild" / "hogwild.py"
+EASY = support.ROOT / "DOWNPOUR-Easy" / "downpour_easy.py"
+DOWNPOUR = support.ROOT / "DOWNPOUR" / "downpour.py"
+AEAMSGD = support.ROOT / "AEAMSGD" / "aeamsgd.py"
+SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
 
 
 def config(cluster=None, job="worker", index=0, **more):
@@ -125,6 +129,16 @@ CASES = {
     "no batch": (SINGLE, ["--batch-size", "0"], None, None, "--batch-size: must be at least 1", 2),
     "rate of zero": (SINGLE, ["--learning-rate", "0"], None, None, "--learning-rate: must be", 2),
     "rate of NaN": (SINGLE, ["--learning-rate", "nan"], None, None, "--learning-rate: must", 2),
+    "no local steps": (EASY, ["--local-steps", "0"], None, None, "--local-steps: must be at", 2),
+    "no force": (AEAMSGD, ["--rho", "0"], None, None, "--rho: must be above 0", 2),
+    "momentum of one": (AEAMSGD, ["--momentum", "1"], None, None, "--momentum: must be", 2),
+    "no rate on the ps": (DOWNPOUR, ["--server-lr", "-1"], None, None, "--server-lr: must be", 2),
+    "no accumulator": (
+        *(DOWNPOUR, ["--initial-accumulator", "0"], None, None),
+        *("--initial-accumulator: must be above 0", 2),
+    ),
+    "vectors of no numbers": (SPARSE, ["--dimensions", "0"], None, None, "--dimensions: must", 2),
+    "no noise": (SPARSE, ["--noise-words", "0"], None, None, "--noise-words: must be at", 2),
     "endless rate": (SINGLE, ["--learning-rate", "inf"], None, None, "--learning-rate: must", 2),
     "a rate that is too high": (
         *(SINGLE, ["--learning-rate", "1e9", "--steps", "9"], None, None),
@@ -260,39 +274,6 @@ def run(script, flags, folder, **env):
     )
 
 
-class Zygote:
-    """A process that has imported TensorFlow, and forks for each run."""
-
-    def __enter__(self):
-        self.process = subprocess.Popen(
-            [sys.executable, support.ROOT / "tests" / "zygote.py", HOGWILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        return self
-
-    def __exit__(self, *_):
-        self.process.stdin.close()
-        self.process.kill()
-        self.process.wait()
-
-    def run(self, script, flags, folder, **env):
-        """As run(), less the import."""
-        out = folder.with_suffix(".txt")
-        order = {
-            "argv": [str(folder / script), *flags],
-            "cwd": str(folder),
-            "env": {"OUTPUT_DIR": "output", **env},
-            "out": str(out),
-        }
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
-        return subprocess.CompletedProcess(order["argv"], code, stderr=out.read_text())
-
-
 def said(process):
     """The lines of standard error that are not TensorFlow's start-up notices."""
     lines = process.stderr.splitlines()
@@ -340,7 +321,7 @@ def test_each_kind_gets_one_clear_line(tmp_path):
     alone.append("a rate that is too high")
     assert len(alone) >= 2
     places = {case: tmp_path / ("case %d" % number) for number, case in enumerate(CASES)}
-    with Zygote() as zygote, concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with support.Zygote() as zygote, concurrent.futures.ThreadPoolExecutor(2) as pool:
         slow = [pool.submit(problem, case, places[case], run) for case in alone]
         problems = [problem(case, places[case], zygote.run) for case in CASES if case not in alone]
         problems += [future.result() for future in slow]

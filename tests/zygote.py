@@ -2,10 +2,11 @@
 
     python zygote.py SCRIPT     a script to warm up with: it is loaded, but its main() is not called
 
-Good for runs that end before TensorFlow starts threads: those that a wrong flag or file stops.
+The fork is safe because the process itself never starts TensorFlow's threads: it only imports it.
 Reads a line of JSON a run, {"argv", "cwd", "env", "out"}, and answers with its exit code.
 """
 
+import ctypes
 import json
 import os
 import runpy
@@ -22,6 +23,8 @@ runpy.run_path(sys.argv[1], run_name="warm")
 def child(argv, cwd, env, out):
     """In the forked process: becomes `python argv...`, with its output in the file `out`."""
     signal.alarm(60)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
     os.chdir(cwd)
     for name in ("TF_CONFIG", "OUTPUT_DIR"):
         os.environ.pop(name, None)

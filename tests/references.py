@@ -1,0 +1,157 @@
+"""The update rules in NumPy, written from the equations alone; nothing here comes from a script.
+
+A reference is told who pulls and who pushes, in the order in which the test has it done. All numbers
+are float64. gradient(k, number, w) is that of worker k's mini-batch `number` at w: (loss, list).
+"""
+
+import numpy as np
+
+
+class HogWild:
+    """w <- w - lr * g(w_k)."""
+
+    def __init__(self, w, workers, gradient, lr, **knobs):
+        self.w = [np.array(v, np.float64) for v in w]
+        self.n, self.gradient, self.lr, self.knobs = workers, gradient, lr, knobs
+        self.step, self.pulled = 0, {}
+
+    def copy(self):
+        return [v.copy() for v in self.w]
+
+    def pull(self, k):
+        self.pulled[k] = self.step, self.copy()
+
+    def push(self, k):
+        """Returns (loss, ticket, staleness)."""
+        version, w_k = self.pulled.pop(k)
+        loss = self.update(k, version, w_k)
+        self.step += 1
+        return loss, self.step - 1, self.step - 1 - version
+
+    def update(self, k, version, w_k):
+        loss, g = self.gradient(k, version, w_k)
+        self.w = [v - self.lr * d for v, d in zip(self.w, g)]
+        return loss
+
+    def values(self):
+        """{what a test calls it: arrays} of all that lasts from push to push."""
+        return {"parameters": self.w}
+
+
+class Easy(HogWild):
+    """a <- a + g(w_k), w_k <- w_k - lr * g(w_k), T times; w <- w - lr * a."""
+
+    def update(self, k, version, w_k):
+        T, a = self.knobs["local_steps"], [np.zeros_like(v) for v in w_k]
+        for t in range(T):
+            loss, g = self.gradient(k, version * T + t, w_k)
+            a = [s + d for s, d in zip(a, g)]
+            w_k = [v - self.lr * d for v, d in zip(w_k, g)]
+        self.apply(a, self.step - version)
+        return loss
+
+    def apply(self, a, tau):
+        self.w = [v - self.lr * s for v, s in zip(self.w, a)]
+
+
+class Adag(Easy):
+    """As Easy, but w <- w - lr * a / T."""
+
+    def apply(self, a, tau):
+        self.w = [v - self.lr * s / self.knobs["local_steps"] for v, s in zip(self.w, a)]
+
+
+class Dyn(Easy):
+    """As Easy, but w <- w - lr * a / (tau + 1)."""
+
+    def apply(self, a, tau):
+        self.w = [v - self.lr * s / (tau + 1) for v, s in zip(self.w, a)]
+
+
+class Downpour(Easy):
+    """As Easy, but h <- h + a^2, w <- w - server_lr * a / sqrt(h)."""
+
+    def __init__(self, w, *more, **knobs):
+        super().__init__(w, *more, **knobs)
+        self.h = [np.full_like(v, knobs["initial_accumulator"]) for v in self.w]
+
+    def apply(self, a, tau):
+        self.h = [h + s**2 for h, s in zip(self.h, a)]
+        rate = self.knobs["server_lr"]
+        self.w = [v - rate * s / np.sqrt(h) for v, s, h in zip(self.w, a, self.h)]
+
+    def values(self):
+        return {**super().values(), "accumulators": self.h}
+
+
+class Elastic(HogWild):
+    """T steps v <- delta * v - lr * g(w_k + delta * v), w_k <- w_k + v; in the last also
+    w_k <- w_k - E, w <- w + E with E = alpha * (w_k - w) of the w_k before it; alpha = lr * rho."""
+
+    def __init__(self, w, *more, **knobs):
+        super().__init__(w, *more, **knobs)
+        self.own = {k: self.copy() for k in range(self.n)}
+        self.v = {k: [np.zeros_like(v) for v in self.w] for k in range(self.n)}
+        self.pushes = dict.fromkeys(range(self.n), 0)
+
+    def one(self, k, number, w_k, v):
+        delta = self.knobs.get("momentum", 0.0)
+        loss, g = self.gradient(k, number, [p + delta * m for p, m in zip(w_k, v)])
+        v = [delta * m - self.lr * d for m, d in zip(v, g)]
+        return loss, [p + m for p, m in zip(w_k, v)], v
+
+    def update(self, k, version, center):
+        T, w_k, v = self.knobs["local_steps"], self.own[k], self.v[k]
+        first = self.pushes[k] * T
+        for t in range(T - 1):
+            _, w_k, v = self.one(k, first + t, w_k, v)
+        force = [self.lr * self.knobs["rho"] * (p - c) for p, c in zip(w_k, center)]
+        loss, moved, v = self.one(k, first + T - 1, w_k, v)
+        self.own[k], self.v[k] = [m - e for m, e in zip(moved, force)], v
+        self.w = [p + e for p, e in zip(self.w, force)]
+        self.pushes[k] += 1
+        return loss
+
+    def values(self):
+        own = [v for k in range(self.n) for v in self.own[k]]
+        velocities = [v for k in range(self.n) for v in self.v[k]]
+        return {**super().values(), "own parameters": own, "velocities": velocities}
+
+
+def perceptron(w, x, y):
+    """Mean cross-entropy of a perceptron with hidden layers of ReLU, and its gradient."""
+    hidden = [x.astype(np.float64)]
+    for weights, biases in zip(w[:-2:2], w[1:-2:2]):
+        hidden.append(np.maximum(hidden[-1] @ weights + biases, 0))
+    scores = hidden[-1] @ w[-2] + w[-1]
+    p = np.exp(scores - scores.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    loss = -np.log(p[np.arange(len(y)), y]).mean()
+    p[np.arange(len(y)), y] -= 1
+    delta, g = p / len(y), []
+    for layer in range(len(w) - 2, -1, -2):
+        g = [hidden[layer // 2].T @ delta, delta.sum(0)] + g
+        delta = (delta @ w[layer].T) * (hidden[layer // 2] > 0)
+    return loss, g
+
+
+def skip_gram(w, pairs, noise, weight):
+    """Skip-gram with shared noise words, and its gradient. w: the parts of the table of words, then
+    those of the table of neighbours; row r is in part r % parts. pairs: [rows, 2]."""
+    parts = len(w) // 2
+    u, c = np.empty((2, sum(map(len, w[:parts])), w[0].shape[1]))
+    for part in range(parts):
+        u[part::parts], c[part::parts] = w[part], w[parts + part]
+    g_u, g_c, rows = np.zeros_like(u), np.zeros_like(c), len(pairs)
+    loss = 0.0
+    for word, neighbour in pairs:
+        loss += np.log1p(np.exp(-u[word] @ c[neighbour])) / rows
+        slope = -1 / (1 + np.exp(u[word] @ c[neighbour])) / rows
+        g_u[word] += slope * c[neighbour]
+        g_c[neighbour] += slope * u[word]
+        for other in noise:
+            loss += weight * np.log1p(np.exp(u[word] @ c[other])) / rows / len(noise)
+            slope = weight / (1 + np.exp(-u[word] @ c[other])) / rows / len(noise)
+            g_u[word] += slope * c[other]
+            g_c[other] += slope * u[word]
+    return loss, [table[part::parts] for table in (g_u, g_c) for part in range(parts)]

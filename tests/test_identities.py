@@ -1,0 +1,246 @@
+"""What follows from the equations, on losses whose answers are known without a computer."""
+
+import collections
+import functools
+import threading
+
+import interleaved
+import numpy as np
+import pytest
+import support
+
+DYNSGD = support.ROOT / "DynSGD" / "dynsgd.py"
+
+
+def script(folder):
+    return support.ROOT / folder / (folder.replace("-", "_").lower() + ".py")
+
+
+def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
+    """n workers of a script that minimise loss(tf, w, number) of w, a list with one vector."""
+    import tensorflow.compat.v1 as tf
+
+    def parameters(tf):
+        return [tf.get_variable("w", initializer=np.array(start, np.float32))]
+
+    named = {"--steps": 10**6, **{"--" + k.replace("_", "-"): v for k, v in flags.items()}}
+    return interleaved.Workers(
+        *(path, n, named, None, text),
+        **dict(ps=ps, batch_loss=functools.partial(loss, tf), parameters=parameters),
+    )
+
+
+def bowl(tf, w, _):
+    """A unit quadratic around 100."""
+    return 0.5 * tf.reduce_sum(tf.square(w[0] - 100))
+
+
+def noisy_bowl(tf, w, number):
+    """A unit quadratic around 0, with noise of its own in the gradient of each mini-batch."""
+    noise = tf.random.stateless_normal([1], tf.stack([1, number]))
+    return tf.reduce_sum(0.5 * tf.square(w[0]) + noise * w[0])
+
+
+def test_the_gradients_of_a_window_differ():
+    """From 0 at lr 0.1 they are -100 * 0.9^j: the sums of T differ by just these."""
+    sums = [0.0]
+    for T in range(1, 8):
+        run = workers(script("DOWNPOUR-Easy"), 1, bowl, local_steps=T, learning_rate=0.1)
+        with run as (alone, *_):
+            sums.append(alone.session.run(alone.update.pushed)[0][0])
+    assert np.allclose(np.diff(sums), [-100 * 0.9**j for j in range(7)], rtol=1e-5), np.diff(sums)
+
+
+def in_a_ring(path, n, rounds, random=None, **flags):
+    """The largest |w| in the last half of the run, when n workers push in turn or at random.
+
+    One graph stands for all n: what tells them apart is only when they have pulled.
+    """
+    with workers(path, 1, noisy_bowl, [1.0], **flags) as (one, *_):
+        held, seen = [one.pull() for _ in range(n)], []
+        for push in range(rounds * n):
+            k = random.randint(n) if random else push % n
+            one.push(held[k])
+            held[k] = one.pull()
+            seen.append(abs(held[k][one.update.pulled[0]][0]))
+            if not seen[-1] < 1e6:
+                break
+        return max(seen[len(seen) // 2 :])
+
+
+@pytest.mark.parametrize(
+    "folder, n, random, grows",
+    [
+        ("DOWNPOUR-Easy", 3, False, False),
+        ("DOWNPOUR-Easy", 8, False, True),
+        ("DOWNPOUR-Easy", 20, True, True),
+        ("ADAG", 20, False, False),
+        ("ADAG", 20, True, False),
+    ],
+)
+def test_the_sum_diverges_with_many_workers_and_the_mean_does_not(folder, n, random, grows):
+    """T = 10, lr = 0.05. In turn, a step of s = 1 - 0.95^T = 0.40 with a delay of n - 1 is stable
+    where s < 2 sin(pi / (4 n - 2)): up to n = 4. The mean's step is a tenth, stable up to n = 39."""
+    random = np.random.RandomState(0) if random else None
+    largest = in_a_ring(script(folder), n, 40, random, local_steps=10, learning_rate=0.05)
+    assert (largest > 10) == grows, largest
+
+
+def test_the_elastic_move_conserves_the_sum():
+    """Without a gradient w + w_0 + w_1 + w_2 stays what it is, however they interleave."""
+
+    def flat(tf, w, _):
+        return 0.0 * tf.reduce_sum(w[0])
+
+    with workers(script("AEASGD"), 3, flat, [5.0, 1.0], local_steps=3, rho=3) as group:
+        for k, worker in enumerate(group):
+            own = next(v for v in worker.locals if v.op.name == "w_k")
+            worker.session.run(own.initializer, {own.initializer.inputs[1]: [k**2, -3.0 * k]})
+
+        def everything():
+            values = group.values()
+            return sum(values["parameters"] + values["own parameters"])
+
+        before, values = everything(), group.values()
+        schedule = [("pull", 0), ("pull", 1), ("push", 1), ("pull", 2), ("push", 0), ("push", 2)] * 4
+        group.follow(schedule)
+        moved = [abs(a - b).max() for a, b in zip(group.values()["own parameters"],
+                                                  values["own parameters"])]  # fmt: skip
+        assert np.allclose(everything(), before, atol=1e-5) and min(moved) > 0.3
+
+
+@pytest.mark.parametrize("factor, grows", [(0.97, False), (1.03, True)])
+def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
+    """Three workers in turn, T = 1: stable for alpha <= (4 - 2 lr) / (4 - lr)."""
+    lr = 0.4
+    alpha = factor * (4 - 2 * lr) / (4 - lr)
+
+    def unit(tf, w, _):
+        return 0.5 * tf.reduce_sum(tf.square(w[0]))
+
+    flags = dict(local_steps=1, learning_rate=lr, rho=alpha / lr)
+    with workers(script("AEASGD"), 3, unit, [1.0], **flags) as group:
+        for push in range(300):
+            group.workers[push % 3].push()
+        last = abs(group.values()["parameters"][0][0])
+    assert last > 2 if grows else last < 0.5, last
+
+
+@pytest.mark.parametrize(
+    "speeds, expected", [([1, 1], np.log(2)), ([1] * 4, np.log(4) / 3), ([1, 3], 0.761)]
+)
+def test_the_mean_step_of_dynsgd(speeds, expected):
+    """E[1 / (tau + 1)] is ln n / (n - 1) for n workers alike, whose steps take exponential times
+    and who pull again at once; not so when one is three times as fast. Its pushes are in the sums."""
+    n, pushes, random = len(speeds), 1500, np.random.RandomState(3)
+
+    def slope(tf, w, _):
+        return -tf.reduce_sum(w[0])
+
+    with workers(DYNSGD, 1, slope, learning_rate=1.0) as (one, *_):
+        held = [one.pull() for _ in range(n)]
+        for _ in range(pushes):
+            k = random.choice(n, p=np.array(speeds) / sum(speeds))  # who is next, without a memory
+            one.push(held[k])
+            held[k] = one.pull()
+        steps = one.session.run(one.globals[1])[0]  # each moved w by 1 / (tau + 1)
+    assert abs(steps / pushes - expected) < 0.02, steps / pushes
+
+
+def together(text=None):
+    """Three workers of DynSGD push at once; every gradient is 1, so each step tells its tau."""
+
+    def slope(tf, w, _):  # not quite a slope, or its gradient would be known before the pull
+        return tf.reduce_sum(w[0]) + 1e-12 * tf.reduce_sum(tf.square(w[0]))
+
+    Push = collections.namedtuple("Push", "version ticket low high")
+    pushes = []
+    run = workers(DYNSGD, 3, slope, np.zeros(30000), text, ps=2, learning_rate=1.0)
+    with run as group:
+
+        def work(worker):
+            update = worker.update
+            for _ in range(60):
+                version, ticket, w_k, _ = worker.session.run(
+                    [update.version, update.ticket, update.pulled[0], worker.pushed]
+                )
+                pushes.append(Push(version, ticket, w_k.min(), w_k.max()))
+
+        threads = [threading.Thread(target=work, args=[worker]) for worker in group]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        last = group.values()["parameters"][0]
+    pushes.sort(key=lambda push: push.ticket)
+    assert [push.ticket for push in pushes] == list(range(180)), "tickets"
+    late = [push.ticket - push.version for push in pushes]
+    assert max(late) >= 1, "staleness: nothing was late"
+    after = -np.cumsum([0] + [1 / (tau + 1) for tau in late])  # w after so many updates
+    apart = np.abs(last - after[-1]).max()
+    assert apart < 1e-3, "steps: %g apart" % apart
+    torn = max(max(abs(push.low - after[push.version]), abs(push.high - after[push.version]))
+               for push in pushes)  # fmt: skip
+    assert torn < 1e-3, "pulls: %g apart from w after as many updates as the clock says" % torn
+
+
+def test_clock_and_update_of_dynsgd_are_one():
+    together()
+
+
+OUTSIDE = {
+    "the clock is read before the lock is taken": (
+        "steps",
+        [
+            (
+                "        ticket = clock.execute(late)",
+                "        seen = step.read_value()\n    with tf.control_dependencies([seen]):\n"
+                "        ticket = clock.execute(late)",
+            ),
+            ("ticket - version + 1", "seen - version + 1"),
+        ],
+    ),
+    "the update comes after the lock is given back": (
+        "pulls",
+        [
+            (
+                "        rate = flags",
+                "        return tf.identity(ticket)\n\n    def apply():\n        rate = flags",
+            ),
+            (
+                "ticket = clock.execute(late)",
+                "ticket = clock.execute(late)\n    with tf.control_dependencies([ticket]):\n"
+                "        ticket = apply()",
+            ),
+        ],
+    ),
+    "a pull takes no lock": (
+        "pulls",
+        [("clock.execute(lambda: [", "(lambda f: f())(lambda: [")],
+    ),
+}
+
+
+def outside(name):
+    text = DYNSGD.read_text()
+    for old, new in OUTSIDE[name][1]:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_clock_apart_from_its_update_is_caught(name):
+    with pytest.raises(AssertionError, match="^%s: " % OUTSIDE[name][0]):
+        together(outside(name))
+
+
+@pytest.mark.long
+def test_the_scripts_with_a_clock_apart_run(tmp_path):
+    with support.QuickCluster() as quick:
+        for number, name in enumerate(OUTSIDE):
+            (tmp_path / ("%d.py" % number)).write_text(outside(name))
+            codes, output = quick.run(
+                tmp_path / ("%d.py" % number), tmp_path / str(number), "--steps", "20"
+            )
+            assert codes == [0, 0, 0], "%s: %s" % (name, output)
