@@ -61,7 +61,7 @@ def algorithm(w, step, batch_loss, flags):
     return Update(pulled, loss, a, version, ticket, push)
 
 
-STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 
 def add_flags(add):

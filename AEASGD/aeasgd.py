@@ -37,6 +37,10 @@ def algorithm(w, step, batch_loss, flags):
     w: the variables. step: the counter of updates.
     batch_loss(w, number): the scalar loss on mini-batch `number` at w.
     """
+    alpha = flags.learning_rate * flags.rho
+    if alpha >= 1:
+        stop("--learning-rate times --rho, here %g, must be below 1, or w runs away" % alpha)
+
     # AEASGD: this worker's own parameters. They last from push to push, and begin as w.
     own = [tf.get_local_variable(v.op.name + "_k", initializer=v.read_value()) for v in w]
     clock = tf.get_local_variable("clock", initializer=step.read_value())
@@ -59,7 +63,7 @@ def algorithm(w, step, batch_loss, flags):
         pulled = [tf.identity(v.read_value()) for v in w]
 
     # AEASGD: the last step. The force is that of the w_k before it, as the gradient is.
-    force = [flags.learning_rate * flags.rho * (v - c) for v, c in zip(w_k, pulled)]
+    force = [alpha * (v - c) for v, c in zip(w_k, pulled)]
     loss, moved = move(last, w_k)
 
     # AEASGD: push the force, which draws w to w_k and w_k to w.
@@ -72,7 +76,7 @@ def algorithm(w, step, batch_loss, flags):
     return Update(pulled, loss, force, version, ticket, push)
 
 
-STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 
 def add_flags(add):

@@ -355,6 +355,8 @@ def evaluation(w, data):
 def train(cluster, server, attendance, step, update, test, report):
     """Updates until every ticket is taken; then the chief tests, saves, and writes the result."""
     row = push_row(update, report.flags)
+    if len(cluster.workers) > 1:
+        stop("This script is for one worker: HogWild/hogwild.py is for several")
     wait_for_ps(cluster)
     report.check_checkpoint()
     # Supervisor: it makes or restores the model, and starts a thread that saves by the clock.

@@ -1,7 +1,8 @@
-"""The update rules in NumPy, written from the equations alone; nothing here comes from a script.
+"""The update rules in NumPy, from the equations alone; nothing here comes from a script.
 
-A reference is told who pulls and who pushes, in the order in which the test has it done. All numbers
-are float64. gradient(k, number, w) is that of worker k's mini-batch `number` at w: (loss, list).
+A reference is told who pulls and who pushes, in the order in which the test has it done. All
+numbers are float64. gradient(k, number, w) is that of worker k's mini-batch `number` at w:
+(loss, list).
 """
 
 import numpy as np

@@ -190,23 +190,21 @@ class Zygote:
 
 
 class QuickCluster:
-    """Runs scripts as tfrun does, with 1 ps and 2 workers that need not import TensorFlow."""
-
-    jobs = {"ps": 1, "worker": 2}
+    """Runs scripts as tfrun does, with 1 ps and 1 or 2 workers that need not import TensorFlow."""
 
     def __enter__(self):
-        self.zygotes = [Zygote().__enter__() for _ in cluster.tasks(self.jobs)]
+        self.zygotes = [Zygote().__enter__() for _ in range(3)]
         return self
 
     def __exit__(self, *_):
         for zygote in self.zygotes:
             zygote.__exit__()
 
-    def run(self, script, directory, *flags):
-        """(the exit codes of ps, worker 0, worker 1; all that they printed)"""
+    def run(self, script, directory, *flags, workers=2):
+        """(the exit codes of the ps and the workers; all that they printed)"""
         directory.mkdir()
-        ports, held = cluster.hold_ports(len(self.zygotes))
-        environments = cluster.environments(self.jobs, ports, directory)
+        ports, held = cluster.hold_ports(1 + workers)
+        environments = cluster.environments({"ps": 1, "worker": workers}, ports, directory)
         folders = [directory / ("%s-%d" % task) for task in environments]
         for folder in folders:
             folder.mkdir()

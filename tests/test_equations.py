@@ -4,7 +4,6 @@ Then the mistakes: each is put into a copy of the script, and a comparison of nu
 must fail. That the mistaken script runs all the same, and ends well, is tested, too.
 """
 
-import argparse
 import collections
 import functools
 
@@ -30,8 +29,11 @@ EXAMPLES = {
         example("DOWNPOUR-Easy", references.Easy, local_steps=4),
         example("ADAG", references.Adag, local_steps=4),
         example(
-            *("DOWNPOUR", references.Downpour),
-            **dict(local_steps=4, server_lr=0.07, initial_accumulator=0.2),
+            "DOWNPOUR",
+            references.Downpour,
+            local_steps=4,
+            server_lr=0.07,
+            initial_accumulator=0.2,
         ),
         example("DynSGD", references.Dyn, local_steps=3),
         example("AEASGD", references.Elastic, local_steps=4, rho=1.5),
@@ -45,15 +47,10 @@ ALONE = [  # those of a single worker, which pulls and pushes in turn
 ]
 SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
 
-# Who does what: "pull" and "push" of one worker, with anything of the other in between.
+# Who does what: < is a pull, > a push of a worker, with anything of the other in between.
 SCHEDULE = [
-    (what, int(k))
-    for what, k in (
-        step.split()
-        for step in "pull 0, pull 1, push 1, pull 1, push 1, push 0, pull 0, push 0, pull 1, pull 0, "
-        "push 0, pull 0, push 0, pull 0, push 0, push 1, pull 1, push 1, pull 0, pull 1, push 0, "
-        "push 1, pull 1, push 1".split(", ")
-    )
+    ({"<": "pull", ">": "push"}[what], int(k))
+    for what, k in "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1".split()
 ]
 IN_TURN = [("pull", 0), ("push", 0)] * 12
 
@@ -241,47 +238,60 @@ CACHED = (
 RANK = 'json.loads(os.environ["TF_CONFIG"])["task"]["index"]'
 MISTAKES = {
     "the rate is not the flag's": (
-        *("HogWild", [("assign_sub(flags.learning_rate * d)", "assign_sub(0.1 * d)")]),
+        "HogWild",
+        [("assign_sub(flags.learning_rate * d)", "assign_sub(0.1 * d)")],
         "parameters",
     ),
     "the push adds": ("HogWild", [("v.assign_sub(", "v.assign_add(")], "parameters"),
     "the gradient is not at the pulled parameters": (
-        *("HogWild", [("batch_loss(w_k, version)", "batch_loss(w, version)"), ("gradients(loss, w_k)", "gradients(loss, w)")]),
+        "HogWild",
+        [
+            ("batch_loss(w_k, version)", "batch_loss(w, version)"),
+            ("gradients(loss, w_k)", "gradients(loss, w)"),
+        ],
         "parameters",
     ),
     "constant data": ("HogWild", [("(w_k, version)\n", "(w_k, 0)\n")], "parameters"),
     "all workers draw the same batches": (
-        *("HogWild", [("flags.seed * 65536 + rank", "flags.seed * 65536")]),
+        "HogWild",
+        [("flags.seed * 65536 + rank", "flags.seed * 65536")],
         "parameters",
     ),
     "a parameter is left out of the push": (
-        *("HogWild", [("zip(w, g)])", "zip(w[1:], g[1:])])")]),
+        "HogWild",
+        [("zip(w, g)])", "zip(w[1:], g[1:])])")],
         "parameters",
     ),
     "staleness counts the worker's own push": (
-        *("HogWild", [("g, version, ticket", "g, version - 1, ticket")]),
+        "HogWild",
+        [("g, version, ticket", "g, version - 1, ticket")],
         "staleness",
     ),
     "a pull that is not ordered after the push": ("DOWNPOUR-Easy", [CACHE, CACHED], "parameters"),
     "one forward pass for all T steps": (
-        *("DOWNPOUR-Easy", [("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")]),
+        "DOWNPOUR-Easy",
+        [("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")],
         "parameters",
     ),
     "one mini-batch for all T steps": (
-        *("DOWNPOUR-Easy", [("local_steps + t)", "local_steps)")]),
+        "DOWNPOUR-Easy",
+        [("local_steps + t)", "local_steps)")],
         "parameters",
     ),
     "the last local step is lost": (
-        *("DOWNPOUR-Easy", [("t < flags.local_steps", "t < flags.local_steps - 1")]),
+        "DOWNPOUR-Easy",
+        [("t < flags.local_steps", "t < flags.local_steps - 1")],
         "parameters",
     ),
     "the mean instead of the sum": (
-        *("DOWNPOUR-Easy", [(PUSH, PUSH + " / flags.local_steps")]),
+        "DOWNPOUR-Easy",
+        [(PUSH, PUSH + " / flags.local_steps")],
         "parameters",
     ),
     "the sum instead of the mean": ("ADAG", [(" / flags.local_steps", "")], "parameters"),
-    "the change of w_k instead of the gradients": (
-        *("DOWNPOUR-Easy", [(PUSH, "flags.learning_rate * flags.learning_rate * s")]),
+    "the rate counts twice in the push": (
+        "DOWNPOUR-Easy",
+        [(PUSH, "flags.learning_rate * " + PUSH)],
         "parameters",
     ),
     "a rate that is the worker's index": (
@@ -291,85 +301,127 @@ MISTAKES = {
     ),
     "Adagrad on both sides": (
         "DOWNPOUR",
-        [("v - flags.learning_rate * d for v, d in zip(w_k, g)", "v - flags.learning_rate * d / "
-          "tf.sqrt(flags.initial_accumulator + s * s) for v, d, s in zip(w_k, g, a)")],
+        [
+            (
+                "v - flags.learning_rate * d for v, d in zip(w_k, g)",
+                "v - flags.learning_rate * d / tf.sqrt(flags.initial_accumulator + s * s) "
+                "for v, d, s in zip(w_k, g, a)",
+            )
+        ],
         "parameters",
     ),
     "Adagrad gets the mean": (
         "DOWNPOUR",
-        [("apply_gradients(zip(a, w))",
-          "apply_gradients(zip([s / flags.local_steps for s in a], w))")],
+        [("(zip(a, w))", "(zip([s / flags.local_steps for s in a], w))")],
         "accumulators",
     ),
-    "Adagrad on the worker, plain SGD on the ps": (
+    "Adagrad gets one gradient of the T": (
         "DOWNPOUR",
-        [("tf.train.AdagradOptimizer(flags.server_lr, flags.initial_accumulator)",
-          "tf.train.GradientDescentOptimizer(flags.server_lr)")],
+        [("[s + d for s, d in zip(a, g)]", "g")],
+        "accumulators",
+    ),
+    "plain SGD on the ps": (
+        "DOWNPOUR",
+        [
+            (
+                "AdagradOptimizer(flags.server_lr, flags.initial_accumulator)",
+                "GradientDescentOptimizer(flags.server_lr)",
+            )
+        ],
         "parameters",
     ),
     "Adagrad with the worker's rate": (
-        *("DOWNPOUR", [("AdagradOptimizer(flags.server_lr", "AdagradOptimizer(flags.learning_rate")]),
+        "DOWNPOUR",
+        [("AdagradOptimizer(flags.server_lr", "AdagradOptimizer(flags.learning_rate")],
         "parameters",
     ),
     "the step is not divided by the staleness": (
-        *("DynSGD", [(" / tf.to_float(ticket - version + 1)", "")]),
+        "DynSGD",
+        [(" / tf.to_float(ticket - version + 1)", "")],
         "parameters",
     ),
     "the staleness counts the own update twice": (
-        *("DynSGD", [("ticket - version + 1", "ticket - version + 2")]),
+        "DynSGD",
+        [("ticket - version + 1", "ticket - version + 2")],
         "parameters",
     ),
     "a worker starts from its own random point": (
-        *("AEASGD", [("initializer=v.read_value()) for", "initializer=tf.random_normal(v.shape, 0, 0.1)) for")]),
+        "AEASGD",
+        [
+            (
+                "initializer=v.read_value()) for",
+                "initializer=tf.random_normal(v.shape, 0, 0.1)) for",
+            )
+        ],
         "own parameters",
     ),
     "the local step is pruned, for nothing depends on it": (
-        *("AEASGD", [("*[v.assign(m - e) for v, m, e in zip(own, moved, force)],", "")]),
-        "parameters",
+        "AEASGD",
+        [("*[v.assign(m - e) for v, m, e in zip(own, moved, force)],", "")],
+        "own parameters",
     ),
     "the force is that of the w_k after the step": (
         "AEASGD",
-        [("zip(w_k, pulled)]\n    loss, moved = move(last, w_k)", "zip(move(last, w_k)[1], pulled)]\n    loss, moved = move(last, w_k)")],
+        [("zip(w_k, pulled)]", "zip(move(last, w_k)[1], pulled)]")],
         "parameters",
     ),
     "the force has the wrong sign": (
-        *("AEASGD", [("v.assign(m - e)", "v.assign(m + e)")]),
-        "parameters",
+        "AEASGD",
+        [("v.assign(m - e)", "v.assign(m + e)")],
+        "own parameters",
     ),
     "the force does not move w_k": (
-        *("AEASGD", [("v.assign(m - e)", "v.assign(m)")]),
-        "parameters",
+        "AEASGD",
+        [("v.assign(m - e)", "v.assign(m)")],
+        "own parameters",
     ),
-    "w is pulled before the local steps": (
-        *("AEASGD", [("    with tf.control_dependencies(w_k):\n        version", "    if True:\n        version"), ("zip(w_k, pulled)]", "zip(own, pulled)]")]),
+    "the force is that of the w_k before the local steps": (
+        "AEASGD",
+        [("zip(w_k, pulled)]", "zip(own, pulled)]")],
         "parameters",
     ),
     "the look-ahead has the wrong sign": (
-        *("AEAMSGD", [("p + flags.momentum * v for", "p - flags.momentum * v for")]),
-        "parameters",
-    ),
-    "the rate counts twice": (
-        *("AEAMSGD", [("[p + v for p, v in zip(w_k, v_k)], v_k", "[p + flags.learning_rate * v for p, v in zip(w_k, v_k)], v_k")]),
-        "parameters",
+        "AEAMSGD",
+        [("p + flags.momentum * v for", "p - flags.momentum * v for")],
+        "velocities",
     ),
     "no look-ahead": (
-        *("AEAMSGD", [("p + flags.momentum * v for", "tf.identity(p) for")]),
-        "parameters",
+        "AEAMSGD",
+        [("p + flags.momentum * v for", "tf.identity(p) for")],
+        "velocities",
+    ),
+    "the rate counts twice": (
+        "AEAMSGD",
+        [("[p + v for p, v", "[p + flags.learning_rate * v for p, v")],
+        "own parameters",
     ),
     "the velocity is lost": (
-        *("AEAMSGD", [("*[v.assign(new) for v, new in zip(own_v, v_k)],", "")]),
+        "AEAMSGD",
+        [("*[v.assign(new) for v, new in zip(own_v, v_k)],", "")],
+        "velocities",
+    ),
+    "the sparse push adds": (
+        "Sparse-Embeddings",
+        [("v.scatter_sub(", "v.scatter_add(")],
         "parameters",
     ),
-    "the sparse push adds": ("Sparse-Embeddings", [("v.scatter_sub(", "v.scatter_add(")], "parameters"),
     "a row that comes twice moves once": (
         "Sparse-Embeddings",
-        [("once, place = tf.unique(words)", "once, place = words, tf.range(tf.size(words))"),
-         ("v.scatter_sub(tf.IndexedSlices(flags.learning_rate * d, r))",
-          "v.scatter_update(tf.IndexedSlices(tf.gather(v, r) - flags.learning_rate * d, r))")],
+        [
+            ("once, place = tf.unique(words)", "once, place = words, tf.range(tf.size(words))"),
+            (
+                "v.scatter_sub(tf.IndexedSlices(flags.learning_rate * d, r))",
+                "v.scatter_update(tf.IndexedSlices(tf.gather(v, r) - flags.learning_rate * d, r))",
+            ),
+        ],
         "parameters",
     ),
-    "the noise has no weight": ("Sparse-Embeddings", [("WEIGHT * tf.reduce_mean(tf.nn.softplus(noise))", "tf.reduce_mean(tf.nn.softplus(noise))")], "parameters"),
-}  # fmt: skip
+    "the noise has no weight": (
+        "Sparse-Embeddings",
+        [("WEIGHT * tf.reduce_mean", "tf.reduce_mean")],
+        "parameters",
+    ),
+}
 
 
 def mistaken(name):

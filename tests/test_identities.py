@@ -25,8 +25,13 @@ def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
 
     named = {"--steps": 10**6, **{"--" + k.replace("_", "-"): v for k, v in flags.items()}}
     return interleaved.Workers(
-        *(path, n, named, None, text),
-        **dict(ps=ps, batch_loss=functools.partial(loss, tf), parameters=parameters),
+        path,
+        n,
+        named,
+        text=text,
+        ps=ps,
+        batch_loss=functools.partial(loss, tf),
+        parameters=parameters,
     )
 
 
@@ -79,8 +84,8 @@ def in_a_ring(path, n, rounds, random=None, **flags):
     ],
 )
 def test_the_sum_diverges_with_many_workers_and_the_mean_does_not(folder, n, random, grows):
-    """T = 10, lr = 0.05. In turn, a step of s = 1 - 0.95^T = 0.40 with a delay of n - 1 is stable
-    where s < 2 sin(pi / (4 n - 2)): up to n = 4. The mean's step is a tenth, stable up to n = 39."""
+    """T = 10, lr = 0.05. In turn, a step of s = 1 - 0.95^T = 0.40, n - 1 late, is stable where
+    s < 2 sin(pi / (4 n - 2)): up to n = 4. The mean's step is a tenth, stable up to n = 39."""
     random = np.random.RandomState(0) if random else None
     largest = in_a_ring(script(folder), n, 40, random, local_steps=10, learning_rate=0.05)
     assert (largest > 10) == grows, largest
@@ -102,10 +107,17 @@ def test_the_elastic_move_conserves_the_sum():
             return sum(values["parameters"] + values["own parameters"])
 
         before, values = everything(), group.values()
-        schedule = [("pull", 0), ("pull", 1), ("push", 1), ("pull", 2), ("push", 0), ("push", 2)] * 4
+        schedule = [
+            ("pull", 0),
+            ("pull", 1),
+            ("push", 1),
+            ("pull", 2),
+            ("push", 0),
+            ("push", 2),
+        ] * 4
         group.follow(schedule)
-        moved = [abs(a - b).max() for a, b in zip(group.values()["own parameters"],
-                                                  values["own parameters"])]  # fmt: skip
+        own = zip(group.values()["own parameters"], values["own parameters"])
+        moved = [abs(a - b).max() for a, b in own]
         assert np.allclose(everything(), before, atol=1e-5) and min(moved) > 0.3
 
 
@@ -131,8 +143,8 @@ def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
 )
 def test_the_mean_step_of_dynsgd(speeds, expected):
     """E[1 / (tau + 1)] is ln n / (n - 1) for n workers alike, whose steps take exponential times
-    and who pull again at once; not so when one is three times as fast. Its pushes are in the sums."""
-    n, pushes, random = len(speeds), 1500, np.random.RandomState(3)
+    and who pull again at once; not so when one of two is three times as fast."""
+    n, pushes, random = len(speeds), 700, np.random.RandomState(3)
 
     def slope(tf, w, _):
         return -tf.reduce_sum(w[0])
@@ -144,7 +156,7 @@ def test_the_mean_step_of_dynsgd(speeds, expected):
             one.push(held[k])
             held[k] = one.pull()
         steps = one.session.run(one.globals[1])[0]  # each moved w by 1 / (tau + 1)
-    assert abs(steps / pushes - expected) < 0.02, steps / pushes
+    assert abs(steps / pushes - expected) < 0.03, steps / pushes
 
 
 def together(text=None):
@@ -179,8 +191,10 @@ def together(text=None):
     after = -np.cumsum([0] + [1 / (tau + 1) for tau in late])  # w after so many updates
     apart = np.abs(last - after[-1]).max()
     assert apart < 1e-3, "steps: %g apart" % apart
-    torn = max(max(abs(push.low - after[push.version]), abs(push.high - after[push.version]))
-               for push in pushes)  # fmt: skip
+    torn = max(
+        max(abs(push.low - after[push.version]), abs(push.high - after[push.version]))
+        for push in pushes
+    )
     assert torn < 1e-3, "pulls: %g apart from w after as many updates as the clock says" % torn
 
 

@@ -3,11 +3,13 @@
 import pytest
 import support
 
-PS_LAUNCHERS = [
-    path
+PS_SCRIPTS = sorted(
+    support.script_of(path)
     for path in support.launchers()
     if support.kind_of(support.script_of(path)) == "parameter server"
-]
+)
+PLUGS = [path for path in PS_SCRIPTS if "# region: problem" in path.read_text()]
+OWN_PLUG = [path for path in PS_SCRIPTS if path not in PLUGS]
 
 CONVOLUTION = """
 def parameters(get_variable, features, classes):
@@ -51,29 +53,38 @@ def plugged(script, model):
     return text[:start] + model.strip() + "\n\n\n" + text[end:]
 
 
-@pytest.mark.parametrize("launcher", support.core_first(PS_LAUNCHERS))
+@pytest.fixture(scope="module")
+def quick():
+    with support.QuickCluster() as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize("script", support.core_first(PLUGS))
 @pytest.mark.parametrize(
-    "model, variables, steps, more",
+    "model, variables, steps, rate",
     [
-        (CONVOLUTION, ["kernel", "weights", "biases"], 300, []),
-        (EMBEDDING, ["table", "weights", "biases"], 60, ["--learning-rate", "1"]),
+        (CONVOLUTION, ["kernel", "weights", "biases"], 300, 0.1),
+        (EMBEDDING, ["table", "weights", "biases"], 60, 1),
     ],
     ids=["convolution", "embedding"],
 )
-def test_another_model_trains(launcher, model, variables, steps, more, tmp_path):
-    script = support.script_of(launcher)
-    folder = tmp_path / launcher.parent.name
-    folder.mkdir()
-    (folder / script.name).write_text(plugged(script, model))
-    run = launcher.read_text().replace("source ../activate.sh\n", "")
-    (folder / launcher.name).write_text(run)
-    flags = ["--steps", str(steps), *more]
-    code, output, _ = support.launch(folder / launcher.name, tmp_path / "run", *flags)
-    assert code == 0, output
+def test_another_model_trains(script, model, variables, steps, rate, quick, tmp_path):
+    (tmp_path / script.name).write_text(plugged(script, model))
+    flags = ["--steps", str(steps), "--learning-rate", str(rate)]
+    if "--local-steps" in script.read_text():
+        flags = ["--steps", str(steps // 3), *flags[2:], "--local-steps", "3"]
+    if "--rho" in script.read_text():
+        flags += ["--rho", str(0.25 / rate)]
+    if "--momentum" in script.read_text():
+        flags += ["--momentum", "0.5"]
+    workers = 1 if "Distributed-Setup" in script.parts else 2
+    codes, output = quick.run(tmp_path / script.name, tmp_path / "run", *flags, workers=workers)
+    assert not any(codes), output
     result, pushes = support.result(tmp_path / "run"), support.pushes(tmp_path / "run")
     losses = [row["loss"] for row in pushes]
-    assert result["steps"] == steps
-    assert sum(losses[-20:]) < 0.7 * sum(losses[:20]), losses
+    few = len(losses) // 4
+    assert result["steps"] == int(flags[1])
+    assert sum(losses[-few:]) < 0.7 * sum(losses[:few]), losses
 
     # It was that model: its variables are in the checkpoint, its bytes have crossed the network.
     code = (
@@ -81,9 +92,31 @@ def test_another_model_trains(launcher, model, variables, steps, more, tmp_path)
         "print(*[name for name, _ in tf.train.list_variables(newest)])"
     )
     names = support.python(code, str(tmp_path / "run")).stdout.split()
-    assert sorted(names) == sorted([*variables, "global_step"])
+    assert {name for name in names if "/" not in name} == {*variables, "global_step"}
     if "table" in variables:
         assert pushes[0]["bytes"] >= 20e6
+
+
+def test_only_the_embeddings_have_a_plug_of_their_own():
+    assert [path.name for path in OWN_PLUG] == ["sparse_embeddings.py"] and len(PLUGS) >= 8
+
+
+@pytest.mark.long
+def test_a_text_of_ones_own(quick, tmp_path):
+    """Words that come in pairs, of ten kinds: in a minute it knows what goes with what."""
+    import random
+
+    draw = random.Random(0)
+    kinds = ["".join(draw.choices("bcdfglmnprst", k=4)) for _ in range(40)]
+    text = "\n\n".join(
+        " ".join(draw.choice(kinds[4 * kind : 4 * kind + 4]) for _ in range(30))
+        for kind in [draw.randrange(10) for _ in range(200)]
+    )
+    (tmp_path / "mine.txt").write_text(text)
+    flags = ["--dataset", str(tmp_path / "mine.txt"), "--steps", "600", "--noise-words", "32"]
+    codes, output = quick.run(OWN_PLUG[0], tmp_path / "run", *flags)
+    assert codes == [0, 0, 0], output
+    assert support.result(tmp_path / "run")["test_accuracy"] > 0.8, output
 
 
 def test_an_npz_file_sets_the_sizes(tmp_path):
