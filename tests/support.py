@@ -219,6 +219,13 @@ class QuickCluster:
         return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
 
 
+def saved_names(directory):
+    """The names of the variables in the newest checkpoint."""
+    import tensorflow as tf
+
+    return [name for name, _ in tf.train.list_variables(tf.train.latest_checkpoint(directory))]
+
+
 def python(code, *arguments, seconds=60, **env):
     """Runs `code` with Python; returns the finished process with its output as text."""
     return subprocess.run(

@@ -87,11 +87,7 @@ def test_another_model_trains(script, model, variables, steps, rate, quick, tmp_
     assert sum(losses[-few:]) < 0.7 * sum(losses[:few]), losses
 
     # It was that model: its variables are in the checkpoint, its bytes have crossed the network.
-    code = (
-        "import sys, tensorflow as tf; newest = tf.train.latest_checkpoint(sys.argv[1]); "
-        "print(*[name for name, _ in tf.train.list_variables(newest)])"
-    )
-    names = support.python(code, str(tmp_path / "run")).stdout.split()
+    names = support.saved_names(tmp_path / "run")
     assert {name for name in names if "/" not in name} == {*variables, "global_step"}
     if "table" in variables:
         assert pushes[0]["bytes"] >= 20e6

@@ -1,4 +1,4 @@
-"""Draws curves.png from the metrics of a run: loss, accuracy, staleness."""
+"""Draws curves.png from the metrics of a run: loss, accuracy, staleness, and who pushed when."""
 
 import csv
 import os
@@ -29,6 +29,53 @@ def smooth(values, window):
     return np.convolve(padded, np.ones(window) / window, mode="valid")
 
 
+def timeline(axes, tasks, pushes, per_task=6):
+    """A short time from the middle of the run: each worker's pulls and pushes, and how late.
+
+    A dark bar lasts from the pull until what is pushed is computed, a light one until it has
+    arrived at the ps; the number at its end is the staleness. The ps's line counts the updates.
+    """
+    names = [name for name in tasks if pushes[name].sum() > 1]
+    if not names:
+        return axes.set_axis_off()
+    times = {name: tasks[name]["push_time"][pushes[name]] for name in names}
+    gap = np.median(np.concatenate([np.diff(np.sort(each)) for each in times.values()]))
+    middle = np.median(np.concatenate(list(times.values())))
+    start, end = middle - per_task * gap / 2, middle + per_task * gap / 2
+    top, numbers, near = len(names), [], {"textcoords": "offset points", "fontsize": 8}
+    for lane, (name, colour) in enumerate(zip(reversed(names), COLOURS[len(names) - 1 :: -1])):
+        columns = {key: values[pushes[name]] for key, values in tasks[name].items()}
+        shown = (columns["push_time"] > start) & (columns["pull_time"] < end)
+        pull, arrived, wait, late, step = (
+            columns[key][shown]
+            for key in ("pull_time", "push_time", "wait_seconds", "staleness", "global_step")
+        )
+        pull, arrived, wait = 1000 * (pull - start), 1000 * (arrived - start), 1000 * wait
+        axes.barh([lane] * len(pull), arrived - wait - pull, 0.5, pull, color=colour, alpha=0.85)
+        axes.barh([lane] * len(pull), wait, 0.5, arrived - wait, color=colour, alpha=0.3)
+        axes.vlines(pull, lane, top, color=colour, linewidth=0.6, linestyle=":")
+        axes.vlines(arrived, lane, top, color=colour, linewidth=1)
+        axes.plot(arrived, [top] * len(arrived), "v", color=colour, markersize=6)
+        for x, tau, number in zip(arrived, late, step):
+            if 0 < x < 1000 * (end - start):
+                axes.annotate("%d" % tau, (x, lane), (3, 0), va="center", **near)
+                numbers.append((x, number))
+    labelled = -np.inf
+    for x, number in sorted(numbers):
+        if x - labelled > 25 * (end - start):  # no room for each of them
+            axes.annotate("%d" % number, (x, top), (0, 6), ha="center", **near)
+            labelled = x
+    axes.axhline(top, color="#333333", linewidth=1)
+    axes.set_yticks(range(top + 1), [*reversed(names), "updates of w"])
+    axes.set(
+        title="A moment in the middle. Dark: from the pull (dotted) until the push is computed; "
+        "light: until it has arrived; beside it its staleness",
+        xlabel="milliseconds",
+        xlim=(0, 1000 * (end - start)),
+        ylim=(-0.5, top + 0.6),
+    )
+
+
 def draw(directory, example):
     """Draws the run in `directory`, a pathlib.Path, and returns the picture's path."""
     tasks = {
@@ -40,9 +87,12 @@ def draw(directory, example):
     start = min(columns["push_time"].min() for columns in tasks.values())
     result = rundir.result(directory)
 
-    figure, (loss, accuracy, staleness) = plt.subplots(
-        1, 3, figsize=(13, 4.2), layout="constrained"
-    )
+    height = 1.6 + 0.4 * len(tasks)
+    figure = plt.figure(figsize=(13, 4.2 + height), layout="constrained")
+    grid = figure.add_gridspec(2, 3, height_ratios=[4.2, height])
+    loss, accuracy, staleness = (figure.add_subplot(grid[0, column]) for column in range(3))
+    moment = figure.add_subplot(grid[1, :])
+    timeline(moment, tasks, pushes)
     for (name, columns), colour in zip(tasks.items(), COLOURS * len(tasks)):
         at, values = columns["push_time"][pushes[name]] - start, columns["loss"][pushes[name]]
         window = max(1, len(values) // 40)
@@ -85,9 +135,10 @@ def draw(directory, example):
         xlabel="updates by others between pull and push",
         ylabel="pushes",
     )
+    staleness.set_xlim(edges[0], max(edges[-1], 3.5))
     staleness.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in (loss, accuracy, staleness):
-        axes.grid(alpha=0.25)
+    for axes in (loss, accuracy, staleness, moment):
+        axes.grid(alpha=0.25, axis="x" if axes is moment else "both")
         axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_size(10.5)
     figure.suptitle(

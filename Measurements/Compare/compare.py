@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import signal
 import statistics
 import subprocess
@@ -63,9 +64,16 @@ def parse_flags():
     for example in flags.examples:
         if not (ROOT / example / "run.sh").is_file():
             parser.error("there is no %s/run.sh" % example)
-    if flags.examples_seen < flags.batch_size:
-        parser.error("--examples-seen must be at least --batch-size")
+    if flags.examples_seen < flags.batch_size * max(map(local_steps, flags.examples)):
+        parser.error("--examples-seen must be enough for one update of each example")
     return flags
+
+
+def local_steps(example):
+    """The mini-batches of an update: the default of --local-steps in the example's script, or 1."""
+    script = ROOT / example / (pathlib.Path(example).name.replace("-", "_").lower() + ".py")
+    found = re.search(r'add\("--local-steps", number\(int, 1\), (\d+),', script.read_text())
+    return int(found[1]) if found else 1
 
 
 def end_with_us():
@@ -82,7 +90,7 @@ def run(example, seed, flags, directory):
         "--seed",
         str(seed),
         "--steps",
-        str(flags.examples_seen // flags.batch_size),
+        str(flags.examples_seen // flags.batch_size // local_steps(example)),
         "--batch-size",
         str(flags.batch_size),
     ]
@@ -118,6 +126,27 @@ def curve(directory):
     return list(zip(*tested)) or [(), (), ()]
 
 
+def draw(directory, examples, seeds, name):
+    """Draws test accuracy and loss of these examples against time."""
+    figure, (accuracy, loss) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for number, example in enumerate(examples):
+        for seed in range(seeds):
+            seconds, accuracies, losses = curve(directory / ("%s-%d" % (example, seed)))
+            style = dict(color="C%d" % number, alpha=0.6, linewidth=1.2)
+            label = example if seed == 0 else None
+            accuracy.plot(seconds, accuracies, label=label, **style)
+            loss.plot(seconds, losses, label=label, **style)
+    accuracy.set(title="Test accuracy, each line a seed", ylim=(0.85, 1.0))
+    accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
+    loss.set(title="Test loss", yscale="log")
+    for axes in (accuracy, loss):
+        axes.set(xlabel="seconds since the first push")
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=9)
+    figure.savefig(directory / name, dpi=110)
+    plt.close(figure)
+
+
 def mean_and_spread(values, form):
     """The mean, and the standard deviation where there is one."""
     text = form % statistics.mean(values)
@@ -137,19 +166,27 @@ def main():
     results = collections.defaultdict(list)
     # By turns, so that a slow minute of the machine meets all of them.
     plan = [(seed, example) for seed in range(flags.seeds) for example in flags.examples]
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 122)
     for seed, example in track(plan, "training", console=console, disable=not console.is_terminal):
         results[example].append(run(example, seed, flags, directory / ("%s-%d" % (example, seed))))
 
     first = statistics.mean(r["test_loss"] for r in results[flags.examples[0]])
     table = Table(
-        "example", "tasks", "test loss", "to the first", "test accuracy", "seconds", "staleness"
+        "example",
+        "tasks",
+        "updates",
+        "test loss",
+        "to the first",
+        "test accuracy",
+        "seconds",
+        "staleness",
     )
     for example, runs in results.items():
         loss = [r["test_loss"] for r in runs]
         table.add_row(
             example,
             "%d ps, %d w" % (runs[0]["ps"], runs[0]["workers"]),
+            "%d" % runs[0]["steps"],
             mean_and_spread(loss, "%.3f"),
             "%+.1f%%" % (100 * (statistics.mean(loss) / first - 1)),
             mean_and_spread([100 * r["test_accuracy"] for r in runs], "%.1f"),
@@ -173,20 +210,9 @@ def main():
     )
     (directory / "results.json").write_text(json.dumps(results, indent=1))
 
-    figure, (accuracy, loss) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    for number, example in enumerate(results):
-        for seed in range(flags.seeds):
-            seconds, accuracies, losses = curve(directory / ("%s-%d" % (example, seed)))
-            label = example if seed == 0 else None
-            accuracy.plot(seconds, accuracies, color="C%d" % number, alpha=0.7, label=label)
-            loss.plot(seconds, losses, color="C%d" % number, alpha=0.7, label=label)
-    accuracy.set(title="Test accuracy, each line a seed", xlabel="seconds since the first push")
-    accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
-    loss.set(title="Test loss", xlabel="seconds since the first push", yscale="log")
-    for axes in (accuracy, loss):
-        axes.grid(alpha=0.25)
-        axes.legend()
-    figure.savefig(directory / "compare.png", dpi=110)
+    draw(directory, results, flags.seeds, "compare.png")
+    for example in flags.examples[2:] if len(flags.examples) > 3 else []:
+        draw(directory, [*flags.examples[:2], example], flags.seeds, "compare-%s.png" % example)
     console.print("everything of these runs, and compare.png, is in %s" % directory, soft_wrap=True)
 
 
