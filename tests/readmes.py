@@ -17,7 +17,19 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # The order in which to read the examples: the alphabet is none.
-ORDER = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild", "Measurements/Compare"]
+ORDER = [
+    "Non-Distributed-Setup",
+    "Distributed-Setup",
+    "HogWild",
+    "Sparse-Embeddings",
+    "DOWNPOUR-Easy",
+    "DOWNPOUR",
+    "ADAG",
+    "DynSGD",
+    "AEASGD",
+    "AEAMSGD",
+    "Measurements/Compare",
+]
 
 
 def script(folder):

@@ -13,14 +13,18 @@ import support
 from tfrun import cluster
 
 LAUNCHER = support.ROOT / "HogWild" / "run.sh"
+LAUNCHERS = [
+    support.ROOT / folder / "run.sh"
+    for folder in ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD", "AEASGD", "AEAMSGD")
+]
 STEPS = 2500  # long enough for a task that was restarted to take part again
 
 
-def begin(directory, steps=STEPS, **env):
+def begin(directory, steps=STEPS, launcher=LAUNCHER, **env):
     """Starts HogWild with a checkpoint every 100 updates; its output goes to directory.txt."""
     with open(directory.with_suffix(".txt"), "a") as output:
         return subprocess.Popen(
-            ["bash", LAUNCHER, "--steps", str(steps), "--checkpoint-steps", "100"],
+            ["bash", launcher, "--steps", str(steps), "--checkpoint-steps", "100"],
             env=support.environment(directory, TFRUN_TIMEOUT="100", **env),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -158,6 +162,29 @@ def test_tasks_come_half_a_minute_late(order, tmp_path):
 
 
 @pytest.mark.long
+def test_a_worker_that_dies_with_the_lock_of_dynsgd_gives_it_back(tmp_path):
+    """It holds the lock more than half of the time: of four kills some must meet it."""
+    directory = tmp_path / "run"
+    launcher = support.ROOT / "DynSGD" / "run.sh"
+    process = begin(directory, 100000, launcher, TFRUN_RESTARTS="4")
+    metrics = directory / "metrics-worker-1.csv"
+    try:
+        for _ in range(4):
+            size = metrics.stat().st_size if metrics.exists() else 200
+            support.wait_until(
+                lambda s=size: metrics.exists() and metrics.stat().st_size > s, 30, "it pushes"
+            )
+            time.sleep(random.uniform(0, 0.2))
+            before = checkpoint(directory)
+            task(directory, "worker", 1).kill()
+            support.wait_until(lambda b=before: checkpoint(directory) > b, 20, "the others go on")
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert not support.processes_of(directory)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_twenty_kills_at_random_moments(tmp_path):
     """0 hangs, 0 orphans, 0 lost checkpoints; the seed is printed."""
@@ -166,16 +193,17 @@ def test_twenty_kills_at_random_moments(tmp_path):
     dice = random.Random(seed)
     for number in range(20):
         directory = tmp_path / ("run %d" % number)
-        process = begin(directory, steps=600, TFRUN_RESTARTS="2")
+        launcher = dice.choice(LAUNCHERS)
+        process = begin(directory, 600, launcher, TFRUN_RESTARTS="2")
         time.sleep(dice.uniform(0.5, 12))
         victim = dice.choice([("ps", 0), ("worker", 0), ("worker", 1), "tfrun"])
-        print(number, victim, checkpoint(directory), flush=True)
+        print(number, launcher.parent.name, victim, checkpoint(directory), flush=True)
         if victim == "tfrun":
             process.send_signal(signal.SIGKILL)
             process.wait(10)
             support.wait_until(lambda d=directory: not support.processes_of(d), 10, "all gone")
             saved = checkpoint(directory)
-            process = begin(directory, steps=600)
+            process = begin(directory, 600, launcher)
             if process.wait(60) == 0 and not (directory / "result.json").exists():
                 raise AssertionError("no result")
             assert checkpoint(directory) >= saved

@@ -69,6 +69,10 @@ def change(victim, old, new):
             "Distributed-Setup/distributed_setup.py",
         ),
         ("Distributed-Setup/distributed_setup.py", "HogWild/hogwild.py"),
+        ("HogWild/hogwild.py", "DOWNPOUR-Easy/downpour_easy.py"),
+        ("DOWNPOUR-Easy/downpour_easy.py", "DOWNPOUR/downpour.py"),
+        ("DOWNPOUR-Easy/downpour_easy.py", "DynSGD/dynsgd.py"),
+        ("AEASGD/aeasgd.py", "AEAMSGD/aeamsgd.py"),
     ],
 )
 def test_neighbours_differ_little(a, b):
@@ -76,3 +80,11 @@ def test_neighbours_differ_little(a, b):
     lines = regions.difference(support.ROOT / a, support.ROOT / b)
     changed = [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert 5 < len(changed) <= 40, "\n".join(changed)
+
+
+def test_adag_is_downpour_easy_but_for_a_line():
+    lines = regions.difference(
+        support.ROOT / "DOWNPOUR-Easy" / "downpour_easy.py", support.ROOT / "ADAG" / "adag.py"
+    )
+    changed = [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
+    assert 2 <= len(changed) <= 5, "\n".join(changed)

@@ -140,7 +140,7 @@ def draw(directory, examples, seeds, name):
     accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
     loss.set(title="Test loss", yscale="log")
     for axes in (accuracy, loss):
-        axes.set(xlabel="seconds since the first push")
+        axes.set(xlabel="seconds since the first push", xscale="log", xlim=(0.1, None))
         axes.grid(alpha=0.25)
         axes.legend(fontsize=9)
     figure.savefig(directory / name, dpi=110)
