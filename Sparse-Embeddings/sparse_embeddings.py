@@ -348,7 +348,7 @@ def show(directory, vocabulary, metrics):
     for part in range(parts):
         table[part::parts] = saved.get_tensor("words_%d" % part)
     table /= np.linalg.norm(table, axis=1, keepdims=True)
-    for word in "function", "string", "exception", "import", "thread", "bytes", "tuple", "loop":
+    for word in "function", "string", "exception", "import", "module", "bytes", "tuple", "loop":
         if word in vocabulary:
             near = np.argsort(-table @ table[vocabulary.index(word)])[1:6]
             print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))

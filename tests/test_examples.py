@@ -28,7 +28,8 @@ def test_every_folder_is_seen():
 
 @pytest.mark.parametrize("launcher", CLUSTERS, ids=name)
 def test_a_short_run(launcher, tmp_path):
-    steps = 100
+    words = launcher.parent.name == "Sparse-Embeddings"  # which learn later
+    steps = 300 if words else 100
     code, output, ports = support.launch(launcher, tmp_path, "--steps", str(steps))
     assert code == 0, output
     result = support.result(tmp_path)
@@ -40,9 +41,7 @@ def test_a_short_run(launcher, tmp_path):
     pushes = support.pushes(tmp_path)
     assert sorted(row["global_step"] for row in pushes) == list(range(1, steps + 1))
 
-    # It learned.
-    # Word vectors have learned by then that most pairs are noise, and little more.
-    words = launcher.parent.name == "Sparse-Embeddings"
+    # It learned; word vectors have learned by then that most pairs are noise, and little more.
     losses = [row["loss"] for row in pushes]
     assert sum(losses[-20:]) < (0.8 if words else 0.6) * sum(losses[:20]), losses
     assert result["test_accuracy"] > (0.45 if words else 0.5)
@@ -166,16 +165,20 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_losses_agree_with_plain_sgd(tmp_path):
-    """HogWild and Distributed-Setup against Non-Distributed-Setup, mean of 5 seeds: within 10%."""
+    """Mean of 5 seeds after as many examples: HogWild within 10%, the others within 15%.
+
+    ADAG and AEASGD promise no such thing (their pages say why), Distributed-Setup much more:
+    test_distributed_is_non_distributed.
+    """
+    bounds = {"HogWild": 0.1, "DOWNPOUR-Easy": 0.15, "DOWNPOUR": 0.15, "DynSGD": 0.15}
+    bounds["AEAMSGD"] = 0.15
     launcher = support.ROOT / "Measurements" / "Compare" / "run.sh"
-    code, output, _ = support.launch(launcher, tmp_path, seconds=800)
+    names = ["Non-Distributed-Setup", *bounds]
+    code, output, _ = support.launch(launcher, tmp_path, *names, seconds=800)
     assert code == 0, output
     runs = json.loads((tmp_path / "results.json").read_text())
-    assert {example: len(each) for example, each in runs.items()} == {
-        "Non-Distributed-Setup": 5,
-        "Distributed-Setup": 5,
-        "HogWild": 5,
-    }
+    assert {example: len(each) for example, each in runs.items()} == dict.fromkeys(names, 5)
     loss = {name: sum(run["test_loss"] for run in each) / 5 for name, each in runs.items()}
-    for example in ("Distributed-Setup", "HogWild"):
-        assert abs(loss[example] / loss["Non-Distributed-Setup"] - 1) < 0.1, loss
+    for example, bound in bounds.items():
+        assert abs(loss[example] / loss["Non-Distributed-Setup"] - 1) < bound, loss
+    assert len(list(tmp_path.glob("compare*.png"))) == 1 + len(names[2:])
