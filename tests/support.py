@@ -39,6 +39,39 @@ def kind_of(script):
     return re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)[1]
 
 
+def ps_scripts():
+    """All scripts with parameter servers, in order."""
+    scripts = {script_of(launcher) for launcher in launchers()}
+    return sorted(script for script in scripts if kind_of(script) == "parameter server")
+
+
+def main_script(folder):
+    """The main script of an example, by the name of its folder."""
+    return ROOT / folder / (folder.replace("-", "_").lower() + ".py")
+
+
+def replaced(path, changes):
+    """The text of a script after [(what stands in it just once, what replaces it)]."""
+    text = path.read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, "%d times in %s: %s" % (text.count(old), path, old)
+        text = text.replace(old, new)
+    return text
+
+
+def run_well(texts, folder):
+    """Asserts that each script of {name: text} ends well after `--steps 20`."""
+    failed = []
+    with QuickCluster() as quick:
+        for number, (name, text) in enumerate(texts.items()):
+            script = folder / ("%d.py" % number)
+            script.write_text(text)
+            codes, output = quick.run(script, folder / str(number), "--steps", "20")
+            if any(codes):
+                failed.append("%s: exit codes %s\n%s" % (name, codes, output))
+    assert not failed, "\n".join(failed)
+
+
 def core_first(paths):
     """Parameters of a test: HogWild's in both tiers, those of its neighbours in `all` only."""
     return [

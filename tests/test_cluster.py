@@ -14,14 +14,7 @@ import pytest
 import support
 from tfrun import cluster
 
-PS_SCRIPTS = sorted(
-    {
-        support.script_of(path)
-        for path in support.launchers()
-        if support.kind_of(support.script_of(path)) == "parameter server"
-    }
-)
-
+PS_SCRIPTS = support.ps_scripts()
 # The others run alone in test_equations.py, with a mistake in them; all stand in one file.
 BY_HAND = ["HogWild", "Distributed-Setup", "DynSGD"]
 

@@ -18,8 +18,7 @@ Example = collections.namedtuple("Example", "script reference flags")
 
 
 def example(folder, reference, **flags):
-    name = folder.replace("-", "_").lower() + ".py"
-    return Example(support.ROOT / folder / name, reference, flags)
+    return Example(support.main_script(folder), reference, flags)
 
 
 EXAMPLES = {
@@ -45,7 +44,7 @@ ALONE = [  # those of a single worker, which pulls and pushes in turn
     support.ROOT / "Distributed-Setup" / "distributed_setup.py",
     support.ROOT / "Distributed-Setup" / "distributed_setup_supervisor.py",
 ]
-SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
+SPARSE = support.main_script("Sparse-Embeddings")
 
 # Who does what: < is a pull, > a push of a worker, with anything of the other in between.
 SCHEDULE = [
@@ -425,14 +424,10 @@ MISTAKES = {
 
 
 def mistaken(name):
-    """(the example's folder, the text of its script with the mistake in it)."""
+    """(the script of the example, its text with the mistake in it)."""
     folder, changes, _ = MISTAKES[name]
-    path = SPARSE if folder == SPARSE.parent.name else EXAMPLES[folder].script
-    text = path.read_text()
-    for old, new in changes:
-        assert text.count(old) == 1, "%d times in the script: %s" % (text.count(old), old)
-        text = text.replace(old, new)
-    return path, text
+    path = support.main_script(folder)
+    return path, support.replaced(path, changes)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -450,13 +445,4 @@ def test_a_mistake_is_caught(name, tmp_path):
 def test_the_mistaken_scripts_run(tmp_path):
     """A mistake counts only if nothing but a number gives it away: `--steps 20` ends well."""
     assert len(MISTAKES) >= 14
-    failed = []
-    with support.QuickCluster() as quick:
-        for number, name in enumerate(MISTAKES):
-            path, text = mistaken(name)
-            script = tmp_path / ("%d.py" % number)
-            script.write_text(text)
-            codes, output = quick.run(script, tmp_path / str(number), "--steps", "20")
-            if codes != [0, 0, 0]:
-                failed.append("%s: exit codes %s\n%s" % (name, codes, output))
-    assert not failed, "\n".join(failed)
+    support.run_well({name: mistaken(name)[1] for name in MISTAKES}, tmp_path)

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 import support
 
-DYNSGD = support.ROOT / "DynSGD" / "dynsgd.py"
-
-
-def script(folder):
-    return support.ROOT / folder / (folder.replace("-", "_").lower() + ".py")
+DYNSGD = support.main_script("DynSGD")
 
 
 def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
@@ -50,7 +46,9 @@ def test_the_gradients_of_a_window_differ():
     """From 0 at lr 0.1 they are -100 * 0.9^j: the sums of T differ by just these."""
     sums = [0.0]
     for T in range(1, 8):
-        run = workers(script("DOWNPOUR-Easy"), 1, bowl, local_steps=T, learning_rate=0.1)
+        run = workers(
+            support.main_script("DOWNPOUR-Easy"), 1, bowl, local_steps=T, learning_rate=0.1
+        )
         with run as (alone, *_):
             sums.append(alone.session.run(alone.update.pushed)[0][0])
     assert np.allclose(np.diff(sums), [-100 * 0.9**j for j in range(7)], rtol=1e-5), np.diff(sums)
@@ -87,7 +85,9 @@ def test_the_sum_diverges_with_many_workers_and_the_mean_does_not(folder, n, ran
     """T = 10, lr = 0.05. In turn, a step of s = 1 - 0.95^T = 0.40, n - 1 late, is stable where
     s < 2 sin(pi / (4 n - 2)): up to n = 4. The mean's step is a tenth, stable up to n = 39."""
     random = np.random.RandomState(0) if random else None
-    largest = in_a_ring(script(folder), n, 40, random, local_steps=10, learning_rate=0.05)
+    largest = in_a_ring(
+        support.main_script(folder), n, 40, random, local_steps=10, learning_rate=0.05
+    )
     assert (largest > 10) == grows, largest
 
 
@@ -97,7 +97,7 @@ def test_the_elastic_move_conserves_the_sum():
     def flat(tf, w, _):
         return 0.0 * tf.reduce_sum(w[0])
 
-    with workers(script("AEASGD"), 3, flat, [5.0, 1.0], local_steps=3, rho=3) as group:
+    with workers(support.main_script("AEASGD"), 3, flat, [5.0, 1.0], local_steps=3, rho=3) as group:
         for k, worker in enumerate(group):
             own = next(v for v in worker.locals if v.op.name == "w_k")
             worker.session.run(own.initializer, {own.initializer.inputs[1]: [k**2, -3.0 * k]})
@@ -131,7 +131,7 @@ def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
         return 0.5 * tf.reduce_sum(tf.square(w[0]))
 
     flags = dict(local_steps=1, learning_rate=lr, rho=alpha / lr)
-    with workers(script("AEASGD"), 3, unit, [1.0], **flags) as group:
+    with workers(support.main_script("AEASGD"), 3, unit, [1.0], **flags) as group:
         for push in range(300):
             group.workers[push % 3].push()
         last = abs(group.values()["parameters"][0][0])
@@ -236,11 +236,7 @@ OUTSIDE = {
 
 
 def outside(name):
-    text = DYNSGD.read_text()
-    for old, new in OUTSIDE[name][1]:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    return text
+    return support.replaced(DYNSGD, OUTSIDE[name][1])
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
@@ -251,10 +247,4 @@ def test_a_clock_apart_from_its_update_is_caught(name):
 
 @pytest.mark.long
 def test_the_scripts_with_a_clock_apart_run(tmp_path):
-    with support.QuickCluster() as quick:
-        for number, name in enumerate(OUTSIDE):
-            (tmp_path / ("%d.py" % number)).write_text(outside(name))
-            codes, output = quick.run(
-                tmp_path / ("%d.py" % number), tmp_path / str(number), "--steps", "20"
-            )
-            assert codes == [0, 0, 0], "%s: %s" % (name, output)
+    support.run_well({name: outside(name) for name in OUTSIDE}, tmp_path)

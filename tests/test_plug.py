@@ -3,11 +3,7 @@
 import pytest
 import support
 
-PS_SCRIPTS = sorted(
-    support.script_of(path)
-    for path in support.launchers()
-    if support.kind_of(support.script_of(path)) == "parameter server"
-)
+PS_SCRIPTS = support.ps_scripts()
 PLUGS = [path for path in PS_SCRIPTS if "# region: problem" in path.read_text()]
 OWN_PLUG = [path for path in PS_SCRIPTS if path not in PLUGS]
 

@@ -42,17 +42,21 @@ def count(folder, scripts):
     where = [str(support.ROOT), str(support.ROOT / "tests"), str(folder)]
     process = support.python(COUNT, *where, seconds=100)
     assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout)
-
-
-def text_of(folder):
-    return (support.ROOT / folder / (folder.replace("-", "_").lower() + ".py")).read_text()
+    counted = json.loads(process.stdout)
+    for name, (wire, metrics, examples) in counted.items():
+        print(
+            "%s: %.0f bytes a push on the wire, %.0f by the metrics, %d examples"
+            % (name, wire, metrics, examples)
+        )
+    return counted
 
 
 def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
     """Bytes per example, HogWild against the family at T = 10, the same batch size."""
     names = {"hogwild": "HogWild", "easy": "DOWNPOUR-Easy", "aeasgd": "AEASGD"}
-    counted = count(tmp_path, {name: text_of(folder) for name, folder in names.items()})
+    counted = count(
+        tmp_path, {name: support.main_script(folder).read_text() for name, folder in names.items()}
+    )
     per_example = {name: wire / examples for name, (wire, _, examples) in counted.items()}
     for name in "easy", "aeasgd":
         assert 9 < per_example["hogwild"] / per_example[name] < 10.5, counted
@@ -75,11 +79,9 @@ DENSE = [
 
 @pytest.mark.long
 def test_only_touched_rows_cross_the_network(tmp_path):
-    sparse = dense = text_of("Sparse-Embeddings")
-    for old, new in DENSE:
-        assert dense.count(old) == 1, old
-        dense = dense.replace(old, new)
-    counted = count(tmp_path, {"sparse": sparse, "dense": dense})
+    script = support.main_script("Sparse-Embeddings")
+    dense = support.replaced(script, DENSE)
+    counted = count(tmp_path, {"sparse": script.read_text(), "dense": dense})
     (wire, metrics, _), (dense_wire, dense_metrics, _) = counted["sparse"], counted["dense"]
     assert dense_wire / wire > 5, counted
     assert 1 < wire / metrics < 1.5 and 0.95 < dense_wire / dense_metrics < 1.15, counted

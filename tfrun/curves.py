@@ -43,7 +43,9 @@ def timeline(axes, tasks, pushes, per_task=6):
     middle = np.median(np.concatenate(list(times.values())))
     start, end = middle - per_task * gap / 2, middle + per_task * gap / 2
     top, numbers, near = len(names), [], {"textcoords": "offset points", "fontsize": 8}
-    for lane, (name, colour) in enumerate(zip(reversed(names), COLOURS[len(names) - 1 :: -1])):
+    colours = dict(zip(tasks, COLOURS * len(tasks)))
+    for lane, name in enumerate(reversed(names)):
+        colour = colours[name]
         columns = {key: values[pushes[name]] for key, values in tasks[name].items()}
         shown = (columns["push_time"] > start) & (columns["pull_time"] < end)
         pull, arrived, wait, late, step = (
