@@ -94,8 +94,9 @@ def parse_flags():
         parser.add_argument(flag, type=kind, default=default, help=text, **options)
     add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
     add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
-    add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE, "lr in the update rule",
-        metavar="LR")
+    if LEARNING_RATE:
+        add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
+            "lr in the update rule", metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
@@ -169,18 +170,18 @@ GIVE_UP = 120  # seconds that it waits for peers without which it cannot
 
 
 class Attendance:
-    """What each worker has said to each ps: [is it done, its pushes, the sum of their staleness].
+    """What each worker has said to each ps: [is it done, and what Report.said() returns].
 
     It stands in a table on the ps that no checkpoint holds; a restarted worker just says it again.
     """
 
     def __init__(self, cluster):
         self.n, rank = len(cluster.workers), tf.constant(cluster.rank or 0, tf.int64)
-        self.said, self.say, self.heard = tf.placeholder(tf.float64, [3]), [], []
+        self.said, self.say, self.heard = tf.placeholder(tf.float64, [4]), [], []
         for task in [cluster.index] if cluster.job == "ps" else range(len(cluster.ps)):
             with tf.device("/job:ps/task:%d" % task):
                 table = tf.raw_ops.MutableHashTableOfTensorsV2(
-                    key_dtype=tf.int64, value_dtype=tf.float64, value_shape=[3],
+                    key_dtype=tf.int64, value_dtype=tf.float64, value_shape=[4],
                     shared_name="attendance")
                 self.say.append(tf.raw_ops.LookupTableInsertV2(
                     table_handle=table, keys=rank, values=self.said))
@@ -188,13 +189,13 @@ class Attendance:
                     table_handle=table, Tkeys=tf.int64, Tvalues=tf.float64))
 
     def done(self, session):
-        """{rank: (pushes, sum of staleness)} of the workers that are done."""
+        """{rank: what Report.said() returned there} of the workers that are done."""
         return {rank: tuple(numbers) for rank, (done, *numbers) in zip(*session.run(self.heard[0]))
                 if done}
 
     def start_together(self, session, step):
-        """Waits until all workers have pushed once, or some go on already, or for PATIENCE."""
-        session.run(self.say, {self.said: [0, 0, 0]})
+        """Waits until all workers are here, or some go on already, or for PATIENCE."""
+        session.run(self.say, {self.said: [0, 0, 0, 0]})
         first, deadline = session.run(step), time.time() + PATIENCE
         while len(session.run(self.heard[0])[0]) < self.n and time.time() < deadline:
             if session.run(step) >= first + self.n:
@@ -411,7 +412,8 @@ class Report:
     def __init__(self, flags, task, rank):
         self.flags, self.rank = flags, rank
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.step = self.examples = self.saved = self.tested = 0
+        self.pushes = self.staleness = self.late = 0
+        self.step = self.examples = self.saved = self.tested = 0
         elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
         try:
             os.makedirs(self.directory, exist_ok=True)
@@ -471,13 +473,14 @@ class Report:
         self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
         self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
         self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
+        self.late += row[6] > 0
         if not np.isfinite(self.loss):
             stop("The loss is %s at update %d; a lower --learning-rate may help" % (
                 self.loss, self.step), code=1)
 
     def said(self):
-        """(pushes, sum of their staleness) of this worker."""
-        return self.pushes, self.staleness
+        """(pushes, the sum of their staleness, how many had any) of this worker."""
+        return self.pushes, self.staleness, self.late
 
     def save_due(self):
         """Whether --checkpoint-steps updates have been made since the last checkpoint."""
@@ -505,17 +508,18 @@ class Report:
         self.seconds = time.time() - self.started
 
     def result(self, steps, test_accuracy, test_loss, ps, said):
-        """Writes result.json; said: (pushes, sum of staleness) of each worker, None if lost."""
+        """Writes result.json; said: what said() returned on each worker, None if it was lost."""
         heard = [worker for worker in said if worker]
         result = {
             "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
             "ps": ps, "workers": len(said),
             "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
-            "examples_per_second": int(steps - self.first_step) * self.examples / self.seconds
+            "examples_per_second": sum(n for n, _, _ in heard) * self.examples / self.seconds
             if self.pushes else None,  # a chief restarted at the very end has seen no update
             "wall_seconds": self.seconds,
-            "staleness_mean": sum(late for _, late in heard) / max(1, sum(n for n, _ in heard)),
+            "staleness_mean": sum(s for _, s, _ in heard) / max(1, sum(n for n, _, _ in heard)),
             "pushes_per_worker": [worker and int(worker[0]) for worker in said],
+            "late_per_worker": [worker and int(worker[2]) for worker in said],
             "arguments": vars(self.flags),
             "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
                          "numpy": np.__version__},

@@ -89,8 +89,9 @@ def parse_flags():
         parser.add_argument(flag, type=kind, default=default, help=text, **options)
     add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
     add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
-    add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE, "lr in the update rule",
-        metavar="LR")
+    if LEARNING_RATE:
+        add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
+            "lr in the update rule", metavar="LR")
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
@@ -271,7 +272,8 @@ class Report:
     def __init__(self, flags, task, rank):
         self.flags, self.rank = flags, rank
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.step = self.examples = self.saved = self.tested = 0
+        self.pushes = self.staleness = self.late = 0
+        self.step = self.examples = self.saved = self.tested = 0
         elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
         try:
             os.makedirs(self.directory, exist_ok=True)
@@ -331,13 +333,14 @@ class Report:
         self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
         self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
         self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
+        self.late += row[6] > 0
         if not np.isfinite(self.loss):
             stop("The loss is %s at update %d; a lower --learning-rate may help" % (
                 self.loss, self.step), code=1)
 
     def said(self):
-        """(pushes, sum of their staleness) of this worker."""
-        return self.pushes, self.staleness
+        """(pushes, the sum of their staleness, how many had any) of this worker."""
+        return self.pushes, self.staleness, self.late
 
     def save_due(self):
         """Whether --checkpoint-steps updates have been made since the last checkpoint."""
@@ -365,17 +368,18 @@ class Report:
         self.seconds = time.time() - self.started
 
     def result(self, steps, test_accuracy, test_loss, ps, said):
-        """Writes result.json; said: (pushes, sum of staleness) of each worker, None if lost."""
+        """Writes result.json; said: what said() returned on each worker, None if it was lost."""
         heard = [worker for worker in said if worker]
         result = {
             "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
             "ps": ps, "workers": len(said),
             "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
-            "examples_per_second": int(steps - self.first_step) * self.examples / self.seconds
+            "examples_per_second": sum(n for n, _, _ in heard) * self.examples / self.seconds
             if self.pushes else None,  # a chief restarted at the very end has seen no update
             "wall_seconds": self.seconds,
-            "staleness_mean": sum(late for _, late in heard) / max(1, sum(n for n, _ in heard)),
+            "staleness_mean": sum(s for _, s, _ in heard) / max(1, sum(n for n, _, _ in heard)),
             "pushes_per_worker": [worker and int(worker[0]) for worker in said],
+            "late_per_worker": [worker and int(worker[2]) for worker in said],
             "arguments": vars(self.flags),
             "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
                          "numpy": np.__version__},

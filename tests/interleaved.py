@@ -5,7 +5,9 @@ serve all tests. A pull fetches the tensors that the script has pulled; the push
 from these values, which are fed in their place, whatever others have pushed in between.
 """
 
+import concurrent.futures
 import functools
+import inspect
 import json
 import os
 import sys
@@ -61,13 +63,15 @@ class Worker:
                     here, target, config = None, "", None
                 if batch_loss is None:
                     args = [data, flags] if here is None else [here, data, flags]
-                    _, self.update, _ = self.script.build(*args)
+                    self.update = self.script.build(*args)[1]
                 else:
                     with tf.device(here.placement()):
                         step = tf.train.get_or_create_global_step()
                         w = parameters(tf)
                     with tf.device(here.device):
-                        self.update = self.script.algorithm(w, step, batch_loss, flags)
+                        algorithm = self.script.algorithm
+                        more = (k, n) if "n" in inspect.signature(algorithm).parameters else ()
+                        self.update = algorithm(w, step, batch_loss, flags, *more)
                 with tf.control_dependencies([self.update.push]):
                     self.pushed = tf.no_op()
                 self.start = [
@@ -132,6 +136,13 @@ class Workers:
             for name, where in found.items()
             if where
         }
+
+    def together(self, those=None):
+        """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
+        those = range(len(self.workers)) if those is None else those
+        with concurrent.futures.ThreadPoolExecutor(len(those)) as pool:
+            pushes = [pool.submit(self.workers[k].push) for k in those]
+            return [push.result(timeout=30) for push in pushes]
 
     def follow(self, schedule):
         """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes."""

@@ -28,7 +28,11 @@ ORDER = [
     "DynSGD",
     "AEASGD",
     "AEAMSGD",
+    "Synchronous-SGD",
+    "Synchronous-SGD-different-learning-rates",
+    "SAGN",
     "Measurements/Compare",
+    "Measurements/Stragglers",
 ]
 
 
@@ -173,6 +177,8 @@ def flags(folder, _):
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "add":
             flag, _, default, text = node.args
+            if value(default) is None:  # a flag that this script does not have
+                continue
             rows.append("| `%s` | %s | %s |" % (value(flag), value(default), value(text)))
     return "\n".join(rows)
 

@@ -119,6 +119,56 @@ class Elastic(HogWild):
         return {**super().values(), "own parameters": own, "velocities": velocities}
 
 
+class Synchronous(HogWild):
+    """w <- w - lr * (1/N) * sum of g_k(w) over those who take part."""
+
+    def together(self, those):
+        """One step of these workers; returns the loss of each."""
+        taken = [self.gradient(k, self.step, self.w) for k in those]
+        self.move([g for _, g in taken], those)
+        self.step += 1
+        return [loss for loss, _ in taken]
+
+    def rate(self):
+        """Grows from lr / N to lr over the steps of the warm-up."""
+        warmup, n = self.knobs.get("warmup_steps", 0), self.n - self.knobs.get("backup_workers", 0)
+        done = min(1, self.step / warmup) if warmup else 1
+        return self.lr / n + (self.lr - self.lr / n) * done
+
+    def move(self, g, those):
+        rate = self.rate()
+        self.w = [v - rate * sum(d) / len(those) for v, d in zip(self.w, zip(*g))]
+
+
+class DifferentRates(Synchronous):
+    """w <- w - sum of lr_k * g_k(w)."""
+
+    def move(self, g, those):
+        rates = self.knobs["learning_rates"]
+        self.w = [
+            v - sum(rates[k % len(rates)] * d for k, d in zip(those, ds))
+            for v, ds in zip(self.w, zip(*g))
+        ]
+
+
+class Sagn(Synchronous):
+    """w <- w - lr * (1/n) * sum of a_k / T, a_k as in Adag."""
+
+    def together(self, those):
+        T, means, losses = self.knobs["local_steps"], [], []
+        for k in those:
+            w_k, a = self.copy(), [np.zeros_like(v) for v in self.w]
+            for t in range(T):
+                loss, g = self.gradient(k, self.step * T + t, w_k)
+                a = [s + d for s, d in zip(a, g)]
+                w_k = [v - self.lr * d for v, d in zip(w_k, g)]
+            means.append([s / T for s in a])
+            losses.append(loss)
+        self.w = [v - self.lr * sum(d) / len(those) for v, d in zip(self.w, zip(*means))]
+        self.step += 1
+        return losses
+
+
 def perceptron(w, x, y):
     """Mean cross-entropy of a perceptron with hidden layers of ReLU, and its gradient."""
     hidden = [x.astype(np.float64)]

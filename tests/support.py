@@ -72,6 +72,11 @@ def run_well(texts, folder):
     assert not failed, "\n".join(failed)
 
 
+def synchronous(script):
+    """Whether the workers of a script make each step together."""
+    return "# region: rounds" in script.read_text()
+
+
 def core_first(paths):
     """Parameters of a test: HogWild's in both tiers, those of its neighbours in `all` only."""
     return [

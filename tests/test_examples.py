@@ -35,11 +35,19 @@ def test_a_short_run(launcher, tmp_path):
     result = support.result(tmp_path)
 
     # The updates: exactly as many as asked for, each counted once, shared by all workers.
-    assert result["steps"] == steps == sum(result["pushes_per_worker"])
+    assert result["steps"] == steps
     assert len(result["pushes_per_worker"]) == result["workers"]
-    assert min(result["pushes_per_worker"]) >= 0.2 * steps, result["pushes_per_worker"]
-    pushes = support.pushes(tmp_path)
-    assert sorted(row["global_step"] for row in pushes) == list(range(1, steps + 1))
+    pushes, made = support.pushes(tmp_path), list(range(1, steps + 1))
+    if launcher.name == "run_optimizer.sh":  # where one worker may push for another
+        assert {row["global_step"] for row in pushes} == set(made)
+    elif support.synchronous(support.script_of(launcher)):  # all take part in each
+        assert result["pushes_per_worker"] == [steps] * result["workers"]
+        assert result["late_per_worker"] == [0] * result["workers"]
+        assert sorted(row["global_step"] for row in pushes) == sorted(made * result["workers"])
+    else:
+        assert sum(result["pushes_per_worker"]) == steps
+        assert min(result["pushes_per_worker"]) >= 0.2 * steps, result["pushes_per_worker"]
+        assert sorted(row["global_step"] for row in pushes) == made
 
     # It learned; word vectors have learned by then that most pairs are noise, and little more.
     losses = [row["loss"] for row in pushes]
@@ -59,7 +67,10 @@ def test_a_short_run(launcher, tmp_path):
 
 @pytest.mark.parametrize("launcher", [path for path in LAUNCHERS if path not in CLUSTERS], ids=name)
 def test_a_driver(launcher, tmp_path):
-    few = ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1"]
+    few = {
+        "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1"],
+        "Stragglers": ["--seconds", "1", "--repeats", "1"],
+    }[launcher.parent.name]
     code, output, _ = support.launch(launcher, tmp_path, *few)
     assert code == 0, output
     assert not support.processes_of(tmp_path)

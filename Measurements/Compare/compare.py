@@ -64,16 +64,18 @@ def parse_flags():
     for example in flags.examples:
         if not (ROOT / example / "run.sh").is_file():
             parser.error("there is no %s/run.sh" % example)
-    if flags.examples_seen < flags.batch_size * max(map(local_steps, flags.examples)):
+    if flags.examples_seen < flags.batch_size * max(map(mini_batches, flags.examples)):
         parser.error("--examples-seen must be enough for one update of each example")
     return flags
 
 
-def local_steps(example):
-    """The mini-batches of an update: the default of --local-steps in the example's script, or 1."""
+def mini_batches(example):
+    """How many make an update: --local-steps by its default, times the workers if all take part."""
     script = ROOT / example / (pathlib.Path(example).name.replace("-", "_").lower() + ".py")
-    found = re.search(r'add\("--local-steps", number\(int, 1\), (\d+),', script.read_text())
-    return int(found[1]) if found else 1
+    text = script.read_text()
+    found = re.search(r'add\("--local-steps", number\(int, 1\), (\d+),', text)
+    together = int(os.environ.get("WORKERS", 2)) if "# region: rounds" in text else 1
+    return together * (int(found[1]) if found else 1)
 
 
 def end_with_us():
@@ -90,7 +92,7 @@ def run(example, seed, flags, directory):
         "--seed",
         str(seed),
         "--steps",
-        str(flags.examples_seen // flags.batch_size // local_steps(example)),
+        str(flags.examples_seen // flags.batch_size // mini_batches(example)),
         "--batch-size",
         str(flags.batch_size),
     ]

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Synchronous-SGD with SyncReplicasOptimizer on this machine: 1 parameter server, 2 synchronous workers; about 20 s.
+#   bash run_optimizer.sh --steps 20          a quick look
+#   WORKERS=4 PS=2 bash run_optimizer.sh      a larger cluster
+#   DRY_RUN=1 bash run_optimizer.sh           print the plain commands instead: a bash script that runs without tfrun
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ../activate.sh
+exec tfrun --ps "${PS:-1}" --workers "${WORKERS:-2}" -- synchronous_sgd_optimizer.py "$@"

@@ -1,0 +1,337 @@
+"""Synchronous updates: who takes part in a step, and what the step is."""
+
+import collections
+import json
+import signal
+import subprocess
+import time
+
+import interleaved
+import numpy as np
+import pytest
+import references
+import support
+import test_equations
+
+SYNC = support.ROOT / "Synchronous-SGD" / "synchronous_sgd.py"
+SAGN = support.ROOT / "SAGN" / "sagn.py"
+RATES = (
+    support.ROOT
+    / "Synchronous-SGD-different-learning-rates"
+    / "synchronous_sgd_different_learning_rates.py"
+)
+CASES = {
+    "mean": (SYNC, references.Synchronous, {}),
+    "warm-up": (SYNC, references.Synchronous, {"warmup_steps": 5}),
+    "rates": (RATES, references.DifferentRates, {"learning_rates": [0.3, 0.1]}),
+    "sagn": (SAGN, references.Sagn, {"local_steps": 4}),
+}
+
+
+def command_line(script, knobs):
+    flags = test_equations.command_line(knobs)
+    if script == RATES:
+        del flags["--learning-rate"]
+        flags["--learning-rates"] = ",".join(map(str, knobs["learning_rates"]))
+    return {**flags, "--patience": 20}
+
+
+def group(script, n, knobs, text=None):
+    data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+    arrays = data(*test_equations.digits_like())
+    return interleaved.Workers(script, n, command_line(script, knobs), arrays, text)
+
+
+def check(workers, first, expected, pushes, due):
+    """The named comparisons of numbers that a mistake must fail."""
+    wrong, last = [], parameters(workers)
+    apart = max(np.abs(a - b).max() for a, b in zip(last, expected.w))
+    moved = max(np.abs(a - b).max() for a, b in zip(last, first))
+    if not apart < 1e-5 < 0.01 < moved:
+        wrong.append("parameters: %g apart, %g moved" % (apart, moved))
+    for column, name in enumerate(["losses", "steps", "staleness"]):
+        apart = np.abs(np.array(pushes)[:, column] - np.array(due)[:, column]).max()
+        if not apart < 1e-5:
+            wrong.append("%s: %g apart" % (name, apart))
+    assert not wrong, "\n".join(wrong)
+
+
+def parameters(workers):
+    """w alone, without the places of the gradients."""
+    worker = workers.workers[0]
+    w = [v for v in worker.globals if "/" not in v.op.name]
+    return worker.session.run([v for v in w if v.op.name not in ("global_step", "arrived")])
+
+
+def compare(script, reference, knobs, n=2, text=None):
+    with group(script, n, knobs, text) as workers:
+        first, pushes, due = parameters(workers), [], []
+        gradient = test_equations.gradient_on_digits(n)
+        expected = reference(first, n, gradient, test_equations.LR, **knobs)
+        for step in range(12):
+            pushes += workers.together()
+            due += [(loss, step, 0) for loss in expected.together(range(n))]
+        check(workers, first, expected, pushes, due)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_the_step_is_the_equation(name, n):
+    compare(*CASES[name], n=n)
+
+
+def test_sagn_with_one_local_step_is_synchronous_sgd():
+    compare(SAGN, references.Synchronous, {"local_steps": 1})
+
+
+def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
+    lr = test_equations.LR
+    with group(RATES, 2, {"learning_rates": [lr / 2, lr / 2]}) as workers:
+        first, gradient = parameters(workers), test_equations.gradient_on_digits(2)
+        expected = references.Synchronous(first, 2, gradient, lr)
+        for _ in range(12):
+            workers.together()
+            expected.together([0, 1])
+        assert max(np.abs(a - b).max() for a, b in zip(parameters(workers), expected.w)) < 1e-5
+
+
+def test_several_workers_are_one_on_the_union_of_their_batches():
+    x, y = test_equations.digits_like()[:2]
+    with group(SYNC, 3, {}) as workers:
+        w = [np.array(v, np.float64) for v in parameters(workers)]
+        for step in range(10):
+            workers.together()
+            rows = np.concatenate(
+                [
+                    np.arange(len(x))[k::3][
+                        test_equations.draw(k, step, test_equations.BATCH, len(x[k::3]))
+                    ]
+                    for k in range(3)
+                ]
+            )
+            _, g = references.perceptron(w, x[rows], y[rows])
+            w = [v - test_equations.LR * d for v, d in zip(w, g)]
+            apart = max(np.abs(a - b).max() for a, b in zip(parameters(workers), w))
+            assert apart < 1e-6 * (step + 1), apart
+
+
+def late(text=None):
+    """With one backup worker the first two of three make the steps; the third comes too late."""
+    knobs = {"backup_workers": 1}
+    with group(SYNC, 3, knobs, text) as workers:
+        first, pushes, due = parameters(workers), [], []
+        gradient = test_equations.gradient_on_digits(3)
+        expected = references.Synchronous(first, 3, gradient, test_equations.LR, **knobs)
+        for step in range(0, 12, 2):
+            slow = step // 2 % 3
+            fast = [k for k in range(3) if k != slow]
+            held = workers.workers[slow].pull()
+            was = [v.copy() for v in expected.w]
+            for number in (step, step + 1):
+                pushes += workers.together(those=fast)
+                due += [(loss, number, 0) for loss in expected.together(fast)]
+            pushes.append(workers.workers[slow].push(held))
+            due.append((gradient(slow, step, was)[0], step + 2, 2))
+        check(workers, first, expected, pushes, due)
+
+
+def test_a_late_gradient_is_dropped_and_counted():
+    late()
+
+
+# The mistakes: name -> (case, [(text, what replaces it)], the comparison that fails).
+MISTAKES = {
+    "the sum instead of the mean": (
+        "mean",
+        [("tf.reduce_mean(tf.boolean_mask", "tf.reduce_sum(tf.boolean_mask")],
+        "parameters",
+    ),
+    "one worker supplies all gradients": (
+        "mean",
+        [("place[k].assign(d) for", "place[0].assign(d) for")],
+        "parameters",
+    ),
+    "the first gradient is the step": (
+        "mean",
+        [("tf.reduce_sum(tf.to_int32(here)), N)", "tf.reduce_sum(tf.to_int32(here)), 1)")],
+        "steps",
+    ),
+    "all places count, whoever is there": (
+        "late",
+        [("tf.boolean_mask(tf.stack(place), here)", "tf.stack(place)")],
+        "parameters",
+    ),
+    "all workers draw the same batches": (
+        "mean",
+        [("flags.seed * 65536 + rank", "flags.seed * 65536")],
+        "parameters",
+    ),
+    "the warm-up begins at zero": (
+        "warm-up",
+        [("(1 / N + (1 - 1 / N) * done)", "done")],
+        "parameters",
+    ),
+    "the warm-up begins at lr": (
+        "warm-up",
+        [("(1 / N + (1 - 1 / N) * done)", "1.0")],
+        "parameters",
+    ),
+    "the mean of different rates": (
+        "rates",
+        [("v.assign_sub(tf.add_n(place))", "v.assign_sub(tf.add_n(place) / n)")],
+        "parameters",
+    ),
+    "all have the first rate": (
+        "rates",
+        [("flags.learning_rates[k % len(flags.learning_rates)]", "flags.learning_rates[0]")],
+        "parameters",
+    ),
+    "one mini-batch for all T steps": (
+        "sagn",
+        [("local_steps + t)", "local_steps)")],
+        "parameters",
+    ),
+    "one forward pass for all T steps": (
+        "sagn",
+        [("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")],
+        "parameters",
+    ),
+    "the sum of T gradients": ("sagn", [("s / flags.local_steps", "s")], "parameters"),
+}
+
+
+def mistaken(name):
+    case, changes, _ = MISTAKES[name]
+    text = (SYNC if case == "late" else CASES[case][0]).read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, "%d times in the script: %s" % (text.count(old), old)
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_caught(name):
+    case, _, what = MISTAKES[name]
+    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+        if case == "late":
+            late(mistaken(name))
+        else:
+            compare(*CASES[case], text=mistaken(name))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_the_mistaken_scripts_run(tmp_path):
+    assert len(MISTAKES) >= 8
+    with support.QuickCluster() as quick:
+        for number, name in enumerate(MISTAKES):
+            script = tmp_path / ("%d.py" % number)
+            script.write_text(mistaken(name))
+            codes, output = quick.run(script, tmp_path / str(number), "--steps", "20")
+            assert codes == [0, 0, 0], "%s: exit codes %s\n%s" % (name, codes, output)
+
+
+class Run:
+    """A run of Synchronous-SGD with three workers that are told to stop and go on."""
+
+    def __init__(self, directory, *flags, **env):
+        self.directory = directory
+        command = ["bash", SYNC.parent / "run.sh", "--steps", "100000", *flags]
+        env = {"WORKERS": "3", "TFRUN_TIMEOUT": "100", **env}
+        self.process = subprocess.Popen(
+            command,
+            env=support.environment(directory, **env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __enter__(self):
+        support.wait_until(lambda: self.step() >= 20, 60, "it trains")
+        return self
+
+    def __exit__(self, *_):
+        for process in support.processes_of(self.directory):
+            process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+        assert not support.processes_of(self.directory)
+
+    def worker(self, index):
+        for process in support.processes_of(self.directory):
+            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
+            if config.get("task") == {"type": "worker", "index": index}:
+                return process
+
+    def step(self):
+        rows = support.pushes(self.directory) if self.directory.exists() else []
+        return max([row["global_step"] for row in rows], default=0)
+
+
+def test_a_paused_worker_and_a_backup(tmp_path):
+    """With a backup worker the others go on, without it they wait, and go on afterwards."""
+    with Run(tmp_path / "backup", "--backup-workers", "1") as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        before = run.step()
+        support.wait_until(lambda: run.step() >= before + 50, 20, "50 steps by two of three")
+    with Run(tmp_path / "none") as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        before = run.step()
+        time.sleep(3)
+        assert run.step() <= before + 1, "a step without the third"
+        run.worker(2).send_signal(signal.SIGCONT)
+        support.wait_until(lambda: run.step() >= before + 20, 20, "all go on")
+
+
+@pytest.mark.long
+def test_a_slow_worker_takes_part_in_every_step(tmp_path):
+    """Stopped two thirds of the time: each step has one gradient of each worker all the same."""
+    with Run(tmp_path / "run") as run:
+        slow = run.worker(1)
+        for _ in range(30):
+            slow.send_signal(signal.SIGSTOP)
+            time.sleep(0.1)
+            slow.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+    rows = support.pushes(tmp_path / "run")
+    of_step = collections.Counter(row["global_step"] for row in rows)
+    whole = [of_step[step] for step in range(1, int(max(of_step)) - 1)]
+    assert len(whole) > 30 and set(whole) == {3}
+
+
+def test_those_who_wait_say_for_whom(tmp_path):
+    """Worker 2 hangs: the others end in bounded time, each with one line that names it."""
+    with Run(tmp_path / "run", "--patience", "4") as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        output = run.process.communicate(timeout=40)[0]
+    assert run.process.returncode == 1
+    lines = [line for line in output.splitlines() if "--patience" in line]
+    assert lines and all("no gradient of worker 2 came" in line for line in lines), output
+    assert "Traceback" not in output
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_is_restarted_and_waited_for(tmp_path):
+    with Run(tmp_path / "run", TFRUN_RESTARTS="1") as run:
+        run.worker(2).kill()
+        time.sleep(1)
+        before = run.step()
+        support.wait_until(lambda: run.step() >= before + 50, 40, "all go on")
+
+
+@pytest.mark.long
+def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
+    with Run(tmp_path / "run", "--backup-workers", "1", "--steps", "400") as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        support.wait_until(lambda: (tmp_path / "run" / "result.json").exists(), 60, "a result")
+    assert support.result(tmp_path / "run")["steps"] == 400
+
+
+def test_too_many_backup_workers(tmp_path):
+    code, output, _ = support.launch(
+        SYNC.parent / "run.sh", tmp_path, "--steps", "20", "--backup-workers", "2"
+    )
+    assert code == 2 and "--backup-workers must be below the number of workers, 2" in output
