@@ -74,7 +74,7 @@ def algorithm(w, step, batch_loss, flags, k, n):
     return Update(w_k, loss, g, version, ticket, go.op)
 
 
-STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, None  # the defaults; there is no common rate
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, None  # the defaults; there is no common rate
 
 
 def rates(text):

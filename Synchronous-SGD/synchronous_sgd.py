@@ -86,7 +86,7 @@ def warmed_up(step, N, flags):
     return flags.learning_rate * (1 / N + (1 - 1 / N) * done)
 
 
-STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 
 def add_flags(add):

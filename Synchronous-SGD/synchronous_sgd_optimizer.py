@@ -56,7 +56,7 @@ def algorithm(w, step, batch_loss, flags, n):
     return Update(w_k, loss, g, version, now, push), optimizer
 
 
-STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 
 def add_flags(add):

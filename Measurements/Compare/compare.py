@@ -1,7 +1,8 @@
 """Compare: several examples on the same data with the same seeds, as one table and one picture.
 
 Every example trains on the same number of examples; what differs is the algorithm, and by that the
-time. Each run is the example's own `bash run.sh`.
+time. Each run is the example's own `bash run.sh`. An example may bring flags of its own, in one
+word: "DOWNPOUR --local-steps 5".
 
 Kind:          driver
 Run:           bash run.sh
@@ -9,21 +10,16 @@ Run:           bash run.sh
 
 import argparse
 import collections
-import csv
-import ctypes
-import datetime
 import json
 import os
 import pathlib
-import platform
 import re
-import signal
+import shlex
 import statistics
 import subprocess
 import sys
 
 import matplotlib
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
@@ -31,15 +27,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import PercentFormatter
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import drivers
+
 DEFAULT = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
-
-
-def positive(text):
-    """A type of flag: a whole number above zero."""
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError("must be at least 1, is %s" % text)
-    return int(text)
 
 
 def parse_flags():
@@ -47,48 +38,61 @@ def parse_flags():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "examples", nargs="*", default=DEFAULT, help="folders (%s)" % ", ".join(DEFAULT)
+        "examples",
+        nargs="*",
+        default=DEFAULT,
+        help="folders, each perhaps with flags (%s)" % ", ".join(DEFAULT),
     )
-    parser.add_argument("--seeds", type=positive, default=5, help="runs of each (%(default)s)")
+    parser.add_argument(
+        "--seeds", type=drivers.positive(int), default=5, help="runs of each (%(default)s)"
+    )
     parser.add_argument(
         "--examples-seen",
-        type=positive,
+        type=drivers.positive(int),
         default=128000,
         metavar="N",
         help="by all workers of a run together (%(default)s)",
     )
     parser.add_argument(
-        "--batch-size", type=positive, default=32, metavar="B", help="(%(default)s)"
+        "--batch-size", type=drivers.positive(int), default=32, metavar="B", help="(%(default)s)"
     )
     flags = parser.parse_args()
     for example in flags.examples:
-        if not (ROOT / example / "run.sh").is_file():
-            parser.error("there is no %s/run.sh" % example)
+        if not example.split() or not (drivers.ROOT / example.split()[0] / "run.sh").is_file():
+            parser.error("there is no %s/run.sh" % "".join(example.split()[:1]))
+        for own in ("--seed", "--steps", "--batch-size"):
+            if own in re.split(r"[\s=]+", example):
+                parser.error(
+                    "%s of %s is the same for all: leave it out" % (own, example.split()[0])
+                )
+    if len(set(flags.examples)) < len(flags.examples):
+        parser.error("an example stands there twice")
     if flags.examples_seen < flags.batch_size * max(map(mini_batches, flags.examples)):
         parser.error("--examples-seen must be enough for one update of each example")
     return flags
 
 
 def mini_batches(example):
-    """How many make an update: --local-steps by its default, times the workers if all take part."""
-    script = ROOT / example / (pathlib.Path(example).name.replace("-", "_").lower() + ".py")
+    """How many make an update: --local-steps, times the workers if all take part."""
+    folder, *given = shlex.split(example)
+    script = drivers.ROOT / folder / (pathlib.Path(folder).name.replace("-", "_").lower() + ".py")
     text = script.read_text()
     found = re.search(r'add\("--local-steps", number\(int, 1\), (\d+),', text)
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument(
+        "--local-steps", type=drivers.positive(int), default=int(found[1]) if found else 1
+    )
     together = int(os.environ.get("WORKERS", 2)) if "# region: rounds" in text else 1
-    return together * (int(found[1]) if found else 1)
-
-
-def end_with_us():
-    """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
+    return together * parser.parse_known_args(given)[0].local_steps
 
 
 def run(example, seed, flags, directory):
     """Trains one example; returns its result.json. Exits with its last lines when it fails."""
+    folder, *given = shlex.split(example)
     command = [
         "bash",
-        ROOT / example / "run.sh",
+        drivers.ROOT / folder / "run.sh",
+        *given,
         "--seed",
         str(seed),
         "--steps",
@@ -103,7 +107,7 @@ def run(example, seed, flags, directory):
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        preexec_fn=end_with_us,
+        preexec_fn=drivers.end_with_us,
     )
     if done.returncode:
         print("\n".join(done.stdout.splitlines()[-10:]), file=sys.stderr)
@@ -113,12 +117,14 @@ def run(example, seed, flags, directory):
     return json.loads((directory / "result.json").read_text())
 
 
+def file_name(example):
+    """An example and its flags as the name of a file."""
+    return "-".join(re.findall(r"[\w.]+", example))
+
+
 def curve(directory):
     """The evaluations of a run: (seconds since its first push, test accuracy, test loss), lists."""
-    rows = []
-    for path in directory.glob("metrics-*.csv"):
-        with open(path, newline="") as file:
-            rows += list(csv.DictReader(file))
+    rows = drivers.rows(directory)
     start = min(float(row["push_time"]) for row in rows)
     tested = sorted(
         (float(row["push_time"]) - start, float(row["test_accuracy"]), float(row["test_loss"]))
@@ -130,10 +136,10 @@ def curve(directory):
 
 def draw(directory, examples, seeds, name):
     """Draws test accuracy and loss of these examples against time."""
-    figure, (accuracy, loss) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, (accuracy, loss) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     for number, example in enumerate(examples):
         for seed in range(seeds):
-            seconds, accuracies, losses = curve(directory / ("%s-%d" % (example, seed)))
+            seconds, accuracies, losses = curve(directory / ("%s-%d" % (file_name(example), seed)))
             style = dict(color="C%d" % number, alpha=0.6, linewidth=1.2)
             label = example if seed == 0 else None
             accuracy.plot(seconds, accuracies, label=label, **style)
@@ -144,7 +150,7 @@ def draw(directory, examples, seeds, name):
     for axes in (accuracy, loss):
         axes.set(xlabel="seconds since the first push", xscale="log", xlim=(0.1, None))
         axes.grid(alpha=0.25)
-        axes.legend(fontsize=9)
+    figure.legend(*loss.get_legend_handles_labels(), loc="outside lower center", fontsize=9)
     figure.savefig(directory / name, dpi=110)
     plt.close(figure)
 
@@ -157,20 +163,14 @@ def mean_and_spread(values, form):
 
 def main():
     flags = parse_flags()
-    directory = pathlib.Path(
-        os.environ.get("OUTPUT_DIR")
-        or pathlib.Path(
-            os.environ.get("RUNS_DIR", "runs"),
-            "Compare",
-            datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S"),
-        )
-    )
+    directory = drivers.output_directory("Compare")
     results = collections.defaultdict(list)
     # By turns, so that a slow minute of the machine meets all of them.
     plan = [(seed, example) for seed in range(flags.seeds) for example in flags.examples]
-    console = Console(width=None if sys.stdout.isatty() else 122)
+    console = drivers.console(122)
     for seed, example in track(plan, "training", console=console, disable=not console.is_terminal):
-        results[example].append(run(example, seed, flags, directory / ("%s-%d" % (example, seed))))
+        place = directory / ("%s-%d" % (file_name(example), seed))
+        results[example].append(run(example, seed, flags, place))
 
     first = statistics.mean(r["test_loss"] for r in results[flags.examples[0]])
     table = Table(
@@ -198,23 +198,24 @@ def main():
     console.print(table)
     versions = next(iter(results.values()))[0]["versions"]
     console.print(
-        "%d seeds, %d examples a run, batches of %d; %s, TensorFlow %s, Python %s, %d cores (%s)"
+        "%d seeds, %d examples a run, batches of %d; %s"
         % (
             flags.seeds,
             flags.examples_seen,
             flags.batch_size,
-            datetime.date.today(),
-            versions["tensorflow"],
-            versions["python"],
-            os.cpu_count(),
-            platform.machine(),
+            drivers.setting("TensorFlow " + versions["tensorflow"]),
         )
     )
     (directory / "results.json").write_text(json.dumps(results, indent=1))
 
     draw(directory, results, flags.seeds, "compare.png")
     for example in flags.examples[2:] if len(flags.examples) > 3 else []:
-        draw(directory, [*flags.examples[:2], example], flags.seeds, "compare-%s.png" % example)
+        draw(
+            directory,
+            [*flags.examples[:2], example],
+            flags.seeds,
+            "compare-%s.png" % file_name(example),
+        )
     console.print("everything of these runs, and compare.png, is in %s" % directory, soft_wrap=True)
 
 

@@ -8,14 +8,11 @@ Run:           bash run.sh
 """
 
 import argparse
+import collections
 import contextlib
-import csv
-import ctypes
-import datetime
 import json
 import os
 import pathlib
-import platform
 import signal
 import statistics
 import subprocess
@@ -25,44 +22,43 @@ import time
 
 import matplotlib
 import psutil
-from rich.console import Console
 from rich.table import Table
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CASES = [  # what it is called, the example, its flags, whether worker 2 is slowed
-    ("Synchronous-SGD", "Synchronous-SGD", [], False),
-    ("one slow", "Synchronous-SGD", [], True),
-    ("one slow, one backup", "Synchronous-SGD", ["--backup-workers", "1"], True),
-    ("HogWild", "HogWild", [], False),
-    ("HogWild, one slow", "HogWild", [], True),
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import drivers
+
+BY_HAND, OPTIMIZER = "Synchronous-SGD/run.sh", "Synchronous-SGD/run_optimizer.sh"
+CASES = [  # what it is called, what runs it, its flags, whether worker 2 is slowed
+    ("Synchronous-SGD", BY_HAND, [], False),
+    ("one slow", BY_HAND, [], True),
+    ("one slow, one backup", BY_HAND, ["--backup-workers", "1"], True),
+    ("SyncReplicasOptimizer", OPTIMIZER, [], False),
+    ("the optimizer, one slow", OPTIMIZER, [], True),
+    ("the optimizer, one slow, one backup", OPTIMIZER, ["--backup-workers", "1"], True),
+    ("HogWild", "HogWild/run.sh", [], False),
+    ("HogWild, one slow", "HogWild/run.sh", [], True),
 ]
 SLICE = 0.02  # seconds that the slow worker runs at a time
 
 
-def positive(text):
-    """A type of flag: a number above zero."""
-    if float(text) <= 0:
-        raise argparse.ArgumentTypeError("must be above 0, is %s" % text)
-    return float(text)
-
-
-def end_with_us():
-    """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
-
-
 def updates(directory):
     """The number of updates of w so far."""
-    most = 0
-    for path in directory.glob("metrics-*.csv"):
-        with open(path, newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["loss"] and row["global_step"]]
-        most = max([most, *(int(row["global_step"]) for row in rows)])
-    return most
+    rows = drivers.rows(directory)
+    return max([int(row["global_step"]) for row in rows if row["loss"]], default=0)
+
+
+def one_sided(directory):
+    """The share of steps for which some worker pushed several gradients, all of them in time."""
+    pushed = collections.Counter(
+        (row["global_step"], row["task"])
+        for row in drivers.rows(directory)
+        if row["loss"] and row["staleness"] == "0"
+    )
+    several = {step for (step, _), times in pushed.items() if times > 1}
+    return len(several) / max(1, len({step for step, _ in pushed}))
 
 
 def worker(run, index):
@@ -75,24 +71,24 @@ def worker(run, index):
     return None
 
 
-def measure(example, flags, slow, seconds):
-    """Mini-batches a second that count, while `seconds` pass: (rate, updates a second)."""
+def measure(launcher, flags, slow, seconds):
+    """Updates of w a second, while `seconds` pass, and the share of them that is one_sided."""
     with tempfile.TemporaryDirectory() as folder:
         directory = pathlib.Path(folder)
         run = subprocess.Popen(
-            ["bash", ROOT / example / "run.sh", "--steps", "10000000", *flags],
+            ["bash", drivers.ROOT / launcher, "--steps", "10000000", *flags],
             env={**os.environ, "OUTPUT_DIR": folder, "WORKERS": "3", "PS": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=end_with_us,
+            preexec_fn=drivers.end_with_us,
         )
         try:
             deadline = time.monotonic() + 90
             while updates(directory) < 100:
                 if run.poll() is not None or time.monotonic() > deadline:
-                    sys.exit("stragglers: %s did not train: %s" % (example, run.communicate()[0]))
+                    sys.exit("stragglers: %s did not train: %s" % (launcher, run.communicate()[0]))
                 time.sleep(0.2)
             victim, before, began = worker(run, 2), updates(directory), time.monotonic()
             while time.monotonic() < began + seconds:
@@ -101,7 +97,8 @@ def measure(example, flags, slow, seconds):
                     time.sleep(2 * SLICE)
                     victim.send_signal(signal.SIGCONT)
                 time.sleep(SLICE)
-            return (updates(directory) - before) / (time.monotonic() - began)
+            rate = (updates(directory) - before) / (time.monotonic() - began)
+            return rate, one_sided(directory)
         finally:
             run.terminate()
             run.communicate(timeout=30)
@@ -111,39 +108,34 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=positive, default=8, help="of each run (%(default)g)")
-    parser.add_argument("--repeats", type=positive, default=3, help="of each case (%(default)g)")
+    parser.add_argument(
+        "--seconds", type=drivers.positive(float), default=8, help="of each run (%(default)g)"
+    )
+    parser.add_argument(
+        "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
+    )
     flags = parser.parse_args()
-    directory = pathlib.Path(
-        os.environ.get("OUTPUT_DIR")
-        or pathlib.Path(
-            os.environ.get("RUNS_DIR", "runs"),
-            "Stragglers",
-            datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S"),
-        )
-    )
-    directory.mkdir(parents=True, exist_ok=True)
-    rates = {name: [] for name, *_ in CASES}
-    for _ in range(int(flags.repeats)):  # by turns, so that a slow minute meets all of them
+    directory = drivers.output_directory("Stragglers")
+    rates, sides = {name: [] for name, *_ in CASES}, {name: [] for name, *_ in CASES}
+    for _ in range(flags.repeats):  # by turns, so that a slow minute meets all of them
         for name, *case in CASES:
-            rates[name].append(measure(*case, flags.seconds))
-    console = Console(width=None if sys.stdout.isatty() else 100)
-    table = Table("3 workers, 1 ps", "updates/s (median)", "to the same without a slow one")
-    middle = {name: statistics.median(each) for name, each in rates.items()}
-    for name, example, _, _ in CASES:
-        table.add_row(name, "%.0f" % middle[name], "%.2f" % (middle[name] / middle[example]))
-    console.print(table)
-    console.print(
-        "%g s each, %d repeats; %s, Python %s, %d cores (%s)"
-        % (
-            flags.seconds,
-            flags.repeats,
-            datetime.date.today(),
-            platform.python_version(),
-            os.cpu_count(),
-            platform.machine(),
-        )
+            rate, side = measure(*case, flags.seconds)
+            rates[name].append(rate)
+            sides[name].append(side)
+    console = drivers.console(110)
+    table = Table(
+        "3 workers, 1 ps",
+        "updates/s (median)",
+        "to the same, none slow",
+        "one worker's twice",
     )
+    middle = {name: statistics.median(each) for name, each in rates.items()}
+    alone = {launcher: middle[name] for name, launcher, _, slow in CASES if not slow}
+    for name, launcher, _, _ in CASES:
+        side = "" if "HogWild" in name else "%.0f%%" % (100 * statistics.median(sides[name]))
+        table.add_row(name, "%.0f" % middle[name], "%.2f" % (middle[name] / alone[launcher]), side)
+    console.print(table)
+    console.print("%g s each, %d repeats; %s" % (flags.seconds, flags.repeats, drivers.setting()))
     (directory / "results.json").write_text(json.dumps(rates, indent=1))
     figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
     axes.barh(list(middle)[::-1], list(middle.values())[::-1], color="C0")

@@ -1,0 +1,64 @@
+"""What the measurements share: each of their scripts runs examples by their own `bash run.sh`."""
+
+import argparse
+import csv
+import ctypes
+import datetime
+import os
+import pathlib
+import platform
+import signal
+import sys
+
+from rich.console import Console
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def positive(kind):
+    """A type of flag: a number of that kind above zero."""
+
+    def parse(text):
+        if not 0 < kind(text) < float("inf"):
+            raise argparse.ArgumentTypeError("must be above 0, is %s" % text)
+        return kind(text)
+
+    parse.__name__ = kind.__name__
+    return parse
+
+
+def end_with_us():
+    """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
+
+
+def output_directory(name):
+    """The folder for what this measurement leaves: OUTPUT_DIR, or one named after the time."""
+    now = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs")
+    directory = pathlib.Path(os.environ.get("OUTPUT_DIR") or runs / name / now)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def rows(directory):
+    """The lines of all metrics-<task>.csv of a run, with the name of the task under `task`."""
+    found = []
+    for path in sorted(directory.glob("metrics-*.csv")):
+        with open(path, newline="") as file:
+            found += [{**row, "task": path.stem} for row in csv.DictReader(file)]
+    return found
+
+
+def console(width):
+    """For tables: as wide as the terminal, `width` columns where there is none."""
+    return Console(width=None if sys.stdout.isatty() else width)
+
+
+def setting(*versions):
+    """When and where this was measured, as the last words of a table."""
+    where = "%d cores (%s)" % (os.cpu_count(), platform.machine())
+    return ", ".join(
+        [str(datetime.date.today()), *versions, "Python " + platform.python_version(), where]
+    )
