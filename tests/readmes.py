@@ -174,8 +174,9 @@ def flags(folder, _):
     def value(node):
         return constants[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
 
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "add":
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    for node in sorted(calls, key=lambda node: node.lineno):
+        if getattr(node.func, "id", "") == "add":
             flag, _, default, text = node.args
             if value(default) is None:  # a flag that this script does not have
                 continue

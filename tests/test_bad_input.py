@@ -21,6 +21,8 @@ EASY = support.ROOT / "DOWNPOUR-Easy" / "downpour_easy.py"
 DOWNPOUR = support.ROOT / "DOWNPOUR" / "downpour.py"
 AEAMSGD = support.ROOT / "AEAMSGD" / "aeamsgd.py"
 SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
+SYNCHRONOUS = support.main_script("Synchronous-SGD")
+RATES = support.main_script("Synchronous-SGD-different-learning-rates")
 
 
 def config(cluster=None, job="worker", index=0, **more):
@@ -120,6 +122,7 @@ def ps_without_chief(folder):
 
 
 NPZ = ["--dataset", "data.npz"]
+TWO = config({"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"] * 2})
 # name: (script, flags, TF_CONFIG or None, what prepares the folder, words of the line, exit code)
 CASES = {
     "no steps": (SINGLE, ["--steps", "0"], None, None, "--steps: must be at least 1", 2),
@@ -139,6 +142,28 @@ CASES = {
     ),
     "vectors of no numbers": (SPARSE, ["--dimensions", "0"], None, None, "--dimensions: must", 2),
     "no noise": (SPARSE, ["--noise-words", "0"], None, None, "--noise-words: must be at", 2),
+    "negative backup": (
+        *(SYNCHRONOUS, ["--backup-workers", "-1"], None, None),
+        *("--backup-workers: must be at least 0", 2),
+    ),
+    "too many backup workers": (
+        *(SYNCHRONOUS, ["--backup-workers", "2"], TWO, None),
+        *("--backup-workers must be below the number of workers, 2", 2),
+    ),
+    "negative warm-up": (SYNCHRONOUS, ["--warmup-steps", "-1"], None, None, "--warmup-steps: m", 2),
+    "no patience": (SYNCHRONOUS, ["--patience", "0"], None, None, "--patience: must be at", 2),
+    "a rate of zero among others": (
+        *(RATES, ["--learning-rates", "0.1,0"], None, None),
+        *("--learning-rates: must be above 0", 2),
+    ),
+    "a rate that is no number": (
+        *(RATES, ["--learning-rates", "0.1;0.2"], None, None),
+        *("--learning-rates: invalid rates value", 2),
+    ),
+    "more rates than workers": (
+        *(RATES, ["--learning-rates", ".1,.2,.3"], TWO, None),
+        *("--learning-rates has 3 rates for 2 workers", 2),
+    ),
     "endless rate": (SINGLE, ["--learning-rate", "inf"], None, None, "--learning-rate: must", 2),
     "a rate that is too high": (
         *(SINGLE, ["--learning-rate", "1e9", "--steps", "9"], None, None),

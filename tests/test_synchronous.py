@@ -13,13 +13,9 @@ import references
 import support
 import test_equations
 
-SYNC = support.ROOT / "Synchronous-SGD" / "synchronous_sgd.py"
-SAGN = support.ROOT / "SAGN" / "sagn.py"
-RATES = (
-    support.ROOT
-    / "Synchronous-SGD-different-learning-rates"
-    / "synchronous_sgd_different_learning_rates.py"
-)
+SYNC = support.main_script("Synchronous-SGD")
+SAGN = support.main_script("SAGN")
+RATES = support.main_script("Synchronous-SGD-different-learning-rates")
 CASES = {
     "mean": (SYNC, references.Synchronous, {}),
     "warm-up": (SYNC, references.Synchronous, {"warmup_steps": 5}),
@@ -202,11 +198,7 @@ MISTAKES = {
 
 def mistaken(name):
     case, changes, _ = MISTAKES[name]
-    text = (SYNC if case == "late" else CASES[case][0]).read_text()
-    for old, new in changes:
-        assert text.count(old) == 1, "%d times in the script: %s" % (text.count(old), old)
-        text = text.replace(old, new)
-    return text
+    return support.replaced(SYNC if case == "late" else CASES[case][0], changes)
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -223,12 +215,7 @@ def test_a_mistake_is_caught(name):
 @pytest.mark.timeout(200)
 def test_the_mistaken_scripts_run(tmp_path):
     assert len(MISTAKES) >= 8
-    with support.QuickCluster() as quick:
-        for number, name in enumerate(MISTAKES):
-            script = tmp_path / ("%d.py" % number)
-            script.write_text(mistaken(name))
-            codes, output = quick.run(script, tmp_path / str(number), "--steps", "20")
-            assert codes == [0, 0, 0], "%s: exit codes %s\n%s" % (name, codes, output)
+    support.run_well({name: mistaken(name) for name in MISTAKES}, tmp_path)
 
 
 class Run:
@@ -328,10 +315,3 @@ def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
         run.worker(2).send_signal(signal.SIGSTOP)
         support.wait_until(lambda: (tmp_path / "run" / "result.json").exists(), 60, "a result")
     assert support.result(tmp_path / "run")["steps"] == 400
-
-
-def test_too_many_backup_workers(tmp_path):
-    code, output, _ = support.launch(
-        SYNC.parent / "run.sh", tmp_path, "--steps", "20", "--backup-workers", "2"
-    )
-    assert code == 2 and "--backup-workers must be below the number of workers, 2" in output

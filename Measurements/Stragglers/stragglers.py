@@ -22,6 +22,7 @@ import time
 
 import matplotlib
 import psutil
+from rich.progress import track
 from rich.table import Table
 
 matplotlib.use("Agg")
@@ -114,15 +115,20 @@ def main():
     parser.add_argument(
         "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
     )
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their names")
     flags = parser.parse_args()
+    cases = [case for case in CASES if flags.only in case[0]]
+    if not cases:
+        parser.error("--only must be in one of: %s" % "; ".join(name for name, *_ in CASES))
     directory = drivers.output_directory("Stragglers")
-    rates, sides = {name: [] for name, *_ in CASES}, {name: [] for name, *_ in CASES}
-    for _ in range(flags.repeats):  # by turns, so that a slow minute meets all of them
-        for name, *case in CASES:
-            rate, side = measure(*case, flags.seconds)
-            rates[name].append(rate)
-            sides[name].append(side)
-    console = drivers.console(110)
+    rates, sides = {name: [] for name, *_ in cases}, {name: [] for name, *_ in cases}
+    console = drivers.console(100)
+    # By turns, so that a slow minute meets all of them.
+    plan = cases * flags.repeats
+    for name, *case in track(plan, "training", console=console, disable=not console.is_terminal):
+        rate, side = measure(*case, flags.seconds)
+        rates[name].append(rate)
+        sides[name].append(side)
     table = Table(
         "3 workers, 1 ps",
         "updates/s (median)",
@@ -130,10 +136,11 @@ def main():
         "one worker's twice",
     )
     middle = {name: statistics.median(each) for name, each in rates.items()}
-    alone = {launcher: middle[name] for name, launcher, _, slow in CASES if not slow}
-    for name, launcher, _, _ in CASES:
+    alone = {launcher: middle[name] for name, launcher, _, slow in cases if not slow}
+    for name, launcher, _, _ in cases:
+        ratio = "%.2f" % (middle[name] / alone[launcher]) if launcher in alone else ""
         side = "" if "HogWild" in name else "%.0f%%" % (100 * statistics.median(sides[name]))
-        table.add_row(name, "%.0f" % middle[name], "%.2f" % (middle[name] / alone[launcher]), side)
+        table.add_row(name, "%.0f" % middle[name], ratio, side)
     console.print(table)
     console.print("%g s each, %d repeats; %s" % (flags.seconds, flags.repeats, drivers.setting()))
     (directory / "results.json").write_text(json.dumps(rates, indent=1))
