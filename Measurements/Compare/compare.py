@@ -150,7 +150,9 @@ def draw(directory, examples, seeds, name):
     for axes in (accuracy, loss):
         axes.set(xlabel="seconds since the first push", xscale="log", xlim=(0.1, None))
         axes.grid(alpha=0.25)
-    figure.legend(*loss.get_legend_handles_labels(), loc="outside lower center", fontsize=9)
+    columns = 1 if max(map(len, examples)) > 30 else 5
+    names = loss.get_legend_handles_labels()
+    figure.legend(*names, loc="outside lower center", fontsize=9, ncols=columns)
     figure.savefig(directory / name, dpi=110)
     plt.close(figure)
 
