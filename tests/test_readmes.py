@@ -48,9 +48,10 @@ def test_commands_exist():
     checked = 0
     for path in readmes.files():
         for block in re.findall(r"^```\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
-            for line in "".join(block).splitlines():
+            for line in "".join(block).replace("\\\n", " ").splitlines():
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
-                if not found or found[1].startswith("My-Algorithm"):  # what a reader is to make
+                # Neither what a reader is to make, nor a program that stands in the line itself.
+                if not found or found[1].startswith(("My-Algorithm", "-c")):
                     continue
                 checked += 1
                 launcher = path.parent / found[1]
@@ -60,9 +61,12 @@ def test_commands_exist():
                     if launcher.name.startswith("run") and launcher.parent.name != "tests"
                     else launcher
                 )
-                for word in shlex.split(found[2].split("  ")[0], comments=True):
-                    if word.startswith("--"):
-                        assert '"%s"' % word in script.read_text(), "%s: %s" % (path, line)
+                for word in shlex.split(found[2], comments=True):
+                    text = script.read_text()
+                    if " --" in word:  # an example with its flags
+                        text = readmes.script(support.ROOT / word.split()[0]).read_text()
+                    for flag in re.findall(r"(?:^|\s)(--[\w-]+)", word):
+                        assert '"%s"' % flag in text, "%s: %s" % (path, line)
     assert checked >= 15
 
 
