@@ -663,9 +663,6 @@ def build(cluster, data, flags):
     with tf.device(cluster.placement()):
         step = tf.train.get_or_create_global_step()
         w = parameters(tf.get_variable, data.x_train.shape[1], data.y_train.max() + 1)
-    if len(flags.learning_rates) > len(cluster.workers):
-        stop("--learning-rates has %d rates for %d workers" % (
-            len(flags.learning_rates), len(cluster.workers)))
     with tf.device(cluster.device):
         batch_loss = batches(data, flags, cluster.rank, len(cluster.workers))
         update = algorithm(w, step, batch_loss, flags, cluster.rank, len(cluster.workers))

@@ -160,10 +160,6 @@ CASES = {
         *(RATES, ["--learning-rates", "0.1;0.2"], None, None),
         *("--learning-rates: invalid rates value", 2),
     ),
-    "more rates than workers": (
-        *(RATES, ["--learning-rates", ".1,.2,.3"], TWO, None),
-        *("--learning-rates has 3 rates for 2 workers", 2),
-    ),
     "endless rate": (SINGLE, ["--learning-rate", "inf"], None, None, "--learning-rate: must", 2),
     "a rate that is too high": (
         *(SINGLE, ["--learning-rate", "1e9", "--steps", "9"], None, None),
