@@ -414,6 +414,14 @@ def train(cluster, server, attendance, step, update, test, report, synchronous=F
             save(step_context)
         except (tf.errors.AbortedError, tf.errors.UnavailableError):
             pass  # a ps was lost; the next call of session.run makes a new session
+
+    def one_update(session):
+        try:
+            return session.run(row)
+        except tf.errors.CancelledError:
+            # TensorFlow tells requests apart by random numbers. When two draw the same, once in a
+            # long while, it takes them for one and ends it. The update is lost, the session is not.
+            return session.run(row)
     creator = SessionCreator(cluster, server, saver, report.directory)
     with report, tf.train.MonitoredSession(creator, hooks, 1) as session:
         try:
@@ -421,14 +429,14 @@ def train(cluster, server, attendance, step, update, test, report, synchronous=F
             # but for synchronous updates, whose first call waits for other workers already.
             if synchronous:
                 attendance.start_together(session, step)
-            report.push(session.run(row))
+            report.push(one_update(session))
             if cluster.is_chief:
                 session.run(test)
             if not synchronous:
                 attendance.start_together(session, step)
             report.start()
             while True:
-                report.push(session.run(row))
+                report.push(one_update(session))
                 report.watch(session, test)
                 if cluster.is_chief and report.save_due():
                     session.run_step_fn(save_if_possible)

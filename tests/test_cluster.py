@@ -217,3 +217,26 @@ def test_what_the_security_note_says(tmp_path):
     finally:
         process.terminate()
         process.communicate(timeout=20)
+
+
+def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
+    """As it does when two requests draw the same number: here in the fifth update of each worker."""
+    changes = [
+        (
+            "    creator = SessionCreator(",
+            "    calls, run = [], tf.train.MonitoredSession.run\n"
+            "    def cancelled(session, *args):\n"
+            "        calls.append(args[0] is row)\n"
+            "        if calls[-1] and sum(calls) == 5:\n"
+            "            print('cancelled', flush=True)\n"
+            "            raise tf.errors.CancelledError(None, None, 'RecvFromRemoteAsync')\n"
+            "        return run(session, *args)\n"
+            "    tf.train.MonitoredSession.run = cancelled\n"
+            "    creator = SessionCreator(",
+        )
+    ]
+    script = tmp_path / "hogwild.py"
+    script.write_text(support.replaced(support.main_script("HogWild"), changes))
+    with support.QuickCluster() as quick:
+        codes, output = quick.run(script, tmp_path / "run", "--steps", "40")
+    assert codes == [0, 0, 0] and output.count("cancelled") == 2, output
