@@ -220,7 +220,7 @@ def test_what_the_security_note_says(tmp_path):
 
 
 def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
-    """As it does when two requests draw the same number: here in the fifth update of each worker."""
+    """As it does when two requests draw the same number: here each worker's fifth update."""
     changes = [
         (
             "    creator = SessionCreator(",
