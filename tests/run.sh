@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests.
-#   bash tests/run.sh           what needs only Python packages; about 8 minutes on 2 cores
-#   bash tests/run.sh all       also the long ones; about 35 minutes
+#   bash tests/run.sh           what needs only Python packages; about 11 minutes on 2 cores
+#   bash tests/run.sh all       also the long ones; about 40 minutes
 #   bash tests/run.sh core -k tfrun      a part of them, by pytest's flags
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
