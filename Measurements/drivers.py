@@ -8,6 +8,7 @@ import os
 import pathlib
 import platform
 import signal
+import subprocess
 import sys
 
 from rich.console import Console
@@ -31,6 +32,36 @@ def end_with_us():
     """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
+
+
+def run(command, directory, env=os.environ, **more):
+    """Runs an example to its end in `directory`, with `more` in its environment.
+
+    When it fails this process ends with its last lines.
+    """
+    done = subprocess.run(
+        [str(word) for word in command],
+        env={**env, "OUTPUT_DIR": str(directory), **more},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=end_with_us,
+    )
+    if done.returncode:
+        last = done.stdout.splitlines()[-10:]
+        failed = " ".join(map(str, command))
+        sys.exit("\n".join([*last, "failed with exit code %d: %s" % (done.returncode, failed)]))
+
+
+def changed(script, changes):
+    """The text of a script after [(what stands in it just once, what takes its place)]."""
+    text = script.read_text()
+    for old, new in changes:
+        if text.count(old) != 1:
+            sys.exit("%r stands %d times in %s" % (old, text.count(old), script))
+        text = text.replace(old, new)
+    return text
 
 
 def output_directory(name):

@@ -364,7 +364,7 @@ def parameters(get_variable, features, classes):
     """Weights and biases of a perceptron, a list, made by `get_variable`: shared ones or local."""
     made, sizes = [], [features, 128, 64, classes]
     for i, shape in enumerate(zip(sizes, sizes[1:])):
-        glorot = tf.glorot_uniform_initializer(seed=i)
+        glorot = tf.compat.v1.glorot_uniform_initializer(seed=i)
         made.append(get_variable("weights_%d" % i, shape, initializer=glorot))
         zeros = tf.zeros_initializer()
         made.append(get_variable("biases_%d" % i, shape[1:], initializer=zeros))
@@ -412,7 +412,7 @@ def batches(data, flags, rank=0, workers=1):
     y = kept_here("y_train", data.y_train[rank::workers])
 
     def batch_loss(w, number):
-        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.to_int64(number)])
+        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         return loss(w, tf.gather(x, rows), tf.gather(y, rows))
     return batch_loss
@@ -467,7 +467,7 @@ def train(cluster, server, attendance, step, update, test, report, synchronous=F
     row = push_row(update, report.flags)
     saver = tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
     if cluster.is_chief:
-        report.check_checkpoint()
+        report.check_checkpoint({v.op.name: v.shape.as_list() for v in tf.global_variables()})
 
     # Not a CheckpointSaverHook: it fetches the step in every call, and so holds its worker back
     # behind the others.
@@ -504,7 +504,7 @@ def train(cluster, server, attendance, step, update, test, report, synchronous=F
             report.start()
             while True:
                 report.push(one_update(session))
-                report.watch(session, test)
+                report.watch(lambda: session.run(test))
                 if cluster.is_chief and report.save_due():
                     session.run_step_fn(save_if_possible)
         except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
@@ -531,8 +531,11 @@ PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "los
 TEST = ["test_accuracy", "test_loss"]
 
 
-def push_row(update, flags):
-    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine."""
+def push_row(update, flags, towers=1, travels=1):
+    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    towers: mini-batches of this process in an update. travels: how often each byte is sent.
+    """
     with tf.control_dependencies(update.pulled):
         pull_time = tf.timestamp()
     with tf.control_dependencies(update.pushed):
@@ -540,10 +543,12 @@ def push_row(update, flags):
     with tf.control_dependencies([update.push]):
         push_time = tf.timestamp()
     local_steps = getattr(flags, "local_steps", 1)
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    examples = local_steps * flags.batch_size * towers
+    size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
+                         for t in update.pulled + update.pushed)
     return tf.stack([tf.cast(column, tf.float64) for column in [
-        push_time, pull_time, update.ticket + 1, local_steps, local_steps * flags.batch_size,
-        update.loss, update.ticket - update.version, size, push_time - ready_time]])
+        push_time, pull_time, update.ticket + 1, local_steps, examples, update.loss,
+        update.ticket - update.version, size, push_time - ready_time]])
 
 
 class Report:
@@ -576,7 +581,8 @@ class Report:
         except OSError as error:
             stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
         if rank == 0:
-            self.events = tf.summary.FileWriterCache.get(self.directory)
+            with tf.Graph().as_default():  # it refuses to be made where TensorFlow 2 runs eagerly
+                self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
         self.start()
 
     def __enter__(self):
@@ -588,8 +594,8 @@ class Report:
             stop("Cannot write in %s (%s); with more space the same command goes on from the last "
                  "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
 
-    def check_checkpoint(self):
-        """Refuses a checkpoint of another model before anything is restored from it."""
+    def check_checkpoint(self, shapes):
+        """Refuses a checkpoint of another model than {name: shape} before it is restored."""
         state = tf.train.get_checkpoint_state(self.directory)
         latest = state and state.model_checkpoint_path
         try:
@@ -597,11 +603,10 @@ class Report:
         except (ValueError, tf.errors.OpError) as error:
             stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
                  "`checkpoint`" % (latest, str(error).splitlines()[0]))
-        for v in tf.global_variables() if latest else []:
-            there, here = saved.get(v.op.name), v.shape.as_list()
-            if there != here:
-                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; "
-                     "set OUTPUT_DIR to another folder" % (self.directory, v.op.name, there, here))
+        for name, here in shapes.items() if latest else []:
+            if saved.get(name) != here:
+                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; set "
+                     "OUTPUT_DIR to another folder" % (self.directory, name, saved.get(name), here))
 
     def start(self):
         """The clock starts, after the set-up."""
@@ -626,15 +631,15 @@ class Report:
         """Whether --checkpoint-steps updates have been made since the last checkpoint."""
         return self.step >= self.saved + self.flags.checkpoint_steps
 
-    def watch(self, session, test):
-        """Tests several times a second, in a twentieth of the time at most; prints every second."""
+    def watch(self, test):
+        """Calls `test` several times a second, for a twentieth of the time; prints every second."""
         now = time.time()
         if self.rank == 0 and now > self.tested:
-            numbers = session.run(test)
+            numbers = test()
             self.tested = now + max(0.25, 20 * (time.time() - now))
             self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, *numbers))
-            self.events.add_summary(tf.Summary(value=[
-                tf.Summary.Value(tag=tag, simple_value=value)
+            self.events.add_summary(tf.compat.v1.Summary(value=[
+                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
                 for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
             self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
                 self.step, self.flags.steps, self.loss, 100 * numbers[0],

@@ -11,6 +11,7 @@ import pathlib
 import re
 import sys
 
+import notebooks
 import regions
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -31,8 +32,17 @@ ORDER = [
     "Synchronous-SGD",
     "Synchronous-SGD-different-learning-rates",
     "SAGN",
+    "Multiple-GPUs-Single-Machine",
+    "Collective-AllReduce",
+    "Ring-AllReduce",
+    "Horovod-RingAllReduce",
+    "Model-Parallelism",
     "Measurements/Compare",
     "Measurements/Stragglers",
+    "Measurements/One-Step",
+    "Measurements/Packing",
+    "Measurements/Ring-Bandwidth",
+    "Measurements/Pipeline",
 ]
 
 
@@ -123,12 +133,16 @@ def glossary(_, __):
 
 
 def usage(term):
-    """A link to the first line of an example that uses a term, or a dash."""
+    """A link to the first line of an example that uses a term, or to the first such notebook."""
     for name in ORDER:
         for path in sorted((ROOT / name).glob("*.py")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if re.search(r"tf\.train\.%s\b" % term, line.split("  #")[0]) and "(" in line:
                     return "[%s](%s#L%d)" % (path.stem, path.relative_to(ROOT), number)
+    for path in notebooks.sources():
+        if re.search(r"^[^#\n]*tf\.train\.%s\(" % term, path.read_text(), re.MULTILINE):
+            link = path.with_suffix(".ipynb").relative_to(ROOT)
+            return "[%s](%s)" % (notebooks.name_of(path), link)
     return "notebooks, to come"
 
 
@@ -157,8 +171,12 @@ def links(folder, _):
 
 
 def diff(folder, neighbour):
-    """What the example's own part changes in its neighbour's: the shared regions are folded."""
-    lines = regions.difference(script(ROOT / neighbour), script(folder))
+    """What the example's own part changes in its neighbour's: the shared regions are folded.
+
+    neighbour: a folder, or a script in one.
+    """
+    other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
+    lines = regions.difference(other, script(folder))
     return "```diff\n%s\n```" % "\n".join(lines)
 
 

@@ -15,19 +15,24 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 EVERYWHERE = {"flags", "problem", "local", "batches", "report"}  # the regions of every script
-INSTEAD = {"problem": "words", "batches": "words"}  # what a script may have in their place
+# What a script may have in their place.
+INSTEAD = {"problem": {"words"}, "batches": {"words", "mini_batches"}, "local": {"arrays"}}
 OWN = {"algorithm", "add_flags", "build", "train", "main"}  # what each script has for itself
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 
+def folders(root=ROOT):
+    """The folders of the examples: those with a run.sh, and without notebooks."""
+    return sorted(
+        run.parent
+        for run in root.glob("*/run.sh")
+        if run.parent.name != "tests" and not list(run.parent.glob("*.ipynb"))
+    )
+
+
 def scripts(root=ROOT):
     """The example scripts: every Python file beside a run.sh."""
-    return sorted(
-        path
-        for run in root.glob("*/run.sh")
-        if run.parent.name != "tests"
-        for path in run.parent.glob("*.py")
-    )
+    return sorted(path for folder in folders(root) for path in folder.glob("*.py"))
 
 
 def split(text):
@@ -94,7 +99,7 @@ def functions(lines):
 def problems(root=ROOT):
     """(one text for each fault, the number of copies of regions that were compared)."""
     first, found, copies, defined = {}, [], 0, {}
-    for folder in sorted({path.parent for path in root.glob("*/run.sh")} - {root / "tests"}):
+    for folder in folders(root):
         if not list(folder.glob("*.py")):
             found.append("%s has a run.sh and no script" % folder)
     for path in scripts(root):
@@ -105,7 +110,7 @@ def problems(root=ROOT):
             found += [
                 "%s lacks the region %s" % (path, name)
                 for name in EVERYWHERE
-                if name not in made and INSTEAD.get(name) not in made
+                if name not in made and not INSTEAD.get(name, set()) & set(made)
             ]
             for name, text in made.items():
                 copies += 1

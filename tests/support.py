@@ -17,21 +17,38 @@ import pytest
 from tfrun import cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
 
 
 def launchers():
-    """Every run.sh and run_<variant>.sh of an example, found by walking the tree."""
+    """Every run.sh and run_<variant>.sh of an example, found by walking the tree.
+
+    A folder with notebooks is no example: test_notebooks.py is about those.
+    """
     return sorted(
         path
         for run in ROOT.glob("*/**/run.sh")
-        if run.parent.name != "tests" and not {".venv", "runs"} & set(run.parts)
+        if run.parent.name != "tests" and not {".venv", ".wheels", "runs"} & set(run.parts)
+        if not list(run.parent.glob("*.ipynb"))
         for path in run.parent.glob("run*.sh")
     )
 
 
+def needs_build(launcher):
+    """Whether a run.sh builds something on its first use."""
+    return (launcher.parent / "build").is_dir()
+
+
+def build(launcher):
+    """Builds what a run.sh builds on its first use, so that it takes no part of a test's time."""
+    if needs_build(launcher):
+        command = [sys.executable, launcher.parent / "build" / "build.py"]
+        subprocess.run(command, check=True, timeout=BUILD_SECONDS)
+
+
 def script_of(launcher):
     """The script that a run.sh starts."""
-    return launcher.parent / re.search(r"(\w+\.py)", launcher.read_text().split("exec ")[1])[1]
+    return launcher.parent / re.search(r"([\w./]+\.py)", launcher.read_text().split("exec ")[1])[1]
 
 
 def kind_of(script):
@@ -59,10 +76,10 @@ def replaced(path, changes):
     return text
 
 
-def run_well(texts, folder):
+def run_well(texts, folder, *warm, ps=1):
     """Asserts that each script of {name: text} ends well after `--steps 20`."""
     failed = []
-    with QuickCluster() as quick:
+    with QuickCluster(*warm, ps=ps) as quick:
         for number, (name, text) in enumerate(texts.items()):
             script = folder / ("%d.py" % number)
             script.write_text(text)
@@ -74,18 +91,31 @@ def run_well(texts, folder):
 
 def synchronous(script):
     """Whether the workers of a script make each step together."""
-    return "# region: rounds" in script.read_text()
+    return "# region: rounds" in script.read_text() or kind_of(script) == "all-reduce"
+
+
+def each(paths):
+    """Parameters of a test: what has to be built first is in `all` only, and may take its time."""
+    built = [pytest.mark.long, pytest.mark.timeout(BUILD_SECONDS + 120)]
+    return [
+        pytest.param(
+            path,
+            id=path.relative_to(ROOT).as_posix(),
+            marks=built if needs_build(path) else [],
+        )
+        for path in paths
+    ]
 
 
 def core_first(paths):
     """Parameters of a test: HogWild's in both tiers, those of its neighbours in `all` only."""
     return [
         pytest.param(
-            path,
-            id="%s/%s" % path.parts[-2:],
-            marks=[] if path.parent.name == "HogWild" else [pytest.mark.long],
+            *param.values,
+            id=param.id,
+            marks=[*param.marks, *([] if path.parent.name == "HogWild" else [pytest.mark.long])],
         )
-        for path in paths
+        for path, param in zip(paths, each(paths))
     ]
 
 
@@ -156,6 +186,7 @@ def environment(directory, **more):
 
 def launch(launcher, directory, *arguments, seconds=100, **env):
     """Runs a run.sh to its end: (exit code, output, ports it used). Kills it after `seconds`."""
+    build(launcher)
     process = subprocess.Popen(
         ["bash", launcher, *arguments],
         stdout=subprocess.PIPE,
@@ -195,11 +226,17 @@ def pushes(directory):
 
 
 class Zygote:
-    """A process that has imported TensorFlow, and forks for each run."""
+    """A process that has imported TensorFlow, and forks for each run.
+
+    warm: a script that imports it as those that will run do, as TensorFlow 1 or as 2.
+    """
+
+    def __init__(self, warm=ROOT / "HogWild" / "hogwild.py"):
+        self.warm = warm
 
     def __enter__(self):
         self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tests" / "zygote.py", ROOT / "HogWild" / "hogwild.py"],
+            [sys.executable, ROOT / "tests" / "zygote.py", self.warm],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -228,28 +265,31 @@ class Zygote:
 
 
 class QuickCluster:
-    """Runs scripts as tfrun does, with 1 ps and 1 or 2 workers that need not import TensorFlow."""
+    """Runs scripts as tfrun does, as at most 3 tasks, which need not import TensorFlow."""
+
+    def __init__(self, *warm, ps=1):
+        self.warm, self.ps = warm, ps
 
     def __enter__(self):
-        self.zygotes = [Zygote().__enter__() for _ in range(3)]
+        self.zygotes = [Zygote(*self.warm).__enter__() for _ in range(3)]
         return self
 
     def __exit__(self, *_):
         for zygote in self.zygotes:
             zygote.__exit__()
 
-    def run(self, script, directory, *flags, workers=2):
+    def run(self, script, directory, *flags, workers=2, **env):
         """(the exit codes of the ps and the workers; all that they printed)"""
-        directory.mkdir()
-        ports, held = cluster.hold_ports(1 + workers)
-        environments = cluster.environments({"ps": 1, "worker": workers}, ports, directory)
+        jobs = {"ps": self.ps, "worker": workers} if self.ps else {"worker": workers}
+        ports, held = cluster.hold_ports(sum(jobs.values()))
+        environments = cluster.environments(jobs, ports, directory)
         folders = [directory / ("%s-%d" % task) for task in environments]
         for folder in folders:
-            folder.mkdir()
+            folder.mkdir(parents=True, exist_ok=True)
         with concurrent.futures.ThreadPoolExecutor(len(folders)) as pool:
             runs = [
-                pool.submit(zygote.run, script, flags, folder, **env)
-                for zygote, folder, env in zip(self.zygotes, folders, environments.values())
+                pool.submit(zygote.run, script, flags, folder, **{**own, **env})
+                for zygote, folder, own in zip(self.zygotes, folders, environments.values())
             ]
             ended = [run.result(timeout=70) for run in runs]
         for s in held:

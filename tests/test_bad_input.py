@@ -23,6 +23,7 @@ AEAMSGD = support.ROOT / "AEAMSGD" / "aeamsgd.py"
 SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
 SYNCHRONOUS = support.main_script("Synchronous-SGD")
 RATES = support.main_script("Synchronous-SGD-different-learning-rates")
+PLACES = support.main_script("Model-Parallelism")
 
 
 def config(cluster=None, job="worker", index=0, **more):
@@ -121,8 +122,17 @@ def ps_without_chief(folder):
     return ps, {"TF_CONFIG": config(tasks, "worker", 1)}
 
 
+def one_of_two(folder):
+    """The first of two workers, of which the second never comes: its TF_CONFIG."""
+    quick(folder, PLACES)
+    with socket.create_server(("", 0)) as s:
+        tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"]}
+    return None, {"TF_CONFIG": config(tasks)}
+
+
 NPZ = ["--dataset", "data.npz"]
 TWO = config({"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"] * 2})
+ONE = config({"worker": ["127.0.0.1:0"]})
 # name: (script, flags, TF_CONFIG or None, what prepares the folder, words of the line, exit code)
 CASES = {
     "no steps": (SINGLE, ["--steps", "0"], None, None, "--steps: must be at least 1", 2),
@@ -160,6 +170,17 @@ CASES = {
         *(RATES, ["--learning-rates", "0.1;0.2"], None, None),
         *("--learning-rates: invalid rates value", 2),
     ),
+    "no micro-batch": (PLACES, ["--micro-batches", "0"], None, None, "--micro-batches: must", 2),
+    "micro-batches that are not equal": (
+        *(PLACES, ["--micro-batches", "5"], ONE, None),
+        *("--batch-size 32 cannot be cut into 5 equal parts (--micro-batches)", 2),
+    ),
+    "no device": (PLACES, ["--devices", "0"], None, None, "--devices: must be at least 1", 2),
+    "more places than layers": (
+        *(PLACES, ["--devices", "4"], ONE, None),
+        *("The model has 3 layers, too few for 4 places, workers times --devices", 2),
+    ),
+    "a ps where there is none": (PLACES, [], config(job="ps"), None, "TF_CONFIG must be JSON", 2),
     "endless rate": (SINGLE, ["--learning-rate", "inf"], None, None, "--learning-rate: must", 2),
     "a rate that is too high": (
         *(SINGLE, ["--learning-rate", "1e9", "--steps", "9"], None, None),
@@ -204,6 +225,11 @@ CASES = {
     "a chief that never comes": (
         *("hogwild.py", [], None, ps_without_chief),
         "the chief did not make the model in 2 s",
+        1,
+    ),
+    "a worker that never comes": (
+        *("model_parallelism.py", [], None, one_of_two),
+        "worker 1 did not answer at 127.0.0.1:9",
         1,
     ),
     "finished run": (SINGLE, [], None, finished, "There is a finished run in output", 0),
@@ -338,7 +364,7 @@ def problem(case, folder, run):
 def test_each_kind_gets_one_clear_line(tmp_path):
     assert len(CASES) >= 40
     # Those that start a server, or wait, have a process of their own.
-    alone = [case for case, (script, *_) in CASES.items() if script == "hogwild.py"]
+    alone = [case for case, (script, *_) in CASES.items() if isinstance(script, str)]
     alone.append("a rate that is too high")
     assert len(alone) >= 2
     places = {case: tmp_path / ("case %d" % number) for number, case in enumerate(CASES)}

@@ -91,7 +91,8 @@ def test_flags_in_the_table_are_argparse_s():
 def test_style():
     """ruff and shellcheck have nothing to say."""
     tools = os.path.dirname(sys.executable)
-    shell = [*support.ROOT.glob("*.sh"), *support.launchers(), support.ROOT / "tests" / "run.sh"]
+    shell = [*support.ROOT.glob("*.sh"), *support.launchers()]
+    shell += [support.ROOT / folder / "run.sh" for folder in ("tests", "Basics-Tutorial")]
     for command in (
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "tfrun", "tests", "Measurements"],

@@ -30,10 +30,10 @@ def write(folder, body):
     (folder / "train.py").write_text(TASK + body)
 
 
-def start(folder, *flags, arguments=(), **env):
+def start(folder, *flags, script="train.py", arguments=(), **env):
     """Starts tfrun on the script in `folder`; its OUTPUT_DIR is folder/run."""
     return subprocess.Popen(
-        [*TFRUN, *flags, "--", "train.py", *arguments],
+        [*TFRUN, *flags, "--", script, *arguments],
         cwd=folder,
         text=True,
         stdout=subprocess.PIPE,
@@ -94,12 +94,68 @@ def test_gpus_are_dealt_out(tmp_path):
         "#!/bin/sh\necho 'GPU 0: A (UUID: 1)'\necho 'GPU 1: A (UUID: 2)'\n"
     )
     (tmp_path / "nvidia-smi").chmod(0o755)
-    code, lines = run(
-        tmp_path, "--ps", "1", "--workers", "3", PATH="%s:%s" % (tmp_path, os.environ["PATH"])
+    path = "%s:%s" % (tmp_path, os.environ["PATH"])
+
+    def dealt(*jobs):
+        code, lines = run(tmp_path, *jobs, PATH=path, OUTPUT_DIR=str(tmp_path / jobs[-1]))
+        assert code == 0, lines
+        return sorted(line.split("] ")[1] for line in lines if not line.startswith("[tfrun]"))
+
+    assert dealt("--ps", "1", "--workers", "3") == ["ps 0 -1", "worker 0 0", "worker 1 1"] + [
+        "worker 2 0"
+    ]
+    assert dealt("--workers", "1") == ["worker 0 %s" % os.environ.get("CUDA_VISIBLE_DEVICES")]
+
+
+def horovodrun(folder, body):
+    """tfrun with a stand-in for horovodrun that goes on as `body`: (exit code, lines of output)."""
+    (folder / "horovodrun").write_text(
+        """#!%s
+import os, subprocess, sys
+print("[0]<stdout>:threads", os.environ["OMP_NUM_THREADS"], *sys.argv[1:])
+print("[1]<stderr>:I0000 port.cc:153] oneDNN custom operations are on.")
+# As the real one does for each rank: not in its process group.
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], start_new_session=True)
+%s"""
+        % (sys.executable, body)
     )
-    assert code == 0
-    dealt = sorted(line.split("] ")[1] for line in lines if not line.startswith("[tfrun]"))
-    assert dealt == ["ps 0 -1", "worker 0 0", "worker 1 1", "worker 2 0"]
+    (folder / "horovodrun").chmod(0o755)
+    arguments = ["--gloo", "-np", "2", "python", "a script.py"]
+    path = "%s:%s" % (folder, os.environ["PATH"])
+    return run(folder, script="horovodrun", arguments=arguments, PATH=path)
+
+
+def test_horovodrun_starts_the_workers(tmp_path):
+    """Its ranks are the workers, its arguments its own; what it leaves behind ends."""
+    code, lines = horovodrun(tmp_path, "")
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert code == 0 and "2 workers" in lines[0], lines
+    assert lines[1:] == ["[worker 0] threads %d --gloo -np 2 python a script.py" % threads]
+    log = (tmp_path / "run" / "horovodrun.log").read_text()
+    assert log.startswith("[0]<stdout>:threads") and "oneDNN" in log
+
+
+FAILURE = """print('''[1]<stderr>:Traceback (most recent call last):
+[1]<stderr>:  File "x.py"
+[1]<stderr>:ValueError: no luck
+[1]<stderr>:Killed
+Process 1 exit with status code 137.
+Terminating remaining workers after failure of Process 1.
+[0]<stderr>:Terminated
+Process 0 exit with status code 143.''')
+raise RuntimeError("Horovod detected that one or more processes exited")
+"""
+
+
+def test_a_rank_of_horovodrun_fails(tmp_path):
+    """The rank is named, its traceback shown, and that of horovodrun left to the log."""
+    code, lines = horovodrun(tmp_path, FAILURE)
+    assert code == 1
+    said = ["Traceback (most recent call last):", '  File "x.py"', "ValueError: no luck"]
+    assert lines[2:5] == ["[worker 1] " + text for text in said], lines
+    assert lines[5].startswith("[tfrun] horovodrun failed: worker 1 was killed by SIGKILL; the run")
+    assert lines[7:10] == lines[2:5] and len(lines) == 11, lines
+    assert "Terminating remaining" in (tmp_path / "run" / "horovodrun.log").read_text()
 
 
 def test_ports_are_held(tmp_path):
@@ -285,11 +341,15 @@ def test_a_flood_of_output(tmp_path):
         (["--timeout", "0", "--", "train.py"], "must be above 0"),
         (["--wrong", "--", "train.py"], "wrong"),
         (["--", "missing.py"], "there is no script missing.py"),
+        (["--", "/nowhere/horovodrun", "-np", "2"], "there is no horovodrun"),
+        (["--", "./horovodrun", "-np", "0"], "horovodrun needs -np"),
+        (["--", "./horovodrun", "--gloo", "python", "a.py"], "horovodrun needs -np"),
         ([], "script"),
     ],
 )
 def test_bad_use(tmp_path, arguments, words):
     write(tmp_path, "")
+    (tmp_path / "horovodrun").touch(0o755)
     process = subprocess.run(
         [*TFRUN, *arguments],
         cwd=tmp_path,

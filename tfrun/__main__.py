@@ -9,9 +9,10 @@ import argparse
 import math
 import os
 import pathlib
+import shutil
 import sys
 
-from tfrun import dryrun, isolate, launch, rundir
+from tfrun import dryrun, horovodrun, isolate, launch, rundir
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,10 +78,17 @@ def parse(arguments):
         default=bool(os.environ.get("DRY_RUN")),
         help="print a bash script that does the same without tfrun (also: DRY_RUN=1)",
     )
-    parser.add_argument("script", help="the training script")
+    parser.add_argument(
+        "script", help="the training script; or horovodrun, which starts the workers itself"
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args(arguments)
-    if not pathlib.Path(flags.script).is_file():
+    if horovodrun.is_meant(flags.script):
+        if not shutil.which(flags.script):
+            parser.error("there is no horovodrun on the PATH")
+        if not 1 <= horovodrun.ranks(flags.arguments) <= 99:
+            parser.error("horovodrun needs -np and the number of ranks, from 1 to 99")
+    elif not pathlib.Path(flags.script).is_file():
         parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
     if not flags.chief and not flags.workers:
         parser.error("a run needs a worker or a chief")
@@ -96,9 +104,13 @@ def main(arguments=None):
         if n
     }
     command = [sys.executable, flags.script, *flags.arguments]
+    by_horovodrun = horovodrun.is_meant(flags.script)
+    if by_horovodrun:
+        command = command[1:]
+        jobs = {"worker": horovodrun.ranks(command)}
     example = pathlib.Path(flags.script).resolve().parent.name
     if flags.dry_run:
-        print(dryrun.script(jobs, command, example), end="")
+        print(dryrun.script({} if by_horovodrun else jobs, command, example), end="")
         return 0
     try:
         directory = rundir.prepare(example)
@@ -111,8 +123,10 @@ def main(arguments=None):
         except OSError as error:
             print("tfrun: --isolate does not work on this machine: %s" % error, file=sys.stderr)
             return 2
+    tasks = [horovodrun.Horovodrun(command, directory)] if by_horovodrun else None
     return launch.run(
-        jobs, command, example, directory, flags.timeout, flags.restarts, flags.isolate
+        *(jobs, command, example, directory),
+        *(flags.timeout, flags.restarts, flags.isolate, tasks),
     )
 
 

@@ -59,7 +59,7 @@ def gpus():
 def environments(jobs, ports, directory):
     """{(job, index): the variables that this task gets on top of tfrun's own}.
 
-    A ps sees no GPU; the workers share what there is, and the cores.
+    A ps sees no GPU; several workers share what there is, and the cores; one alone has all.
     """
     cluster, found = addresses(jobs, ports), gpus()
     computing = [task for task in tasks(jobs) if task[0] != "ps"]
@@ -79,7 +79,7 @@ def environments(jobs, ports, directory):
         }
         if job == "ps":
             env["CUDA_VISIBLE_DEVICES"] = "-1"
-        elif found:
+        elif found and len(computing) > 1:
             env["CUDA_VISIBLE_DEVICES"] = found[computing.index((job, index)) % len(found)]
         for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
             if name not in os.environ:

@@ -10,7 +10,8 @@ from tfrun import cluster, rundir
 def script(jobs, command, example):
     """A bash script that starts the tasks, waits for them, and stops what is left.
 
-    The ports are free when the script is written; nobody holds them until it runs.
+    The ports are free when the script is written; nobody holds them until it runs. Without jobs
+    `command` is all that is started.
     """
     ports, held = cluster.hold_ports(len(cluster.tasks(jobs)))
     for s in held:
@@ -27,6 +28,10 @@ def script(jobs, command, example):
         'export OUTPUT_DIR="${OUTPUT_DIR:-%s}"' % run,
         'mkdir -p "$OUTPUT_DIR"',
         "",
+    ]
+    if not jobs:  # the command starts the workers itself
+        return "\n".join([*lines, "exec " + shlex.join(command)]) + "\n"
+    lines += [
         "servers=() workers=()",
         'trap \'kill "${servers[@]}" "${workers[@]}" 2>/dev/null || true\' EXIT',
         "",

@@ -154,14 +154,17 @@ def install(venv, lock):
                     end="" if sys.stderr.isatty() else "\n",
                 )
     if pip.wait():
-        text = "".join(last)
-        # Every locked package exists: pip finds no version only where it cannot reach the index.
-        if "(from versions: none)" in text or "connection" in text.lower():
-            fail("pip cannot reach the package index; is there a network? (%s)" % log)
-        errors = [line.strip() for line in last if line.startswith("ERROR")] or [
-            text.strip()[-200:]
-        ]
-        fail("pip: %s (%s)" % (errors[0][:200], log))
+        pip_failed(last, log)
+
+
+def pip_failed(last, log):
+    """Ends with one line that says why, from the last lines of pip's output."""
+    text = "".join(last)
+    # Every package that we ask for exists: pip finds no version only where it reaches no index.
+    if "(from versions: none)" in text or "connection" in text.lower():
+        fail("pip cannot reach the package index; is there a network? (%s)" % log)
+    errors = [line.strip() for line in last if line.startswith("ERROR")] or [text.strip()[-200:]]
+    fail("pip: %s (%s)" % (errors[0][:200], log))
 
 
 if __name__ == "__main__":

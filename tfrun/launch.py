@@ -15,7 +15,7 @@ from tfrun import cluster, rundir
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
-COLOURS = {"ps": 35, "chief": 32, "worker": 36, "tfrun": 33}
+COLOURS = {"ps": 35, "chief": 32, "worker": 36, "tfrun": 33, "horovodrun": 33}
 
 # What TensorFlow prints at every start and no setting removes. The logs keep it.
 NOISE = re.compile(
@@ -37,9 +37,9 @@ NOISE = re.compile(
 class Task:
     """One task of the run: a process, and after a restart another one in its place."""
 
-    def __init__(self, job, index, command, env, directory):
-        self.job, self.name = job, "%s %d" % (job, index)
-        self.path = directory / ("%s-%d.log" % (job, index))
+    def __init__(self, job, name, command, env, directory):
+        self.job, self.name = job, name
+        self.path = directory / (name.replace(" ", "-") + ".log")
         self.command, self.env = command, {**os.environ, **env}
         self.log = open(self.path, "ab", buffering=0)
         self.last = collections.deque(maxlen=15)
@@ -112,6 +112,10 @@ class Task:
             yield self.rest
             self.rest = b""
 
+    def shown(self, line):
+        """(whose line it is, the line) as on the screen; None if it is one of the notices."""
+        return None if NOISE.match(line) else (self.name, line)
+
     def how(self):
         """How it ended, in words."""
         if self.process.returncode < 0:
@@ -143,7 +147,7 @@ class Screen:
 class Run:
     """The tasks of one run and what becomes of them."""
 
-    def __init__(self, jobs, command, directory, timeout, restarts):
+    def __init__(self, jobs, command, directory, timeout, restarts, tasks):
         self.screen, self.timeout, self.restarts, self.stopped_by = (
             Screen(),
             timeout,
@@ -164,9 +168,9 @@ class Run:
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
-        ports, self.held = cluster.hold_ports(len(cluster.tasks(jobs)))
-        self.tasks = [
-            Task(job, index, command, env, directory)
+        ports, self.held = cluster.hold_ports(0 if tasks else len(cluster.tasks(jobs)))
+        self.tasks = tasks or [
+            Task(job, "%s %d" % (job, index), command, env, directory)
             for (job, index), env in cluster.environments(jobs, ports, directory).items()
         ]
         # As the scripts see it: without a task of the type chief, worker 0 is the chief.
@@ -218,9 +222,9 @@ class Run:
     def print_lines(self, task):
         """Shows what a task has printed, less TensorFlow's notices."""
         for line in task.lines():
-            if not NOISE.match(line):
-                task.last.append(line)
-                self.screen.show(task.name, line)
+            if shown := task.shown(line):
+                task.last.append(shown)
+                self.screen.show(*shown)
 
     def failed(self, task):
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
@@ -239,8 +243,8 @@ class Run:
             )
             return False
         self.say("%s %s; the run is stopped. Its last lines:" % (task.name, task.how()))
-        for line in task.last:
-            self.screen.show(task.name, line)
+        for shown in task.last:
+            self.screen.show(*shown)
         self.say("all that it printed: %s" % task.path)
         return True
 
@@ -301,11 +305,14 @@ class Run:
             s.close()
 
 
-def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=False):
-    """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code."""
+def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=False, tasks=None):
+    """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code.
+
+    tasks: what to run instead, where the workers in `jobs` are started by a launcher of their own.
+    """
     finished_before = rundir.result(directory) is not None
     try:
-        launched = Run(jobs, command, directory, timeout, restarts)
+        launched = Run(jobs, command, directory, timeout, restarts, tasks)
     except OSError as error:
         print("tfrun: the run cannot start: %s" % error, file=sys.stderr)
         return 2

@@ -16,7 +16,6 @@ import pathlib
 import re
 import shlex
 import statistics
-import subprocess
 import sys
 
 import matplotlib
@@ -82,7 +81,8 @@ def mini_batches(example):
     parser.add_argument(
         "--local-steps", type=drivers.positive(int), default=int(found[1]) if found else 1
     )
-    together = int(os.environ.get("WORKERS", 2)) if "# region: rounds" in text else 1
+    all_at_once = re.search(r"^# region: rounds$|^Kind: +all-reduce$", text, re.MULTILINE)
+    together = int(os.environ.get("WORKERS", 2)) if all_at_once else 1
     return together * parser.parse_known_args(given)[0].local_steps
 
 
@@ -100,20 +100,7 @@ def run(example, seed, flags, directory):
         "--batch-size",
         str(flags.batch_size),
     ]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "OUTPUT_DIR": str(directory)},
-        text=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        preexec_fn=drivers.end_with_us,
-    )
-    if done.returncode:
-        print("\n".join(done.stdout.splitlines()[-10:]), file=sys.stderr)
-        sys.exit(
-            "compare: %s with --seed %d failed with exit code %d" % (example, seed, done.returncode)
-        )
+    drivers.run(command, directory)
     return json.loads((directory / "result.json").read_text())
 
 

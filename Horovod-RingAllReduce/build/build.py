@@ -1,0 +1,178 @@
+"""Puts Horovod into the active environment; builds it first, where that was not done yet.
+
+    python build.py
+
+Horovod 0.28.1 is of June 2023, and does not compile against TensorFlow 2.21 as it is: one file,
+xla_mpi_ops.cc, asks for headers that have moved. It is for functions that XLA compiles, of which
+there are none here; without it the rest compiles. The finished wheel, one for each version of
+Python and of TensorFlow, is kept in .wheels of this repository, or in HOROVOD_WHEELS.
+
+The machine must have a C++17 compiler; cmake and ninja come from PyPI, for the build alone.
+"""
+import fcntl
+import importlib.metadata
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
+from tfrun import launch
+from tfrun.environment import fail, pip_failed, say
+
+LIMIT = 3600  # seconds for the build; it takes 4 minutes on 2 cores
+PROGRAM = b"#include <optional>\nint main() { if constexpr (true) return *std::optional<int>(0); }"
+# Gloo, Horovod's own messages over TCP, is all that it needs: no MPI.
+SETTINGS = {
+    "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1",
+    "HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_MXNET": "1",
+    "CMAKE_GENERATOR": "Ninja",
+    "MAKEFLAGS": " ",  # or setup.py asks for 8 compilers at once; ninja knows the cores
+}
+
+
+def version(*packages):
+    """The version of the first of these packages that is installed, or None."""
+    for package in packages:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return None
+
+
+def installed(label):
+    """Whether Horovod is here: one for this TensorFlow, or one that somebody else has built."""
+    found = version("horovod")
+    return found is not None and ("+tf" not in found or found.endswith("+" + label))
+
+
+def compiler():
+    """Ends with one line when there is no compiler for C++17."""
+    for name in filter(None, [os.environ.get("CXX"), "c++", "g++", "clang++"]):
+        if shutil.which(name):
+            test = [name, "-std=c++17", "-fsyntax-only", "-x", "c++", "-"]
+            if subprocess.run(test, input=PROGRAM, capture_output=True, timeout=60).returncode == 0:
+                return
+    fail("Horovod has to be built, and that needs a C++17 compiler; Debian and Ubuntu: "
+         "apt install g++")
+
+
+def run(command, log, progress=None, **options):
+    """Runs a command to its end; its output goes to `log`, each line of it to progress(line)."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True, preexec_fn=launch.die_with_parent,
+        **options)
+    # As tfrun does: whatever becomes of us, none of the compilers stays behind.
+    watchdog = subprocess.Popen(
+        [sys.executable, "-SE", pathlib.Path(launch.__file__).with_name("watchdog.py")],
+        stdin=subprocess.PIPE, start_new_session=True)
+    watchdog.stdin.write(b"+%d\n" % process.pid)
+    watchdog.stdin.flush()
+    timer = threading.Timer(LIMIT, watchdog.stdin.close)
+    timer.daemon = True
+    timer.start()
+    last = []
+    try:
+        for line in process.stdout:
+            log.write(line)
+            last = [*last, line][-50:]
+            if progress:
+                progress(line)
+        return process.wait(), last
+    finally:
+        timer.cancel()
+        watchdog.stdin.close()  # it ends the group, of which nothing is left if all went well
+        watchdog.wait()
+        process.wait()
+
+
+def build(label, folder, log):
+    """Builds the wheel in `folder`, which is empty; returns its path."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    say("fetching Horovod and its tools")
+    code, last = run([*pip, "download", "--no-deps", "--require-hashes", "--no-binary", "horovod",
+                      "--no-build-isolation", "-d", folder, "-r", HERE / "requirements.txt"], log)
+    if code:
+        pip_failed(last, log.name)
+    tools = folder / "tools"
+    code, last = run([*pip, "install", "--no-deps", "--no-index", "--target", tools,
+                      *folder.glob("*.whl")], log)
+    if code:
+        pip_failed(last, log.name)
+    with tarfile.open(*folder.glob("horovod-*.tar.gz")) as archive:
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from 3.11.4
+        archive.extractall(folder, **safely)
+    source = next(folder.glob("horovod-*/"))
+    lists = source / "horovod" / "tensorflow" / "CMakeLists.txt"
+    text, count = re.subn(r".*xla_mpi_ops\.cc.*\n", "", lists.read_text())
+    assert count == 1, "%d lines with xla_mpi_ops.cc in %s" % (count, lists)
+    lists.write_text(text)
+
+    began, told = time.time(), 0.0
+
+    def progress(line):
+        nonlocal told
+        if found := re.match(r"\[(\d+)/(\d+)\]", line):
+            if time.time() > told + (0.2 if sys.stderr.isatty() else 15):
+                told = time.time()
+                say("building Horovod: %s of %s files, %.0f s" % (*found.groups(), told - began),
+                    end="" if sys.stderr.isatty() else "\n")
+    paths = {"PYTHONPATH": str(tools), "PATH": "%s:%s" % (tools / "bin", os.environ["PATH"])}
+    code, _ = run([sys.executable, "setup.py", "-q", "bdist_wheel", "-d", folder], log, progress,
+                  cwd=source,
+                  env={**os.environ, **SETTINGS, **paths, "HOROVOD_LOCAL_VERSION": label})
+    if code:
+        fail("Horovod could not be built; what the compiler said is in %s" % log.name)
+    return next(folder.glob("horovod-*.whl"))
+
+
+def main():
+    launch.die_with_parent()  # whoever started us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    label = "tf" + version("tensorflow-cpu", "tensorflow")
+    if installed(label):
+        return
+    wheels = pathlib.Path(os.environ.get("HOROVOD_WHEELS") or ROOT / ".wheels").resolve()
+    wheels.mkdir(parents=True, exist_ok=True)
+    python = "cp%d%d" % sys.version_info[:2]
+    machine = re.sub("[-.]", "_", sysconfig.get_platform())
+    wheel = wheels / ("horovod-0.28.1+%s-%s-%s-%s.whl" % (label, python, python, machine))
+    with open(wheels / "lock", "w") as only_one, open(wheels / "build.log", "a") as log:
+        try:
+            fcntl.flock(only_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another build of Horovod")
+            fcntl.flock(only_one, fcntl.LOCK_EX)
+        if not wheel.exists():
+            compiler()
+            say("building Horovod for TensorFlow %s: once, about 4 minutes on 2 cores" % label[2:])
+            began, folder = time.time(), wheels / "building"
+            shutil.rmtree(folder, ignore_errors=True)  # what an interruption has left
+            folder.mkdir()
+            os.replace(build(label, folder, log), wheel)
+            shutil.rmtree(folder, ignore_errors=True)
+            say("built in %.0f s: %s" % (time.time() - began, wheel))
+        if not installed(label):
+            code, last = run([sys.executable, "-m", "pip", "--disable-pip-version-check",
+                              "install", "--no-input", "--no-deps", "--no-index", wheel], log)
+            if code:
+                pip_failed(last, log.name)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        say("stopped")
+        sys.exit(130)

@@ -1,0 +1,490 @@
+"""Horovod-RingAllReduce with embeddings: sparse gradients travel as rows, by all-gather.
+
+    each rank    rows_k, the words of a mini-batch of its own, and g_k, a gradient for each of them
+    all-gather   rows = rows_1, ..., rows_n one after the other;   g = (g_1, ..., g_n) / n
+    each rank    w[rows] <- w[rows] - n * lr * g, on its own copy; a row that is there twice adds up
+
+Kind:          all-reduce
+Paper:         Sergeev, Del Balso 2018, Horovod (arXiv 1802.05799)
+Differs from:  horovod_ringallreduce.py: the gradient is a few rows of large tables
+Simplified:    the model is skip-gram (Mikolov et al. 2013); a batch shares its noise words
+Run:           bash run_embeddings.sh
+"""
+import argparse
+import collections
+import fcntl
+import json
+import os
+import platform
+import re
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.logging.set_verbosity(tf.logging.ERROR)
+tf.disable_v2_behavior()
+tf.enable_resource_variables()  # a read is a copy, never an alias of the variable's buffer
+try:
+    import horovod.tensorflow as hvd
+except ImportError:
+    sys.exit("Horovod is not installed here; `bash run.sh` builds it")
+
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+
+
+def algorithm(w, step, batch_loss, flags):
+    """One step of one rank; all ranks make it at once.
+
+    w: the tables, this rank's own copy. step: its counter of steps.
+    batch_loss(w, number): the rows of w that mini-batch `number` needs, and the scalar loss there.
+    """
+    # The ticket comes first: when there is none left, no rank waits for an all-gather with others.
+    ticket = tf.count_up_to(step, flags.steps)
+    _, loss = batch_loss(w, ticket)
+
+    # Each gradient is an IndexedSlices: the rows' numbers, and a row of values for each.
+    g = tf.gradients(loss, w)
+
+    # Horovod: 3. n ranks are one with a mini-batch n times as large: n times lr suits it.
+    optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
+
+    # Horovod: 4. wrap the optimizer. It sees an IndexedSlices, and gathers the rows and the values
+    # of all ranks; sparse_as_dense makes whole tables of them first, and all-reduces these.
+    optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=bool(flags.dense))
+    mean = optimizer.compute_gradients(loss, w)
+    with tf.control_dependencies([tf.identity(d) for d, _ in mean]):
+        push = optimizer.apply_gradients(mean)
+    if flags.dense:
+        return Update([], loss, [tf.convert_to_tensor(d) for d in g], ticket, ticket, push)
+    return Update([], loss, [d.values for d in g] + [d.indices for d in g], ticket, ticket, push)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 256, 10.0  # the defaults; n ranks step with n * lr
+
+
+def add_flags(add):
+    """The flags that only this example has."""
+    add("--dimensions", number(int, 1), 32, "numbers in the vector of a word", metavar="D")
+    add("--noise-words", number(int, 1), 64, "words drawn at random for a batch", metavar="K")
+    add("--dense", number(int, 0, 2), 0, "1: send whole tables, by all-reduce", metavar="0|1")
+
+
+# region: flags
+def stop(message, code=2):
+    """Ends this task with one line that says what is wrong and what to do."""
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a flag, without the usage above it."""
+
+    def error(self, message):
+        stop("%s: %s (--help lists the flags)" % (self.prog, message))
+
+
+def number(kind, low, below=2**31, strictly=False):
+    """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
+    def parse(text):
+        value = kind(text)
+        if not low <= value < below or strictly and value == low:
+            raise argparse.ArgumentTypeError("must be %s %s and below %s, is %s" % (
+                "above" if strictly else "at least", low, below, text))
+        return value
+    parse.__name__ = kind.__name__
+    return parse
+
+
+def parse_flags():
+    parser = Parser(description=__doc__, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def add(flag, kind, default, text, **options):
+        text += " (%(default)s)"
+        parser.add_argument(flag, type=kind, default=default, help=text, **options)
+    add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
+    add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
+    if LEARNING_RATE:
+        add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
+            "lr in the update rule", metavar="LR")
+    add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
+    add("--dataset", str, DATASET, DATASETS)
+    add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
+    add_flags(add)
+    return parser.parse_args()
+# endregion: flags
+
+
+# region: words -- put your own text and model here
+DATASET, DATASETS = "topics", "topics (help texts that come with Python), or a text file"
+WINDOW, WEIGHT = 5, 5  # words to each side that are neighbours; what the noise counts
+Data = collections.namedtuple("Data", "vocabulary train test noise")
+
+
+def load_data(name):
+    """The words, the most frequent first; pairs (word, neighbour) as int32 [rows, 2] for training
+    and test, from different paragraphs; and for each pair of the test a noise word."""
+    if name == "topics":
+        from pydoc_data.topics import topics  # here, because a ps needs no data
+        text = "\n\n".join(topics[key] for key in sorted(topics))
+    else:
+        try:
+            with open(name, encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError) as error:
+            stop("--dataset %s is neither topics nor a text file in UTF-8: %s" % (name, error))
+    paragraphs = [re.findall(r"[^\W\d_]+", part.lower()) for part in text.split("\n\n")]
+    count = collections.Counter(word for words in paragraphs for word in words)
+    vocabulary = [word for word, times in count.most_common() if times > 2]
+    number_of = {word: number for number, word in enumerate(vocabulary)}
+
+    # Of the most frequent words only a part is kept: they say little of their neighbours.
+    often = np.array([count[word] for word in vocabulary]) / max(1, sum(count.values()))
+    random, pairs = np.random.RandomState(0), ([], [])
+    for paragraph, words in enumerate(paragraphs):
+        words = [number_of[word] for word in words if word in number_of]
+        words = [word for word in words if random.rand() < (0.001 / often[word]) ** 0.5]
+        for place, word in enumerate(words):
+            near = words[max(0, place - WINDOW):place] + words[place + 1:place + 1 + WINDOW]
+            pairs[paragraph % 10 == 9].extend((word, other) for other in near)
+    if not pairs[0] or not pairs[1]:
+        stop("--dataset %s is too short: ten paragraphs at least, of words that come again" % name)
+    train, test = [np.array(each, np.int32) for each in pairs]
+    return Data(vocabulary, train, test, train[random.randint(len(train), size=len(test)), 1])
+
+
+def parameters(get_variable, words, dimensions, parts):
+    """Two tables [words, dimensions], for words and for neighbours; row r is in part r % parts."""
+    made = []
+    for name, low in ("words", -0.5 / dimensions), ("neighbours", 0):
+        for part in range(parts):
+            start = tf.random_uniform_initializer(low, -low, seed=part)
+            shape = [len(range(part, words, parts)), dimensions]
+            made.append(get_variable("%s_%d" % (name, part), shape, initializer=start))
+    return made
+
+
+def look_up(parts, words):
+    """The rows of these words, each pulled once, and where each word finds its own."""
+    once, place = tf.unique(words)
+    return tf.nn.embedding_lookup(parts, once, partition_strategy="mod"), place
+
+
+def scores(word, neighbour, noise):
+    """How well the rows of words fit those of neighbours [rows] and of noise words [rows, K]."""
+    return tf.reduce_sum(word * neighbour, axis=1), tf.matmul(word, noise, transpose_b=True)
+
+
+def loss(true, noise):
+    """Cross-entropy of telling neighbours from noise, the latter with its weight; a scalar."""
+    return tf.reduce_mean(tf.nn.softplus(-true)) + WEIGHT * tf.reduce_mean(tf.nn.softplus(noise))
+
+
+def batches(data, flags, rank, workers):
+    """batch_loss(w, number) -> the rows of w that a mini-batch of this worker needs, the loss.
+
+    The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
+    other pairs: as frequent as neighbours are.
+    """
+    if len(data.train) < workers:
+        stop("--dataset has %d pairs, fewer than workers (%d)" % (len(data.train), workers))
+    pairs = kept_here("pairs", data.train[rank::workers])
+    b, k = flags.batch_size, flags.noise_words
+
+    def batch_loss(w, number):
+        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.to_int64(number)])
+        rows = tf.random.stateless_uniform([b + k], key, 0, pairs.shape[0], tf.int32)
+        drawn = tf.gather(pairs, rows)
+        words, place = look_up(w[:len(w) // 2], drawn[:b, 0])
+        neighbours, there = look_up(w[len(w) // 2:], drawn[:, 1])
+        word, neighbour = tf.gather(words, place), tf.gather(neighbours, there)
+        return [words, neighbours], loss(*scores(word, neighbour[:b], neighbour[b:]))
+    return batch_loss
+
+
+def evaluation(w, data):
+    """[the share of test pairs that score above the word with its noise word, the loss]."""
+    pairs, noise = kept_here("test", data.test), kept_here("noise", data.noise)
+    words, place = look_up(w[:len(w) // 2], pairs[:, 0])
+    neighbours, there = look_up(w[len(w) // 2:], tf.concat([pairs[:, 1], noise], 0))
+    word, neighbour = tf.gather(words, place), tf.gather(neighbours, there)
+    true = tf.reduce_sum(word * neighbour[:pairs.shape[0]], axis=1)
+    other = tf.reduce_sum(word * neighbour[pairs.shape[0]:], axis=1)
+    return [tf.reduce_mean(tf.to_float(true > other)), loss(true, other)]
+
+
+def show(directory, vocabulary, metrics):
+    """Prints what came out: the words whose vectors point the same way, and the bytes of a push."""
+    saved, parts = tf.train.load_checkpoint(directory), 0
+    while saved.has_tensor("words_%d" % parts):
+        parts += 1
+    table = np.empty([len(vocabulary), saved.get_tensor("words_0").shape[1]])
+    for part in range(parts):
+        table[part::parts] = saved.get_tensor("words_%d" % part)
+    table /= np.linalg.norm(table, axis=1, keepdims=True)
+    for word in "function", "string", "exception", "import", "module", "bytes", "tuple", "loop":
+        if word in vocabulary:
+            near = np.argsort(-table @ table[vocabulary.index(word)])[1:6]
+            print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))
+    moved = np.nanmean(np.genfromtxt(metrics, delimiter=",", names=True)["bytes"])
+    whole = 4 * table.size * 4  # two tables, there and back, 4 bytes a number
+    print("A model that knows only how frequent words are has accuracy 50%%, loss %.3f" % (
+        np.log(1 + WEIGHT) + WEIGHT * np.log(1 + 1 / WEIGHT)))
+    print("A push moved %.0f KB of rows; whole tables would be %.0f KB, %.1f times as much" % (
+        moved / 1e3, whole / 1e3, whole / moved), flush=True)
+# endregion: words
+
+
+# region: local
+def kept_here(name, array):
+    """`array` as a local variable; a constant would be copied into every graph TensorFlow saves."""
+    value = tf.ensure_shape(tf.numpy_function(lambda: array, [], array.dtype), array.shape)
+    return tf.get_local_variable(name, initializer=value)
+# endregion: local
+
+
+# region: ranks
+def settings():
+    """The settings of this rank's session."""
+    # Horovod: 2. of this machine's GPUs, rank k of this machine takes number k.
+    config = tf.ConfigProto()
+    config.gpu_options.visible_device_list = str(hvd.local_rank())
+    return config
+
+
+class Broadcast(tf.train.SessionRunHook):
+    """What hvd.BroadcastGlobalVariablesHook is; Horovod 0.28.1 lacks it on TensorFlow 2.21."""
+
+    def begin(self):
+        # Horovod: 5. all begin at rank 0's variables, be they its random start or its checkpoint.
+        self.broadcast = hvd.broadcast_global_variables(0)
+
+    def after_create_session(self, session, coord):
+        session.run(self.broadcast)
+
+
+def train(step, update, test, report, travels):
+    """Steps until every ticket is taken; then rank 0 tests and writes the result."""
+    row = push_row(update, report.flags, travels=travels)
+    if report.rank == 0:
+        report.check_checkpoint({v.op.name: v.shape.as_list() for v in tf.global_variables()})
+
+    # Horovod: 6. rank 0 alone writes checkpoints, and reads them.
+    directory = report.directory if hvd.rank() == 0 else None
+
+    scaffold = tf.train.Scaffold(saver=tf.train.Saver(save_relative_paths=True))
+    try:
+        with report, tf.train.MonitoredTrainingSession(
+                config=settings(), checkpoint_dir=directory, scaffold=scaffold, hooks=[Broadcast()],
+                save_checkpoint_steps=report.flags.checkpoint_steps,
+                save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
+                save_graph_def=False) as session:
+            try:
+                # The first calls set up the graph; so the clock starts after them.
+                report.push(session.run(row))
+                if report.rank == 0:
+                    session.run(test)
+                report.start()
+                while True:
+                    report.push(session.run(row))
+                    report.watch(lambda: session.run(test))
+            except tf.errors.OutOfRangeError:  # from count_up_to: all --steps steps are made
+                report.end()
+            last = session.run([step, *test])
+    except tf.errors.UnknownError:  # from Horovod; its log says more
+        stop("Rank %d ends: another rank is gone, or did not answer in time; the same command goes "
+             "on from the last checkpoint" % hvd.rank(), code=1)
+    if report.rank == 0:
+        report.result(*last, ps=0, said=[report.said()] * hvd.size())
+# endregion: ranks
+
+
+# region: report
+# A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
+# loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
+# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
+PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
+        "bytes", "wait_seconds"]
+TEST = ["test_accuracy", "test_loss"]
+
+
+def push_row(update, flags, towers=1, travels=1):
+    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    towers: mini-batches of this process in an update. travels: how often each byte is sent.
+    """
+    with tf.control_dependencies(update.pulled):
+        pull_time = tf.timestamp()
+    with tf.control_dependencies(update.pushed):
+        ready_time = tf.timestamp()
+    with tf.control_dependencies([update.push]):
+        push_time = tf.timestamp()
+    local_steps = getattr(flags, "local_steps", 1)
+    examples = local_steps * flags.batch_size * towers
+    size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
+                         for t in update.pulled + update.pushed)
+    return tf.stack([tf.cast(column, tf.float64) for column in [
+        push_time, pull_time, update.ticket + 1, local_steps, examples, update.loss,
+        update.ticket - update.version, size, push_time - ready_time]])
+
+
+class Report:
+    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints, events, result.json."""
+
+    def __init__(self, flags, task, rank):
+        self.flags, self.rank = flags, rank
+        self.directory = os.environ.get("OUTPUT_DIR") or "output"
+        self.pushes = self.staleness = self.late = 0
+        self.step = self.examples = self.saved = self.tested = 0
+        elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+            if rank == 0:
+                self.lock = open(os.path.join(self.directory, ".chief"), "w")
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(os.path.join(self.directory, "result.json")):
+                stop("There is a finished run in " + elsewhere, code=0)
+            if rank is not None:  # a ps has no metrics
+                # Line by line, so that even kill -9 loses none; it costs microseconds.
+                path = os.path.join(self.directory, "metrics-%s.csv" % task)
+                self.metrics = open(path, "a+", buffering=1)
+                self.metrics.seek(0)
+                whole = self.metrics.read().rfind("\n") + 1  # a killed run may end within a line
+                self.metrics.truncate(whole)
+                if not whole:
+                    self.metrics.write(",".join(PUSH + TEST) + "\n")
+        except BlockingIOError:
+            stop("Another chief trains in " + elsewhere)
+        except OSError as error:
+            stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
+        if rank == 0:
+            with tf.Graph().as_default():  # it refuses to be made where TensorFlow 2 runs eagerly
+                self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
+        self.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        """A full disk ends the task with one line; every other error keeps its traceback."""
+        if isinstance(error, OSError) or "No space left" in str(error):
+            stop("Cannot write in %s (%s); with more space the same command goes on from the last "
+                 "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
+
+    def check_checkpoint(self, shapes):
+        """Refuses a checkpoint of another model than {name: shape} before it is restored."""
+        state = tf.train.get_checkpoint_state(self.directory)
+        latest = state and state.model_checkpoint_path
+        try:
+            saved = dict(tf.train.list_variables(latest)) if latest else {}
+        except (ValueError, tf.errors.OpError) as error:
+            stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
+                 "`checkpoint`" % (latest, str(error).splitlines()[0]))
+        for name, here in shapes.items() if latest else []:
+            if saved.get(name) != here:
+                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; set "
+                     "OUTPUT_DIR to another folder" % (self.directory, name, saved.get(name), here))
+
+    def start(self):
+        """The clock starts, after the set-up."""
+        self.started = self.told = time.time()
+        self.first_step = self.step
+
+    def push(self, row):
+        """Takes the columns PUSH of one update."""
+        self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
+        self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
+        self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
+        self.late += row[6] > 0
+        if not np.isfinite(self.loss):
+            stop("The loss is %s at update %d; a lower --learning-rate may help" % (
+                self.loss, self.step), code=1)
+
+    def said(self):
+        """(pushes, the sum of their staleness, how many had any) of this worker."""
+        return self.pushes, self.staleness, self.late
+
+    def save_due(self):
+        """Whether --checkpoint-steps updates have been made since the last checkpoint."""
+        return self.step >= self.saved + self.flags.checkpoint_steps
+
+    def watch(self, test):
+        """Calls `test` several times a second, for a twentieth of the time; prints every second."""
+        now = time.time()
+        if self.rank == 0 and now > self.tested:
+            numbers = test()
+            self.tested = now + max(0.25, 20 * (time.time() - now))
+            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, *numbers))
+            self.events.add_summary(tf.compat.v1.Summary(value=[
+                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+                for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
+            self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
+                self.step, self.flags.steps, self.loss, 100 * numbers[0],
+                (self.step - self.first_step) / (now - self.started))
+        if self.rank == 0 and now > self.told + 1:
+            self.told = now
+            print(self.line, flush=True)
+
+    def end(self):
+        """The clock stops: every update is taken."""
+        self.seconds = time.time() - self.started
+
+    def result(self, steps, test_accuracy, test_loss, ps, said):
+        """Writes result.json; said: what said() returned on each worker, None if it was lost."""
+        heard = [worker for worker in said if worker]
+        result = {
+            "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
+            "ps": ps, "workers": len(said),
+            "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
+            "examples_per_second": sum(n for n, _, _ in heard) * self.examples / self.seconds
+            if self.pushes else None,  # a chief restarted at the very end has seen no update
+            "wall_seconds": self.seconds,
+            "staleness_mean": sum(s for _, s, _ in heard) / max(1, sum(n for n, _, _ in heard)),
+            "pushes_per_worker": [worker and int(worker[0]) for worker in said],
+            "late_per_worker": [worker and int(worker[2]) for worker in said],
+            "arguments": vars(self.flags),
+            "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
+                         "numpy": np.__version__},
+        }
+        path = os.path.join(self.directory, "result.json")
+        with open(path + ".partial", "w") as file:
+            json.dump(result, file, indent=2)
+        os.replace(path + ".partial", path)  # whole or not at all
+        print("%s: test accuracy %.1f%%, test loss %.3f after %d updates in %.1f s" % (
+            result["example"], 100 * test_accuracy, test_loss, steps, self.seconds), flush=True)
+# endregion: report
+
+
+def build(data, flags):
+    """The graph: the step counter, one step, the test."""
+    # Each rank draws a start of its own, as it does where nobody sets a seed: see step 5.
+    tf.set_random_seed(flags.seed + hvd.rank())
+    step = tf.train.get_or_create_global_step()
+    w = parameters(tf.get_variable, len(data.vocabulary), flags.dimensions, parts=1)
+    batch_loss = batches(data, flags, hvd.rank(), hvd.size())
+    return step, algorithm(w, step, batch_loss, flags), evaluation(w, data)
+
+
+def main():
+    flags = parse_flags()
+    # Horovod: 1. meet the other ranks; horovodrun has told each its number, and where they meet.
+    hvd.init()
+    n = hvd.size()
+    report = Report(flags, "worker-%d" % hvd.rank(), hvd.rank())
+    data = load_data(flags.dataset)
+    step, update, test = build(data, flags)
+    # What a rank sends: in an all-gather its rows to all others, in an all-reduce whole tables.
+    ring = 2 * (n - 1) / n
+    train(step, update, test, report, travels=ring if flags.dense else n - 1)
+    if report.rank == 0 and n > 1:
+        sent = np.nanmean(np.genfromtxt(report.metrics.name, delimiter=",", names=True)["bytes"])
+        tables = ring * 2 * len(data.vocabulary) * flags.dimensions * 4
+        print("Each rank sent %.0f KB a step; whole tables by all-reduce are %.0f KB, %.1f times "
+              "as much" % (sent / 1e3, tables / 1e3, tables / sent), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Horovod-RingAllReduce on this machine: 2 ranks, no parameter server; about 20 s (the first time 5 minutes more).
+#   bash run.sh --steps 20          a quick look
+#   WORKERS=3 bash run.sh           more ranks
+#   DRY_RUN=1 bash run.sh           print the plain command instead: a bash script that runs without tfrun
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ../activate.sh
+python build/build.py
+exec tfrun -- horovodrun --gloo --disable-cache -np "${WORKERS:-2}" python horovod_ringallreduce.py "$@"

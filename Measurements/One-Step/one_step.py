@@ -1,0 +1,148 @@
+"""One-Step: n workers on n mini-batches make the step of one worker on all of them together.
+
+Each implementation trains five steps by its own `bash run.sh` and saves w after each. From each w
+the next one is computed again by NumPy, in double precision: a step on the union of the batches.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import tempfile
+
+ENVIRONMENT = dict(os.environ)  # what the runs get
+os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
+import numpy as np
+import tensorflow as tf
+from rich.progress import track
+from rich.table import Table
+
+MEASUREMENTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(MEASUREMENTS), str(MEASUREMENTS.parent / "tests")]
+import drivers
+import references
+
+STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 5, 32, 0.1, 0
+AT_ONCE = ["--steps-per-call", "1"]  # so that each step can be saved
+# What it is called, what runs it, its flags, whether its rate is per worker.
+IMPLEMENTATIONS = [
+    ("Synchronous-SGD", "Synchronous-SGD/run.sh", [], False),
+    ("SyncReplicasOptimizer", "Synchronous-SGD/run_optimizer.sh", [], False),
+    ("towers", "Multiple-GPUs-Single-Machine/run.sh", [], False),
+    ("MirroredStrategy", "Multiple-GPUs-Single-Machine/run_mirrored.sh", AT_ONCE, False),
+    ("Collective-AllReduce", "Collective-AllReduce/run.sh", AT_ONCE, False),
+    ("Ring-AllReduce", "Ring-AllReduce/run.sh", AT_ONCE, False),
+    ("Horovod", "Horovod-RingAllReduce/run.sh", [], True),
+]
+
+
+def saved(directory):
+    """{step: w after it, a list of arrays} from the checkpoints of a run."""
+    paths = tf.train.get_checkpoint_state(directory).all_model_checkpoint_paths
+    return {int(path.rsplit("-", 1)[1]): parameters(path) for path in paths}
+
+
+def parameters(path):
+    """Weights and biases of each layer in turn, as either API names them in a checkpoint."""
+    reader = tf.train.load_checkpoint(path)
+    names = ["w/%d/.ATTRIBUTES/VARIABLE_VALUE" % i for i in range(6)]
+    if not reader.has_tensor(names[0]):
+        names = ["%s_%d" % (kind, i) for i in range(3) for kind in ("weights", "biases")]
+    return [reader.get_tensor(name).astype(np.float64) for name in names]
+
+
+def data():
+    """The digits as all examples cut them: x_train [1437, 64] and y_train [1437]."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(x))
+    return x[order][:-360].astype(np.float32) / 16, y[order][:-360]
+
+
+def union(n, step, rows):
+    """The rows of mini-batch number `step` of each of n workers; k has every n-th row from k on."""
+    shards = [np.arange(rows)[k::n] for k in range(n)]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        drawn = session.run(
+            [
+                tf.random.stateless_uniform(
+                    [BATCH_SIZE], [SEED * 65536 + k, step], 0, len(mine), tf.int32
+                )
+                for k, mine in enumerate(shards)
+            ]
+        )
+    return np.concatenate([mine[which] for mine, which in zip(shards, drawn)])
+
+
+def compare(path, n):
+    """(the largest difference of w after a step from the same step on the union, the largest move)
+
+    path: the run directory of n workers that saved w after each step, or after all but the first.
+    """
+    (x, y), w = data(), saved(path)
+    assert STEPS - 1 <= len(w) == STEPS - min(w) + 1, "%s: checkpoints %s" % (path, list(w))
+    apart = moved = 0
+    for step in range(min(w), STEPS):
+        rows = union(n, step, len(x))
+        _, g = references.perceptron(w[step], x[rows], y[rows])
+        for before, d, after in zip(w[step], g, w[step + 1]):
+            apart = max(apart, np.abs(before - LEARNING_RATE * d - after).max())
+            moved = max(moved, np.abs(after - before).max())
+    return apart, moved
+
+
+def saving(n, scaled=False):
+    """The flags with which a run saves what compare() reads."""
+    rate = LEARNING_RATE / n if scaled else LEARNING_RATE
+    return [
+        "--steps",
+        str(STEPS),
+        "--checkpoint-steps",
+        "1",
+        "--learning-rate",
+        str(rate),
+        "--batch-size",
+        str(BATCH_SIZE),
+        "--seed",
+        str(SEED),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--workers", type=drivers.positive(int), nargs="+", default=[2, 3], help="(2 3)"
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    flags = parser.parse_args()
+    chosen = [one for one in IMPLEMENTATIONS if flags.only in one[0]]
+    if not chosen:
+        parser.error("--only must be in one of: %s" % "; ".join(one[0] for one in IMPLEMENTATIONS))
+    console = drivers.console(100)
+    table = Table("implementation", "workers", "apart from the union", "moved in a step")
+    plan = [(n, *one) for one in chosen for n in flags.workers]
+    for n, name, launcher, more, scaled in track(
+        plan, "training", console=console, disable=not console.is_terminal
+    ):
+        with tempfile.TemporaryDirectory() as directory:
+            more = more + (["--devices", str(n)] if "Multiple" in launcher else [])
+            more = more + saving(n, scaled)
+            command = ["bash", drivers.ROOT / launcher, *more]
+            drivers.run(command, directory, ENVIRONMENT, WORKERS=str(n), PS="1")
+            apart, moved = compare(directory, n)
+        table.add_row(name, str(n), "%.1e" % apart, "%.1e" % moved)
+    console.print(table)
+    console.print(
+        "the largest of all parameters and steps; %s"
+        % (drivers.setting("TensorFlow " + tf.__version__))
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Packing: how many bytes to send as one, and whether to send while back-propagation goes on.
+
+Two workers of Collective-AllReduce train a wider perceptron. Each run is the example's own script
+with other layers, under tfrun; in the runs without overlap every gradient waits for all of them.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import matplotlib
+from rich.progress import track
+from rich.table import Table
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import drivers
+
+SCRIPT = drivers.ROOT / "Collective-AllReduce" / "collective_allreduce.py"
+LAYERS = "made, sizes = [], [features, 128, 64, classes]"
+WIDE = "made, sizes = [], [features, 1024, 1024, 1024, classes]"  # 2.2 million parameters, 8.7 MB
+GRADIENTS = "    g = gradients(loss, w_k)\n"
+WAIT = GRADIENTS + "    with tf.control_dependencies(g):\n        g = [tf.identity(d) for d in g]\n"
+CASES = [  # what it is called, bytes in a pack, whether it sends while back-propagation goes on
+    ("each tensor alone, after back-propagation", 1, False),
+    ("each tensor alone, during back-propagation", 1, True),
+    ("packs of 4 MB, after back-propagation", 2**22, False),
+    ("packs of 4 MB, during back-propagation", 2**22, True),
+    ("all in one, after back-propagation", 0, True),
+]
+
+
+def milliseconds(size, overlap, flags):
+    """The time of a step, from its run's result.json. Exits with its last lines when it fails."""
+    changes = [(LAYERS, WIDE)] + [(GRADIENTS, WAIT)] * (not overlap)
+    with tempfile.TemporaryDirectory() as folder:
+        script, directory = pathlib.Path(folder, SCRIPT.name), pathlib.Path(folder, "run")
+        script.write_text(drivers.changed(SCRIPT, changes))
+        command = ["tfrun", "--workers", "2", "--", script, "--steps", flags.steps]
+        command += ["--batch-size", flags.batch_size, "--bytes-per-pack", size]
+        drivers.run(command, directory)
+        result = json.loads((directory / "result.json").read_text())
+    return 1000 * flags.batch_size * result["workers"] / result["examples_per_second"]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    whole = drivers.positive(int)
+    parser.add_argument("--steps", type=whole, default=200, help="of a run (%(default)d)")
+    parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
+    parser.add_argument("--batch-size", type=whole, default=64, help="(%(default)d)")
+    flags = parser.parse_args()
+    directory = drivers.output_directory("Packing")
+    console = drivers.console(100)
+    times = {name: [] for name, *_ in CASES}
+    plan = CASES * flags.repeats  # by turns, so that a slow minute meets all of them
+    for name, *case in track(plan, "training", console=console, disable=not console.is_terminal):
+        times[name].append(milliseconds(*case, flags))
+    middle = {name: statistics.median(each) for name, each in times.items()}
+    last = middle[CASES[-1][0]]
+    table = Table("gradients are sent", "ms a step (median)", "to all in one")
+    for name, each in middle.items():
+        table.add_row(name, "%.1f" % each, "%.2f" % (each / last))
+    console.print(table)
+    console.print(
+        "2 workers, 8.7 MB of gradients, batches of %d; %d steps, %d repeats; %s"
+        % (flags.batch_size, flags.steps, flags.repeats, drivers.setting())
+    )
+    (directory / "results.json").write_text(json.dumps(times, indent=1))
+    figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
+    axes.barh(list(middle)[::-1], list(middle.values())[::-1], color="C0")
+    for place, each in enumerate(list(times.values())[::-1]):
+        axes.plot(each, [place] * len(each), "k.", markersize=4)
+    axes.set(xlabel="milliseconds a step; a dot is a run", title="How gradients are sent")
+    figure.savefig(directory / "packing.png", dpi=110)
+    console.print("packing.png is in %s" % directory, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

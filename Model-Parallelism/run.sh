@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Model-Parallelism on this machine: one model on 2 workers, some layers on each; about 15 s.
+#   bash run.sh --steps 20          a quick look
+#   WORKERS=3 bash run.sh           a place for each layer
+#   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ../activate.sh
+exec tfrun --workers "${WORKERS:-2}" -- model_parallelism.py "$@"

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Model-Parallelism in one process: one model on 2 logical devices of its CPU; about 10 s.
+#   bash run_devices.sh --steps 20          a quick look
+#   bash run_devices.sh --devices 3         a place for each layer
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ../activate.sh
+exec tfrun -- model_parallelism.py --devices 2 "$@"

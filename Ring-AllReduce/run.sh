@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Ring-AllReduce on this machine: 2 workers, no parameter server; about 15 s.
+#   bash run.sh --steps 20          a quick look
+#   WORKERS=4 bash run.sh           a larger cluster
+#   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ../activate.sh
+exec tfrun --workers "${WORKERS:-2}" -- ring_allreduce.py "$@"

@@ -1,0 +1,525 @@
+"""Model-Parallelism: the update is that of the whole model, and each layer stays in its place.
+
+Each case builds the script's own graph on servers, or on logical devices, in this process, makes
+some updates, and reads from the statistics of one of them what ran where, and what crossed.
+"""
+
+import collections
+import itertools
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import interleaved
+import numpy as np
+import pytest
+import references
+import support
+import test_equations
+from tfrun import cluster, launch
+
+SCRIPT = support.main_script("Model-Parallelism")
+LAYOUTS = {  # name: (places, does each have a server, layers in each place)
+    "two workers": (["/job:worker/task:0", "/job:worker/task:1"], True, [1, 2]),
+    "three workers": (["/job:worker/task:%d" % k for k in range(3)], True, [1, 1, 1]),
+    "two devices": (["/job:localhost/task:0/device:CPU:%d" % k for k in range(2)], False, [1, 2]),
+    "one place": (["/job:localhost/task:0"], False, [3]),
+}
+M, UPDATES = 4, 8
+
+
+class Model:
+    """The script's graph in some layout, initialised."""
+
+    def __init__(self, layout, micro_batches=M, text=None, dataset=None):
+        places, servers, _ = LAYOUTS[layout]
+        argv, flags = sys.argv, test_equations.command_line({"micro_batches": micro_batches})
+        sys.argv = [SCRIPT.name, *(str(part) for flag in flags.items() for part in flag)]
+        try:
+            script = support.load(SCRIPT, text)
+            tf = self.tf = script.tf
+            flags = script.parse_flags()
+        finally:
+            sys.argv = argv
+        if dataset:
+            data = script.load_data(dataset)
+        else:
+            data = script.Data(*test_equations.digits_like())
+        with tf.Graph().as_default() as graph:
+            self.step, self.update, self.test = script.build(data, places, flags)
+            self.row = script.push_row(self.update, flags)
+            start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+            w = [v for v in tf.global_variables() if v.op.name != "global_step"]
+            self.w = sorted(w, key=lambda v: (v.op.name.split("_")[-1], v.op.name[0] == "b"))
+        target = interleaved.servers()[0]["worker", 0].target if servers else ""
+        config = tf.ConfigProto(device_count={"CPU": len(places)})
+        self.session = tf.Session(target, graph=graph, config=config)
+        self.session.run(start)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.session.close()
+
+    def parameters(self):
+        return [np.array(v) for v in self.session.run(self.w)]
+
+    def make_updates(self, count):
+        """The losses of so many updates."""
+        return [self.session.run(self.row)[5] for _ in range(count)]
+
+    def traced(self):
+        """The statistics of one update, a RunMetadata, and its line in the metrics."""
+        tf, statistics = self.tf, self.tf.RunMetadata()
+        options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
+        row = self.session.run(self.row, options=options, run_metadata=statistics)
+        return statistics, row
+
+
+def the_whole_model(w, count):
+    """(losses, parameters) of so many updates by the reference, which knows no places."""
+    x, y = test_equations.digits_like()[:2]
+    w, losses = [np.array(v, np.float64) for v in w], []
+    for number in range(count):
+        rows = test_equations.draw(0, number, test_equations.BATCH, len(x))
+        loss, g = references.perceptron(w, x[rows], y[rows])
+        w = [v - test_equations.LR * d for v, d in zip(w, g)]
+        losses.append(loss)
+    return losses, w
+
+
+def compare(layout, micro_batches=M, text=None):
+    """The named comparisons of numbers that a mistake must fail."""
+    wrong = []
+    with Model(layout, micro_batches, text) as model:
+        first = model.parameters()
+        losses, last = model.make_updates(UPDATES), model.parameters()
+    due, w = the_whole_model(first, UPDATES)
+    apart = max(np.abs(a - b).max() for a, b in zip(last, w))
+    moved = min(np.abs(a - b).max() for a, b in zip(last, first))
+    if not apart < 1e-6 < 0.001 < moved:
+        wrong.append("parameters: %g apart, %g moved" % (apart, moved))
+    apart = np.abs(np.array(losses) - due).max()
+    if not apart < 1e-6:
+        wrong.append("losses: %g apart" % apart)
+    assert not wrong, "\n".join(wrong)
+
+
+Op = collections.namedtuple("Op", "place type name inputs begin end")
+
+
+def ops(statistics, places):
+    """What ran, each op with its place: that is said by the statistics of the update alone."""
+    made = []
+    for device in statistics.step_stats.dev_stats:
+        place = next(
+            k
+            for k, place in enumerate(places)
+            if device.device.replace("/replica:0", "").startswith(place)
+        )
+        for node in device.node_stats:
+            found = re.match(r"(\S+) = (\w+)\((.*)\)", node.timeline_label)
+            if found:
+                begin = node.all_start_micros + node.op_start_rel_micros
+                end = node.all_start_micros + node.op_end_rel_micros
+                inputs = found[3].split(", ")
+                made.append(Op(place, found[2], found[1], inputs, begin, end))
+    assert len(made) > 100
+    return made
+
+
+def crossed(statistics, places):
+    """{(from, to): names of the tensors} that went from one place to another in the update."""
+    edges = collections.defaultdict(set)
+    for graph in statistics.partition_graphs:
+        for node in graph.node:
+            if node.op in ("_Recv", "_HostRecv"):
+                ends = [
+                    next(
+                        k
+                        for k, place in enumerate(places)
+                        if node.attr[end].s.decode().replace("/replica:0", "").startswith(place)
+                    )
+                    for end in ("send_device", "recv_device")
+                ]
+                name = node.attr["tensor_name"].s.decode()
+                edges[tuple(ends)].add(re.sub(r"^edge_\d+_", "", name))
+    return edges
+
+
+def check_places(layout, text=None, micro_batches=M):
+    """The named counts that a mistake must fail: what ran where, in which order, what crossed."""
+    places, _, layers = LAYOUTS[layout]
+    with Model(layout, micro_batches, text) as model:
+        model.make_updates(1)
+        statistics, row = model.traced()
+        ran, wrong = ops(statistics, places), []
+
+        # Matrix products: forward one a layer; backward one for its weights, and one for its
+        # inputs, but in the first layer, whose inputs are data.
+        found = collections.Counter(
+            (op.place, "backward" if op.name.startswith("gradients/") else "forward")
+            for op in ran
+            if "MatMul" in op.type
+        )
+        due = collections.Counter()
+        for k, count in enumerate(layers):
+            due[k, "forward"] = micro_batches * count
+            due[k, "backward"] = micro_batches * (2 * count - (k == 0))
+        if found != due:
+            wrong.append("matmuls: %s, not %s" % (dict(found), dict(due)))
+
+        # Variables: what reads and what moves them is where they are.
+        home = itertools.chain(*([k] * count for k, count in enumerate(layers)))
+        due = {
+            "%s_%d" % (kind, i): {k} for i, k in enumerate(home) for kind in ("weights", "biases")
+        }
+        found = {name: set() for name in due}
+        moved = 0
+        for op in ran:
+            for name in {op.name, *op.inputs} & set(due):
+                found[name].add(op.place)
+                moved += op.type == "AssignSubVariableOp"
+        if found != due or moved != len(due):
+            wrong.append("variables: %s, %d moved" % (found, moved))
+
+        # In turn: a place begins with a micro-batch when it has handed on the one before.
+        times = collections.defaultdict(list)
+        for op in ran:
+            number = re.match(r"micro_batch_(\d+)", op.name)
+            if number and "MatMul" in op.type:
+                times[op.place, int(number[1])].append((op.begin, op.end))
+        for (k, m), spans in times.items():
+            if m and min(spans)[0] < max(end for _, end in times[k, m - 1]):
+                wrong.append(
+                    "turns: micro-batch %d before the end of %d in place %d" % (m, m - 1, k)
+                )
+
+        # What crossed: activations forth, their gradients back, and else only single numbers.
+        half = len(model.update.pushed) // 2
+        forth, back = model.update.pushed[:half], model.update.pushed[half:]
+        edges, graph = crossed(statistics, places), model.session.graph
+        due = collections.defaultdict(set)
+        for number, (h, d) in enumerate(zip(forth, back)):
+            k = number // micro_batches
+            due[k, k + 1].add(h.op.name)
+            due[k + 1, k].add(d.op.name)
+        large = {
+            ends: {name for name in names if large_in(graph, name)} for ends, names in edges.items()
+        }
+        large = {ends: names for ends, names in large.items() if names}
+        if large != due:
+            wrong.append("crossing: %s, not %s" % (large, dict(due)))
+        size = sum(4 * np.prod(t.shape.as_list()) for t in forth + back)
+        if row[7] != size:
+            wrong.append("bytes: %d, not %d" % (row[7], size))
+        assert not wrong, "\n".join(wrong)
+        return statistics, size
+
+
+def large_in(graph, name):
+    """Whether the op of this name puts out more than a number; grappler's own make none."""
+    try:
+        outputs = graph.get_operation_by_name(name).outputs
+    except KeyError:
+        return False
+    return any(t.shape.rank is None or t.shape.rank > 0 for t in outputs)
+
+
+@pytest.mark.parametrize("micro_batches", [1, 2, 4, 8])
+def test_the_update_is_that_of_the_whole_model(micro_batches):
+    compare("two workers", micro_batches)
+
+
+@pytest.mark.parametrize("layout", ["three workers", "two devices", "one place"])
+def test_the_places_do_not_change_the_update(layout):
+    compare(layout)
+
+
+def test_micro_batches_do_not_change_the_update():
+    values = []
+    for micro_batches in 1, 4:
+        with Model("two devices", micro_batches) as model:
+            model.make_updates(UPDATES)
+            values.append(model.parameters())
+    assert max(np.abs(a - b).max() for a, b in zip(*values)) < 1e-6
+
+
+@pytest.mark.parametrize("layout", ["two workers", "three workers", "two devices"])
+def test_each_layer_stays_in_its_place(layout):
+    check_places(layout)
+
+
+@pytest.mark.parametrize("layout", ["two workers", "three workers"])
+def test_the_servers_receive_as_many_bytes(layout):
+    """As the metrics say, and at most a few numbers more."""
+    for _ in range(10):  # now and then a trace lacks some of what a server has received
+        statistics, size = check_places(layout)
+        labels = [
+            node.timeline_label
+            for device in statistics.step_stats.dev_stats
+            for node in device.node_stats
+            if node.node_name == "RecvTensor"
+        ]
+        received = sum(int(re.match(r"\[(\d+)B\]", label)[1]) for label in labels)
+        assert received <= size + 100, labels
+        if received >= size:
+            return
+    raise AssertionError("%d bytes instead of %d: %s" % (received, size, labels))
+
+
+# A convolution in the first place and a layer in the second: what an engineer writes.
+CONVOLUTION = """
+def stages(w, K):
+    assert K == 2
+    return [w[:1], w[1:]]
+
+
+def hand_on(w_k, h):
+    images = tf.reshape(h, [-1, 8, 8, 1])
+    found = tf.nn.relu(tf.nn.conv2d(images, w_k[0], strides=[1, 1, 1, 1], padding="SAME"))
+    pooled = tf.nn.max_pool2d(found, ksize=2, strides=2, padding="SAME")
+    return tf.reshape(pooled, [-1, 4 * 4 * 8])
+
+
+def parameters(get_variable, features, classes):
+    glorot = tf.glorot_uniform_initializer(seed=0)
+    return [get_variable("kernel", [3, 3, 1, 8], initializer=glorot),
+            get_variable("weights", [4 * 4 * 8, classes], initializer=glorot),
+            get_variable("biases", [classes], initializer=tf.zeros_initializer())]
+
+
+def logits(w, x):
+    return tf.matmul(x, w[0]) + w[1]
+"""
+
+
+def test_another_model_is_cut_elsewhere():
+    text = SCRIPT.read_text()
+    for first, after in ("def stages(", "# endregion: stages"), ("def parameters(", "def loss("):
+        begin, end = text.index(first), text.index(after)
+        text = text[:begin] + text[end:]
+    text = text.replace("# endregion: stages", CONVOLUTION + "# endregion: stages")
+    with Model("two workers", text=text, dataset="digits") as model:
+        losses = model.make_updates(90)
+        accuracy, _ = model.session.run(model.test)
+        ran = {
+            (op.place, op.type)
+            for op in ops(model.traced()[0], LAYOUTS["two workers"][0])
+            if "Conv2D" in op.type or "MatMul" in op.type
+        }
+    assert sum(losses[-20:]) < 0.7 * sum(losses[:20]) and accuracy > 0.6, (losses, accuracy)
+    assert {place for place, kind in ran if "Conv" in kind} == {0}, ran
+    assert {place for place, kind in ran if "MatMul" in kind} == {1}, ran
+
+
+def test_the_test_is_that_of_the_whole_model():
+    """The accuracy and the loss on the test set, in places, against one place."""
+    found = []
+    for layout in "three workers", "one place":
+        with Model(layout) as model:
+            model.make_updates(3)
+            found.append(model.session.run(model.test))
+    assert np.abs(np.array(found[0]) - found[1]).max() < 1e-6
+
+
+# The mistakes: name -> ([(text, what replaces it)], the comparison that fails).
+MISTAKES = {
+    "the sum over the micro-batches": (
+        [("tf.add_n(losses) / M", "tf.add_n(losses)")],
+        "parameters",
+    ),
+    "the last micro-batch is dropped": (
+        [
+            ("loss, w[-1], h, y)\n\n", "loss, w[-1], h[:-1], y)\n\n"),
+            ("tf.add_n(losses) / M", "tf.add_n(losses) / (M - 1)"),
+            ("variables + crossing,", "variables + crossing, unconnected_gradients='zero',"),
+        ],
+        "parameters",
+    ),
+    "the same micro-batch M times": (
+        [("return tf.split(batch, M)", "return tf.split(batch, M)[:1] * M")],
+        "parameters",
+    ),
+    "labels of other rows": (
+        [("rows_of(y, number)", "rows_of(y, number + 1)")],
+        "parameters",
+    ),
+    "no gradient crosses": (
+        [
+            (
+                "return tf.nn.relu(logits(w_k, h))",
+                "return tf.stop_gradient(tf.nn.relu(logits(w_k, h)))",
+            ),
+            ("variables + crossing,", "variables + crossing, unconnected_gradients='zero',"),
+        ],
+        "parameters",
+    ),
+    "the first place never moves": (
+        [("zip(variables, g):", "zip(sum(w[1:], []), g[len(w[0]):]):")],
+        "parameters",
+    ),
+    "all layers in one place": (
+        [
+            ("home = {name: place for", "home = {name: places[0] for"),
+            ("tf.device(place), tf.con", "tf.con"),
+        ],
+        "matmuls",
+    ),
+    "all variables in one place": (
+        [("home = {name: place for", "home = {name: places[0] for")],
+        "variables",
+    ),
+    "all gradients in one place": (
+        [(", colocate_gradients_with_ops=True", "")],
+        "matmuls",
+    ),
+    "all updates are computed in one place": (
+        [("with tf.device(v.device):", "with tf.device(places[0]):")],
+        "crossing",
+    ),
+    "all micro-batches at once": (
+        [(", tf.control_dependencies(outputs[-1:])", "")],
+        "turns",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_caught(name):
+    changes, what = MISTAKES[name]
+    text = support.replaced(SCRIPT, changes)
+    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+        if what == "parameters":
+            compare("two workers", text=text)
+        else:
+            for _ in range(10 if what == "turns" else 1):  # by chance they may come in turn
+                check_places("two workers", text, micro_batches=8 if what == "turns" else M)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_the_mistaken_scripts_run(tmp_path):
+    assert len(MISTAKES) >= 10
+    texts = {name: support.replaced(SCRIPT, changes) for name, (changes, _) in MISTAKES.items()}
+    support.run_well(texts, tmp_path, ps=0)
+
+
+class Run:
+    """Two workers that were started by hand, and that nobody watches."""
+
+    def __init__(self, folder, *flags):
+        self.folder, self.metrics = folder, folder / "run" / "metrics-worker-0.csv"
+        self.flags = ["--steps", "100000", *flags]
+
+    def __enter__(self):
+        ports, self.held = cluster.hold_ports(2)
+        environments = cluster.environments({"worker": 2}, ports, self.folder / "run")
+        self.tasks = [
+            subprocess.Popen(
+                [sys.executable, SCRIPT, *self.flags],
+                env={**support.environment(self.folder / "run"), **env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for env in environments.values()
+        ]
+        support.wait_until(lambda: self.updates() >= 20, 60, "it trains")
+        return self
+
+    def updates(self):
+        return self.metrics.read_text().count("\n") if self.metrics.exists() else 0
+
+    def end(self, rank, seconds):
+        """The exit code of a task that ends in so many seconds, and the lines that it has said."""
+        said = self.tasks[rank].communicate(timeout=seconds)[1].splitlines()
+        lines = [line for line in said if not launch.NOISE.match(line.encode())]
+        return self.tasks[rank].returncode, lines
+
+    def __exit__(self, *_):
+        for task in self.tasks:
+            task.kill()
+            task.communicate()
+        for s in self.held:
+            s.close()
+
+
+@pytest.mark.parametrize(
+    "victim, number, words",
+    [
+        pytest.param(1, signal.SIGKILL, "worker 1 did not answer at 127.0.0.1:", id="the other"),
+        pytest.param(0, signal.SIGKILL, "worker 0 has not answered at 127.0.0.1:", id="the client"),
+        pytest.param(
+            1,
+            signal.SIGSTOP,
+            "no update was made in 4 s, --patience",
+            id="stopped",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_who_is_left_ends_with_one_line(victim, number, words, tmp_path):
+    with Run(tmp_path, "--patience", "4") as run:
+        run.tasks[victim].send_signal(number)
+        code, lines = run.end(1 - victim, 15)
+    assert code == 1 and len(lines) == 1, lines
+    assert words in lines[0] and "goes on from the last checkpoint" in lines[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_that_dies_is_restarted(victim, tmp_path):
+    """With restarts the run goes on from the checkpoint, whoever died."""
+    process = subprocess.Popen(
+        ["bash", SCRIPT.parent / "run.sh", "--steps", "3000", "--checkpoint-steps", "100"],
+        env=support.environment(tmp_path, TFRUN_RESTARTS="2", TFRUN_TIMEOUT="90"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        metrics = tmp_path / "metrics-worker-0.csv"
+        support.wait_until(
+            lambda: metrics.exists() and metrics.read_text().count("\n") > 300, 40, "300 updates"
+        )
+        for task in support.processes_of(tmp_path):
+            config = json.loads(task.environ().get("TF_CONFIG", "{}"))
+            if config.get("task", {}).get("index") == victim:
+                task.kill()
+        output = process.communicate(timeout=100)[0]
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, output
+    assert "worker %d was killed by SIGKILL; it starts again" % victim in output
+    result, steps = (
+        support.result(tmp_path),
+        [row["global_step"] for row in support.pushes(tmp_path)],
+    )
+    assert result["steps"] == 3000 and result["test_accuracy"] > 0.95
+    assert set(steps) == set(range(1, 3001)) and 0 < len(steps) - 3000 <= 200, len(steps)
+
+
+def test_the_timeline_of_a_run(tmp_path):
+    """--timeline-steps: run.sh leaves what chrome://tracing shows, of both workers."""
+    code, output, _ = support.launch(
+        SCRIPT.parent / "run.sh", tmp_path, "--steps", "9", "--timeline-steps", "4"
+    )
+    assert code == 0, output
+    paths = sorted(tmp_path.glob("timeline-*.json"))
+    assert len(paths) >= 2
+    events = json.loads(paths[-1].read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    ran = collections.defaultdict(set)
+    for event in events:
+        if event["ph"] == "X" and "MatMul" in event["name"]:
+            ran[names[event["pid"]]].add(event["args"]["name"].split("/")[0])
+    assert len(ran) == 2 and all("gradients" in each and len(each) == 5 for each in ran.values()), (
+        ran
+    )

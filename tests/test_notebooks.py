@@ -1,0 +1,436 @@
+"""The notebooks of Basics-Tutorial: in step with their sources, run afresh, and in a browser."""
+
+import base64
+import contextlib
+import difflib
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+import nbformat
+import notebooks
+import pytest
+import support
+
+SOURCES = notebooks.sources()
+GROUPS = notebooks.groups(SOURCES)
+
+
+def name(paths):
+    return " ".join(map(notebooks.name_of, paths if isinstance(paths, list) else [paths]))
+
+
+def test_every_notebook_has_its_source():
+    found = {
+        path for path in notebooks.ROOT.glob("**/*.ipynb") if ".ipynb_checkpoints" not in path.parts
+    }
+    assert found == {source.with_suffix(".ipynb") for source in SOURCES}
+
+
+def test_the_readme_lists_all():
+    """In reading order, with the minutes that each says it takes."""
+    minutes = {}
+    for source in SOURCES:
+        first = notebooks.made(source).cells[0].source
+        minutes[notebooks.name_of(source)] = int(re.search(r"(\d+) minutes", first)[1])
+    assert notebooks.order() == minutes and len(minutes) >= 14
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name)
+def test_a_notebook_is_in_order(source):
+    assert not list(notebooks.problems(source))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name)
+def test_its_links_lead_somewhere(source):
+    links = 0
+    for cell in notebooks.made(source).cells:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", cell.source):
+            if cell.cell_type == "markdown" and "://" not in target:
+                links += 1
+                assert (source.parent / target).exists(), "%s: %s" % (source, target)
+    assert links >= 2
+
+
+def in_other_order(group):
+    """Those that belong together in another order than that of reading: the ps comes last."""
+    return group[::-1]
+
+
+def fresh(group, **options):
+    """The notebooks of a group from git, executed with their solutions: {source: notebook}."""
+    run = {path: notebooks.with_solutions(notebooks.notebook_of(path)) for path in group}
+    notebooks.execute(run, seconds=90, **options)  # the solutions need time too
+    return run
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=name)
+def test_outputs_are_those_of_a_fresh_run(group):
+    """The solutions pass too, and nothing is left running: execute() raises otherwise."""
+    compared = 0
+    for source, notebook in fresh(in_other_order(group), in_turn=len(group) > 1).items():
+        ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
+        assert len(notebook.cells) - len(ran) == 3
+        for cell, committed in zip(ran, notebooks.notebook_of(source).cells, strict=True):
+            if cell.cell_type == "code":
+                compared += 1
+                assert not differences(committed, cell), "%s, %s:\n%s" % (
+                    notebooks.name_of(source),
+                    cell.id,
+                    differences(committed, cell),
+                )
+    assert compared >= 5
+
+
+def differences(committed, cell):
+    """What differs in the outputs of a cell: the text exactly, of pictures the size."""
+    lines = difflib.unified_diff(
+        "\n".join(map(notebooks.texts, committed.outputs)).splitlines(),
+        "\n".join(map(notebooks.texts, cell.outputs)).splitlines(),
+        "in git",
+        "afresh",
+        lineterm="",
+    )
+    here, there = map(picture_sizes, (committed.outputs, cell.outputs))
+    same = len(here) == len(there) and all(
+        abs(a - b) <= 0.1 * a for one, other in zip(here, there) for a, b in zip(one, other)
+    )
+    return "\n".join(lines) + ("" if same else "pictures of %s, afresh %s" % (here, there))
+
+
+def picture_sizes(outputs):
+    """(width, height) of each picture, from the head of its file."""
+    pictures = [output.get("data", {}).get("image/png") for output in outputs]
+    return [struct.unpack(">II", base64.b64decode(p)[16:24]) for p in pictures if p]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", [0, 1])
+def test_whoever_starts_first(first):
+    """The three of Multiple-Workers in two more orders, beside an old file that leads nowhere."""
+    (group,) = [group for group in GROUPS if len(group) == 3]
+    order = group[first:] + group[:first]
+    folder = group[0].parent / ".cluster"
+    folder.mkdir(exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as other:  # somebody else, who says nothing
+        port = other.getsockname()[1]
+        (folder / "parameter-server.json").write_text('[%d, "an old word"]' % port)
+        fresh(order, in_turn=True)
+    assert not (folder / "parameter-server.json").exists()
+
+
+@pytest.mark.parametrize(
+    "missing, alone",
+    [("Parameter-Server", "Worker-1"), ("Worker-1 and Worker-2", "Parameter-Server")],
+)
+def test_who_is_missing_is_named(tmp_path, missing, alone):
+    """One of the three alone, with less patience, in an empty folder."""
+    (source,) = [path for path in SOURCES if notebooks.name_of(path).endswith("Workers/" + alone)]
+    notebook = notebooks.made(source)
+    meets = [i for i, cell in enumerate(notebook.cells) if "seconds=180" in cell.source]
+    notebook.cells = notebook.cells[: meets[0] + 1]
+    notebook.cells[-1].source = notebook.cells[-1].source.replace("seconds=180", "seconds=1")
+    with pytest.raises(notebooks.Failed, match="not started: %s" % missing):
+        notebooks.execute({tmp_path / source.name: notebook})
+
+
+def broken(folder, text=None, notebook=None):
+    """Problems of a copy of the first notebook, after changes of source and notebook."""
+    source = folder / SOURCES[0].name
+    shutil.copy(SOURCES[0], source)
+    shutil.copy(SOURCES[0].with_suffix(".ipynb"), folder)
+    if text:
+        old, new, count = text
+        assert old in source.read_text()
+        source.write_text(source.read_text().replace(old, new, count))
+    read = notebooks.made(source)
+    before = notebooks.notebook_of(source)
+    for cell, earlier in zip(read.cells, before.cells):
+        if cell.cell_type == "code" == earlier.cell_type:
+            cell.outputs, cell.execution_count = earlier.outputs, earlier.execution_count
+    if notebook:
+        notebook(read)
+    source.with_suffix(".ipynb").write_text(notebooks.written(read))
+    return list(notebooks.problems(source))
+
+
+def test_an_unbroken_copy_is_in_order(tmp_path):
+    assert broken(tmp_path) == []
+
+
+MARKDOWN, CODE = "# %% [markdown]\n", "# %%\n"
+
+
+@pytest.mark.parametrize(
+    "old, new, found",
+    [
+        ("#     language: python\n", "", "header"),
+        ("# After this notebook you can", "", "the first cell lacks"),
+        ("minutes", "hours", "how many minutes"),
+        ("import os\n", "", "import os"),
+        ('os.environ["TF_CPP_MIN_LOG_LEVEL"]', "level", "TF_CPP_MIN_LOG_LEVEL"),
+        ("# ## Exercises", "# ## Questions", "## Exercises"),
+        ("**2. ", "**4. ", "exercises"),
+        ("</details>", "", "2 solutions"),
+        ("assert session_1", "session_1", "asserts nothing"),
+        ("assert session_1", "session_1 != = ", "invalid syntax"),
+        ("**Predict:**", "**Think:**", "predictions"),
+        ("**Predict:**", "**Predict:** now.\n\n%s# Or later." % MARKDOWN, "no run follows"),
+        (MARKDOWN + "# ## Exercises", CODE + "1\n\n%s# ## Exercises" % MARKDOWN, "code follows"),
+        ("# ## Exercises", "# ## Exercises\n\n%s1\n\n%s" % (CODE, MARKDOWN), "code follows"),
+        ("# ## Exercises", "# ## Exercises\n" + 15 * "# line\n", "lines; 15"),
+        (CODE, 6 * (MARKDOWN + "# a\n\n") + CODE, "cells; 30"),
+        ("#     session_1.run(a", "#     a\n" * 20 + "#     session_1.run(a", "lines; 25"),
+    ],
+)
+def test_a_fault_of_the_source_is_found(tmp_path, old, new, found):
+    """The notebook is made from the source with the fault, and has the outputs of the right one."""
+    count = 10 if "Think" in new else 1
+    assert found in "\n".join(broken(tmp_path, text=(old, new, count)))
+
+
+def printing(text, kind="stdout"):
+    """A change of a notebook: its first cell with an output says something else."""
+
+    def change(notebook):
+        cell = next(cell for cell in notebook.cells if cell.get("outputs"))
+        cell.outputs = [nbformat.v4.new_output("stream", name=kind, text=text)]
+
+    return change
+
+
+def failing(notebook):
+    cell = next(cell for cell in notebook.cells if cell.get("outputs"))
+    cell.outputs = [nbformat.v4.new_output("error", ename="E", evalue="e", traceback=[])]
+
+
+def changed(notebook):
+    notebook.cells[3].source += "\n# one more line"
+
+
+def shorter(notebook):
+    del notebook.cells[-1]
+
+
+def stamped(notebook):
+    notebook.cells[1].metadata["execution"] = {"iopub.execute_input": "2026-01-01T00:00:00Z"}
+
+
+def out_of_order(notebook):
+    notebook.cells[1].execution_count = 7
+
+
+def elsewhere(notebook):
+    notebook.metadata["kernelspec"]["name"] = "my-kernel"
+
+
+@pytest.mark.parametrize(
+    "change, found",
+    [
+        (printing("grpc://127.0.0.1:40123"), "a port"),
+        (printing("it listens on port 40123"), "a port"),
+        (printing("saved in /tmp/abc/model.ckpt"), "a path"),
+        (printing("File ~/notes/a.py"), "a path"),
+        (printing("the worker has pid 1234"), "a process id"),
+        (printing("<function f at 0x7f3c2a1b>"), "an address in memory"),
+        (printing("UserWarning: no"), "a warning"),
+        (printing("WARNING:tensorflow:From"), "a warning"),
+        (printing("fine", kind="stderr"), "stderr"),
+        (printing("a\n" * 21), "21 lines"),
+        (failing, "an error"),
+        (changed, "not that of the source"),
+        (shorter, "in the source"),
+        (stamped, "metadata"),
+        (out_of_order, "not executed from top to bottom"),
+        (elsewhere, "metadata"),
+    ],
+)
+def test_a_fault_of_the_notebook_is_found(tmp_path, change, found):
+    problems = "\n".join(broken(tmp_path, notebook=change))
+    assert found in problems
+
+
+@pytest.mark.parametrize(
+    "text", ["/job:ps/replica:0/task:0/device:CPU:0", "ps/w: 1/2 of 12345 bytes"]
+)
+def test_what_is_no_fault(tmp_path, text):
+    assert not broken(tmp_path, notebook=printing(text))
+
+
+@pytest.mark.parametrize(
+    "code, found",
+    [
+        ("n = 1\n1 / 0", "ZeroDivisionError"),
+        ("while True: pass", "not done after 5 s"),
+        ("import os; os._exit(1)", "its kernel died"),
+        ("import subprocess; p = subprocess.Popen(['sleep', '100'])", "leaves running"),
+    ],
+)
+def test_a_run_that_fails_says_why(tmp_path, code, found):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    with pytest.raises(notebooks.Failed, match=found):
+        notebooks.execute({tmp_path / "Broken.py": notebook}, seconds=5 if "while" in code else 60)
+
+
+def test_run_sh_names_the_cell_that_failed(tmp_path):
+    """Basics-Tutorial/run.sh --execute on a notebook that runs and one that fails."""
+    folder = tmp_path / "a project" / "Basics-Tutorial"
+    folder.mkdir(parents=True)
+    (folder.parent / "tests").mkdir()
+    shutil.copy(notebooks.__file__, folder.parent / "tests")
+    shutil.copy(notebooks.ROOT / "run.sh", folder)
+    shutil.copy(notebooks.ROOT / "README.md", folder)
+    activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)
+    (folder.parent / "activate.sh").write_text(activate)
+    for title, code in ("Bad", "n = 1\n1 / 0"), ("Good", "n = 1"):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+        (folder / (title + ".py")).write_text("# %%\n" + code)
+        (folder / (title + ".ipynb")).write_text(notebooks.written(notebook))
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = subprocess.run(
+        ["bash", folder / "run.sh", "--execute"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"Good +[\d.]+ s\n", done.stdout)
+    assert done.stderr.startswith("Bad failed in cell 1:\n")
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before, "nothing is written"
+    unknown = subprocess.run(
+        ["bash", folder / "run.sh", "--execute", "Ugly"], capture_output=True, text=True, timeout=60
+    )
+    assert unknown.returncode == 1 and unknown.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("change", [("1", "2"), ("a\n", "a\nb\n"), ("a", "")])
+def test_another_output_is_a_difference(change):
+    old, new = (
+        nbformat.v4.new_code_cell("", outputs=[nbformat.v4.new_output("stream", text=text)])
+        for text in change
+    )
+    assert differences(old, new) and not differences(old, old)
+
+
+def test_a_missing_picture_is_a_difference():
+    cells = [cell for cell in notebooks.notebook_of(SOURCES[0]).cells if cell.get("outputs")]
+    (drawn,) = [cell for cell in cells if picture_sizes(cell.outputs)]
+    without = nbformat.from_dict(drawn)
+    without.outputs = [o for o in drawn.outputs if not picture_sizes([o])]
+    assert differences(drawn, without) and not differences(drawn, drawn)
+
+
+# In a browser
+
+
+@contextlib.contextmanager
+def process(command, **options):
+    """A process in a session of its own; it and all that it started end with the block."""
+    running = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        yield running
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGTERM)
+        try:
+            running.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait(timeout=5)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """The path of Debian's chromium; it is installed where that is allowed."""
+    names = ["chromium", "chromium-browser", "google-chrome"]
+    found = next(filter(None, map(shutil.which, names)), None)
+    if not found and os.geteuid() == 0 and shutil.which("apt-get"):
+        print("installing chromium for the test in a browser", file=sys.__stderr__, flush=True)
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in ["update"], ["install", "-y", "--no-install-recommends", "chromium"]:
+            subprocess.run(["apt-get", "-q", *command], env=env, timeout=300, capture_output=True)
+        found = next(filter(None, map(shutil.which, names)), None)
+    if not found:
+        pytest.fail("install chromium for this test: apt-get install chromium", pytrace=False)
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(700)
+def test_run_all_in_a_browser(chromium, tmp_path):
+    """The first notebook in JupyterLab: Run All Cells, until all have run without an error."""
+    from playwright import sync_api
+
+    folder = tmp_path / "Basics-Tutorial"
+    shutil.copytree(notebooks.ROOT, folder)
+    path = folder / "Servers.ipynb"
+    empty = notebooks.made(path.with_suffix(".py"))
+    path.write_text(notebooks.written(empty))  # no outputs: what is seen in the end is new
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    env = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    home = tmp_path / "home"
+    home.mkdir()
+    env.update(HOME=str(home), JUPYTER_CONFIG_DIR=str(home), NOTEBOOK_RUN=tmp_path.name)
+    env.update(JUPYTER_RUNTIME_DIR=str(home / "run"), JUPYTER_DATA_DIR=str(home / "data"))
+    token = "only-for-this-test"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--port=%d" % port]
+    command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=" + token]
+    command += ["--ServerApp.root_dir=%s" % folder, "--allow-root", "--ServerApp.ip=127.0.0.1"]
+    log = open(tmp_path / "jupyter.log", "w")
+    try:
+        with log, process(command, env=env, stdout=log, stderr=log, cwd=folder):
+            support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
+            url = "http://127.0.0.1:%d/lab/tree/%s?token=%s" % (port, path.name, token)
+            texts, pictures = run_all(sync_api, chromium, url)
+    finally:
+        notebooks.end_all(tmp_path.name)
+    expected = [
+        notebooks.texts(output).strip()
+        for cell in notebooks.notebook_of(SOURCES[0]).cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "stream"
+    ]
+    assert [text.strip() for text in texts] == expected
+    assert pictures and all(width > 0 for width in pictures)
+
+
+def run_all(sync_api, chromium, url):
+    """Opens a notebook, runs all its cells: (the texts that it shows, the pictures' widths)."""
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
+        try:
+            page = browser.new_page(viewport={"width": 1280, "height": 12000})
+            page.goto(url, timeout=90_000)
+            page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
+            # Until the kernel has its name the indicator says that it is idle, too.
+            page.wait_for_selector(".jp-Toolbar-kernelName:has-text('Python 3')", timeout=60_000)
+            page.wait_for_selector(
+                ".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=90_000
+            )
+            page.click(".lm-MenuBar-itemLabel:text-is('Run')")
+            page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
+            # The last code cell has its number when all before it have run.
+            page.wait_for_function(
+                "() => { const all = [...document.querySelectorAll("
+                "'.jp-CodeCell .jp-InputArea-prompt')].map(e => e.textContent);"
+                " return all.length && all.every(text => /\\[\\d+\\]/.test(text)); }",
+                timeout=120_000,
+            )
+            page.wait_for_timeout(500)
+            assert (
+                page.locator("[data-mime-type*='stderr'], [data-mime-type*='error']").count() == 0
+            )
+            texts = page.locator("[data-mime-type='application/vnd.jupyter.stdout']")
+            widths = page.eval_on_selector_all(
+                ".jp-OutputArea img", "images => images.map(image => image.naturalWidth)"
+            )
+            return texts.all_text_contents(), widths
+        finally:
+            browser.close()

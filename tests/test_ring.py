@@ -1,0 +1,568 @@
+"""Ring-AllReduce: the sum and its bytes, the training, and what goes wrong on the way."""
+
+import concurrent.futures
+import contextlib
+import json
+import re
+import signal
+import socket
+import struct
+import time
+
+import numpy as np
+import pytest
+import references
+import support
+import test_equations
+import test_recovery
+from tfrun import cluster
+
+SCRIPT = support.main_script("Ring-AllReduce")
+
+
+class Lost(Exception):
+    """What a worker in this process does instead of ending it."""
+
+
+class Peers:
+    """What the ring asks of the script's own Peers."""
+
+    def __init__(self, addresses, rank):
+        self.addresses, self.rank, self.n = addresses, rank, len(addresses)
+        self.name = "worker-%d" % rank
+
+    def lost(self, error):
+        raise Lost(str(error))
+
+    end = lost
+
+
+@contextlib.contextmanager
+def rings(n, text=None, patience=20):
+    """n workers of the script's ring, in this process, that have not joined yet."""
+    script = support.load(SCRIPT, text)
+    ports, held = cluster.hold_ports(n)
+    addresses = cluster.addresses({"worker": n}, ports)["worker"]
+    made = [script.Ring(Peers(addresses, k), patience) for k in range(n)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_GRPC_REUSE_PORT", "1")
+        try:
+            yield script, made
+        finally:
+            for ring in made:
+                close(ring)
+            for s in held:
+                s.close()
+
+
+def close(ring):
+    """What the end of its process does to a worker."""
+    for name in "left", "right":
+        if hasattr(ring, name):
+            getattr(ring, name).close()
+
+
+def together(made, work):
+    """[work(ring) of each worker], all at once; an exception of one is what it returns."""
+
+    def safely(ring):
+        try:
+            return work(ring)
+        except Lost as lost:
+            close(ring)
+            return lost
+
+    with concurrent.futures.ThreadPoolExecutor(len(made)) as pool:
+        return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in made]]
+
+
+# The equations, in NumPy.
+
+
+def chunk(size, n, c):
+    """Where chunk c of n is in a vector: they differ by one at most, the first are the longer."""
+    small, longer = divmod(size, n)
+    start = c * small + min(c, longer)
+    return slice(start, start + small + (c < longer))
+
+
+def ring_sum(vectors):
+    """The sum as the ring makes it: chunk c begins at worker c, and goes to the right."""
+    n, total = len(vectors), np.empty_like(vectors[0])
+    for c in range(n):
+        here = chunk(len(total), n, c)
+        total[here] = vectors[c][here]
+        for k in range(c + 1, c + n):
+            total[here] += vectors[k % n][here]
+    return total
+
+
+def received_by_kernel(ring):
+    """The bytes that have come on a worker's left connection: tcpi_bytes_received of tcp_info."""
+    info = ring.left.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+    return struct.unpack_from("Q", info, 128)[0] - len(ring.greeting())
+
+
+def check_all_reduce(n, size, text=None):
+    """The named comparisons of numbers that a mistake must fail."""
+    random = np.random.RandomState(size)
+    vectors = [random.randn(size).astype(np.float32) for _ in range(n)]
+
+    def work(ring):
+        ring.join("the same")
+        before = ring.sent, ring.received
+        x = vectors[ring.rank].copy()
+        script.all_reduce(x, ring)
+        apart = received_by_kernel(ring) - ring.received
+        ring.leave()
+        return x, ring.sent - before[0], ring.received - before[1], apart
+
+    with rings(n, text) as (script, made):
+        done = together(made, work)
+    wrong, expected = [], ring_sum(vectors)
+    assert not [each for each in done if isinstance(each, Lost)], done
+    exact = sum(v.astype(np.float64) for v in vectors)
+    bound = n * 2.0**-23 * sum(np.abs(v) for v in vectors)
+    for k, (x, sent, received, apart) in enumerate(done):
+        if not np.all(np.abs(x - exact) <= bound):
+            wrong.append("sum: %g apart on worker %d" % (np.abs(x - exact).max(), k))
+        if not np.array_equal(x, done[0][0]) or not np.array_equal(x, expected):
+            wrong.append("bits: worker %d has others than worker 0 or than the equation" % k)
+        parts = [4 * len(range(size)[chunk(size, n, c % n)]) for c in range(k, k + 3)]
+        if (sent, received) != (8 * size - parts[1] - parts[2], 8 * size - parts[0] - parts[1]):
+            wrong.append("bytes: worker %d has sent %d, received %d" % (k, sent, received))
+        if not 0 <= apart <= 1:  # a left neighbour that leaves already counts as one
+            wrong.append("bytes: the kernel of worker %d has received %d more" % (k, apart))
+        if size % n == 0 and sent != 2 * (n - 1) * 4 * size // n:
+            wrong.append("bytes: worker %d has sent %d, not 2 (N - 1) / N S" % (k, sent))
+    if sum(sent for _, sent, *_ in done) != 2 * (n - 1) * 4 * size:
+        wrong.append("bytes: all together have not sent 2 (N - 1) S")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_the_sum_and_its_bytes(n):
+    """Divisible sizes and others, fewer numbers than workers, none; the kernel counts the same."""
+    for size in 0, 1, n - 1, n, n + 1, 60 * n, 1000, 12347:
+        check_all_reduce(n, size)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_vector_longer_than_the_buffers(n):
+    check_all_reduce(n, 3 * 10**6)
+
+
+# The mistakes: name -> ([(text, what replaces it)], the comparison that fails).
+SCATTER = "for s in range(%s):\n        mine, theirs = chunk[(k - s)"
+GATHER = "for s in range(%s):\n        mine, theirs = chunk[(k + 1"
+MISTAKES = {
+    "scatter-reduce begins with the next chunk": (
+        [
+            (
+                "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
+                "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
+            )
+        ],
+        "sum",
+    ),
+    "all-gather begins with the chunk of the worker's number": (
+        [
+            (
+                "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
+                "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
+            )
+        ],
+        "sum",
+    ),
+    "scatter-reduce makes a step too few": (
+        [(SCATTER % "N - 1", SCATTER % "N - 2")],
+        "sum",
+    ),
+    "scatter-reduce makes a step too many": ([(SCATTER % "N - 1", SCATTER % "N")], "bytes"),
+    "all-gather makes a step too few": ([(GATHER % "N - 1", GATHER % "N - 2")], "bits"),
+    "what comes is not added": ([("theirs += received[", "theirs[:] = received[")], "sum"),
+    "all-gather adds, too": (
+        [
+            (
+                "        ring.exchange(mine, theirs)\n",
+                "        ring.exchange(mine, received[:theirs.size])\n"
+                "        theirs += received[:theirs.size]\n",
+            )
+        ],
+        "sum",
+    ),
+    "every worker sends the whole vector": (
+        [
+            (
+                "        ring.exchange(mine, received[:theirs.size])\n",
+                "        whole = np.empty_like(x)\n        ring.exchange(x, whole)\n"
+                "        received[:theirs.size] = np.array_split(whole, N)[(k - s - 1) % N]\n",
+            )
+        ],
+        "bytes",
+    ),
+    "bytes that come are not counted": ([("self.received + len(into)", "self.received")], "bytes"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_in_the_sum_is_caught(name):
+    changes, what = MISTAKES[name]
+    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+        check_all_reduce(3, 60, support.replaced(SCRIPT, changes))
+
+
+def test_who_sends_first_and_then_receives_waits_for_ever():
+    """Where the vector is longer than the buffers; shorter ones get through."""
+    first = [("[self.left] * bool(into)", "[self.left] * (not out)")]
+    check_all_reduce(3, 60, support.replaced(SCRIPT, first))
+    with rings(2, support.replaced(SCRIPT, first), patience=1) as (script, made):
+
+        def work(ring):
+            ring.join("the same")
+            script.all_reduce(np.ones(10**7, np.float32), ring)
+
+        for lost in together(made, work):
+            assert "silent" in str(lost) or "closed" in str(lost)
+
+
+# Training, by processes of its own.
+
+
+@pytest.fixture(scope="module")
+def quick():
+    with support.QuickCluster(SCRIPT, ps=0) as cluster:
+        yield cluster
+
+
+# Rank k begins k beside the others; each writes what w was at the start and after each step.
+RECORD = [
+    (
+        "        begin()\n",
+        "        [v.assign_add(tf.ones_like(v) * rank) for v in w]\n"
+        "        begin()\n        values = [[v.numpy() for v in w]]\n",
+    ),
+    (
+        "            report.watch(",
+        "            values.append([v.numpy() for v in w])\n            report.watch(",
+    ),
+    (
+        "        report.end()\n",
+        "        report.end()\n"
+        "        vectors = [np.concatenate([v.reshape(-1) for v in each]) for each in values]\n"
+        "        np.save('w.npy', vectors)\n",
+    ),
+]
+SHAPES = [(6, 128), (128,), (128, 64), (64,), (64, 3), (3,)]
+
+
+def arrays(vector):
+    """The parameters that one vector holds."""
+    ends = np.cumsum([np.prod(shape) for shape in SHAPES])
+    return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), SHAPES)]
+
+
+def largest(a, b):
+    return max(np.abs(v - d).max() for v, d in zip(a, b))
+
+
+def train(quick, folder, *flags, changes=(), steps=20, n=3):
+    """Trains on the small data set, each worker in a folder of its own: (exit codes, output)."""
+    folder.mkdir(exist_ok=True)
+    fields = "x_train y_train x_test y_test".split()
+    np.savez(folder / "data.npz", **dict(zip(fields, test_equations.digits_like())))
+    (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, changes))
+    settings = {
+        **test_equations.command_line({}),
+        "--dataset": folder / "data.npz",
+        "--steps": steps,
+        "--steps-per-call": 1,
+    }
+    settings = [str(part) for flag in settings.items() for part in flag]
+    script, run = folder / "ring_allreduce.py", folder / "run"
+    return quick.run(script, run, *settings, *flags, workers=n, OUTPUT_DIR=".")
+
+
+def folders(folder, n=3):
+    return [folder / "run" / ("worker-%d" % k) for k in range(n)]
+
+
+def check_training(quick, folder, changes=(), flags=(), n=3):
+    """The named comparisons of numbers that a mistake must fail; returns the output."""
+    codes, output = train(quick, folder, *flags, changes=[*changes, *RECORD], n=n)
+    assert codes == [0] * n, output
+    values = [np.load(each / "w.npy") for each in folders(folder, n)]
+    wrong, gradient = [], test_equations.gradient_on_digits(n)
+    expected = references.Synchronous(arrays(values[0][0]), n, gradient, test_equations.LR)
+    x, y = test_equations.digits_like()[:2]
+    union = [np.array(v, np.float64) for v in arrays(values[0][0])]
+    assert [len(each) for each in values] == [21] * n
+    losses = [[row["loss"] for row in support.pushes(each)] for each in folders(folder, n)]
+    for step in range(21):
+        if not all(np.array_equal(each[step], values[0][step]) for each in values):
+            wrong.append("ranks: not bit for bit the same after %d steps" % step)
+        if not (apart := largest(arrays(values[0][step]), expected.w)) < 1e-5:
+            wrong.append("parameters: %g apart after %d steps" % (apart, step))
+        if not (apart := largest(arrays(values[0][step]), union)) < 1e-6 * (step + 1):
+            wrong.append("union: %g apart after %d steps" % (apart, step))
+        if step == 20:
+            break
+        due = expected.together(range(n))
+        if not np.abs(np.array(due) - [each[step] for each in losses]).max() < 1e-5:
+            wrong.append("losses: others in step %d" % step)
+        rows = [np.arange(len(x))[k::n] for k in range(n)]
+        drawn = [test_equations.draw(k, step, test_equations.BATCH, len(rows[k])) for k in range(n)]
+        rows = np.concatenate([r[d] for r, d in zip(rows, drawn)])
+        _, g = references.perceptron(union, x[rows], y[rows])
+        union = [v - test_equations.LR * d for v, d in zip(union, g)]
+    assert largest(arrays(values[0][20]), arrays(values[0][0])) > 0.01
+    assert not wrong, "\n".join(wrong)
+    return output
+
+
+def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
+    """Also: bit for bit the same on all ranks after the broadcast and in each step; the bytes;
+    what --show prints; and rank 0 alone writes a checkpoint."""
+    output = check_training(quick, tmp_path, flags=["--show", "7"])
+
+    size = 4 * sum(np.prod(shape) for shape in SHAPES)
+    moved = [{row["bytes"] for row in support.pushes(each)} for each in folders(tmp_path)]
+    chunks = [4 * len(range(size // 4)[chunk(size // 4, 3, c)]) for c in range(3)]
+    # Sent: twice all but the next one, or the one after it; received: the own one, or the next.
+    due = [4 * size - chunks[k] - 2 * chunks[(k + 1) % 3] - chunks[(k + 2) % 3] for k in range(3)]
+    assert moved == [{float(bytes)} for bytes in due]
+
+    shown = [line.split() for line in output.splitlines() if "chunk" in line or "  2  " in line]
+    assert len([line for line in shown if "from" in line]) == 4 * 3, output
+    assert "scatter-reduce, s = 1 0 chunk 1 from 2 1 2 3 + 444 555 606 707".split() in shown
+    assert "2 chunk 1 from 1 111 222 333 = 444 555 666 777".split() in shown
+
+    left = [{path.name for path in each.glob("*")} for each in folders(tmp_path)]
+    for k in 1, 2:
+        assert left[k] == {"metrics-worker-%d.csv" % k, "w.npy"}
+    assert {"checkpoint", "model.ckpt-20.index", "result.json"} < left[0]
+
+
+TRAINING = {
+    "the sum instead of the mean": ([("total / ring.n", "total")], "parameters"),
+    "no broadcast": ([("peers.n, share)", "peers.n)")], "ranks"),
+    "all ranks have the same shard": (
+        [("batches(data, flags, ring.rank, ring.n)", "batches(data, flags, 0, ring.n)")],
+        "union",
+    ),
+    "nothing goes around": (
+        [("        all_reduce(x, ring)\n        return x,", "        return x,")],
+        "ranks",
+    ),
+    "constant data": ([("batch_loss(w_k, version)", "batch_loss(w_k, 0)")], "losses"),
+}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_mistake_in_the_training_is_caught(name, quick, tmp_path):
+    """The mistaken script ends well."""
+    changes, what = TRAINING[name]
+    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+        check_training(quick, tmp_path, changes, n=2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
+    assert len(MISTAKES) + len(TRAINING) >= 12
+    texts = {name: support.replaced(SCRIPT, MISTAKES[name][0]) for name in MISTAKES}
+    support.run_well(texts, tmp_path, SCRIPT, ps=0)
+
+
+# What goes wrong on the way.
+
+
+HURRIED = ("GIVE_UP = 120", "GIVE_UP = 2")
+
+
+def at_step(step, what):
+    """A change by which a worker does something after so many steps."""
+    line = "            report.watch("
+    return [(line, "            if report.step == %d and %s\n%s" % (step, what, line))]
+
+
+def lines_of(output):
+    """What the tasks said, without TensorFlow's notices and the progress of rank 0."""
+    noise = r"WARNING: All log|I0000|update \d+ of|\s*$"
+    return [line for line in output.splitlines() if not re.match(noise, line)]
+
+
+def test_a_worker_that_dies(quick, tmp_path):
+    """Each other one ends at once, with one line that names it."""
+    began = time.monotonic()
+    kill = at_step(50, "rank == 1: os.kill(os.getpid(), 9)")
+    codes, output = train(quick, tmp_path, changes=kill, steps=10**6)
+    assert time.monotonic() < began + 30
+    assert codes == [1, -signal.SIGKILL, 1], output
+    lines = lines_of(output)
+    assert len(lines) == 2, output
+    for line in lines:
+        assert re.match(r"Another worker was lost \(worker 1, the (left|right) neighbour: ", line)
+        assert "goes on from the last checkpoint" in line
+
+
+def test_the_whole_cluster_dies_and_goes_on(quick, tmp_path):
+    """From the last checkpoint, which rank 0 alone has."""
+    kill = at_step(27, "True: os.kill(os.getpid(), 9)")
+    flags = ["--checkpoint-steps", "10"]
+    codes, output = train(quick, tmp_path, *flags, changes=kill, steps=40)
+    assert set(codes) <= {1, -signal.SIGKILL} and not any(
+        (each / "result.json").exists() for each in folders(tmp_path)
+    )
+    killed = time.time()
+    codes, output = train(quick, tmp_path, *flags, changes=RECORD, steps=40)
+    assert codes == [0] * 3, output
+    for each in folders(tmp_path):
+        steps = [r["global_step"] for r in support.pushes(each) if r["push_time"] > killed]
+        assert steps == list(range(21, 41)), each
+        w = np.load(each / "w.npy")
+        assert len(w) == 21 and np.array_equal(w, np.load(folders(tmp_path)[0] / "w.npy"))
+
+
+def test_one_of_five_is_gone():
+    """Who ends first names it; the others end, too, each because of a neighbour."""
+    with rings(5) as (script, made):
+
+        def work(ring):
+            ring.join("the same")
+            for number in range(100):
+                if (ring.rank, number) == (2, 50):
+                    return close(ring)
+                script.all_reduce(np.ones(1000), ring)
+
+        began = time.monotonic()
+        lost = [str(each) for each in together(made, work)]
+        assert time.monotonic() < began + 10
+    assert lost[2] == "None" and all(
+        "closed" in each or "Errno" in each for each in lost if each != "None"
+    )
+    # The end of worker 1 may go around the ring before worker 3 looks, or the other way.
+    assert "worker 2, the right neighbour" in lost[1] or "worker 2, the left" in lost[3], lost
+    for k in 0, 1, 3, 4:
+        assert re.match(
+            r"worker (%d, the left|%d, the right) n" % ((k - 1) % 5, (k + 1) % 5), lost[k]
+        )
+
+
+def test_one_of_three_hangs():
+    """The others wait for --patience, then each ends with a line that names a neighbour."""
+    with rings(3, patience=1) as (script, made):
+
+        def work(ring):
+            ring.join("the same")
+            if ring.rank == 1:
+                return time.sleep(3)
+            script.all_reduce(np.ones(1000), ring)
+
+        began = time.monotonic()
+        lost = [str(each) for each in together(made, work)]
+        assert time.monotonic() < began + 10
+    # The first of them says for how long; the other one may see first that this one has gone.
+    assert any("silent, or waits itself, for 1 s (--patience)" in each for each in lost), lost
+    assert all(re.match(r"worker \d, the (left|right) neighbour: ", lost[k]) for k in (0, 2)), lost
+
+
+def test_strangers_are_sent_away(capfd):
+    """What they say is not read as data; the ring forms, and sums, as if they had not been."""
+    with rings(2) as (script, made):
+        made[0].hash = b"of another cluster, 32 bytes: ...."[:32]
+        other = made[0].greeting(-1)
+
+        def stranger(says):
+            with socket.create_connection(made[0].place(), timeout=10) as s:
+                with contextlib.suppress(OSError):  # it is closed before all has been read
+                    s.sendall(says)
+                    s.shutdown(socket.SHUT_WR)
+                return script.heard(s, 1000)
+
+        def reachable():
+            with contextlib.suppress(OSError):
+                return not stranger(b"")
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            first = pool.submit(made[0].join, "the same")
+            support.wait_until(reachable, 20, "worker 0 listens")
+            answers = [stranger(b"GET / HTTP/1.1\r\n\r\n"), stranger(b"x" * 10**5), stranger(other)]
+            made[1].join("the same")
+            first.result(timeout=20)
+        vectors = [np.arange(5, dtype=np.float32), np.ones(5, np.float32)]
+        together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
+    assert answers[:2] == [b"", b""] and answers[2] == made[0].greeting()
+    assert np.array_equal(vectors, [[1, 2, 3, 4, 5]] * 2)
+    said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
+    assert len(said) == 3
+    for line in said:
+        assert line.startswith("worker-0 refused a connection from 127.0.0.1: it is not worker 1")
+
+
+def test_workers_that_do_not_match(quick, tmp_path):
+    """Other flags, or another model: each ends with one line, the first one because of that."""
+    other = [("vars(flags), [v.shape", "vars(flags), peers.rank, [v.shape"), HURRIED]
+    codes, output = train(quick, tmp_path, changes=other)
+    ends = [line for line in lines_of(output) if "refused a connection" not in line]
+    assert codes == [1] * 3 and len(ends) == 3, output
+    words = r"worker \d has another TF_CONFIG, other flags or another model than worker \d"
+    found = [re.match(words, line) or re.match(r"worker \d did not answer", line) for line in ends]
+    assert all(found) and any("another" in each[0] for each in found), output
+
+
+def config(addresses, index=0):
+    return json.dumps(
+        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+    )
+
+
+def in_use(s):
+    """The TF_CONFIG of a worker whose port another program has."""
+    return config(["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"])
+
+
+# What is wrong: (flags, TF_CONFIG, or what makes it of a listening socket; words of the line, code)
+WRONG = {
+    "no patience": (["--patience", "0"], None, "--patience: must be at least 1", 2),
+    "a vector too long": (["--show", "10"], None, "--show: must be at least 0 and below 10", 2),
+    "no TF_CONFIG": ([], None, "TF_CONFIG is not set", 2),
+    "no JSON": ([], "{", "TF_CONFIG must be JSON", 2),
+    "no task": ([], '{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'", 2),
+    "no port": ([], config(["a", "b:1"]), "TF_CONFIG must be JSON", 2),
+    "no such port": ([], config(["a:1", "b:70000"]), "no port like that of b:70000", 2),
+    "a port in use": ([], in_use, "worker-0 cannot listen at 127.0.0.1:", 1),
+    "an address of another machine": (
+        *([], config(["192.0.2.1:0", "127.0.0.1:9"])),
+        *("worker-0 cannot listen at 192.0.2.1:0: Cannot assign", 1),
+    ),
+    "a worker that never comes": (
+        *([], config(["127.0.0.1:0", "127.0.0.1:9"])),
+        *("worker 1 did not answer at 127.0.0.1:9: [Errno 111] Connection refused", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_one_clear_line(name, quick, tmp_path):
+    flags, tf_config, words, code = WRONG[name]
+    (tmp_path / "ring_allreduce.py").write_text(support.replaced(SCRIPT, [HURRIED]))
+    with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        env = {"TF_CONFIG": tf_config(server) if callable(tf_config) else tf_config}
+        env = env if tf_config else {}
+        process = quick.zygotes[0].run("ring_allreduce.py", flags, tmp_path, **env)
+    lines = lines_of(process.stderr)
+    assert process.returncode == code and len(lines) == 1 and words in lines[0], process.stderr
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_is_restarted(tmp_path):
+    """All end, all start again, and go on from the checkpoint."""
+    directory = tmp_path / "run"
+    process = test_recovery.begin(directory, launcher=SCRIPT.parent / "run.sh", TFRUN_RESTARTS="2")
+    support.wait_until(lambda: test_recovery.checkpoint(directory) >= 300, 60, "a checkpoint")
+    test_recovery.task(directory, "worker", 1).kill()
+    result, output = test_recovery.check_the_end(process, directory)
+    assert "worker 1 was killed by SIGKILL; it starts again" in output
+    assert "worker 0 failed with exit code 1; it starts again" in output
+    assert "Another worker was lost (worker 1, the" in output
