@@ -180,6 +180,7 @@ def environment(directory, **more):
         name: value
         for name, value in os.environ.items()
         if name not in ("TF_CONFIG", "DRY_RUN", "WORKERS", "PS", "TFRUN_TIMEOUT")
+        and name != "TF_CPP_MIN_LOG_LEVEL"  # a script that a test has loaded has set its own
     }
     return {**env, "OUTPUT_DIR": str(directory), **more}
 
