@@ -1,12 +1,14 @@
 """What several tests use: the examples, runs of them, and what must not be left of a run."""
 
 import concurrent.futures
+import contextlib
 import csv
 import importlib.util
 import json
 import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -142,6 +144,15 @@ def processes_of(directory):
     return found
 
 
+def task(directory, job, index):
+    """The process of a task, None where it does not run."""
+    for process in processes_of(directory):
+        config = json.loads(process.environ().get("TF_CONFIG", "{}"))
+        if config.get("task") == {"type": job, "index": index}:
+            return process
+    return None
+
+
 def ports_of(processes):
     """All ports in the TF_CONFIG of these processes."""
     ports = set()
@@ -185,17 +196,22 @@ def environment(directory, **more):
     return {**env, "OUTPUT_DIR": str(directory), **more}
 
 
+def begin(launcher, directory, *arguments, output=subprocess.PIPE, **env):
+    """Starts a run.sh, whose output, as text, can be read or goes to a file."""
+    return subprocess.Popen(
+        ["bash", launcher, *arguments],
+        env=environment(directory, **env),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 def launch(launcher, directory, *arguments, seconds=100, **env):
     """Runs a run.sh to its end: (exit code, output, ports it used). Kills it after `seconds`."""
     build(launcher)
-    process = subprocess.Popen(
-        ["bash", launcher, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env=environment(directory, TFRUN_TIMEOUT=str(seconds), **env),
-    )
+    process = begin(launcher, directory, *arguments, TFRUN_TIMEOUT=str(seconds), **env)
     ports = set()
     try:
         deadline = time.monotonic() + seconds + 15
@@ -224,6 +240,33 @@ def pushes(directory):
                 if row["loss"]
             ]
     return sorted(rows, key=lambda row: row["push_time"])
+
+
+class Run:
+    """A run.sh that a test meddles with while it runs; nothing is left of it afterwards."""
+
+    def __init__(self, launcher, directory, *flags, **env):
+        self.directory = directory
+        self.process = begin(launcher, directory, *flags, **{"TFRUN_TIMEOUT": "100", **env})
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in processes_of(self.directory):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+        assert not processes_of(self.directory)
+
+    def worker(self, index):
+        return task(self.directory, "worker", index)
+
+    def step(self):
+        """The highest step in its metrics."""
+        rows = pushes(self.directory) if self.directory.exists() else []
+        return max([row["global_step"] for row in rows], default=0)
 
 
 class Zygote:

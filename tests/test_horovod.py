@@ -291,14 +291,8 @@ def test_what_crosses_the_network(two):
 
 def begin(directory, *arguments, launcher="run.sh", **env):
     """Starts a run.sh that will not end by itself, with its output as text."""
-    return subprocess.Popen(
-        ["bash", FOLDER / launcher, "--steps", "1000000", "--checkpoint-steps", "100", *arguments],
-        env=support.environment(directory, **env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    flags = ["--steps", "1000000", "--checkpoint-steps", "100", *arguments]
+    return support.begin(FOLDER / launcher, directory, *flags, **env)
 
 
 def trains(process):

@@ -475,33 +475,15 @@ def test_who_is_left_ends_with_one_line(victim, number, words, tmp_path):
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_worker_that_dies_is_restarted(victim, tmp_path):
     """With restarts the run goes on from the checkpoint, whoever died."""
-    process = subprocess.Popen(
-        ["bash", SCRIPT.parent / "run.sh", "--steps", "3000", "--checkpoint-steps", "100"],
-        env=support.environment(tmp_path, TFRUN_RESTARTS="2", TFRUN_TIMEOUT="90"),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        metrics = tmp_path / "metrics-worker-0.csv"
-        support.wait_until(
-            lambda: metrics.exists() and metrics.read_text().count("\n") > 300, 40, "300 updates"
-        )
-        for task in support.processes_of(tmp_path):
-            config = json.loads(task.environ().get("TF_CONFIG", "{}"))
-            if config.get("task", {}).get("index") == victim:
-                task.kill()
-        output = process.communicate(timeout=100)[0]
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0, output
+    flags = ["--steps", "3000", "--checkpoint-steps", "100"]
+    with support.Run(SCRIPT.parent / "run.sh", tmp_path, *flags, TFRUN_RESTARTS="2") as run:
+        support.wait_until(lambda: run.step() > 300, 40, "300 updates")
+        run.worker(victim).kill()
+        output = run.process.communicate(timeout=100)[0]
+    assert run.process.returncode == 0, output
     assert "worker %d was killed by SIGKILL; it starts again" % victim in output
-    result, steps = (
-        support.result(tmp_path),
-        [row["global_step"] for row in support.pushes(tmp_path)],
-    )
+    result = support.result(tmp_path)
+    steps = [row["global_step"] for row in support.pushes(tmp_path)]
     assert result["steps"] == 3000 and result["test_accuracy"] > 0.95
     assert set(steps) == set(range(1, 3001)) and 0 < len(steps) - 3000 <= 200, len(steps)
 

@@ -1,12 +1,10 @@
 """Replicas without parameter servers: towers, MirroredStrategy, MultiWorkerMirroredStrategy."""
 
 import collections
-import contextlib
 import json
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 
@@ -238,40 +236,9 @@ def test_the_chief_alone_leaves_a_checkpoint(run, tmp_path):
     assert not list((tmp_path / "elsewhere").rglob("*ckpt*"))
 
 
-class Run:
+def collective(directory, *flags, **env):
     """A run of Collective-AllReduce with two workers, under tfrun."""
-
-    def __init__(self, directory, *flags, **env):
-        self.directory = directory
-        self.process = subprocess.Popen(
-            ["bash", COLLECTIVE.parent / "run.sh", *flags],
-            env=support.environment(directory, TFRUN_TIMEOUT="100", **env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in support.processes_of(self.directory):
-            with contextlib.suppress(Exception):
-                process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        self.process.communicate(timeout=30)
-        assert not support.processes_of(self.directory)
-
-    def step(self):
-        rows = support.pushes(self.directory) if self.directory.exists() else []
-        return max([row["global_step"] for row in rows], default=0)
-
-    def worker(self, index):
-        for process in support.processes_of(self.directory):
-            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
-            if config.get("task") == {"type": "worker", "index": index}:
-                return process
+    return support.Run(COLLECTIVE.parent / "run.sh", directory, *flags, **env)
 
 
 def test_an_error_of_its_own_is_not_that_of_another(as_tasks, tmp_path):
@@ -296,7 +263,7 @@ def test_an_error_of_its_own_is_not_that_of_another(as_tasks, tmp_path):
 )
 def test_a_worker_that_is_lost_is_noticed(number, words, tmp_path):
     """One clear line of the other worker, in bounded time, and nothing is left."""
-    with Run(tmp_path / "run", "--steps", "1000000", "--patience", "4") as run:
+    with collective(tmp_path / "run", "--steps", "1000000", "--patience", "4") as run:
         support.wait_until(lambda: run.step() >= 20, 60, "it trains")
         run.worker(1).send_signal(number)
         began = time.monotonic()
@@ -310,7 +277,7 @@ def test_a_worker_that_is_lost_is_noticed(number, words, tmp_path):
 @pytest.mark.long
 def test_a_lost_worker_and_restarts(tmp_path):
     """All start again from the last checkpoint, and the run ends as if nothing had been."""
-    with Run(
+    with collective(
         tmp_path / "run", "--steps", "900", "--checkpoint-steps", "100", TFRUN_RESTARTS="2"
     ) as run:
         support.wait_until(lambda: run.step() >= 150, 60, "it trains")
@@ -325,7 +292,7 @@ def test_a_lost_worker_and_restarts(tmp_path):
 @pytest.mark.long
 def test_a_cluster_that_was_killed_goes_on(tmp_path):
     flags = ["--steps", "600", "--checkpoint-steps", "100"]
-    with Run(tmp_path / "run", *flags) as run:
+    with collective(tmp_path / "run", *flags) as run:
         support.wait_until(lambda: run.step() >= 250, 60, "it trains")
         run.process.kill()
     code, output, _ = support.launch(COLLECTIVE.parent / "run.sh", tmp_path / "run", *flags)

@@ -1,9 +1,8 @@
 """Synchronous updates: who takes part in a step, and what the step is."""
 
 import collections
-import json
+import contextlib
 import signal
-import subprocess
 import time
 
 import interleaved
@@ -218,52 +217,24 @@ def test_the_mistaken_scripts_run(tmp_path):
     support.run_well({name: mistaken(name) for name in MISTAKES}, tmp_path)
 
 
-class Run:
-    """A run of Synchronous-SGD with three workers that are told to stop and go on."""
-
-    def __init__(self, directory, *flags, **env):
-        self.directory = directory
-        command = ["bash", SYNC.parent / "run.sh", "--steps", "100000", *flags]
-        env = {"WORKERS": "3", "TFRUN_TIMEOUT": "100", **env}
-        self.process = subprocess.Popen(
-            command,
-            env=support.environment(directory, **env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def __enter__(self):
-        support.wait_until(lambda: self.step() >= 20, 60, "it trains")
-        return self
-
-    def __exit__(self, *_):
-        for process in support.processes_of(self.directory):
-            process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        self.process.communicate(timeout=30)
-        assert not support.processes_of(self.directory)
-
-    def worker(self, index):
-        for process in support.processes_of(self.directory):
-            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
-            if config.get("task") == {"type": "worker", "index": index}:
-                return process
-
-    def step(self):
-        rows = support.pushes(self.directory) if self.directory.exists() else []
-        return max([row["global_step"] for row in rows], default=0)
+@contextlib.contextmanager
+def three_workers(directory, *flags, **env):
+    """A run of Synchronous-SGD whose workers are told to stop and go on, once it trains."""
+    launcher = SYNC.parent / "run.sh"
+    env = {"WORKERS": "3", **env}
+    with support.Run(launcher, directory, "--steps", "100000", *flags, **env) as run:
+        support.wait_until(lambda: run.step() >= 20, 60, "it trains")
+        yield run
 
 
 def test_a_paused_worker_and_a_backup(tmp_path):
     """With a backup worker the others go on, without it they wait, and go on afterwards."""
-    with Run(tmp_path / "backup", "--backup-workers", "1") as run:
+    with three_workers(tmp_path / "backup", "--backup-workers", "1") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         time.sleep(0.5)
         before = run.step()
         support.wait_until(lambda: run.step() >= before + 50, 20, "50 steps by two of three")
-    with Run(tmp_path / "none") as run:
+    with three_workers(tmp_path / "none") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         time.sleep(0.5)
         before = run.step()
@@ -276,7 +247,7 @@ def test_a_paused_worker_and_a_backup(tmp_path):
 @pytest.mark.long
 def test_a_slow_worker_takes_part_in_every_step(tmp_path):
     """Stopped two thirds of the time: each step has one gradient of each worker all the same."""
-    with Run(tmp_path / "run") as run:
+    with three_workers(tmp_path / "run") as run:
         slow = run.worker(1)
         for _ in range(30):
             slow.send_signal(signal.SIGSTOP)
@@ -291,7 +262,7 @@ def test_a_slow_worker_takes_part_in_every_step(tmp_path):
 
 def test_those_who_wait_say_for_whom(tmp_path):
     """Worker 2 hangs: the others end in bounded time, each with one line that names it."""
-    with Run(tmp_path / "run", "--patience", "4") as run:
+    with three_workers(tmp_path / "run", "--patience", "4") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         output = run.process.communicate(timeout=40)[0]
     assert run.process.returncode == 1
@@ -302,7 +273,7 @@ def test_those_who_wait_say_for_whom(tmp_path):
 
 @pytest.mark.long
 def test_a_worker_that_dies_is_restarted_and_waited_for(tmp_path):
-    with Run(tmp_path / "run", TFRUN_RESTARTS="1") as run:
+    with three_workers(tmp_path / "run", TFRUN_RESTARTS="1") as run:
         run.worker(2).kill()
         time.sleep(1)
         before = run.step()
@@ -311,7 +282,7 @@ def test_a_worker_that_dies_is_restarted_and_waited_for(tmp_path):
 
 @pytest.mark.long
 def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
-    with Run(tmp_path / "run", "--backup-workers", "1", "--steps", "400") as run:
+    with three_workers(tmp_path / "run", "--backup-workers", "1", "--steps", "400") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         support.wait_until(lambda: (tmp_path / "run" / "result.json").exists(), 60, "a result")
     assert support.result(tmp_path / "run")["steps"] == 400
