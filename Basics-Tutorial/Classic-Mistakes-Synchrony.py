@@ -318,7 +318,7 @@ print("no session is open; the servers end with the kernel")
 # %% [markdown]
 # ## Exercises
 # The right forms at work: [Synchronous-SGD](../Synchronous-SGD/) and [DynSGD](../DynSGD/). Next:
-# [Multiple-Workers](Multiple-Workers.ipynb).
+# [three notebooks at once](Multiple-Workers/Parameter-Server.ipynb).
 #
 # **1. The second initialiser.** `w` is at 50 when a worker that was started again runs
 # `tf.global_variables_initializer()`. What is `w` then, and how does

@@ -280,9 +280,9 @@ for pushes in 20, 100:
     compare("digits", digits, pushes)
 
 # %% [markdown]
-# The right one is ahead while there is something to learn, and in the end both have learned what
-# this small model can. So one number at the end says little: look at the whole curve, and compare
-# single updates with the equation.
+# After 20 pushes the right one is ahead; after 100 both have learned what this small model can. So
+# one number at the end says little: look at the whole curve, and compare single updates with the
+# equation.
 
 # %%
 # Stop what this notebook started.

@@ -183,6 +183,9 @@ def losses_of_w(use_resource):
         push = w.assign_add(w_k.read_value() - before)
     return after_each(push, loss_at(w), 30)
 
+# %% [markdown]
+# **Predict:** the loss of `w` on all digits, after each of 30 pushes: what does it do with
+# reference variables, what with resource variables?
 
 # %%
 fig, ax = plt.subplots(figsize=(8, 3), dpi=80)

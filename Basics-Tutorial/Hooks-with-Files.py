@@ -136,8 +136,8 @@ print("saved at steps", saved("listener"))
 
 # %% [markdown]
 # ## SummarySaverHook
-# It writes what summary ops yield into a file of events. We read that file ourselves, and draw it
-# as TensorBoard would.
+# It writes what summary ops yield into a file of events. We read that file ourselves, and draw what
+# TensorBoard would.
 #
 # **Predict:** `save_steps=10`, and 100 updates. At which step is the first point, and how far
 # apart are the others?
@@ -170,7 +170,7 @@ print("the first at step", steps[0], " the others 9 or 10 apart:", {*np.diff(ste
 # %%
 plt.figure(figsize=(6.4, 3), dpi=80)
 plt.plot(range(1, 101), losses, color="tab:blue", alpha=0.35, label="the loop: every mini-batch")
-plt.plot(range(1, 101, 10), losses[::10], "o-", color="tab:blue", label="every tenth")
+plt.plot(*zip(*curve), "o-", color="tab:blue", label="the file of events")
 plt.xlabel("update")
 plt.ylabel("loss")
 plt.legend()
@@ -179,6 +179,8 @@ plt.show()
 assert all(np.isclose(value, losses[step - 1], atol=1e-5) for step, value in curve)
 
 # %% [markdown]
+# It shows the trend, and hides how much the mini-batches differ.
+#
 # ## StepCounterHook
 # It divides global steps by seconds, and writes `global_step/sec` to the events and to the log.
 #
@@ -195,10 +197,9 @@ print("rates written at steps", [step for step, _ in rates])
 print("all above zero:", all(rate > 0 for _, rate in rates))
 
 # %% [markdown]
-# (The curve of before shows the trend, and hides how much the mini-batches differ.) The clock
-# starts at the first look, so that the time in which the graph is set up is not counted. It counts
-# the *global* step: both workers' rate, whoever looks. It warns when two runs see the same step,
-# which a second worker that only tests would cause.
+# The clock starts at the first look, so that the time in which the graph is set up is not counted.
+# It counts the *global* step: both workers' rate, whoever looks. It warns when two runs see the
+# same step, which a second worker that only tests would cause.
 #
 # ## What MonitoredTrainingSession adds
 # **Predict:** two sessions on one server, one as the chief and one not, each with a

@@ -73,16 +73,15 @@ def model(lr=0.5):
 class Watch(tf.train.SessionRunHook):
     def begin(self):
         print("begin: is the graph finalized?", tf.get_default_graph().finalized)
-
     def after_create_session(self, session, coord):
         print("after_create_session: is it now?", session.graph.finalized)
-
     def before_run(self, context):
         print("  before_run: the loop asks for", context.original_args.fetches.name)
         return tf.train.SessionRunArgs(tf.train.get_global_step())
-
     def after_run(self, context, values):
         print("  after_run: what I asked for has come:", values.results is not None)
+    def end(self, session):
+        print("end: can I still run something?", session.run(tf.train.get_global_step()) == 2)
 
 # %%
 with tf.Graph().as_default():
@@ -93,9 +92,9 @@ with tf.Graph().as_default():
 
 # %% [markdown]
 # `begin` is the last chance to add operations to the graph. `after_create_session` is called again
-# when a lost session was replaced; `end(session)`, the fifth, only when the loop ended without an
-# error. Whether the step fetched beside the update is the one before or after it is left open;
-# hooks that must know read it again in `after_run`.
+# when a lost session was replaced; `end` only when the loop ended without an error. Whether the
+# step fetched beside the update is the one before or after it is left open; hooks that must know
+# read it again in `after_run`.
 #
 # ## LoggingTensorHook
 # It writes to TensorFlow's log. That goes to stderr by default; here a handler sends it to the
@@ -153,8 +152,9 @@ with tf.Graph().as_default():
 
 # %% [markdown]
 # One too many: the second worker reaches 20 and stops; the first learns it only after a run of its
-# own. With `n` workers up to `n - 1` are too many. The examples' scripts use `tf.count_up_to`,
-# which gives each number once and no more.
+# own. In turns that is one too many for each other worker. Running freely it can be more: a worker
+# that fetched an old step does not look again before its next run. The examples' scripts use
+# `tf.count_up_to`, which gives each number once and no more.
 #
 # ## NanTensorHook
 # It fetches the loss in *every* run, and stops when it is NaN, with an error or without.
@@ -212,20 +212,25 @@ assert same and len(calls) == 5
 # workers one by one, because many at once do harm while `w` is still random. It looks twice a
 # second.
 #
-# **Predict:** a second worker may begin at step 30, while the first makes 60 updates and then
-# ends. What can the step of its first update be, at least?
+# **Predict:** a second worker may begin at step 30. The first makes 20 updates and looks after it
+# for 1.5 s, then makes 10 more and waits. Does the second wait at step 20? Which number has its
+# first update?
 
 # %%
-first_step = []
+first_step, ready = [], threading.Event()
+
+class Ready(tf.train.SessionRunHook):
+    def before_run(self, context):  # hooks are called in their order: this one before it waits
+        ready.set()
 
 def second_worker(server):
     with tf.Graph().as_default():
         step, loss, update, accuracy = model()
         creator = tf.train.WorkerSessionCreator(master=server.target)
-        hook = tf.train.GlobalStepWaiterHook(wait_until_step=30)
-        with tf.train.MonitoredSession(creator, [hook]) as session:
+        hooks = [Ready(), tf.train.GlobalStepWaiterHook(wait_until_step=30)]
+        with tf.train.MonitoredSession(creator, hooks) as session:
             session.run(update)
-            first_step.append(session.run(step))
+            first_step.append(int(session.run(step)))
 
 # %%
 server = tf.train.Server.create_local_server()
@@ -234,11 +239,15 @@ with tf.Graph().as_default():
     step, loss, update, accuracy = model()
     with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(master=server.target)) as session:
         thread.start()
-        for _ in range(60):
+        for _ in range(20):
             session.run(update)
-        thread.join(timeout=20)
-print("its first update was number 31 or later:", first_step[0] >= 31)
-assert first_step[0] >= 31
+        assert ready.wait(30)
+        thread.join(1.5)  # three looks
+        print("at step 20 it waits:", thread.is_alive())
+        for _ in range(10):
+            session.run(update)
+        thread.join(20)
+print("its first update is number", first_step[0])
 
 # %% [markdown]
 # If the first had ended at step 29, the second would wait for ever: the hook has no time limit.
@@ -306,13 +315,21 @@ assert not thread.is_alive()
 # <details><summary>Solution</summary>
 #
 # ```python
+# server = tf.train.Server.create_local_server()
 # with tf.Graph().as_default():
-#     step = tf.train.get_or_create_global_step()
-#     ticket, taken = tf.count_up_to(step, 20), []
-#     with tf.train.MonitoredSession() as session:  # OutOfRangeError is a good end for it
-#         while not session.should_stop():
-#             taken.append(session.run(ticket))
-# assert taken == list(range(20))
+#     step, w = tf.train.get_or_create_global_step(), tf.get_variable("w", initializer=0.0)
+#     with tf.control_dependencies([tf.count_up_to(step, 20)]):  # fails where there is none left
+#         update = w.assign_add(1.0)
+#     chief, worker = tf.train.ChiefSessionCreator, tf.train.WorkerSessionCreator
+#     workers = [tf.train.MonitoredSession(creator(master=server.target))
+#                for creator in (chief, worker)]
+#     for k in range(30):
+#         try:
+#             workers[k % 2].run(update)
+#         except tf.errors.OutOfRangeError:  # a `with` block would end in peace
+#             pass
+#     with tf.Session(server.target) as session:
+#         assert session.run([step, w]) == [20, 20.0]
 # ```
 #
 # </details>

@@ -100,8 +100,8 @@ assert counted(1, me[1])[1] == 1
 
 # %% [markdown]
 # `replica_device_setter` sends *every* variable to the ps, local ones too, and there both workers
-# used the same one: worker 1 counted to 2. To be local, a variable must be made under `tf.device`
-# of its worker.
+# used the same one: worker 1 counted to 2. (We left its initialiser out: it would have set worker
+# 0's count back to 0.) To be local, a variable must be made under `tf.device` of its worker.
 #
 # ## One model, built twice
 # The model is a function of a list of variables. Called with `tf.get_variable` it makes the global
@@ -279,7 +279,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# `w` stands still between two pushes. When both have pushed, it falls below both `w_0` and `w_1`:
+# `w` stands still between two pushes. When both have pushed, it is below where each of them came:
 # it has taken two sums. Worker 0 pulled before worker 1 pushed, so `w_0` gets that sum one exchange
 # later.
 #
@@ -344,6 +344,8 @@ print("the sessions are closed; the servers end with the kernel")
 
 # %% [markdown]
 # ## Exercises
+# They need what the last cell has stopped: restart the kernel, and run the cells above that one.
+#
 # The idea at work: [DOWNPOUR-Easy](../DOWNPOUR-Easy/), [ADAG](../ADAG/), [AEASGD](../AEASGD/).
 # Next: twelve ways to get it wrong, beginning with
 # [Classic-Mistakes-Variables](Classic-Mistakes-Variables.ipynb).

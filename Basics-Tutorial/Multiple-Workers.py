@@ -13,7 +13,7 @@
 #
 # The exercise of the [three notebooks](Multiple-Workers/Parameter-Server.ipynb) once more. Now
 # this notebook is the parameter server, and starts the two workers as processes itself, as
-# launchers do.
+# launchers do. Here they are called by their task's number: Worker-1 is worker 0.
 #
 # After this notebook you can:
 # - start a cluster's processes from a program, and end them whatever happens;
@@ -228,6 +228,8 @@ print("all workers have ended")
 
 # %% [markdown]
 # ## Exercises
+# They need what the last cell has stopped: restart the kernel, and run the cells above that one.
+#
 # The next notebook is [Stale-Gradients](Stale-Gradients.ipynb): the same without turns. The
 # algorithm is that of [DOWNPOUR-Easy](../DOWNPOUR-Easy/).
 

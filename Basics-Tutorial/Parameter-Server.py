@@ -42,6 +42,8 @@ tf.enable_resource_variables()  # a read is a copy
 # ## A cluster in this process
 # Two ps and one worker, each a server with a port of its own. They talk over the network as they
 # would on three machines. A server in this process cannot be stopped; it ends with the kernel.
+#
+# **Predict:** a task is named by its job and its number. What are the three called?
 
 # %%
 held = [socket.socket() for _ in range(3)]
@@ -283,6 +285,8 @@ assert sum(sent.values()) < 100 and loss.device.startswith("/job:ps")
 #
 # The opposite slip is an update that is computed on the worker: `v.assign(v - lr * d)`; exercise 2
 # counts it.
+#
+# **Predict:** here is such a test, for both placements. Which op does it name in the bad one?
 
 # %%
 def check_placement(variables, computed):

@@ -254,6 +254,10 @@ def traffic(build):
                     seen[source, target, tensor] = int(size[1:-2])
     return seen, after
 
+# %% [markdown]
+# **Predict:** how many bytes does a worker send and receive in the ring, and how many the ps? A
+# vector has `4 * S` bytes.
+
 # %%
 moved = {}
 for build in ring, parameter_server:

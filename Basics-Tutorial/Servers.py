@@ -48,6 +48,8 @@ tf.disable_v2_behavior()
 #
 # A fixed port may be taken. So we ask the system for a free one (port 0), and hold it until the
 # end: between the question and the server's start nobody else can get it.
+#
+# **Predict:** one ps and one worker. Which numbers do the two tasks have?
 
 # %%
 held = []
@@ -120,7 +122,7 @@ print("without a target:                 ", attempt(lambda: tf.Session(config=wa
 # The session without a target has no job `ps`, so it cannot place the op.
 #
 # **Predict:** we close both sessions and open a new one. Is the value still there? And after
-# `tf.Session.reset`, which tells a server to forget its variables?
+# `tf.Session.reset`, which tells all servers of the cluster to forget their variables?
 
 # %%
 first.close()
@@ -221,7 +223,8 @@ assert found == "FailedPreconditionError"
 # %% [markdown]
 # `UnavailableError`: nobody is there. A new process at the same address is found again, but the
 # value died with the old one: `FailedPreconditionError`. That is why training saves checkpoints,
-# and why `tf.train.MonitoredSession` answers both by a new session that restores the last one.
+# and why `tf.train.MonitoredSession` answers the first by a new session, which in the chief
+# restores the last checkpoint before anything runs: so the second does not come up.
 #
 # ## When a task never comes: device filters
 # The next cluster has two workers, and worker 1 never starts. Before its first step a session's
@@ -256,6 +259,8 @@ print("the other process has ended with code", process.wait(timeout=10))
 
 # %% [markdown]
 # ## Exercises
+# They need what the last cell has stopped: restart the kernel, and run the cells above that one.
+#
 # The next notebook is [Parameter-Server](Parameter-Server.ipynb): how many variables get their
 # places.
 

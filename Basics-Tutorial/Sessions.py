@@ -26,16 +26,11 @@
 
 # %%
 import os
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # nothing else silences oneDNN's notice
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-import inspect
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-import threading
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
+import inspect, shutil, socket, subprocess, sys, tempfile, threading  # noqa: E401
 import tensorflow.compat.v1 as tf
 tf.logging.set_verbosity(tf.logging.FATAL)  # a lost ps is an error; we show it ourselves
 tf.disable_v2_behavior()
@@ -46,7 +41,7 @@ tf.enable_resource_variables()
 # A ps, a chief (worker 0) and a worker (worker 1). The ps is a process of its own, because we are
 # going to kill it; a second one stands by, which imports TensorFlow meanwhile and starts its
 # server, at the same port, when it gets a line. Both end when their stdin is closed. The servers
-# of the two workers are in this process and end with it.
+# of the two workers are in this process and end with it. The ports are held to the end.
 
 # %%
 PS = """if True:
@@ -58,14 +53,14 @@ PS = """if True:
     os._exit(0)"""
 sockets = [socket.socket() for _ in range(3)]
 for s in sockets:
-    s.bind(("127.0.0.1", 0))  # the kernel chooses free ports
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind(("127.0.0.1", 0))  # the system chooses free ports
 addresses = ["127.0.0.1:%d" % s.getsockname()[1] for s in sockets]
 cluster = {"ps": addresses[:1], "worker": addresses[1:]}
 ps, stand_by = [subprocess.Popen([sys.executable, "-c", PS % cluster], text=True,
                                  stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in "12"]
 
 # %%
-_ = [s.close() for s in sockets]
 print("start", file=ps.stdin, flush=True)
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
 configs = [tf.ConfigProto(  # a worker need not know the other; and no wait is without an end
@@ -161,16 +156,16 @@ print("without recovery_wait_secs it looks every", default, "seconds")
 # one.
 #
 # ## Supervisor: a manager, a coordinator and a saver in one
-# **Predict:** the chief makes 4 updates under a Supervisor, which saves at its end. Then it all
-# begins again, in a new graph. With which update does it go on?
+# **Predict:** the chief makes 4 updates under a Supervisor, and saves. Then it all begins again, in
+# a new graph. With which update does it go on?
 
 # %%
 def supervised(updates):
     with tf.Graph().as_default():
         step, update = model()
-        supervisor = tf.train.Supervisor(  # a thread of its own saves by the clock
+        supervisor = tf.train.Supervisor(  # 0: without its thread, which would save by the clock
             logdir=os.path.join(folder, "supervisor"), global_step=step, summary_op=None,
-            save_model_secs=600)
+            save_model_secs=0)
         with supervisor.managed_session(servers[0].target, configs[0]) as session:
             assert type(session) is tf.Session
             made = [int(session.run(update)) for _ in range(updates)]
@@ -180,9 +175,10 @@ def supervised(updates):
 print("first:", supervised(4), " then:", supervised(2))
 
 # %% [markdown]
-# It found the checkpoint and restored it. (The save is ours: the Supervisor's threads save by the
-# clock alone.) Deprecated, and one sees why: it is all or nothing, and its session is a plain one:
-# nothing comes between a `run` and a failure. What follows takes it apart.
+# It found the checkpoint and restored it. (The save is ours: the Supervisor's thread saves at once,
+# and then every ten minutes, beside whatever the loop does.) Deprecated, and one sees why: it is
+# all or nothing, and its session is a plain one: nothing comes between a `run` and a failure. What
+# follows takes it apart.
 #
 # ## Scaffold, ChiefSessionCreator, WorkerSessionCreator: a session, as often as one is needed
 # A Scaffold holds what a session needs to begin: ops, a `saver`, perhaps an `init_fn`. A creator
@@ -314,22 +310,25 @@ for _, session in tasks:
 # | --- | --- | --- |
 # | threads that end together | Coordinator | Supervisor, MonitoredSession |
 # | one makes or restores, the others wait | SessionManager | Supervisor, the creators |
-# | a thread that saves by the clock | Supervisor | [Distributed-Setup](../Distributed-Setup/) |
+# | a thread that saves by the clock | Supervisor | [by hand](../Distributed-Setup/) |
 # | the ops for it, with defaults | Scaffold | the creators |
 # | a session, again and again | Chief-, WorkerSessionCreator | MonitoredSession |
-# | hooks, and going on after a loss | MonitoredSession | [HogWild](../HogWild/) and all after it |
-# | creator and hooks by `is_chief` | MonitoredTrainingSession | [here](../Non-Distributed-Setup/) |
+# | hooks, and going on after a loss | MonitoredSession | [HogWild](../HogWild/), all with a ps |
+# | all by `is_chief` | MonitoredTrainingSession | [alone](../Non-Distributed-Setup/) |
 
 # %%
 # Stop what this notebook started.
 for process in ps, stand_by:
     process.stdin.close()
     process.wait(timeout=10)
+for s in sockets:
+    s.close()
 shutil.rmtree(folder)
 
 # %% [markdown]
 # ## Exercises
-# Next: [Hooks](Hooks.ipynb).
+# The second needs what the last cell has stopped: restart the kernel, and run the cells above that
+# one. Next: [Hooks](Hooks.ipynb).
 
 # %% [markdown]
 # **1. A good end.** Let `MonitoredSession` end by `OutOfRangeError`, and show that no error leaves
@@ -350,8 +349,8 @@ shutil.rmtree(folder)
 # </details>
 
 # %% [markdown]
-# **2. A worker in less of a hurry.** Write a creator of a worker's session that looks twice a
-# second, not every 30 s.
+# **2. A worker in more of a hurry.** Write a creator of a worker's session that looks twice a
+# second, not every 30 s; and a model that comes a second late.
 # <details><summary>Solution</summary>
 #
 # ```python
@@ -363,13 +362,15 @@ shutil.rmtree(folder)
 #             ready_for_local_init_op=scaffold.ready_for_local_init_op, recovery_wait_secs=0.5,
 #         ).wait_for_session(servers[1].target, configs[1], max_wait_secs=20)
 #
-# with tf.Graph().as_default():  # the model of above is still on the ps
-#     step, update = model()
+# with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+#     late = tf.get_variable("late", [], initializer=tf.ones_initializer())
 #     import time
-#     before = time.time()
-#     with tf.train.MonitoredSession(QuickWorker()) as session:
-#         assert session.run(update) > 18
-#     assert time.time() - before < 20
+#     with tf.Session(servers[0].target, config=configs[0]) as chief:
+#         threading.Timer(1, chief.run, [late.initializer]).start()
+#         before = time.monotonic()
+#         with tf.train.MonitoredSession(QuickWorker()) as session:
+#             assert session.run(late) == 1
+# assert 1 <= time.monotonic() - before < 20  # the default looks again after 30 s
 # ```
 #
 # </details>

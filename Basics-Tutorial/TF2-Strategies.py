@@ -28,6 +28,7 @@ import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # nothing else silences oneDNN's notice
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
 import inspect, json, select, socket, subprocess, sys, tempfile  # noqa: E401
 CHILD = """import json, os, sys, tempfile, numpy as np, tensorflow as tf
 tf.get_logger().setLevel("FATAL")
@@ -114,7 +115,7 @@ assert losses_one[-1] < 1
 #
 # ## MirroredStrategy, CentralStorageStrategy
 # Two replicas on two devices of one process. Mirrored: each has a `w` of its own. Central: there
-# is one, on a device of its own choice, a parameter server within the process.
+# is one, on the device that the second argument names, a parameter server within the process.
 #
 # **Predict:** each replica takes 32 of the 64 rows. Are the losses those of one device?
 
@@ -143,14 +144,11 @@ for strategy in mirrored, central:
 # **Predict:** are its losses those of one device? How many copies of `w` does a worker see?
 
 # %%
-def ports(n):
-    sockets = [socket.socket() for _ in range(n)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))  # the kernel chooses a free one
-    found = ["127.0.0.1:%d" % s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return found
+held = [socket.socket() for _ in range(5)]
+for s in held:  # the system chooses free ports, and we hold them to the end
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    s.bind(("127.0.0.1", 0))
+addresses = ["127.0.0.1:%d" % s.getsockname()[1] for s in held]
 
 def ask(some, text):
     """Each child executes the text and answers with a line of JSON."""
@@ -162,9 +160,9 @@ def ask(some, text):
 # %%
 functions = digits, parameters, loss_at, replica_step, everywhere, train
 source = "\n".join(inspect.getsource(f) for f in functions) + "\nx, y = digits()"
-workers, addresses = children[:2], ports(2)
+workers = children[:2]
 for k, child in enumerate(workers):
-    config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": k}}
+    config = {"cluster": {"worker": addresses[:2]}, "task": {"type": "worker", "index": k}}
     text = "os.environ['TF_CONFIG'] = %r\n" % json.dumps(config)
     text += "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n" + source
     print(json.dumps(text), file=child.stdin, flush=True)
@@ -174,7 +172,8 @@ answer([len(strategy.experimental_local_results(w[0])), losses])""")):
         k, copies, np.allclose(losses, losses_one, atol=1e-5)))
 
 # %% [markdown]
-# Each has its own `w` and cannot see the other's. All that they exchange is gradients.
+# Each has its own `w` and cannot see the other's. They exchange the first value of `w`, then
+# gradients, and the losses for their mean; never `w` again.
 #
 # ## What works with what
 # A function for each line of a table. It gets the strategy, and `call`, which calls an update
@@ -274,8 +273,7 @@ results["MultiWorker"] = ask(workers, text)[0]
 # **Predict:** 60 updates, handed out at once. Are the losses those of one device, too?
 
 # %%
-addresses = ports(3)
-cluster = tf.train.ClusterSpec({"ps": addresses[:1], "worker": addresses[1:]})
+cluster = tf.train.ClusterSpec({"ps": addresses[2:3], "worker": addresses[3:]})
 for job, k, child in ("ps", 0, children[2]), ("worker", 0, children[2]), ("worker", 1, children[3]):
     ask([child], "%s_%d = tf.distribute.Server(%r, job_name=%r, task_index=%d)\nanswer(1)" % (
         job, k, cluster.as_dict(), job, k))
@@ -320,15 +318,7 @@ print({name: results[name][-1] for name in ("MultiWorker", "ParameterServer")})
 # there and nowhere else. The mirrored worker's all-reduce needs all of them: the whole run has to
 # be started again, from a checkpoint.
 #
-# Now the table. How to read some of its lines:
-# - Keras' `fit` learns within one process only. With several write the loop; Keras' optimizer
-#   works in it.
-# - "each replica adds 1": a mirrored variable has a copy for each replica, and each copy had its
-#   1. CentralStorage refuses to guess what is meant, and wants an `aggregation`, as all do who
-#   change one variable together.
-# - "made outside the scope": in one process both replicas add to the one variable. Under
-#   MultiWorker each process has its own, and no word is said: they would drift apart.
-# - The ps' workers get their data through the coordinator: exercise 3.
+# **Predict:** now the table. In which of its lines do the columns differ?
 
 # %%
 names = [line.__name__.replace("_", " ") for line in table] + ["loop without a worker"]
@@ -337,6 +327,17 @@ for i, name in enumerate(names):
     print("%-30s" % name, *["%-16s" % (r[i] if i < len(r) else "-") for r in results.values()])
 assert results["MultiWorker"][1] == results["ParameterServer"][1] == "ValueError"
 assert all(r[0] == r[2] == "learns" for r in results.values())
+
+# %% [markdown]
+# How to read some of its lines:
+# - Keras' `fit` learns within one process only. With several write the loop; Keras' optimizer
+#   works in it.
+# - "each replica adds 1": a mirrored variable has a copy for each replica, and each copy had its
+#   1. CentralStorage has one variable for two replicas, refuses to guess what is meant, and wants
+#   an `aggregation`.
+# - "made outside the scope": in one process both replicas add to the one variable. Under
+#   MultiWorker each process has its own, and no word is said: they would drift apart.
+# - The ps' workers get their data through the coordinator: exercise 3.
 
 # %%
 # Stop what this notebook started.
@@ -350,7 +351,8 @@ for child in children:
 # [Collective-AllReduce](../Collective-AllReduce/) is the fourth of these strategies as a script.
 # Since the coordinator was connected this process is `/job:chief`; strategies made before that
 # fail, and a new mirrored one cannot all-reduce beside the old. Make them anew, and take
-# CentralStorage to reduce.
+# CentralStorage to reduce. The third exercise needs what the last cell has stopped: restart the
+# kernel, and run the cells above that one.
 #
 # **1. Sum or mean.** Let the all-reduce give the sum. How far does `w` move, compared with the
 # mean?
@@ -401,8 +403,7 @@ for child in children:
 # ```
 #
 # </details>
-
-# %% [markdown]
+#
 # **3. Data for the ps' workers.** The coordinator refuses the strategy's dataset. Use
 # `create_per_worker_dataset`.
 # <details><summary>Solution</summary>

@@ -367,13 +367,11 @@ def build(strategy, data, flags, ranks, n):
     ranks: those of n replicas that are in this process.
     """
     tf.random.set_seed(flags.seed)
-    # A replica sets its own copy, to what it has in common with the others.
-    own = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
     def get_variable(name, shape, initializer):
-        return tf.Variable(initializer(shape), name=name, aggregation=own)
-    with strategy.scope():
-        step = tf.Variable(0, dtype=tf.int64, aggregation=own)
+        return tf.Variable(initializer(shape), name=name)
+    with strategy.scope():  # each replica has its own copy of these, and moves it itself
+        step = tf.Variable(0, dtype=tf.int64)
         w = parameters(get_variable, data.x_train.shape[1], data.y_train.max() + 1)
     batch_loss = {rank: batches(data, flags, rank, n) for rank in ranks}
 
@@ -551,31 +549,32 @@ class Report:
 def make_strategy(peers, flags):
     """The strategy, when all workers are there."""
     # TensorFlow waits for them, too, but for an hour, in which no thread of Python runs. So Python
-    # waits first, and a worker that is lost just then is left to the clock of the system.
+    # waits first, and a worker that is lost just then is left to the clock of the system: so is one
+    # that is lost while the first values of w are sent to all, for which there is no limit either.
     with peers.at_its_port() as s:
         s.listen()
         peers.meet(peers.wait)
     signal.alarm(GIVE_UP)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options(flags))
-    signal.alarm(0)
+    if strategy.num_replicas_in_sync > peers.n:
+        stop("A worker is for one GPU; start one for each, with its CUDA_VISIBLE_DEVICES")
     return strategy
 
 
 def main():
     flags, peers = parse_flags(), Peers()
-    report = Report(flags, peers.name, peers.rank)
-    strategy = make_strategy(peers, flags)
-    step, w, steps_at_once, test = build(
-        strategy, load_data(flags.dataset), flags, [peers.rank], peers.n)
-
-    def same_step():
-        """Ends this task with one line where the workers begin at different checkpoints."""
-        mine = step.numpy()
-        mean = strategy.reduce("MEAN", strategy.run(lambda: tf.cast(step, tf.float64)), axis=None)
-        if mean != mine:
-            stop("This worker begins at step %d, others elsewhere; OUTPUT_DIR must be one folder "
-                 "that all workers see" % mine, code=1)
+    report, data = Report(flags, peers.name, peers.rank), load_data(flags.dataset)
     try:
+        strategy = make_strategy(peers, flags)
+        step, w, steps_at_once, test = build(strategy, data, flags, [peers.rank], peers.n)
+        signal.alarm(0)
+
+        def same_step():
+            """Ends this task with one line where the workers begin at different checkpoints."""
+            mine, own = step.numpy(), strategy.run(lambda: tf.cast(step, tf.float64))
+            if strategy.reduce("MEAN", own, axis=None) != mine:
+                stop("This worker begins at step %d, others elsewhere; OUTPUT_DIR must be one "
+                     "folder that all workers see" % mine, code=1)
         train(step, w, steps_at_once, test, report, peers.rank, peers.n, same_step)
     except tf.errors.OpError as error:
         if silent := peers.missing(2):

@@ -554,22 +554,35 @@ def done(k):
         return tf.FIFOQueue(1, tf.bool, [[]], shared_name="done")
 
 
+def heartbeat(k):
+    """A counter at worker k that the client moves with each update: who hangs still answers."""
+    with tf.device("/job:worker/task:%d/device:CPU:0" % k):
+        return tf.get_local_variable("heartbeat_%d" % k, [], tf.int64, tf.zeros_initializer())
+
+
 def serve(peers, server, flags):
     """What a worker does that is not the client: it lends its devices until the client is done."""
-    address, since = peers.addresses[0], time.time()
-    words, alone = done(peers.rank).size(), "/job:worker/task:%d" % peers.rank
+    address, since, before = peers.addresses[0], time.time(), 0
+    alone, beats = "/job:worker/task:%d" % peers.rank, heartbeat(peers.rank)
+    words = done(peers.rank).size()
     with tf.Session(server.target, config=tf.ConfigProto(device_filters=[alone])) as session:
         while not session.run(words):
-            if not no_answer(address):
-                since = time.time()
+            try:
+                now = session.run(beats)
+            except tf.errors.FailedPreconditionError:
+                now = 0  # the client has not begun, and may take long to set up
+            if now != before or not now and not no_answer(address):
+                before, since = now, time.time()
             elif time.time() > since + flags.patience:
-                peers.lost("worker 0 has not answered at %s for %d s" % (address, flags.patience))
+                why = "answered at " + address if no_answer(address) else "made an update"
+                peers.lost("worker 0 has not %s for %d s, --patience" % (why, flags.patience))
             time.sleep(0.5)
 
 
 def train(peers, server, step, update, test, report):
     """Updates until every ticket is taken; then tests, saves, and writes the result."""
-    row, flags = push_row(update, report.flags), report.flags
+    flags = report.flags
+    row = [push_row(update, flags), *[heartbeat(k).assign_add(1).op for k in range(1, peers.n)]]
     target = server.target if server else ""
     tell = [done(k).enqueue(True) for k in range(1, peers.n)]
     report.check_checkpoint({v.op.name: v.shape.as_list() for v in tf.global_variables()})
@@ -588,11 +601,11 @@ def train(peers, server, step, update, test, report):
         with no_worker_lost(peers, flags):
             try:
                 # The first calls set up the graphs; so the clock starts after them.
-                report.push(session.run(row))
+                report.push(session.run(row)[0])
                 without_hooks.run(test)
                 report.start()
                 while True:
-                    report.push(session.run(row))
+                    report.push(session.run(row)[0])
                     report.watch(lambda: without_hooks.run(test))
             except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
                 report.end()

@@ -43,13 +43,14 @@ def algorithm(w, step, batch_losses, flags, devices):
             losses.append(batch_loss(w_k, version))
             g.append(gradients(losses[-1], w_k))
 
-    # Towers: the mean of their gradients moves w. One that is slow holds up the others.
-    mean = [tf.reduce_mean(tf.stack(of_all), axis=0) for of_all in zip(*g)]
-    with tf.control_dependencies(mean):
-        ticket = tf.count_up_to(step, flags.steps)
-    with tf.control_dependencies([ticket]):
-        push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, mean)])
-    return Update([], tf.add_n(losses) / len(devices), [], version, ticket, push)
+    # Towers: where w is, the mean of their gradients moves it. A slow one holds up the others.
+    with tf.device(step.device):
+        mean = [tf.reduce_mean(tf.stack(of_all), axis=0) for of_all in zip(*g)]
+        with tf.control_dependencies(mean):
+            ticket = tf.count_up_to(step, flags.steps)
+        with tf.control_dependencies([ticket]):
+            push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, mean)])
+        return Update([], tf.add_n(losses) / len(devices), [], version, ticket, push)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
@@ -426,10 +427,10 @@ def build(data, flags, devices):
     with tf.device("/CPU:0"):
         step = tf.train.get_or_create_global_step()
         w = parameters(tf.get_variable, data.x_train.shape[1], data.y_train.max() + 1)
-    batch_losses = []
-    for k, device in enumerate(devices):
-        with tf.device(device), tf.variable_scope("tower_%d" % k):
-            batch_losses.append(batches(data, flags, k, len(devices)))
+        batch_losses = []
+        for k in range(len(devices)):  # a GPU takes neither Python's arrays nor int32 variables
+            with tf.variable_scope("tower_%d" % k):
+                batch_losses.append(batches(data, flags, k, len(devices)))
     return step, algorithm(w, step, batch_losses, flags, devices), evaluation(w, data)
 
 

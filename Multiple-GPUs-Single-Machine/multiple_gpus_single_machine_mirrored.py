@@ -280,13 +280,11 @@ def build(strategy, data, flags, ranks, n):
     ranks: those of n replicas that are in this process.
     """
     tf.random.set_seed(flags.seed)
-    # A replica sets its own copy, to what it has in common with the others.
-    own = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
     def get_variable(name, shape, initializer):
-        return tf.Variable(initializer(shape), name=name, aggregation=own)
-    with strategy.scope():
-        step = tf.Variable(0, dtype=tf.int64, aggregation=own)
+        return tf.Variable(initializer(shape), name=name)
+    with strategy.scope():  # each replica has its own copy of these, and moves it itself
+        step = tf.Variable(0, dtype=tf.int64)
         w = parameters(get_variable, data.x_train.shape[1], data.y_train.max() + 1)
     batch_loss = {rank: batches(data, flags, rank, n) for rank in ranks}
 

@@ -29,6 +29,7 @@ SECONDS = 60  # the longest that a notebook may take, its kernel's start include
 CELLS, LINES, SOLUTION_LINES, OUTPUT_LINES = 30, 15, 25, 20
 PICTURE_BYTES = 150_000
 CLEAN_UP = "# Stop what this notebook started."
+BEFORE = "what the last cell has stopped"  # the exercises that need it say so
 HEADER = """\
 # ---
 # jupyter:
@@ -133,12 +134,20 @@ def tidy(notebook):
 
 
 async def run_one(path, notebook, mark, at, ready):
-    """Executes a notebook's cells in order, in a kernel that starts in its folder."""
+    """Executes a notebook's cells in order, in a kernel that starts in its folder.
+
+    Returns the seconds that it took, without those of the solutions.
+    """
+    began, more = time.monotonic(), 0
 
     async def started(cell, cell_index, **_):
+        nonlocal more
         at[path] = cell_index
+        more -= cell.id.startswith("solution-") and time.monotonic()
 
     async def executed(cell, cell_index, **_):
+        nonlocal more
+        more += cell.id.startswith("solution-") and time.monotonic()
         ready.set()
         if cell_index == last:  # what it has started must have ended before the kernel does
             await nothing_left(mark, client.km.provisioner.pid, path.stem)
@@ -169,6 +178,7 @@ async def run_one(path, notebook, mark, at, ready):
     finally:
         ready.set()
         atexit.unregister(client._cleanup_kernel)  # left there when its kernel was still starting
+    return time.monotonic() - began - more
 
 
 async def nothing_left(mark, kernel, name, seconds=5):
@@ -196,6 +206,7 @@ def marked(mark):
 def execute(notebooks, in_turn=False, seconds=SECONDS):
     """Executes {source: notebook} at once, in a kernel each; returns {source: seconds it took}.
 
+    The seconds are those without the solutions.
     in_turn: the kernel of each starts only when the one before has executed its first cell.
     Nothing is left running, whatever happens. Raises Failed.
     """
@@ -204,9 +215,8 @@ def execute(notebooks, in_turn=False, seconds=SECONDS):
     async def one(path, notebook, wait_for, ready):
         if in_turn:
             await wait_for.wait()
-        began = time.monotonic()
-        await run_one(path, notebook, "%s %s" % (mark, name_of(path, path.parents[1])), at, ready)
-        took[path] = time.monotonic() - began
+        mine = "%s %s" % (mark, name_of(path, path.parents[1]))
+        took[path] = await run_one(path, notebook, mine, at, ready)
 
     async def all_of_them():
         gates = [asyncio.Event() for _ in range(len(notebooks) + 1)]
@@ -256,10 +266,14 @@ def solutions(notebook):
 
 
 def with_solutions(notebook):
-    """A copy in which the solutions are executed too, before the cell that cleans up."""
+    """A copy in which the solutions are executed too, where a reader comes to them: at the end.
+
+    Where the exercises need what the last cell has stopped, and say so: before that cell.
+    """
     cells = [nbformat.from_dict(cell) for cell in notebook.cells]
+    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
-    end = next((i for i in code if cells[i].source.startswith(CLEAN_UP)), code[-1] + 1)
+    end = code[-1] if BEFORE in " ".join(text.split()) else code[-1] + 1
     cells[end:end] = [
         nbformat.v4.new_code_cell(text, id="solution-%d" % number)
         for number, text in enumerate(solutions(notebook), 1)
@@ -286,6 +300,7 @@ def problems(source):
     return [
         *differences(notebook, fresh),
         *form(fresh.cells),
+        *predictions(notebook.cells),
         *exercises(fresh.cells),
         *outputs(notebook.cells),
     ]
@@ -337,9 +352,20 @@ def form(cells):
         if i + 1 == len(cells) or cells[i + 1].cell_type != "code":
             yield "cell %d asks for a prediction, but no run follows" % (i + 1)
     code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
-    for i in code[:-1]:
-        if cells[i].source.startswith(CLEAN_UP):
-            yield "cell %d cleans up, but code follows" % (i + 1)
+    for i in code:
+        if cells[i].source.startswith(CLEAN_UP) != (i == code[-1]):
+            yield "cell %d: the last cell of code cleans up, and no other" % (i + 1)
+
+
+def predictions(cells):
+    """Before each run that prints something there is one, but for the cell that cleans up."""
+    asked = False
+    for number, cell in enumerate(cells, 1):
+        asked |= "**Predict:**" in cell.source
+        if any(output.output_type == "stream" for output in cell.get("outputs", [])):
+            if not asked and not cell.source.startswith(CLEAN_UP):
+                yield "no prediction is asked for before cell %d prints" % number
+            asked = False
 
 
 def exercises(cells):

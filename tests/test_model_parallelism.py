@@ -455,10 +455,13 @@ class Run:
         pytest.param(1, signal.SIGKILL, "worker 1 did not answer at 127.0.0.1:", id="the other"),
         pytest.param(0, signal.SIGKILL, "worker 0 has not answered at 127.0.0.1:", id="the client"),
         pytest.param(
-            1,
+            1, signal.SIGSTOP, "no update was made in 4 s", id="stopped", marks=pytest.mark.long
+        ),
+        pytest.param(
+            0,
             signal.SIGSTOP,
-            "no update was made in 4 s, --patience",
-            id="stopped",
+            "worker 0 has not made an update for 4 s",
+            id="the client stopped",
             marks=pytest.mark.long,
         ),
     ],

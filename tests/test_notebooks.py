@@ -3,19 +3,21 @@
 import base64
 import contextlib
 import difflib
+import io
 import os
 import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 
 import nbformat
 import notebooks
+import numpy as np
 import pytest
 import support
+from matplotlib import image
 
 SOURCES = notebooks.sources()
 GROUPS = notebooks.groups(SOURCES)
@@ -65,8 +67,13 @@ def in_other_order(group):
 def fresh(group, **options):
     """The notebooks of a group from git, executed with their solutions: {source: notebook}."""
     run = {path: notebooks.with_solutions(notebooks.notebook_of(path)) for path in group}
-    notebooks.execute(run, seconds=90, **options)  # the solutions need time too
+    took = notebooks.execute(run, seconds=90, **options)  # the solutions need time too
+    assert max(took.values()) <= notebooks.SECONDS, took
+    TOOK.append(max(took.values()))
     return run
+
+
+TOOK = []  # by the groups that were run: seconds, without the solutions
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=name)
@@ -87,8 +94,14 @@ def test_outputs_are_those_of_a_fresh_run(group):
     assert compared >= 5
 
 
+def test_the_whole_set_takes_less_than_six_minutes():
+    """Those that the test above has run: all of them, where it was not told to leave some out."""
+    print("%d runs took %.0f s" % (len(TOOK), sum(TOOK)))
+    assert sum(TOOK) < 360
+
+
 def differences(committed, cell):
-    """What differs in the outputs of a cell: the text exactly, of pictures the size."""
+    """What differs in the outputs of a cell: the text exactly, of pictures the look."""
     lines = difflib.unified_diff(
         "\n".join(map(notebooks.texts, committed.outputs)).splitlines(),
         "\n".join(map(notebooks.texts, cell.outputs)).splitlines(),
@@ -96,17 +109,31 @@ def differences(committed, cell):
         "afresh",
         lineterm="",
     )
-    here, there = map(picture_sizes, (committed.outputs, cell.outputs))
-    same = len(here) == len(there) and all(
-        abs(a - b) <= 0.1 * a for one, other in zip(here, there) for a, b in zip(one, other)
+    here, there = map(pictures, (committed.outputs, cell.outputs))
+    apart = [unlike(one, other) for one, other in zip(here, there)]
+    same = len(here) == len(there) and all(each < 0.1 for each in apart)
+    return "\n".join(lines) + (
+        "" if same else "%d pictures, %d afresh: %s" % (len(here), len(there), apart)
     )
-    return "\n".join(lines) + ("" if same else "pictures of %s, afresh %s" % (here, there))
 
 
-def picture_sizes(outputs):
-    """(width, height) of each picture, from the head of its file."""
-    pictures = [output.get("data", {}).get("image/png") for output in outputs]
-    return [struct.unpack(">II", base64.b64decode(p)[16:24]) for p in pictures if p]
+def pictures(outputs):
+    """The ink [height, width] from 0 to 1 of each picture."""
+    encoded = [output.get("data", {}).get("image/png") for output in outputs]
+    read = [image.imread(io.BytesIO(base64.b64decode(picture))) for picture in encoded if picture]
+    return [1 - one[..., :3].mean(axis=-1) for one in read]
+
+
+def unlike(one, other):
+    """The share of the ink that is elsewhere, in squares of 8 pixels; 2 where the sizes differ."""
+    if any(abs(a - b) > 8 for a, b in zip(one.shape, other.shape)):
+        return 2
+    rows, columns = (min(sizes) // 8 for sizes in zip(one.shape, other.shape))
+    squares = [
+        ink[: 8 * rows, : 8 * columns].reshape(rows, 8, columns, 8).mean(axis=(1, 3))
+        for ink in (one, other)
+    ]
+    return np.abs(squares[0] - squares[1]).sum() / squares[0].sum()
 
 
 @pytest.mark.long
@@ -181,10 +208,12 @@ MARKDOWN, CODE = "# %% [markdown]\n", "# %%\n"
         ("assert session_1", "session_1 != = ", "invalid syntax"),
         ("**Predict:**", "**Think:**", "predictions"),
         ("**Predict:**", "**Predict:** now.\n\n%s# Or later." % MARKDOWN, "no run follows"),
-        (MARKDOWN + "# ## Exercises", CODE + "1\n\n%s# ## Exercises" % MARKDOWN, "code follows"),
+        (MARKDOWN + "# ## Exercises", CODE + "1\n\n%s# ## Exercises" % MARKDOWN, "and no other"),
         ("# ## Exercises", "# ## Exercises\n\n%s1\n\n%s" % (CODE, MARKDOWN), "code follows"),
         ("# ## Exercises", "# ## Exercises\n" + 15 * "# line\n", "lines; 15"),
         (CODE, 6 * (MARKDOWN + "# a\n\n") + CODE, "cells; 30"),
+        ("# Stop what this notebook started.", "# The end.", "the last cell of code cleans up"),
+        ("# **Predict:** one ps and one worker", "# One ps and one worker", "before cell 4 prints"),
         ("#     session_1.run(a", "#     a\n" * 20 + "#     session_1.run(a", "lines; 25"),
     ],
 )
@@ -317,10 +346,23 @@ def test_another_output_is_a_difference(change):
 
 def test_a_missing_picture_is_a_difference():
     cells = [cell for cell in notebooks.notebook_of(SOURCES[0]).cells if cell.get("outputs")]
-    (drawn,) = [cell for cell in cells if picture_sizes(cell.outputs)]
+    (drawn,) = [cell for cell in cells if pictures(cell.outputs)]
     without = nbformat.from_dict(drawn)
-    without.outputs = [o for o in drawn.outputs if not picture_sizes([o])]
+    without.outputs = [o for o in drawn.outputs if not pictures([o])]
     assert differences(drawn, without) and not differences(drawn, drawn)
+
+
+@pytest.mark.parametrize("change", [np.ones_like, np.flipud, lambda ink: ink[:-20]])
+def test_another_picture_is_a_difference(change):
+    """A white one of the same size, one upside down, one that is smaller."""
+    cells = [cell for cell in notebooks.notebook_of(SOURCES[0]).cells if cell.get("outputs")]
+    (drawn,) = [cell for cell in cells if pictures(cell.outputs)]
+    other, file = nbformat.from_dict(drawn), io.BytesIO()
+    (output,) = [o for o in other.outputs if pictures([o])]
+    old = image.imread(io.BytesIO(base64.b64decode(output.data["image/png"])))
+    image.imsave(file, change(old), format="png")
+    output.data["image/png"] = base64.b64encode(file.getvalue()).decode()
+    assert differences(drawn, other)
 
 
 # In a browser

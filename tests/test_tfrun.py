@@ -147,6 +147,13 @@ raise RuntimeError("Horovod detected that one or more processes exited")
 """
 
 
+def test_a_rank_of_horovodrun_ends_with_a_code_that_is_no_signal(tmp_path):
+    """255, as after sys.exit(-1), or where ssh has failed."""
+    body = "print('Process 1 exit with status code 255.'); sys.exit(1)"
+    code, lines = horovodrun(tmp_path, body)
+    assert code == 1 and any("worker 1 has exit code 255" in line for line in lines), lines
+
+
 def test_a_rank_of_horovodrun_fails(tmp_path):
     """The rank is named, its traceback shown, and that of horovodrun left to the log."""
     code, lines = horovodrun(tmp_path, FAILURE)

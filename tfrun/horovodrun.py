@@ -92,6 +92,6 @@ class Horovodrun(launch.Task):
         if not self.failures:
             return super().how()
         rank, code = self.failures[0]
-        if code > 128:
+        if code - 128 in {*signal.Signals}:
             return "failed: worker %d was killed by %s" % (rank, signal.Signals(code - 128).name)
         return "failed: worker %d has exit code %d" % (rank, code)

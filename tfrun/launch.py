@@ -323,7 +323,7 @@ def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=Fa
         launched.say("%s: %s, in %s" % (example, ", ".join(numbers), directory))
         if isolated:
             launched.say("isolated: nothing outside this run can reach its tasks")
-        elif "ps" in jobs:
+        elif not tasks and sum(jobs.values()) > 1:
             launched.say(
                 "whoever reaches the ports of these tasks can use them: --isolate prevents it"
             )

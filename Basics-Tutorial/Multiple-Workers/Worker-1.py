@@ -143,7 +143,7 @@ for _ in range(3):
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3), dpi=80)
-axes.step(range(12), [shared[0] for _, shared, _ in seen], where="post", color="tab:gray",
+axes.step(range(12), [shared[0] for _, shared, _ in seen], where="mid", color="tab:gray",
           linewidth=3, label="w[0] on the ps")
 axes.plot(range(12), [local[0] for _, _, local in seen], "o", color="tab:blue",
           label="w_k[0] here")
@@ -178,6 +178,9 @@ print("said goodbye")
 
 # %% [markdown]
 # ## Exercises
+# They need what the last cell has stopped: restart all three kernels, and run in each the cells
+# above the last.
+#
 # The next notebook is [Worker-2](Worker-2.ipynb).
 
 # %% [markdown]
@@ -216,8 +219,8 @@ print("said goodbye")
 #
 # ```python
 # with tf.device(me):
-#     mean = tf.constant([-12.0, 0.0]) / 2
-#     moved = tf.constant([0.0, 0.0]) - lr * mean
+#     at = tf.constant([[0.0, 0.0], [4.0, 0.0]])  # where the two gradients of the turn were taken
+#     moved = at[0] - lr * tf.reduce_mean(at - c, axis=0)
 # assert session.run(moved).tolist() == [3.0, 0.0]  # half as far
 # ```
 #

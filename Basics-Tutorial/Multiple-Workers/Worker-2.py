@@ -144,7 +144,7 @@ for _ in range(3):
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3), dpi=80)
-axes.step(range(12), [shared[1] for _, shared, _ in seen], where="post", color="tab:gray",
+axes.step(range(12), [shared[1] for _, shared, _ in seen], where="mid", color="tab:gray",
           linewidth=3, label="w[1] on the ps")
 axes.plot(range(12), [local[1] for _, _, local in seen], "o", color="tab:orange",
           label="w_k[1] here")
@@ -180,6 +180,9 @@ print("said goodbye")
 
 # %% [markdown]
 # ## Exercises
+# They need what the last cell has stopped: restart all three kernels, and run in each the cells
+# above the last.
+#
 # The next notebook is [Multiple-Workers](../Multiple-Workers.ipynb).
 
 # %% [markdown]

@@ -26,6 +26,7 @@ import drivers
 import references
 
 STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 5, 32, 0.1, 0
+BOUND = 1e-6  # that a step may be apart from the one on the union
 AT_ONCE = ["--steps-per-call", "1"]  # so that each step can be saved
 # What it is called, what runs it, its flags, whether its rate is per worker.
 IMPLEMENTATIONS = [
@@ -125,6 +126,7 @@ def main():
     if not chosen:
         parser.error("--only must be in one of: %s" % "; ".join(one[0] for one in IMPLEMENTATIONS))
     console = drivers.console(100)
+    far = 0
     table = Table("implementation", "workers", "apart from the union", "moved in a step")
     plan = [(n, *one) for one in chosen for n in flags.workers]
     for n, name, launcher, more, scaled in track(
@@ -137,11 +139,16 @@ def main():
             drivers.run(command, directory, ENVIRONMENT, WORKERS=str(n), PS="1")
             apart, moved = compare(directory, n)
         table.add_row(name, str(n), "%.1e" % apart, "%.1e" % moved)
+        far += apart > BOUND or moved < 1000 * BOUND
     console.print(table)
     console.print(
         "the largest of all parameters and steps; %s"
         % (drivers.setting("TensorFlow " + tf.__version__))
     )
+    if far:
+        sys.exit(
+            "%d of %d are further than %g apart, or have hardly moved" % (far, len(plan), BOUND)
+        )
 
 
 if __name__ == "__main__":
