@@ -7,4 +7,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source ../activate.sh
 python build/build.py
-exec tfrun -- horovodrun --gloo --disable-cache -np "${WORKERS:-2}" python horovod_ringallreduce.py "$@"
+exec tfrun -- horovodrun --gloo -np "${WORKERS:-2}" python horovod_ringallreduce.py "$@"

@@ -111,6 +111,15 @@ def test_a_driver(launcher, tmp_path):
     assert not support.processes_of(tmp_path)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_all_implementations_make_the_step_on_the_union(tmp_path):
+    """One-Step with two workers: it fails where one of the seven does not."""
+    launcher = support.ROOT / "Measurements" / "One-Step" / "run.sh"
+    code, output, _ = support.launch(launcher, tmp_path, "--workers", "2", seconds=270)
+    assert code == 0 and len(re.findall(r"│ 2 +│ \d\.\de-\d\d ", output)) == 7, output
+
+
 WITH_PS = [p for p in CLUSTERS if "WORKERS:-2" in p.read_text() and "PS:-" in p.read_text()]
 
 

@@ -88,7 +88,7 @@ class Rank:
 def record(folder, n, jobs):
     """{name: its ranks} of {name: [script, *flags]}, all run by one horovodrun with n ranks."""
     (folder / "jobs.json").write_text(json.dumps(jobs))
-    ranks = "horovodrun --gloo --disable-cache -np %d python" % n
+    ranks = "horovodrun --gloo -np %d python" % n
     command = [support.ROOT / "tfrun" / "bin" / "tfrun", "--timeout", "300", "--", *ranks.split()]
     command += [support.ROOT / "tests" / "ranks.py", folder]
     done = subprocess.run(
@@ -394,6 +394,12 @@ def test_the_dry_run_is_a_script(tmp_path):
     assert written.returncode == 0, written.stderr
     last = written.stdout.splitlines()[-1]
     assert last.startswith("exec horovodrun --gloo ") and last.endswith(".py --steps 7"), last
+    del env["DRY_RUN"]
+    ran = subprocess.run(
+        ["bash", "-c", written.stdout], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert support.result(tmp_path)["steps"] == 7
 
 
 def test_the_table_of_the_six_steps_is_the_script_s():
