@@ -571,11 +571,13 @@ def serve(peers, server, flags):
                 now = session.run(beats)
             except tf.errors.FailedPreconditionError:
                 now = 0  # the client has not begun, and may take long to set up
-            if now != before or not now and not no_answer(address):
+            gone = no_answer(address)
+            patience = flags.patience if now or gone else max(GIVE_UP, flags.patience)
+            if now != before:
                 before, since = now, time.time()
-            elif time.time() > since + flags.patience:
-                why = "answered at " + address if no_answer(address) else "made an update"
-                peers.lost("worker 0 has not %s for %d s, --patience" % (why, flags.patience))
+            elif time.time() > since + patience:
+                why = "answered at " + address if gone else "made an update"
+                peers.lost("worker 0 has not %s for %d s" % (why, patience))
             time.sleep(0.5)
 
 
