@@ -561,7 +561,7 @@ def test_a_worker_that_dies_is_restarted(tmp_path):
     directory = tmp_path / "run"
     process = test_recovery.begin(directory, launcher=SCRIPT.parent / "run.sh", TFRUN_RESTARTS="2")
     support.wait_until(lambda: test_recovery.checkpoint(directory) >= 300, 60, "a checkpoint")
-    test_recovery.task(directory, "worker", 1).kill()
+    support.task(directory, "worker", 1).kill()
     result, output = test_recovery.check_the_end(process, directory)
     assert "worker 1 was killed by SIGKILL; it starts again" in output
     assert "worker 0 failed with exit code 1; it starts again" in output
