@@ -1,0 +1,487 @@
+"""Known errors: what each means, and what to do. The scripts raise; this table explains.
+
+The page When-something-goes-wrong.md is made from the table by tools/troubleshooting.py.
+"""
+
+import collections
+import re
+
+# pattern: a regular expression that finds the error in a line of output; example: such a line, as
+# Python or TensorFlow prints it; means and do: plain text, a sentence or two each.
+Entry = collections.namedtuple("Entry", "pattern example means do")
+
+GROUPS = {}  # {symptom: its entries}; where several entries know a line, the first explains it
+
+
+def group(symptom, *entries):
+    """Adds entries, each (pattern, example, means, do), under a heading of the page."""
+    GROUPS[symptom] = [Entry(re.compile(entry[0]), *entry[1:]) for entry in entries]
+
+
+group(
+    "It ends at once: a flag",
+    (
+        r"backup[-_ ]workers.*(must|below|fewer|workers)",
+        "ValueError: --backup-workers must be below the number of workers, 2",
+        "A step needs the gradient of at least one worker, so that not all can be backups.",
+        "Give fewer --backup-workers, or start more workers (WORKERS=4 bash run.sh).",
+    ),
+    (
+        r"--rho, here .* must be below 1",
+        "ValueError: --learning-rate times --rho, here 2, must be below 1, or w runs away",
+        "The elastic force would move the parameters past the point that it pulls them to.",
+        "Lower --learning-rate or --rho.",
+    ),
+    (
+        r"cannot be cut into \d+ equal parts|Number of ways to split should evenly divide",
+        "ValueError: --batch-size 32 cannot be cut into 5 equal parts (--micro-batches)",
+        "All parts of a mini-batch must have the same number of examples.",
+        "Choose a number of parts that divides --batch-size.",
+    ),
+    (
+        r"layers, too few for \d+",
+        "ValueError: The model has 3 layers, too few for 4 places, workers times --devices",
+        "Each device of a pipeline needs a layer of its own.",
+        "Use fewer workers or a smaller --devices, or a model with more layers.",
+    ),
+    (
+        r"is for one worker",
+        "ValueError: This script is for one worker: HogWild/hogwild.py is for several",
+        "Several workers were started, but the algorithm has one.",
+        "Start one (WORKERS=1), or take an example for several workers.",
+    ),
+    (
+        r"error: unrecognized arguments",
+        "hogwild.py: error: unrecognized arguments: --stepz 3",
+        "The script has no such flag; it takes no shortened names either.",
+        "Correct the name: `bash run.sh --help` lists the flags.",
+    ),
+    (
+        r"^\S+\.py: error: ",
+        "hogwild.py: error: argument --steps: must be above 0, is 0",
+        "A flag is missing, or has a value that the script cannot use.",
+        "Correct it: `bash run.sh --help` lists the flags and their defaults.",
+    ),
+)
+
+group(
+    "It ends at once: TF_CONFIG",
+    (
+        r"KeyError: 'TF_CONFIG'|TF_CONFIG is not set",
+        "KeyError: 'TF_CONFIG'",
+        "TF_CONFIG is not set, so that the script does not know the cluster or its own task.",
+        "Start with `bash run.sh`, or set TF_CONFIG for each task.",
+    ),
+    (
+        r"JSONDecodeError",
+        "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1",
+        "TF_CONFIG, or a file that should hold JSON, is not JSON.",
+        "Check the quotes: JSON wants double ones; in a shell put single ones around the whole.",
+    ),
+    (
+        r"Could not parse port|no port like that of|no port in",
+        'InvalidArgumentError: Could not parse port for local server from "b".',
+        "An address in TF_CONFIG has no port.",
+        "Write each address as host:port.",
+    ),
+    (
+        r"another TF_CONFIG, other flags",
+        "ConnectionError: worker 1 has another TF_CONFIG, other flags or another model than worker "
+        "0: start all alike",
+        "The workers do not agree on the cluster, the flags or the model.",
+        "Start all of them with the same script, flags and cluster.",
+    ),
+    (
+        r"was not defined in (job|cluster)|No such job in cluster|No task with index"
+        r"|\(.*\) is not in list|KeyError: '(cluster|task|type|index|ps|worker|chief)'"
+        r"|Error: The tasks for job|.*Error: .*TF_CONFIG|^TF_CONFIG ",
+        'InternalError: Task 9 was not defined in job "worker"',
+        "TF_CONFIG lacks a part, or its task is not in its cluster.",
+        'It must look like {"cluster": {"ps": ["host:port"], "worker": ["host:port"]}, "task": '
+        '{"type": "worker", "index": 0}}.',
+    ),
+)
+
+group(
+    "It cannot start, or waits for another task in vain",
+    (
+        r"Could not start gRPC server|Address already in use|cannot listen at"
+        r"|Failed to add port to server",
+        "UnknownError: Could not start gRPC server",
+        "Another program listens at the port that TF_CONFIG gives this task.",
+        "Choose a free port, or let tfrun choose; `ss -ltnp` shows which program has it.",
+    ),
+    (
+        r"ps \d+ (is silent|did not answer|does not answer)",
+        "TimeoutError: ps 0 did not answer at 127.0.0.1:9 in 120 s",
+        "The parameter server did not start, or the network does not let this task reach it.",
+        "Look into its log, and at the address in TF_CONFIG and the firewall between the hosts.",
+    ),
+    (
+        r"did not make the model",
+        "TimeoutError: the chief did not make the model in 120 s",
+        "The chief makes the parameters for all workers; it did not start, or has failed.",
+        "Look into the log of the chief, which is worker 0 where no task has the type chief.",
+    ),
+    (
+        r"no gradient of|No step was made in",
+        "TimeoutError: no gradient of worker 1 in 60 s",
+        "A synchronous step waits for each worker that the line names; they are slow or gone.",
+        "Look into their logs; raise --step-timeout for slow ones, or allow --backup-workers.",
+    ),
+    (
+        r"it is silent, or waits itself|it closed the connection|lost (the|its) \w+ neighbour"
+        r"|(left|right) neighbour:",
+        "ConnectionError: worker 1, the right neighbour: it closed the connection",
+        "The ring is broken: a neighbour has failed, hangs, or cannot be reached any more.",
+        "Look into its log. The same command goes on from the last checkpoint.",
+    ),
+    (
+        r"(worker|chief) \d+ did not answer|not started: |workers did not meet|did not report"
+        r"|not all workers",
+        "TimeoutError: worker 1 did not answer at 127.0.0.1:9 in 120 s",
+        "A worker that the others wait for did not start, has failed, or cannot be reached.",
+        "Look into its log, and at its address in TF_CONFIG.",
+    ),
+)
+
+group(
+    "The data",
+    (
+        r"URL fetch failure|cannot be fetched|Incomplete or corrupted file detected",
+        "Exception: URL fetch failure on https://storage.googleapis.com/tensorflow/tf-keras-"
+        "datasets/mnist.npz: None -- [Errno -3] Temporary failure in name resolution",
+        "Keras downloads this data set at its first use, and the network does not let it.",
+        "Try again later, or use --dataset digits, which needs no network.",
+    ),
+    (
+        r"FileNotFoundError: .*\.(npz|npy|txt)'|neither digits",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'data.npz'",
+        "--dataset names a file that is not there; the path counts from where you stand.",
+        "Correct the path, or use digits, mnist or fashion_mnist.",
+    ),
+    (
+        r"BadZipFile|Cannot load file containing pickled data|contains pickled \(object\) data"
+        r"|No data left in file|EOFError",
+        "zipfile.BadZipFile: File is not a zip file",
+        "The data file is no whole .npz file: it was cut short, or has another format.",
+        "Make it again with numpy.savez(file, x_train=…, y_train=…, x_test=…, y_test=…).",
+    ),
+    (
+        r"is not a file in the archive",
+        "KeyError: 'y_test is not a file in the archive'",
+        "The .npz file lacks an array.",
+        "It needs x_train, y_train, x_test and y_test.",
+    ),
+    (
+        r"is neither topics nor|UnicodeDecodeError",
+        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "The file is no text in UTF-8.",
+        "Convert it, for example with `iconv -t utf-8`.",
+    ),
+    (
+        r"is too short: ten paragraphs",
+        "ValueError: --dataset a.txt is too short: ten paragraphs at least, of words that come "
+        "again",
+        "Nothing can be learned from so few words.",
+        "Take a longer text: ten paragraphs at least.",
+    ),
+    (
+        r"(rows|pairs), fewer than|[Nn]eed minval < maxval",
+        "ValueError: --dataset has 8 rows, fewer than workers (9)",
+        "There are fewer rows than workers, so that a worker would have none.",
+        "Start fewer workers, or take more data.",
+    ),
+    (
+        r"finite numbers only",
+        "ValueError: x must hold finite numbers only",
+        "The inputs hold NaN or infinite numbers, which would spread to all parameters.",
+        "Replace or drop those rows.",
+    ),
+    (
+        r"outside the valid range|must hold whole numbers from 0",
+        "Received a label value of 5 which is outside the valid range of [0, 3).",
+        "A label is negative, or higher than any that training knows.",
+        "Number the classes from 0, and let y_train hold the highest.",
+    ),
+    (
+        r"'labels' has DataType float\w* not in|labels.*(float|whole numbers)",
+        "TypeError: Value passed to parameter 'labels' has DataType float32 not in list of allowed "
+        "values: int32, int64",
+        "The labels are floating-point numbers.",
+        "Store them as whole numbers: y.astype('int32').",
+    ),
+    (
+        r"the same number of features|must be \[rows|`labels.shape` must equal"
+        r"|Matrix size-incompatible|Dimensions must be equal|inhomogeneous shape"
+        r"|cannot reshape array|incompatible with the layer",
+        "ValueError: x_train and x_test must have the same number of features",
+        "The arrays do not fit each other or the model.",
+        "x must be [rows, features] and y [rows], with as many features in x_train as in x_test.",
+    ),
+    (
+        r"could not convert string to float|Cannot cast|ufunc 'isfinite' not supported",
+        "ValueError: could not convert string to float: np.str_('a')",
+        "The arrays hold something else than numbers.",
+        "Convert them to numbers before you save them.",
+    ),
+    (
+        r"indices\[.*\] = .* is not in \[",
+        "indices[0] = 5 is not in [0, 3)",
+        "A row is looked up that is not there: an index is beyond its table.",
+        "Check that the indices in the data are below the size of the table, from 0 on.",
+    ),
+)
+
+group(
+    "The run directory",
+    (
+        r"BlockingIOError|Another chief trains",
+        "BlockingIOError: [Errno 11] Resource temporarily unavailable",
+        "Another chief holds the lock of this run directory and trains in it.",
+        "Wait until it is done, or set OUTPUT_DIR to another folder.",
+    ),
+    (
+        r"No space left on device|Disk quota exceeded",
+        "OSError: [Errno 28] No space left on device",
+        "The disk is full. The last checkpoint is whole.",
+        "Make room; the same command with the same OUTPUT_DIR goes on from there.",
+    ),
+    (
+        r"FileExistsError|NotADirectoryError|; Not a directory",
+        "FileExistsError: [Errno 17] File exists: 'output'",
+        "A file is where the run directory, OUTPUT_DIR, should be.",
+        "Set OUTPUT_DIR to another folder.",
+    ),
+    (
+        r"PermissionError|PermissionDeniedError|Read-only file system|; Permission denied",
+        "PermissionError: [Errno 13] Permission denied: 'output/metrics-worker-0.csv'",
+        "You may not write there.",
+        "Set OUTPUT_DIR to a folder of your own.",
+    ),
+    (
+        r"begins at step \d+",
+        "RuntimeError: This worker begins at step 100, others at step 0",
+        "The workers have restored different checkpoints.",
+        "OUTPUT_DIR must be one folder that all workers see, or hold the same checkpoint for each.",
+    ),
+)
+
+group(
+    "The checkpoint",
+    (
+        r"Key \S+ not found in checkpoint|Assign requires shapes of both tensors to match"
+        r"|shape_and_slice spec|checkpoint of another model|[Rr]eceived incompatible tensor"
+        r"|Shape mismatch.*assigned value shape",
+        "Key weights_3 not found in checkpoint",
+        "The run directory holds the checkpoint of another model.",
+        "Set OUTPUT_DIR to another folder; or use the data, model and flags of that run.",
+    ),
+    (
+        r"DataLossError|an sstable|Unable to open table file|hecksum (does not match|mismatch)"
+        r"|Read less bytes than requested|not a valid checkpoint"
+        r"|\.data-\d+-of-\d+; No such file|[Cc]heckpoint.*cannot be read"
+        r"|TensorSliceReader constructor",
+        "file is too short to be an sstable",
+        "The newest checkpoint is damaged or not complete.",
+        "Remove its files and its line in the file `checkpoint`: the run goes on from the one "
+        "before it.",
+    ),
+)
+
+group(
+    "The loss",
+    (
+        r"[Ll]oss is -?(nan|inf)|Tensor had (-?Inf|NaN)|NaN loss",
+        "FloatingPointError: loss is nan at update 12",
+        "The parameters have run away: a step was too long.",
+        "Lower --learning-rate; with many workers, or stale gradients, it must be lower still.",
+    ),
+)
+
+group(
+    "It ran, then stopped: another task",
+    (
+        r"HorovodInternalError|Horovod has been shut down|[Aa]nother rank is gone"
+        r"|Gloo.*(Connection|Timed out)|ran into a timeout.*[Hh]orovod",
+        "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was "
+        "caused by an exception on one of the ranks",
+        "Another rank is gone or did not answer in time, so that this one cannot go on.",
+        "Look for the first error among the ranks. The same command goes on from the last "
+        "checkpoint.",
+    ),
+    (
+        r"[Cc]ollective ops is aborted|current incarnation doesn't match",
+        "UnavailableError: Collective ops is aborted by: Connection reset by peer",
+        "Another worker is gone, and an all-reduce needs all of them.",
+        "Look into the logs of the others for the first error. The same command goes on from the "
+        "last checkpoint.",
+    ),
+    (
+        r"ps was lost at the very end",
+        "RuntimeError: A ps was lost at the very end",
+        "The last parameters were lost with a parameter server, before they were saved.",
+        "The same command goes on from the last checkpoint.",
+    ),
+    (
+        r"DeadlineExceededError|Timed out waiting for notification",
+        "tensorflow.python.framework.errors_impl.DeadlineExceededError: Graph execution error:",
+        "A task that this one depends on hangs: a call got no answer in time.",
+        "Look for a stopped or overloaded task; the same command goes on from the last checkpoint.",
+    ),
+    (
+        r"UnavailableError|failed to connect to all addresses|Socket closed"
+        r"|Connection (reset by peer|refused)|AbortedError|Broken pipe",
+        "tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all "
+        "addresses",
+        "The connection to another task is lost: it has failed or was stopped.",
+        "Look into the logs of the others for the first error; `tfrun --restarts 3` starts failed "
+        "tasks again.",
+    ),
+    (
+        r"FailedPreconditionError|Could not find variable|uninitialized value",
+        "tensorflow.python.framework.errors_impl.FailedPreconditionError: Could not find variable w",
+        "A parameter server has started again and lost its parameters.",
+        "Start the run again: the chief restores them from the last checkpoint.",
+    ),
+    (
+        r"CancelledError",
+        "tensorflow.python.framework.errors_impl.CancelledError: Operation was cancelled",
+        "A call was cut off, because another call or another task has failed.",
+        "Look for the first error, in this log and in those of the others.",
+    ),
+    (
+        r"TimeoutError",
+        "TimeoutError: 3 of 4 tasks have reported after 120 s",
+        "A task waited for another in vain.",
+        "Look into the log of the task that the line names.",
+    ),
+)
+
+group(
+    "Memory, threads, devices",
+    (
+        r"OOM when allocating|ResourceExhaustedError|MemoryError|Cannot allocate memory"
+        r"|std::bad_alloc|OUT_OF_MEMORY|out of memory",
+        "MemoryError: Unable to allocate 72.8 TiB for an array with shape (10000000000000,)",
+        "There is not enough memory, of this machine or of its GPU.",
+        "Use a smaller --batch-size or model, or fewer tasks on this machine.",
+    ),
+    (
+        r"can't start new thread|pthread_create\(\) failed|Thread creation failed"
+        r"|Resource temporarily unavailable",
+        "RuntimeError: can't start new thread",
+        "The system allows no more threads or processes.",
+        "Start fewer tasks, or raise the limit (`ulimit -u`; in a container, its limit of pids).",
+    ),
+    (
+        r"Too many open files",
+        "OSError: [Errno 24] Too many open files",
+        "The system allows this process no more files and connections.",
+        "Raise the limit with `ulimit -n 4096`.",
+    ),
+    (
+        r"worker is for one GPU",
+        "RuntimeError: A worker is for one GPU; start one for each",
+        "This worker sees several GPUs and would use only one.",
+        "Start a worker for each GPU: tfrun deals them out; else set CUDA_VISIBLE_DEVICES.",
+    ),
+    (
+        r"--devices \d+: there (are|is)|Cannot assign a device for operation|[Ii]nvalid device",
+        "ValueError: --devices 4: there are 2 GPUs",
+        "The script asks for more devices than it sees.",
+        "Lower --devices, or check CUDA_VISIBLE_DEVICES and nvidia-smi.",
+    ),
+    (
+        r"killed by SIGKILL",
+        "worker 1 was killed by SIGKILL",
+        "Something ended the task by force; most often the kernel does, when memory runs out.",
+        "Look with `dmesg | tail`; use fewer tasks or a smaller model.",
+    ),
+    (
+        r"killed by SIGILL|Illegal instruction",
+        "worker 1 was killed by SIGILL",
+        "This processor lacks instructions that the TensorFlow package uses (AVX).",
+        "Use another machine, or a TensorFlow that was built for this processor.",
+    ),
+    (
+        r"killed by SIG(SEGV|ABRT|BUS)|Segmentation fault|Fatal Python error",
+        "worker 1 was killed by SIGSEGV",
+        "TensorFlow or another native library has crashed.",
+        "Look at the last lines of the log; the same command goes on from the last checkpoint.",
+    ),
+)
+
+group(
+    "Packages",
+    (
+        r"No module named '?horovod|Horovod is not installed",
+        "ModuleNotFoundError: No module named 'horovod'",
+        "Horovod is not installed in this Python.",
+        "`bash Horovod-RingAllReduce/run.sh` builds it once; that takes some minutes.",
+    ),
+    (
+        r"Failed to load the native TensorFlow|GLIBC|libstdc\+\+|incompatible Protobuf|_ARRAY_API"
+        r"|DLL load failed|numpy.core.multiarray failed",
+        "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.27' not found",
+        "TensorFlow is installed, but does not fit this system or the packages beside it.",
+        "Use the locked versions: `source activate.sh` makes an environment with them.",
+    ),
+    (
+        r"ModuleNotFoundError|ImportError",
+        "ModuleNotFoundError: No module named 'tensorflow'",
+        "A package is missing in this Python.",
+        "`source activate.sh` makes an environment that has what the examples need.",
+    ),
+    (
+        r"can't open file",
+        "python: can't open file '/home/me/hogwild.py': [Errno 2] No such file or directory",
+        "The script is not there.",
+        "Correct its path.",
+    ),
+)
+
+group(
+    "Horovod",
+    (
+        r"has not been initialized; use hvd.init",
+        "ValueError: Horovod has not been initialized; use hvd.init().",
+        "A call of Horovod came before hvd.init().",
+        "Call hvd.init() at the beginning of main.",
+    ),
+    (
+        r"Mismatched (all|broad|reduce)|Mismatched data types",
+        "InvalidArgumentError: Mismatched allreduce tensor shapes: One rank sent [3], another [4]",
+        "The ranks do not have the same model or data type.",
+        "Start all ranks with the same script and flags.",
+    ),
+    (
+        r"[Nn]ot enough slots|More processes than.*slots|Requested more processes",
+        "ValueError: Requested more processes (4) than there are available slots (2)",
+        "horovodrun may not start that many ranks on these hosts.",
+        "Give it more slots (-H localhost:4), or fewer ranks (-np).",
+    ),
+    (
+        r"One or more tensors were submitted to be reduced",
+        "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
+        "ranks and are waiting for remainder of ranks for more than 60 seconds.",
+        "A rank hangs, or the ranks do not make the same calls in the same order.",
+        "Look at the ranks that it names.",
+    ),
+)
+
+
+def known(line):
+    """The Entry that knows a line of output, or None."""
+    return next(
+        (entry for each in GROUPS.values() for entry in each if entry.pattern.search(line)), None
+    )
+
+
+def explain(text):
+    """The explanation of the last known error in `text`, one line, or None."""
+    for line in reversed(text.splitlines()):
+        # In a traceback the indented lines are code, and would be found for its words.
+        if not line.startswith("  ") and (entry := known(line)):
+            return "%s %s" % (entry.means, entry.do)
+    return None

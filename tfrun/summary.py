@@ -1,0 +1,218 @@
+"""result.json: what came out of a run, computed from the facts that its tasks have left.
+
+The run directory holds flags.json, by the chief, and metrics-<task>.csv, by each task that trains:
+a row for each push (`loss` is filled) and for each evaluation (`test_loss` is filled). Nothing
+here needs TensorFlow.
+"""
+
+import collections
+import csv
+import json
+import os
+
+import numpy as np
+
+RESTART = "# restart"
+
+# columns: {name: float array}, NaN where a row says nothing; pushes and tests: which rows are
+# which, arrays of booleans; restarts: how often the task was started again.
+Metrics = collections.namedtuple("Metrics", "columns pushes tests restarts")
+
+
+class Unfinished(ValueError):
+    """No evaluation has followed the last update."""
+
+
+def number(text):
+    """A field as a float, NaN where it is empty. Raises ValueError."""
+    return float(text) if text else float("nan")
+
+
+def rows_of(path):
+    """(header, {row as text: its fields, numbers by name}, restarts) of one file."""
+    # What a kill has cut short is no row: the last line without its end, and a line that a restart
+    # has marked.
+    whole, _, _ = path.read_bytes().rpartition(b"\n")
+    header, *lines = whole.decode("utf-8", "replace").split("\n")
+    header, rows = next(csv.reader([header]), []), {}
+    for line in lines:
+        fields = line.rstrip("\r").split(",")
+        if "#" in line or len(fields) != len(header):
+            continue
+        try:
+            rows[line] = {name: number(text) for name, text in zip(header, fields)}
+        except ValueError:
+            continue
+        rows[line]["push"] = bool(fields[header.index("loss")]) if "loss" in header else False
+        rows[line]["test"] = any(
+            text for name, text in zip(header, fields) if name == "test_loss"
+        )
+    return header, rows, sum(RESTART in line for line in lines)
+
+
+def read(*paths):
+    """The Metrics of one task, from its files, in the order of time; None where it has no row.
+
+    Several files are those of one task that has run on several hosts. A file whose rows are all
+    in another one is a copy of it.
+    """
+    header, rows, restarts, parts = {}, {}, 0, 0
+    for path in paths:
+        names, more, marks = rows_of(path)
+        header.update(dict.fromkeys(names))
+        if more.keys() - rows.keys():
+            restarts, parts = restarts + marks, parts + 1
+        rows.update(more)
+    if "push_time" not in header:
+        return None
+    ordered = sorted(rows.values(), key=lambda row: row["push_time"])
+    columns = {
+        name: np.array([row.get(name, float("nan")) for row in ordered], float) for name in header
+    }
+    kinds = (np.array([row[kind] for row in ordered], bool) for kind in ("push", "test"))
+    return Metrics(columns, *kinds, restarts + max(0, parts - 1))
+
+
+def read_all(directories):
+    """{task: its Metrics} of all tasks that have any in these directories, in order of names."""
+    paths = collections.defaultdict(dict)
+    for directory in directories:
+        for path in sorted(directory.glob("metrics-*.csv")):
+            paths[path.stem.removeprefix("metrics-")][path.resolve()] = None
+    found = {task: read(*paths[task]) for task in sorted(paths)}
+    return {task: metrics for task, metrics in found.items() if metrics}
+
+
+def read_flags(directories):
+    """The content of flags.json. Raises ValueError where there is none."""
+    places = ", ".join(str(directory) for directory in directories)
+    for directory in directories:
+        try:
+            flags = json.loads((directory / "flags.json").read_text())
+            if {"example", "tasks", "ps", "arguments", "versions"} <= flags.keys():
+                return flags
+        except FileNotFoundError:
+            continue
+        except (AttributeError, ValueError):
+            pass
+        raise ValueError("%s is not what a chief writes" % (directory / "flags.json"))
+    raise ValueError("there is no flags.json in %s: no chief has trained there" % places)
+
+
+def finite(value):
+    """A number for JSON, which has no NaN: None where there is none."""
+    return float(value) if np.isfinite(value) else None
+
+
+def last_evaluation(metrics):
+    """{"global_step": …, "test_…": …} of the evaluation after the most updates, None without any.
+
+    Among those the last in time: a run that was started again may repeat updates.
+    """
+    best = None
+    for each in metrics:
+        for row in np.flatnonzero(each.tests):
+            found = {name: values[row] for name, values in each.columns.items()}
+            at = found["global_step"], found["push_time"]
+            if best is None or at > best[0]:
+                best = at, found
+    return best and {
+        name: value
+        for name, value in best[1].items()
+        if name == "global_step" or name.startswith("test_")
+    }
+
+
+def summarize(directories):
+    """The content of result.json for the run in `directories`, pathlib.Paths: one for each host.
+
+    Raises Unfinished where the run is not at its end, ValueError where there is no run.
+    """
+    flags = read_flags(directories)
+    everything, tasks = read_all(directories), flags["tasks"]
+    pushes = {  # of each task that has metrics
+        task: {name: values[metrics.pushes] for name, values in metrics.columns.items()}
+        for task, metrics in everything.items()
+        if task in tasks
+    }
+    made = max([p["global_step"].max() for p in pushes.values() if p["global_step"].size], default=0)
+    steps = flags["arguments"].get("steps", int(made))
+    test = last_evaluation(everything.values())
+    if test is None or not test["global_step"] >= steps:
+        raise Unfinished(
+            "the run in %s is not finished: %s of %d updates"
+            % (
+                directories[0],
+                "no evaluation, %d" % made
+                if test is None
+                else "the last evaluation is after %d" % test["global_step"],
+                steps,
+            )
+        )
+    times = [p["push_time"] for p in pushes.values() if p["push_time"].size]
+    begun = max([each.min() for each in times], default=0)  # from here on all take part
+    seconds = max([each.max() for each in times], default=0) - begun
+    # The pushes of the time that the rate divides by, and no others.
+    examples = sum(np.nansum(p["examples"][p["push_time"] > begun]) for p in pushes.values())
+    staleness = np.concatenate([np.empty(0), *(p["staleness"] for p in pushes.values())])
+    staleness = staleness[~np.isnan(staleness)]
+    missing = [task for task in tasks if task not in pushes]
+
+    def each_task(count):
+        """A count for each task, None for one that has left no metrics."""
+        return [int(count(pushes[task])) if task in pushes else None for task in tasks]
+
+    return {
+        "example": flags["example"],
+        "dataset": flags["arguments"].get("dataset"),
+        "steps": int(test["global_step"]),
+        "ps": flags["ps"],
+        "workers": len(tasks),
+        **{name: finite(value) for name, value in test.items() if name.startswith("test_")},
+        "examples_per_second": finite(examples / seconds) if seconds else None,
+        "wall_seconds": finite(seconds),
+        "staleness_mean": finite(staleness.mean()) if staleness.size else None,
+        "pushes_per_worker": each_task(lambda p: p["push_time"].size),
+        "late_per_worker": each_task(lambda p: (p["staleness"] > 0).sum()),
+        "restarts": sum(metrics.restarts for metrics in everything.values()),
+        **({"missing": missing} if missing else {}),
+        "arguments": flags["arguments"],
+        "versions": flags["versions"],
+    }
+
+
+def write(directories):
+    """Writes result.json into the first directory, whole or not at all; returns its content."""
+    result = summarize(directories)
+    partial = directories[0] / (".result-%d" % os.getpid())
+    try:
+        partial.write_text(json.dumps(result, indent=2) + "\n")
+        partial.replace(directories[0] / "result.json")
+    finally:
+        partial.unlink(missing_ok=True)
+    return result
+
+
+def missing_tasks(result):
+    """One line about the tasks that have left no metrics; None where all have."""
+    if "missing" in result:
+        return "no metrics of %s: is the folder of its host among those given?" % ", ".join(
+            result["missing"]
+        )
+    return None
+
+
+def in_words(name, value):
+    """A column of the tests and its value as text: "test accuracy 98.3%"."""
+    if value is None:
+        text = "unknown"
+    else:
+        text = "%.1f%%" % (100 * value) if name.endswith("accuracy") else "%.4g" % value
+    return "%s %s" % (name.replace("_", " "), text)
+
+
+def outcome(result):
+    """The tests of result.json in words; the loss only where there is no other metric."""
+    names = [name for name in result if name.startswith("test_")]
+    others = [name for name in names if name != "test_loss"]
+    return ", ".join(in_words(name, result[name]) for name in others or names)
