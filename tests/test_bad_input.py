@@ -1,4 +1,4 @@
-"""Bad input: each kind gets one clear line, a non-zero exit, in bounded time, and loses nothing."""
+"""Bad input: a script raises, in bounded time, and loses nothing; tfrun has an explanation."""
 
 import concurrent.futures
 import fcntl
@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 import support
-from tfrun import launch
+from tfrun import errors
 
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
 HOGWILD = support.ROOT / "HogWild" / "hogwild.py"
@@ -56,11 +56,6 @@ def truncated(folder):
     (folder / "data.npz").write_bytes(whole[: len(whole) // 2])
 
 
-def finished(folder):
-    (folder / "output").mkdir()
-    (folder / "output" / "result.json").write_text("{}")
-
-
 def file_in_the_way(folder):
     (folder / "output").write_text("something of mine")
 
@@ -97,10 +92,9 @@ def other_model(folder):
 
 
 def quick(folder, script):
-    """A copy of a script that gives up after 2 s instead of 120."""
-    text = script.read_text()
-    assert text.count("GIVE_UP = 120") == 1
-    (folder / script.name).write_text(text.replace("GIVE_UP = 120", "GIVE_UP = 2"))
+    """A copy of a script that waits 2 s instead of 120 for a peer that it needs."""
+    text = support.replaced(script, [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 2")])
+    (folder / script.name).write_text(text)
 
 
 def ps_without_chief(folder):
@@ -133,98 +127,88 @@ def one_of_two(folder):
 NPZ = ["--dataset", "data.npz"]
 TWO = config({"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"] * 2})
 ONE = config({"worker": ["127.0.0.1:0"]})
-# name: (script, flags, TF_CONFIG or None, what prepares the folder, words of the line, exit code)
+
+
+def flag(script, name, value, words, tf_config=None):
+    return script, [name, value], tf_config, None, "argument %s: %s" % (name, words), 2
+
+
+def task(tf_config, words):
+    return HOGWILD, [], tf_config, None, words, 1
+
+
+def data(words, **arrays):
+    return SINGLE, NPZ, None, lambda folder: dataset(folder, **arrays), words, 1
+
+
+# name: (script, flags, TF_CONFIG or None, what prepares the folder, words of the error, exit code)
 CASES = {
-    "no steps": (SINGLE, ["--steps", "0"], None, None, "--steps: must be at least 1", 2),
-    "negative steps": (SINGLE, ["--steps", "-5"], None, None, "--steps: must be at least 1", 2),
-    "steps not a number": (SINGLE, ["--steps", "x"], None, None, "--steps: invalid int value", 2),
-    "too many steps": (SINGLE, ["--steps", "2147483648"], None, None, "--steps: must be", 2),
-    "no batch": (SINGLE, ["--batch-size", "0"], None, None, "--batch-size: must be at least 1", 2),
-    "rate of zero": (SINGLE, ["--learning-rate", "0"], None, None, "--learning-rate: must be", 2),
-    "rate of NaN": (SINGLE, ["--learning-rate", "nan"], None, None, "--learning-rate: must", 2),
-    "no local steps": (EASY, ["--local-steps", "0"], None, None, "--local-steps: must be at", 2),
-    "no force": (AEAMSGD, ["--rho", "0"], None, None, "--rho: must be above 0", 2),
-    "momentum of one": (AEAMSGD, ["--momentum", "1"], None, None, "--momentum: must be", 2),
-    "no rate on the ps": (DOWNPOUR, ["--server-lr", "-1"], None, None, "--server-lr: must be", 2),
-    "no accumulator": (
-        *(DOWNPOUR, ["--initial-accumulator", "0"], None, None),
-        *("--initial-accumulator: must be above 0", 2),
-    ),
-    "vectors of no numbers": (SPARSE, ["--dimensions", "0"], None, None, "--dimensions: must", 2),
-    "no noise": (SPARSE, ["--noise-words", "0"], None, None, "--noise-words: must be at", 2),
-    "negative backup": (
-        *(SYNCHRONOUS, ["--backup-workers", "-1"], None, None),
-        *("--backup-workers: must be at least 0", 2),
-    ),
+    "no steps": flag(SINGLE, "--steps", "0", "must be at least 1"),
+    "negative steps": flag(SINGLE, "--steps", "-5", "must be at least 1"),
+    "steps not a number": flag(SINGLE, "--steps", "x", "invalid int value"),
+    "too many steps": flag(SINGLE, "--steps", "2147483648", "must be"),
+    "no batch": flag(SINGLE, "--batch-size", "0", "must be at least 1"),
+    "rate of zero": flag(SINGLE, "--learning-rate", "0", "must be above 0"),
+    "rate of NaN": flag(SINGLE, "--learning-rate", "nan", "must be above 0"),
+    "endless rate": flag(SINGLE, "--learning-rate", "inf", "must be above 0"),
+    "no local steps": flag(EASY, "--local-steps", "0", "must be at least 1"),
+    "no force": flag(AEAMSGD, "--rho", "0", "must be above 0"),
+    "momentum of one": flag(AEAMSGD, "--momentum", "1", "must be"),
+    "no rate on the ps": flag(DOWNPOUR, "--server-lr", "-1", "must be above 0"),
+    "no accumulator": flag(DOWNPOUR, "--initial-accumulator", "0", "must be above 0"),
+    "vectors of no numbers": flag(SPARSE, "--dimensions", "0", "must be at least 1"),
+    "no noise": flag(SPARSE, "--noise-words", "0", "must be at least 1"),
+    "negative backup": flag(SYNCHRONOUS, "--backup-workers", "-1", "must be at least 0"),
     "too many backup workers": (
         *(SYNCHRONOUS, ["--backup-workers", "2"], TWO, None),
-        *("--backup-workers must be below the number of workers, 2", 2),
+        *("--backup-workers", 1),
     ),
-    "negative warm-up": (SYNCHRONOUS, ["--warmup-steps", "-1"], None, None, "--warmup-steps: m", 2),
-    "no patience": (SYNCHRONOUS, ["--patience", "0"], None, None, "--patience: must be at", 2),
-    "a rate of zero among others": (
-        *(RATES, ["--learning-rates", "0.1,0"], None, None),
-        *("--learning-rates: must be above 0", 2),
-    ),
-    "a rate that is no number": (
-        *(RATES, ["--learning-rates", "0.1;0.2"], None, None),
-        *("--learning-rates: invalid rates value", 2),
-    ),
-    "no micro-batch": (PLACES, ["--micro-batches", "0"], None, None, "--micro-batches: must", 2),
+    "negative warm-up": flag(SYNCHRONOUS, "--warmup-steps", "-1", "must be at least 0"),
+    "no time for a step": flag(SYNCHRONOUS, "--step-timeout", "0", "must be at least 1"),
+    "a rate of zero among others": flag(RATES, "--learning-rates", "0.1,0", "must be above 0"),
+    "a rate that is no number": flag(RATES, "--learning-rates", "0.1;0.2", "invalid"),
+    "no micro-batch": flag(PLACES, "--micro-batches", "0", "must be at least 1"),
     "micro-batches that are not equal": (
         *(PLACES, ["--micro-batches", "5"], ONE, None),
-        *("--batch-size 32 cannot be cut into 5 equal parts (--micro-batches)", 2),
+        *("cannot be cut into 5 equal parts", 1),
     ),
-    "no device": (PLACES, ["--devices", "0"], None, None, "--devices: must be at least 1", 2),
-    "more places than layers": (
+    "no device": flag(PLACES, "--devices", "0", "must be at least 1"),
+    "more devices than layers": (
         *(PLACES, ["--devices", "4"], ONE, None),
-        *("The model has 3 layers, too few for 4 places, workers times --devices", 2),
+        *("layers, too few for 4", 1),
     ),
-    "a ps where there is none": (PLACES, [], config(job="ps"), None, "TF_CONFIG must be JSON", 2),
-    "endless rate": (SINGLE, ["--learning-rate", "inf"], None, None, "--learning-rate: must", 2),
+    "a ps where there is none": (PLACES, [], config(job="ps"), None, "ps", 1),
     "a rate that is too high": (
         *(SINGLE, ["--learning-rate", "1e9", "--steps", "9"], None, None),
-        "a lower --learning-rate may help",
-        1,
+        *("loss is", 1),
     ),
-    "negative seed": (SINGLE, ["--seed", "-1"], None, None, "--seed: must be at least 0", 2),
-    "no checkpoints": (
-        SINGLE,
-        ["--checkpoint-steps", "0"],
-        None,
-        None,
-        "--checkpoint-steps: mu",
-        2,
-    ),
+    "negative seed": flag(SINGLE, "--seed", "-1", "must be at least 0"),
+    "no checkpoints": flag(SINGLE, "--checkpoint-steps", "0", "must be at least 1"),
     "unknown flag": (SINGLE, ["--stepz", "3"], None, None, "--stepz", 2),
     "shortened flag": (SINGLE, ["--step", "3"], None, None, "--step", 2),
-    "no TF_CONFIG": (HOGWILD, [], None, None, "TF_CONFIG is not set", 2),
-    "not JSON": (HOGWILD, [], "{", None, "TF_CONFIG must be JSON", 2),
-    "JSON of another form": (HOGWILD, [], "[1]", None, "TF_CONFIG must be JSON", 2),
-    "no task": (HOGWILD, [], '{"cluster": {"ps": ["a:1"]}}', None, "KeyError: 'task'", 2),
-    "a task too many": (HOGWILD, [], config(index=9), None, "TF_CONFIG must be JSON", 2),
-    "negative task": (HOGWILD, [], config(index=-1), None, "TF_CONFIG must be JSON", 2),
-    "unknown job": (HOGWILD, [], config(job="boss"), None, "TF_CONFIG must be JSON", 2),
-    "no ps": (HOGWILD, [], config({"worker": ["a:1"]}), None, "TF_CONFIG must list a ps", 2),
-    "no worker": (HOGWILD, [], config({"ps": ["a:1"]}, "ps"), None, "TF_CONFIG must list a ps", 2),
+    "no TF_CONFIG": task(None, "TF_CONFIG must list a ps"),
+    "not JSON": task("{", "JSONDecodeError"),
+    "JSON of another form": task("[1]", "Error"),
+    "no task": task('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}', "None"),
+    "a task too many": task(config(index=9), "9"),
+    "negative task": task(config(index=-1), "-1"),
+    "unknown job": task(config(job="boss"), "boss"),
+    "no ps": task(config({"worker": ["a:1"]}), "TF_CONFIG must list a ps"),
+    "no worker": task(config({"ps": ["a:1"]}, "ps"), "TF_CONFIG must list a ps"),
     "no port": (
-        HOGWILD,
-        [],
-        config({"ps": ["a"], "worker": ["b:1"]}),
-        None,
-        "TF_CONFIG must be",
-        2,
+        *("hogwild.py", [], config({"ps": ["a"], "worker": ["b:1"]}, "ps")),
+        *(lambda folder: quick(folder, HOGWILD), "port", 1),
     ),
-    "port in use": (HOGWILD, [], None, port_in_use, "cannot listen at 127.0.0.1", 1),
+    "port in use": (HOGWILD, [], None, port_in_use, "Could not start gRPC server", 1),
     "a ps that never comes": (
         *("hogwild.py", [], config()),
         lambda folder: quick(folder, HOGWILD),
-        "ps 0 did not answer at 127.0.0.1:9 for 2 s",
+        "ps 0 did not answer at 127.0.0.1:9 in 2 s",
         1,
     ),
     "a chief that never comes": (
         *("hogwild.py", [], None, ps_without_chief),
-        "the chief did not make the model in 2 s",
+        "the chief made no model in 2 s",
         1,
     ),
     "a worker that never comes": (
@@ -232,74 +216,24 @@ CASES = {
         "worker 1 did not answer at 127.0.0.1:9",
         1,
     ),
-    "finished run": (SINGLE, [], None, finished, "There is a finished run in output", 0),
-    "another chief": (SINGLE, [], None, another_chief, "Another chief trains in output", 2),
-    "output is a file": (SINGLE, [], None, file_in_the_way, "Cannot write (File exists)", 2),
-    "checkpoint of another model": (
-        SINGLE,
-        NPZ,
-        None,
-        other_model,
-        "checkpoint of another model",
-        2,
-    ),
+    "another chief": (SINGLE, [], None, another_chief, "BlockingIOError", 1),
+    "output is a file": (SINGLE, [], None, file_in_the_way, "File exists", 1),
+    "checkpoint of another model": (SINGLE, NPZ, None, other_model, "w_", 1),
     "broken checkpoint": (
         *(SINGLE, [], None, lambda folder: checkpoint(folder, lambda whole: whole[:40])),
-        "cannot be read",
-        2,
+        "sstable",
+        1,
     ),
-    "no data file": (SINGLE, NPZ, None, None, "data.npz is neither", 2),
-    "truncated data file": (SINGLE, NPZ, None, truncated, "data.npz is neither", 2),
-    "an array is missing": (SINGLE, NPZ, None, lambda f: dataset(f, y_test=None), "y_test", 2),
-    "NaN in the data": (SINGLE, NPZ, None, nan, "finite numbers", 2),
-    "rows that do not match": (
-        *(SINGLE, NPZ, None, lambda f: dataset(f, y_train=np.arange(7) % 2)),
-        "they are [8, 3] and [7]",
-        2,
-    ),
-    "features that do not match": (
-        *(SINGLE, NPZ, None, lambda f: dataset(f, x_test=np.ones((4, 5)))),
-        "the same number of features",
-        2,
-    ),
-    "negative label": (
-        SINGLE,
-        NPZ,
-        None,
-        lambda f: dataset(f, y_train=np.arange(8) - 1),
-        "from 0",
-        2,
-    ),
-    "label unknown to training": (
-        SINGLE,
-        NPZ,
-        None,
-        lambda f: dataset(f, y_test=np.arange(4)),
-        "none above",
-        2,
-    ),
-    "labels with a point": (
-        SINGLE,
-        NPZ,
-        None,
-        lambda f: dataset(f, y_train=np.ones(8)),
-        "whole",
-        2,
-    ),
-    "no rows": (
-        SINGLE,
-        NPZ,
-        None,
-        lambda f: dataset(f, x_test=np.ones((0, 3)), y_test=[]),
-        "rows",
-        2,
-    ),
-    "fewer rows than workers": (
-        *(HOGWILD, NPZ, config({"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"] * 9})),
-        dataset,
-        "8 rows, fewer than workers (9)",
-        2,
-    ),
+    "no data file": (SINGLE, NPZ, None, None, "No such file or directory: 'data.npz'", 1),
+    "truncated data file": (SINGLE, NPZ, None, truncated, "File is not a zip file", 1),
+    "an array is missing": data("y_test is not a file in the archive", y_test=None),
+    "NaN in the data": (SINGLE, NPZ, None, nan, "loss is nan", 1),
+    "rows that do not match": data("do not fit", y_train=np.arange(7) % 2),
+    "features that do not match": data("do not fit", x_test=np.ones((4, 5))),
+    "no rows": data("do not fit", x_test=np.ones((0, 3)), y_test=np.ones(0, int)),
+    "negative label": data("outside the valid range", y_train=np.arange(8) - 1),
+    "label unknown to training": data("outside the valid range", y_test=np.arange(4)),
+    "labels with a point": data("float32", y_train=np.ones(8)),
 }
 
 
@@ -321,14 +255,10 @@ def run(script, flags, folder, **env):
     )
 
 
-def said(process):
-    """The lines of standard error that are not TensorFlow's start-up notices."""
-    lines = process.stderr.splitlines()
-    return [line for line in lines if line.strip() and not launch.NOISE.match(line.encode())]
-
-
 def contents(folder):
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".chief"]
+    """{file: what is in it}, but for the lock and the flags, which each attempt writes anew."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    files = [path for path in files if path.name not in (".chief", "flags.json")]
     return {path: path.read_bytes() for path in files}
 
 
@@ -349,24 +279,25 @@ def problem(case, folder, run):
         if isinstance(held, subprocess.Popen):
             held.kill()
             held.wait()
-    lines = said(process)
     after = contents(folder)
-    if process.returncode != code or len(lines) != 1 or words not in lines[0]:
-        return "%s: exit %d, %d lines: %s" % (case, process.returncode, len(lines), process.stderr)
-    if took > 30:
+    if process.returncode != code or words not in process.stderr:
+        return "%s: exit %d: %s" % (case, process.returncode, process.stderr)
+    if not errors.explain(process.stderr):
+        return "%s: not explained: %s" % (case, process.stderr)
+    if took > support.patience(30):
         return "%s: took %.0f s" % (case, took)
-    if any(after.get(path) != text for path, text in before.items()):
+    if any(not after.get(path, b"").startswith(text) for path, text in before.items()):
         return "%s: changed what was there" % case
+    print("%s:\n  %s" % (case, errors.explain(process.stderr)))
     return None
 
 
 @pytest.mark.timeout(400)
-def test_each_kind_gets_one_clear_line(tmp_path):
+def test_each_kind_is_raised_and_explained(tmp_path):
     assert len(CASES) >= 40
     # Those that start a server, or wait, have a process of their own.
     alone = [case for case, (script, *_) in CASES.items() if isinstance(script, str)]
-    alone.append("a rate that is too high")
-    assert len(alone) >= 2
+    alone += ["a rate that is too high", "port in use"]
     places = {case: tmp_path / ("case %d" % number) for number, case in enumerate(CASES)}
     with support.Zygote() as zygote, concurrent.futures.ThreadPoolExecutor(2) as pool:
         slow = [pool.submit(problem, case, places[case], run) for case in alone]
@@ -387,16 +318,12 @@ def test_data_sets_without_a_network(name, tmp_path):
         OUTPUT_DIR=str(tmp_path / "output"),
         PYTHONPATH=str(support.ROOT),
     )
-    lines = said(process)
-    assert process.returncode == 2 and len(lines) == 1, process.stderr
-    assert (
-        "--dataset %s cannot be fetched" % name in lines[0]
-        and "digits needs no network" in lines[0]
-    )
+    assert process.returncode == 1, process.stderr
+    assert "digits, which needs no network" in errors.explain(process.stderr)
 
 
 def test_a_full_disk(tmp_path):
-    """In a small file system of its own: one line, and the last checkpoint is whole."""
+    """In a small file system of its own: it ends with an error; the last checkpoint is whole."""
     code = """
 import pathlib, shutil, subprocess, sys
 folder, script = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -427,10 +354,8 @@ shutil.copytree(folder, sys.argv[3])
         timeout=90,
     )
     assert process.returncode == 0, process.stderr
-    lines = said(process)
-    assert lines[0] == "1" and len(lines) == 2, process.stderr
-    assert "Cannot write in %s" % (tmp_path / "small") in lines[1]
-    assert "goes on from the last checkpoint" in lines[1]
+    assert "1" in process.stderr.splitlines(), process.stderr
+    assert errors.explain(process.stderr).startswith("The disk is full"), process.stderr
 
     # The same command, where there is room, goes on.
     begun = max(
@@ -439,4 +364,5 @@ shutil.copytree(folder, sys.argv[3])
     assert begun >= 100
     process = run(SINGLE, ["--steps", str(begun + 50)], tmp_path, OUTPUT_DIR=str(tmp_path / "kept"))
     assert process.returncode == 0, process.stderr
-    assert support.result(tmp_path / "kept")["pushes_per_worker"][0] <= 250
+    steps = [row["global_step"] for row in support.pushes(tmp_path / "kept")]
+    assert steps[-1] == begun + 50 and steps.count(begun + 50) <= 2

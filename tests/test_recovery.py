@@ -11,7 +11,7 @@ import time
 
 import pytest
 import support
-from tfrun import cluster
+from tfrun import cluster, summary
 
 LAUNCHER = support.ROOT / "HogWild" / "run.sh"
 LAUNCHERS = [
@@ -52,6 +52,7 @@ def check_the_end(process, directory, steps=STEPS, accuracy=0.95):
     missing = set(range(1, steps + 1)) - rows
     assert len(missing) <= 2, "updates without a line: %s" % sorted(missing)
     assert not support.processes_of(directory)
+    assert summary.summarize([directory]) == result, "what tfrun summary says of the same files"
     return result, output
 
 
@@ -137,7 +138,7 @@ ORDERS = [
 def test_tasks_come_in_any_order(order, tmp_path):
     """4 s apart: all take part all the same, because the start is a common one."""
     by_hand(tmp_path, order, 4, 100)
-    result = support.result(tmp_path)
+    result = summary.summarize([tmp_path])
     assert result["steps"] == 100 and min(result["pushes_per_worker"]) >= 20
 
 
@@ -153,7 +154,7 @@ def test_tasks_come_half_a_minute_late(tmp_path):
         for run in runs:
             run.result()
     for folder in folders:
-        result = support.result(folder)
+        result = summary.summarize([folder])
         assert result["steps"] == 1500 and min(result["pushes_per_worker"]) > 0, result
 
 
