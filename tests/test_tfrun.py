@@ -161,7 +161,8 @@ def test_a_rank_of_horovodrun_fails(tmp_path):
     said = ["Traceback (most recent call last):", '  File "x.py"', "ValueError: no luck"]
     assert lines[2:5] == ["[worker 1] " + text for text in said], lines
     assert lines[5].startswith("[tfrun] horovodrun failed: worker 1 was killed by SIGKILL; the run")
-    assert lines[7:10] == lines[2:5] and len(lines) == 11, lines
+    assert "Something ended the task by force" in lines[6], "not its last lines again"
+    assert lines[7].startswith("[tfrun] all that it printed: ") and len(lines) == 8, lines
     assert "Terminating remaining" in (tmp_path / "run" / "horovodrun.log").read_text()
 
 
@@ -208,7 +209,7 @@ time.sleep(60)"""
     assert time.monotonic() - began < 10
     assert got == code
     assert any(words in line for line in lines), lines
-    assert lines.count("[worker 1] my last line") == 2, "once as it came, once among the last lines"
+    assert lines.count("[worker 1] my last line") == 1, lines
     assert lines[-1].endswith("%s/run/worker-1.log" % tmp_path)
 
 

@@ -3,16 +3,23 @@
     tfrun --ps 1 --workers 2 -- script.py --steps 100
 
 runs script.py three times on this machine, with TF_CONFIG telling each process which task it is.
+
+    tfrun summary DIR...    result.json of a run that another launcher started, from what its tasks
+                            have left in DIR (on several hosts: a folder each)
+    tfrun explain LOG...    what the error at the end of a log means
 """
 
 import argparse
+import json
 import math
 import os
 import pathlib
 import shutil
+import signal
+import subprocess
 import sys
 
-from tfrun import dryrun, horovodrun, isolate, launch, rundir
+from tfrun import dryrun, errors, horovodrun, isolate, launch, rundir
 
 
 class Parser(argparse.ArgumentParser):
@@ -95,9 +102,68 @@ def parse(arguments):
     return flags
 
 
+def paths(command, arguments, what):
+    """The paths among the arguments of a command of tfrun that takes nothing else."""
+    parser = Parser(prog="tfrun " + command)
+    parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar=what)
+    return parser.parse_args(arguments).paths
+
+
+def summary_command(arguments):
+    """`tfrun summary DIR...`: prints and writes result.json; returns the exit code."""
+    from tfrun import summary  # here, because NumPy starts threads: --isolate must come before
+
+    try:
+        result = summary.write(paths("summary", arguments, "DIR"))
+    except (OSError, ValueError) as error:
+        print("tfrun: %s" % error, file=sys.stderr)
+        return 1
+    print(json.dumps(result, indent=2))
+    if missing := summary.missing_tasks(result):
+        print("tfrun: %s" % missing, file=sys.stderr)
+    return 0
+
+
+def explain_command(arguments):
+    """`tfrun explain LOG...`: explains the last known error of each log; returns the exit code."""
+    code = 0
+    for path in paths("explain", arguments, "LOG"):
+        try:
+            found = errors.explain(path.read_text(errors="replace"))
+        except OSError as error:
+            print("tfrun: %s" % error, file=sys.stderr)
+            code = 2
+            continue
+        print("%s: %s" % (path, found or "no known error"))
+        code = code or int(found is None)
+    return code
+
+
+def script_help(flags, command):
+    """Runs the script once, without a cluster, for its own help; returns its exit code."""
+    if horovodrun.is_meant(flags.script):
+        command = horovodrun.of_a_rank(command)
+    env = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        for line in process.stderr:
+            if not launch.NOISE.match(line):
+                sys.stderr.write(line.decode(errors="replace"))
+        code = process.wait()
+    except KeyboardInterrupt:
+        process.kill()
+        return 128 + signal.SIGINT
+    return code if code >= 0 else 128 - code
+
+
 def main(arguments=None):
     """Runs the command; returns its exit code."""
-    flags = parse(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    commands = {"summary": summary_command, "explain": explain_command}
+    if arguments and arguments[0] in commands:
+        return commands[arguments[0]](arguments[1:])
+    flags = parse(arguments)
     jobs = {
         job: n
         for job, n in [("chief", int(flags.chief)), ("ps", flags.ps), ("worker", flags.workers)]
@@ -108,12 +174,18 @@ def main(arguments=None):
     if by_horovodrun:
         command = command[1:]
         jobs = {"worker": horovodrun.ranks(command)}
+    if {"-h", "--help"} & set(flags.arguments):
+        return script_help(flags, command)
     example = pathlib.Path(flags.script).resolve().parent.name
     if flags.dry_run:
         print(dryrun.script({} if by_horovodrun else jobs, command, example), end="")
         return 0
+    given = rundir.given()
+    if given and (given / "result.json").exists():
+        print("[tfrun] " + rundir.FINISHED.format(given))
+        return 0
     try:
-        directory = rundir.prepare(example)
+        place = rundir.RunDirectory(example)
     except OSError as error:
         print("tfrun: the run directory cannot be written: %s" % error, file=sys.stderr)
         return 2
@@ -121,11 +193,12 @@ def main(arguments=None):
         try:
             isolate.enter()
         except OSError as error:
+            place.discard()
             print("tfrun: --isolate does not work on this machine: %s" % error, file=sys.stderr)
             return 2
-    tasks = [horovodrun.Horovodrun(command, directory)] if by_horovodrun else None
+    tasks = [horovodrun.Horovodrun(command, place.path)] if by_horovodrun else None
     return launch.run(
-        *(jobs, command, example, directory),
+        *(jobs, command, example, place),
         *(flags.timeout, flags.restarts, flags.isolate, tasks),
     )
 

@@ -1,6 +1,5 @@
 """Draws curves.png from the metrics of a run: loss, accuracy, staleness, and who pushed when."""
 
-import csv
 import os
 
 import matplotlib
@@ -10,17 +9,9 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tfrun import rundir
+from tfrun import rundir, summary
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
-
-
-def read(path):
-    """The metrics of one task as {column: float array}, NaN where a row says nothing."""
-    with open(path, newline="") as file:
-        rows = [row for row in csv.DictReader(file) if None not in row.values()]
-    names = rows[0] if rows else []
-    return {name: np.array([float(row[name] or "nan") for row in rows]) for name in names}
 
 
 def smooth(values, window):
@@ -79,21 +70,59 @@ def timeline(axes, tasks, pushes, per_task=6):
     )
 
 
+def draw_tests(axes, found, start):
+    """Every metric of the test but the loss, which is drawn where there is no other.
+
+    found: the Metrics of all tasks. A metric is a percentage where its name ends in accuracy.
+    """
+    names = {name: None for each in found for name in each.columns if name.startswith("test_")}
+    names = [name for name in names if name != "test_loss"] or [*names]
+    for name, colour in zip(names, ["#333333", *COLOURS[4:]] * len(names)):
+        seen = []
+        for columns in (each.columns for each in found if name in each.columns):
+            points = zip(columns["push_time"], columns[name], columns["global_step"])
+            seen += [point for point in points if np.isfinite(point[1])]
+        if not seen:
+            continue
+        seconds, values, _ = zip(*sorted(seen))
+        last = max((step, time, value) for time, value, step in seen)[-1]
+        axes.plot(
+            np.array(seconds) - start,
+            values,
+            "o-",
+            color=colour,
+            markersize=4,
+            label=summary.in_words(name, last),
+        )
+        axes.axhline(last, color="#2ca02c", linestyle="--", linewidth=1)
+    percent = bool(names) and all(name.endswith("accuracy") for name in names)
+    title = names[0].replace("_", " ").capitalize() if len(names) == 1 else "Metrics of the test"
+    axes.set(title=title, xlabel="seconds")
+    if percent:
+        axes.set_ylim(0, 1.03)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    if axes.lines:
+        axes.legend(title="at the end", loc="best")
+
+
 def draw(directory, example):
-    """Draws the run in `directory`, a pathlib.Path, and returns the picture's path."""
-    tasks = {
-        path.stem.removeprefix("metrics-").replace("-", " "): read(path)
-        for path in sorted(directory.glob("metrics-*.csv"))
-    }
-    tasks = {name: columns for name, columns in tasks.items() if columns}
-    pushes = {name: ~np.isnan(columns["loss"]) for name, columns in tasks.items()}
+    """Draws the run in `directory`, a pathlib.Path, and returns the picture's path.
+
+    Returns None where nothing was pushed.
+    """
+    found = summary.read_all([directory])
+    trained = {task.replace("-", " "): each for task, each in found.items() if each.pushes.any()}
+    tasks = {name: each.columns for name, each in trained.items()}
+    pushes = {name: each.pushes for name, each in trained.items()}
+    if not tasks:
+        return None
     start = min(columns["push_time"].min() for columns in tasks.values())
     result = rundir.result(directory)
 
     height = 1.6 + 0.4 * len(tasks)
     figure = plt.figure(figsize=(13, 4.2 + height), layout="constrained")
     grid = figure.add_gridspec(2, 3, height_ratios=[4.2, height])
-    loss, accuracy, staleness = (figure.add_subplot(grid[0, column]) for column in range(3))
+    loss, tests, staleness = (figure.add_subplot(grid[0, column]) for column in range(3))
     moment = figure.add_subplot(grid[1, :])
     timeline(moment, tasks, pushes)
     for (name, columns), colour in zip(tasks.items(), COLOURS * len(tasks)):
@@ -103,44 +132,26 @@ def draw(directory, example):
         loss.plot(
             at, smooth(values, window), color=colour, label="%s: %d pushes" % (name, len(values))
         )
-        tested = ~np.isnan(columns["test_accuracy"])
-        if tested.any():
-            accuracy.plot(
-                columns["push_time"][tested] - start,
-                columns["test_accuracy"][tested],
-                "o-",
-                color="#333333",
-                markersize=4,
-            )
     loss.set(title="Loss of each mini-batch, and its running mean", xlabel="seconds", yscale="log")
     loss.legend()
-    if result:
-        accuracy.axhline(result["test_accuracy"], color="#2ca02c", linestyle="--", linewidth=1)
-        accuracy.annotate(
-            "at the end: %.1f%%" % (100 * result["test_accuracy"]),
-            (0.98, result["test_accuracy"]),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, -14),
-            textcoords="offset points",
-            ha="right",
-            color="#2ca02c",
-        )
-    accuracy.set(title="Test accuracy", xlabel="seconds", ylim=(0, 1.03))
-    accuracy.yaxis.set_major_formatter(PercentFormatter(1.0))
+    draw_tests(tests, [*found.values()], start)
 
     late = [columns["staleness"][pushes[name]] for name, columns in tasks.items()]
-    edges = np.arange(min(0, *map(min, late)), max(map(max, late)) + 2) - 0.5
+    late = [each[np.isfinite(each)] for each in late]
+    each_push = np.concatenate([np.zeros(0), *late])
+    edges = np.arange(min([0, *each_push]), max([0, *each_push]) + 2) - 0.5
     staleness.hist(
         late, bins=edges, stacked=True, color=(COLOURS * len(late))[: len(late)], rwidth=0.85
     )
     staleness.set(
-        title="Staleness of the pushes, mean %.2f" % np.concatenate(late).mean(),
+        title="Staleness of the pushes"
+        + (", mean %.2f" % each_push.mean() if each_push.size else ": not measured"),
         xlabel="updates by others between pull and push",
         ylabel="pushes",
     )
     staleness.set_xlim(edges[0], max(edges[-1], 3.5))
     staleness.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in (loss, accuracy, staleness, moment):
+    for axes in (loss, tests, staleness, moment):
         axes.grid(alpha=0.25, axis="x" if axes is moment else "both")
         axes.spines[["top", "right"]].set_visible(False)
         axes.title.set_size(10.5)
@@ -155,7 +166,7 @@ def draw(directory, example):
             "s" * (result["workers"] > 1),
             result["steps"],
             result["dataset"],
-            result["wall_seconds"],
+            result["wall_seconds"] or 0,
         ),
         fontsize=13,
         fontweight="bold",

@@ -26,11 +26,20 @@ def script(jobs, command, example):
         "set -euo pipefail",
         "cd %s" % shlex.quote(os.getcwd()),
         'export OUTPUT_DIR="${OUTPUT_DIR:-%s}"' % run,
+        'if [ -e "$OUTPUT_DIR/result.json" ]; then',
+        '    echo "%s"' % rundir.FINISHED.format("$OUTPUT_DIR"),
+        "    exit 0",
+        "fi",
         'mkdir -p "$OUTPUT_DIR"',
         "",
     ]
+    end = [
+        'echo "run: $OUTPUT_DIR"',
+        "# result.json, from what the tasks have left; without tfrun it can be made later.",
+        'if command -v tfrun > /dev/null; then tfrun summary "$OUTPUT_DIR"; fi',
+    ]
     if not jobs:  # the command starts the workers itself
-        return "\n".join([*lines, "exec " + shlex.join(command)]) + "\n"
+        return "\n".join([*lines, shlex.join(command), *end]) + "\n"
     lines += [
         "servers=() workers=()",
         'trap \'kill "${servers[@]}" "${workers[@]}" 2>/dev/null || true\' EXIT',
@@ -52,6 +61,6 @@ def script(jobs, command, example):
         'for server in ${servers[@]+"${servers[@]}"}; do wait "$server"; done',
         "servers=() workers=()",
         'tail -n 1 "$OUTPUT_DIR/%s-0.log"' % ("chief" if "chief" in jobs else "worker"),
-        'echo "run: $OUTPUT_DIR"',
+        *end,
     ]
     return "\n".join(lines) + "\n"

@@ -175,7 +175,7 @@ group(
     ),
     (
         r"is neither topics nor|UnicodeDecodeError",
-        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start",
         "The file is no text in UTF-8.",
         "Convert it, for example with `iconv -t utf-8`.",
     ),
@@ -340,7 +340,7 @@ group(
     ),
     (
         r"FailedPreconditionError|Could not find variable|uninitialized value",
-        "tensorflow.python.framework.errors_impl.FailedPreconditionError: Could not find variable w",
+        "errors_impl.FailedPreconditionError: Could not find variable w",
         "A parameter server has started again and lost its parameters.",
         "Start the run again: the chief restores them from the last checkpoint.",
     ),
@@ -471,6 +471,16 @@ group(
 )
 
 
+# What horovodrun and tfrun put before the lines of a task.
+PREFIX = re.compile(r"^(\[\d+\]<std(out|err)>:|\[(ps|chief|worker|evaluator) \d+\] )")
+TRACEBACK = "Traceback (most recent call last):"
+# The line before a traceback that does not stand alone: an earlier one may say more.
+NOT_ALONE = re.compile(
+    "During handling of the above exception|The above exception was the direct cause"
+    "|Exception ignored in"
+)
+
+
 def known(line):
     """The Entry that knows a line of output, or None."""
     return next(
@@ -479,9 +489,17 @@ def known(line):
 
 
 def explain(text):
-    """The explanation of the last known error in `text`, one line, or None."""
-    for line in reversed(text.splitlines()):
-        # In a traceback the indented lines are code, and would be found for its words.
-        if not line.startswith("  ") and (entry := known(line)):
+    """The explanation of the last known error in `text`, one line, or None.
+
+    Where there is a traceback, what stands before it is not the error.
+    """
+    lines = [PREFIX.sub("", line) for line in text.splitlines()]
+    for i in reversed(range(len(lines))):
+        # The indented lines of a traceback are code, and could be found for their words.
+        if not lines[i].startswith("  ") and (entry := known(lines[i])):
             return "%s %s" % (entry.means, entry.do)
+        if lines[i].startswith(TRACEBACK) and not any(
+            NOT_ALONE.match(line) for line in lines[max(0, i - 2) : i]
+        ):
+            return None
     return None

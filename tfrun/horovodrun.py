@@ -45,6 +45,15 @@ def ranks(command):
     return 0
 
 
+def of_a_rank(command):
+    """The part of `command` that each rank runs: from Python on, or from the script."""
+    scripts = [i for i, word in enumerate(command) if word.endswith(".py")]
+    if not scripts:
+        return command
+    before = scripts[0] - 1
+    return command[before:] if "python" in command[before] else command[scripts[0] :]
+
+
 class Horovodrun(launch.Task):
     """The process of horovodrun, and all below it."""
 
@@ -75,7 +84,7 @@ class Horovodrun(launch.Task):
                     pass
         return True
 
-    def shown(self, line):
+    def display_line(self, line):
         """(whose it is, the line) as on the screen, or None."""
         found = PREFIX.match(line)
         name = "worker %d" % int(found[1]) if found else self.name
@@ -87,10 +96,14 @@ class Horovodrun(launch.Task):
         quiet = NOISE.match(line) and not (found and line.startswith((b"Traceback", b"  ")))
         return None if quiet or launch.NOISE.match(line) else (name, line)
 
-    def how(self):
+    def bad_use(self):
+        """Whether a rank has found a flag that is wrong."""
+        return bool(self.failures) and self.failures[0][1] == 2
+
+    def exit_description(self):
         """How it ended, in words: by the rank that it saw fail first; it stops the others then."""
         if not self.failures:
-            return super().how()
+            return super().exit_description()
         rank, code = self.failures[0]
         if code - 128 in {*signal.Signals}:
             return "failed: worker %d was killed by %s" % (rank, signal.Signals(code - 128).name)

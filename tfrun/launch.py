@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from tfrun import cluster, rundir
+from tfrun import cluster, errors, rundir
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
@@ -33,6 +33,10 @@ NOISE = re.compile(
     re.VERBOSE,
 )
 
+# What argparse prints of a wrong flag: the usage, indented after its first line, and the error.
+USAGE, USAGE_ERROR = re.compile(rb"usage: "), re.compile(rb"\S+: error: ")
+LAST_LINES = 15  # that are shown of a task that failed
+
 
 class Task:
     """One task of the run: a process, and after a restart another one in its place."""
@@ -42,13 +46,15 @@ class Task:
         self.path = directory / (name.replace(" ", "-") + ".log")
         self.command, self.env = command, {**os.environ, **env}
         self.log = open(self.path, "ab", buffering=0)
-        self.last = collections.deque(maxlen=15)
         self.process, self.code, self.starts, self.start_at = None, None, 0, 0.0
 
     def start(self):
         """Starts the process; `code` is None until it has ended."""
-        self.rest, self.silent, self.code, self.start_at = b"", False, None, None
+        self.rest, self.eof, self.code, self.start_at = b"", False, None, None
         self.starts += 1
+        # (number on the screen, name, line) of what it has shown, the end of it.
+        self.last = collections.deque(maxlen=300)
+        self.held = {}  # {name: the lines of a usage that are held back}
         self.process = subprocess.Popen(
             self.command,
             env=self.env,
@@ -95,7 +101,7 @@ class Task:
             except BlockingIOError:
                 break
             if not read:
-                self.silent = True
+                self.eof = True
                 break
             if self.log:
                 try:
@@ -108,15 +114,19 @@ class Task:
                     )
             *whole, self.rest = (self.rest + read).split(b"\n")
             yield from whole
-        if (self.silent or self.code is not None) and self.rest:  # its last line has no end
+        if (self.eof or self.code is not None) and self.rest:  # its last line has no end
             yield self.rest
             self.rest = b""
 
-    def shown(self, line):
+    def display_line(self, line):
         """(whose line it is, the line) as on the screen; None if it is one of the notices."""
         return None if NOISE.match(line) else (self.name, line)
 
-    def how(self):
+    def bad_use(self):
+        """Whether it has ended as after a flag that is wrong."""
+        return self.code == 2
+
+    def exit_description(self):
         """How it ended, in words."""
         if self.process.returncode < 0:
             return "was killed by %s" % signal.Signals(-self.process.returncode).name
@@ -134,6 +144,7 @@ class Screen:
 
     def __init__(self):
         self.colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        self.count = 0  # of the lines so far
 
     def show(self, name, line):
         """Prints one line, bytes or text, of the task `name`. Raises BrokenPipeError."""
@@ -142,18 +153,21 @@ class Screen:
         if self.colour:
             prefix = "\033[%dm%s\033[0m" % (COLOURS[name.split()[0]], prefix)
         print(prefix, text, flush=True)
+        self.count += 1
 
 
 class Run:
     """The tasks of one run and what becomes of them."""
 
-    def __init__(self, jobs, command, directory, timeout, restarts, tasks):
+    def __init__(self, jobs, command, place, timeout, restarts, tasks):
         self.screen, self.timeout, self.restarts, self.stopped_by = (
             Screen(),
             timeout,
             restarts,
             None,
         )
+        self.place, self.stopped, self.wrong_flag = place, True, False
+        self.rows_before = rundir.count_rows(place.path)
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
         self.wake, wake = os.pipe()
@@ -170,8 +184,8 @@ class Run:
         )
         ports, self.held = cluster.hold_ports(0 if tasks else len(cluster.tasks(jobs)))
         self.tasks = tasks or [
-            Task(job, "%s %d" % (job, index), command, env, directory)
-            for (job, index), env in cluster.environments(jobs, ports, directory).items()
+            Task(job, "%s %d" % (job, index), command, env, place.path)
+            for (job, index), env in cluster.environments(jobs, ports, place.path).items()
         ]
         # As the scripts see it: without a task of the type chief, worker 0 is the chief.
         self.chief = "chief 0" if "chief" in jobs else "worker 0"
@@ -197,7 +211,7 @@ class Run:
             if (task.running() or task.start_at is not None) and (not jobs or task.job in jobs)
         ]
 
-    def turn(self, deadline):
+    def poll(self, deadline):
         """Waits until something happens, at most until `deadline`; returns the tasks that ended."""
         starts = [task.start_at for task in self.tasks if task.start_at is not None]
         until = min([deadline, time.monotonic() + 1, *starts])
@@ -214,55 +228,114 @@ class Run:
             self.print_lines(task)
             if task in ended:
                 self.tell_watchdog("-", task)
-            if (task in ended or task.silent) and not task.process.stdout.closed:
+            if (task in ended or task.eof) and not task.process.stdout.closed:
                 self.selector.unregister(task.process.stdout)
                 task.process.stdout.close()
         return ended
 
     def print_lines(self, task):
-        """Shows what a task has printed, less TensorFlow's notices."""
+        """Shows what a task has printed, less TensorFlow's notices.
+
+        A usage is held back, with the error below it, until it is known how the task ends.
+        """
         for line in task.lines():
-            if shown := task.shown(line):
-                task.last.append(shown)
-                self.screen.show(*shown)
+            if not (shown := task.display_line(line)):
+                continue
+            name, line = shown
+            held = task.held.get(name)
+            if USAGE.match(line) or held and (line.startswith(b" ") or USAGE_ERROR.match(line)):
+                task.held.setdefault(name, []).append(line)
+            else:
+                self.print_held(task, name)
+                self.print_line(task, name, line)
+
+    def print_line(self, task, name, line):
+        """Shows a line of a task, and remembers it."""
+        self.screen.show(name, line)
+        task.last.append((self.screen.count, name, line))
+
+    def print_held(self, task, name):
+        """Shows the usage that was held back under that name."""
+        for line in task.held.pop(name, []):
+            self.print_line(task, name, line)
 
     def failed(self, task):
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
+        if task.bad_use():  # the error without the usage; of several ranks the first
+            task.held = {name: lines[-1:] for name, lines in [*task.held.items()][:1]}
+        for name in [*task.held]:
+            self.print_held(task, name)
+        if self.bad_flag(task):
+            self.wrong_flag = True
+            self.say("%s %s; the run is stopped" % (task.name, task.exit_description()))
+            self.print_error(task)
+            return True
         if task.starts <= self.restarts:
             wait = min(30, 2 ** (task.starts - 1))
             task.start_at = time.monotonic() + wait
             self.say(
                 "%s %s; it starts again in %d s (restart %d of %d)"
-                % (task.name, task.how(), wait, task.starts, self.restarts)
+                % (task.name, task.exit_description(), wait, task.starts, self.restarts)
             )
             return False
         if self.restarts and task.job == "worker" and task.name != self.chief:
             self.say(
                 "%s %s, has no restart left, and is let go: the others go on; log: %s"
-                % (task.name, task.how(), task.path)
+                % (task.name, task.exit_description(), task.path)
             )
+            self.print_error(task)
             return False
-        self.say("%s %s; the run is stopped. Its last lines:" % (task.name, task.how()))
-        for shown in task.last:
-            self.screen.show(*shown)
+        self.say("%s %s; the run is stopped" % (task.name, task.exit_description()))
+        self.print_error(task)
         self.say("all that it printed: %s" % task.path)
         return True
 
+    def bad_flag(self, task):
+        """Whether a task found a flag that is wrong, before any task has trained."""
+        return task.bad_use() and rundir.count_rows(self.place.path) == self.rows_before
+
+    def print_error(self, task):
+        """Shows the last lines of a task, unless they were just shown; below them what they mean.
+
+        Called right after a line of tfrun's own.
+        """
+        last = list(task.last)
+        text = [line.decode(errors="replace") for _, _, line in last]
+        begin = max(0, len(last) - LAST_LINES)
+        traceback = [i for i, line in enumerate(text) if line.startswith(errors.TRACEBACK)]
+        if traceback:
+            begin = max(begin, traceback[-1])
+        # From its first line on nothing else was shown but, after it, tfrun's own line. Where there
+        # is no traceback, the last line is the error.
+        first = begin if traceback else len(last) - 1
+        if last and last[first][0] + (len(last) - first) != self.screen.count:
+            for _, name, line in last[begin:]:
+                self.screen.show(name, line)
+        meaning = errors.explain("\n".join(text)) or errors.explain(
+            "%s %s" % (task.name, task.exit_description())
+        )
+        if meaning:
+            self.say(meaning)
+
     def watch(self):
-        """Runs to the end; returns 0, or the exit code of the first task that failed for good."""
+        """Runs to the end; returns 0, or the exit code of the first task that failed for good.
+
+        `stopped` says whether there was an end before all tasks were done.
+        """
         deadline = time.monotonic() + (self.timeout or float("inf"))
         ps_deadline, code = float("inf"), 0
         while self.running():
             for task in self.tasks:
                 if task.start_at is not None and task.start_at <= time.monotonic():
                     self.start(task)
-            for task in self.turn(min(deadline, ps_deadline)):
+            for task in self.poll(min(deadline, ps_deadline)):
                 if task.code:
-                    stop = self.failed(task)
+                    if self.failed(task):
+                        return code or (2 if task.bad_use() else task.code)
                     if task.start_at is None:
                         code = code or task.code
-                    if stop:
-                        return code
+                for name in [*task.held]:
+                    self.print_held(task, name)
             if self.stopped_by is not None:
                 self.say("stopped by %s" % self.stopped_by.name)
                 return 128 + self.stopped_by
@@ -279,7 +352,8 @@ class Run:
                         "the workers are done, and %s did not end by itself: stopped"
                         % ", ".join(task.name for task in self.running())
                     )
-                    return code
+                    break
+        self.stopped = False
         return code
 
     def say(self, text):
@@ -296,7 +370,7 @@ class Run:
             deadline = time.monotonic() + GRACE
             while self.running() and time.monotonic() < deadline:
                 try:
-                    self.turn(deadline)
+                    self.poll(deadline)
                 except BrokenPipeError:
                     pass
         self.watchdog.stdin.close()
@@ -305,14 +379,15 @@ class Run:
             s.close()
 
 
-def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=False, tasks=None):
+def run(jobs, command, example, place, timeout=None, restarts=0, isolated=False, tasks=None):
     """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code.
 
-    tasks: what to run instead, where the workers in `jobs` are started by a launcher of their own.
+    place: the rundir.RunDirectory. tasks: what to run instead, where the workers in `jobs` are
+    started by a launcher of their own.
     """
-    finished_before = rundir.result(directory) is not None
+    directory = place.path
     try:
-        launched = Run(jobs, command, directory, timeout, restarts, tasks)
+        launched = Run(jobs, command, place, timeout, restarts, tasks)
     except OSError as error:
         print("tfrun: the run cannot start: %s" % error, file=sys.stderr)
         return 2
@@ -333,17 +408,43 @@ def run(jobs, command, example, directory, timeout=None, restarts=0, isolated=Fa
         code = 128 + signal.SIGPIPE
     finally:
         launched.end()
-    result = rundir.result(directory)
-    if code == 0 and result and not finished_before:
-        from tfrun import curves  # here, because matplotlib takes a while
+    if launched.wrong_flag:
+        if place.discard():
+            launched.say("nothing is left of this run: it had not begun")
+        return code
+    return code if launched.stopped else conclude(launched, example, code)
 
+
+def conclude(launched, example, code):
+    """Writes result.json and draws the picture of a run whose tasks are done; the exit code."""
+    directory = launched.place.path
+    facts = (directory / "flags.json").exists()
+    # Until every script leaves flags.json
+    result = rundir.result(directory)
+    if not facts and not result:
+        return code
+    # Here, because they take a while, and start threads: --isolate must come before.
+    from tfrun import curves, summary
+
+    if facts:
         try:
-            picture = curves.draw(directory, example)
-        except OSError as error:
-            launched.say("there is no picture: %s" % error)
-            return 2
-        launched.say(
-            "test accuracy %.1f%%; everything of this run, and its picture %s, is in %s"
-            % (100 * result["test_accuracy"], picture.name, directory)
+            result = summary.write([directory])
+        except (OSError, ValueError) as error:
+            launched.say("there is no result: %s" % error)
+            return code or 1
+    if missing := summary.missing_tasks(result):
+        launched.say(missing)
+    try:
+        picture = curves.draw(directory, example)
+    except OSError as error:
+        launched.say("there is no picture: %s" % error)
+        return code or 2
+    launched.say(
+        "%s; everything of this run%s is in %s"
+        % (
+            summary.outcome(result),
+            ", and its picture %s," % picture.name if picture else "",
+            directory,
         )
+    )
     return code

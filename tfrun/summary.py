@@ -36,17 +36,16 @@ def rows_of(path):
     header, *lines = whole.decode("utf-8", "replace").split("\n")
     header, rows = next(csv.reader([header]), []), {}
     for line in lines:
-        fields = line.rstrip("\r").split(",")
-        if "#" in line or len(fields) != len(header):
+        texts = dict(zip(header, line.rstrip("\r").split(",")))
+        if "#" in line or line.count(",") != len(header) - 1:
+            continue
+        if not texts.get("push_time") or not texts.get("global_step"):
             continue
         try:
-            rows[line] = {name: number(text) for name, text in zip(header, fields)}
+            row = {name: number(text) for name, text in texts.items()}
         except ValueError:
             continue
-        rows[line]["push"] = bool(fields[header.index("loss")]) if "loss" in header else False
-        rows[line]["test"] = any(
-            text for name, text in zip(header, fields) if name == "test_loss"
-        )
+        rows[line] = {**row, "push": bool(texts.get("loss")), "test": bool(texts.get("test_loss"))}
     return header, rows, sum(RESTART in line for line in lines)
 
 
@@ -135,7 +134,7 @@ def summarize(directories):
         for task, metrics in everything.items()
         if task in tasks
     }
-    made = max([p["global_step"].max() for p in pushes.values() if p["global_step"].size], default=0)
+    made = max([step for p in pushes.values() for step in p["global_step"]], default=0)
     steps = flags["arguments"].get("steps", int(made))
     test = last_evaluation(everything.values())
     if test is None or not test["global_step"] >= steps:
@@ -158,9 +157,14 @@ def summarize(directories):
     staleness = staleness[~np.isnan(staleness)]
     missing = [task for task in tasks if task not in pushes]
 
+    def late(p):
+        """The number of pushes with any staleness; None where it was not measured."""
+        measured = p["staleness"][~np.isnan(p["staleness"])]
+        return int((measured > 0).sum()) if measured.size or not p["staleness"].size else None
+
     def each_task(count):
         """A count for each task, None for one that has left no metrics."""
-        return [int(count(pushes[task])) if task in pushes else None for task in tasks]
+        return [count(pushes[task]) if task in pushes else None for task in tasks]
 
     return {
         "example": flags["example"],
@@ -173,7 +177,7 @@ def summarize(directories):
         "wall_seconds": finite(seconds),
         "staleness_mean": finite(staleness.mean()) if staleness.size else None,
         "pushes_per_worker": each_task(lambda p: p["push_time"].size),
-        "late_per_worker": each_task(lambda p: (p["staleness"] > 0).sum()),
+        "late_per_worker": each_task(late),
         "restarts": sum(metrics.restarts for metrics in everything.values()),
         **({"missing": missing} if missing else {}),
         "arguments": flags["arguments"],
@@ -196,9 +200,8 @@ def write(directories):
 def missing_tasks(result):
     """One line about the tasks that have left no metrics; None where all have."""
     if "missing" in result:
-        return "no metrics of %s: is the folder of its host among those given?" % ", ".join(
-            result["missing"]
-        )
+        names = ", ".join(result["missing"])
+        return "there are no metrics of %s: is the folder of its host among those given?" % names
     return None
 
 
