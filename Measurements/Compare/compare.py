@@ -81,7 +81,7 @@ def mini_batches(example):
     parser.add_argument(
         "--local-steps", type=drivers.positive(int), default=int(found[1]) if found else 1
     )
-    all_at_once = re.search(r"^# region: rounds$|^Kind: +all-reduce$", text, re.MULTILINE)
+    all_at_once = re.search(r"(?m)^Kind: +(parameter server, synchronous|all-reduce)$", text)
     together = int(os.environ.get("WORKERS", 2)) if all_at_once else 1
     return together * parser.parse_known_args(given)[0].local_steps
 
