@@ -96,9 +96,9 @@ group(
         r"|\(.*\) is not in list|KeyError: '(cluster|task|type|index|ps|worker|chief)'"
         r"|Error: The tasks for job|.*Error: .*TF_CONFIG|^TF_CONFIG ",
         'InternalError: Task 9 was not defined in job "worker"',
-        "TF_CONFIG lacks a part, or its task is not in its cluster.",
-        'It must look like {"cluster": {"ps": ["host:port"], "worker": ["host:port"]}, "task": '
-        '{"type": "worker", "index": 0}}.',
+        "TF_CONFIG is not set, lacks a part, or its task is not in its cluster.",
+        'Start with `bash run.sh`, or set it for each task like {"cluster": {"ps": ["host:port"], '
+        '"worker": ["host:port"]}, "task": {"type": "worker", "index": 0}}.',
     ),
 )
 
@@ -118,8 +118,8 @@ group(
         "Look into its log, and at the address in TF_CONFIG and the firewall between the hosts.",
     ),
     (
-        r"did not make the model",
-        "TimeoutError: the chief did not make the model in 120 s",
+        r"chief (did not make the|made no) model",
+        "TimeoutError: the chief made no model in 120 s",
         "The chief makes the parameters for all workers; it did not start, or has failed.",
         "Look into the log of the chief, which is worker 0 where no task has the type chief.",
     ),
@@ -157,7 +157,7 @@ group(
     (
         r"FileNotFoundError: .*\.(npz|npy|txt)'|neither digits",
         "FileNotFoundError: [Errno 2] No such file or directory: 'data.npz'",
-        "--dataset names a file that is not there; the path counts from where you stand.",
+        "The file that --dataset names is not there; its path counts from where you stand.",
         "Correct the path, or use digits, mnist or fashion_mnist.",
     ),
     (
@@ -212,12 +212,13 @@ group(
         "Store them as whole numbers: y.astype('int32').",
     ),
     (
-        r"the same number of features|must be \[rows|`labels.shape` must equal"
+        r"x and y do not fit|the same number of features|must be \[rows|`labels.shape` must equal"
         r"|Matrix size-incompatible|Dimensions must be equal|inhomogeneous shape"
         r"|cannot reshape array|incompatible with the layer",
-        "ValueError: x_train and x_test must have the same number of features",
+        "ValueError: data.npz: these x and y do not fit: [(8, 3), (7,), (4, 3), (4,)]",
         "The arrays do not fit each other or the model.",
-        "x must be [rows, features] and y [rows], with as many features in x_train as in x_test.",
+        "x must be [rows, features] and y [rows]. None may be empty, and x_test has as many "
+        "features as x_train.",
     ),
     (
         r"could not convert string to float|Cannot cast|ufunc 'isfinite' not supported",
@@ -458,8 +459,8 @@ group(
     (
         r"[Nn]ot enough slots|More processes than.*slots|Requested more processes",
         "ValueError: Requested more processes (4) than there are available slots (2)",
-        "horovodrun may not start that many ranks on these hosts.",
-        "Give it more slots (-H localhost:4), or fewer ranks (-np).",
+        "You ask horovodrun for more ranks than these hosts have slots.",
+        "Give them more slots (-H localhost:4), or ask for fewer ranks (-np).",
     ),
     (
         r"One or more tensors were submitted to be reduced",

@@ -1,0 +1,314 @@
+"""Known errors: the table knows its own examples, and tfrun shows an error and its meaning once."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import support
+from tfrun import errors
+
+TFRUN = [sys.executable, "-m", "tfrun"]
+ENTRIES = [entry for each in errors.GROUPS.values() for entry in each]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.example[:40])
+def test_each_entry_explains_its_example(entry):
+    """No other entry before it takes its example; both texts are sentences."""
+    assert errors.known(entry.example) is entry
+    assert errors.explain("Traceback\n" + entry.example) == "%s %s" % (entry.means, entry.do)
+    for text in entry.means, entry.do:
+        assert re.fullmatch(r"[A-Z`x].*[.)]", text) and "\n" not in text, text
+
+
+# As TensorFlow 2.21, NumPy, Keras and Python print them, and what the explanation must say.
+REAL = {
+    """Node: 'save/RestoreV2'
+not an sstable (bad magic number)
+
+Original stack trace for 'save/RestoreV2':
+  File "a.py", line 1, in <module>
+    saver.restore(sess, "No space left on device")""": "damaged",
+    "OutOfRangeError: Graph execution error:\n\nRead less bytes than requested": "damaged",
+    "TensorBundle at model.ckpt-6 shard 0: Checksum does not match: stored 6": "damaged",
+    "Unable to read file (model.ckpt-8.index): block checksum mismatch": "damaged",
+    "ValueError: The passed save_path is not a valid checkpoint: model.ckpt-5": "damaged",
+    """tensorflow.python.framework.errors_impl.NotFoundError: Graph execution error:
+Key v not found in checkpoint""": "another model",
+    "InvalidArgumentError: Shape in shape_and_slice spec [4] does not match the shape stored in "
+    "checkpoint: [3]": "another model",
+    "Received a label value of -5 which is outside the valid range of [0, 3).": "Number the class",
+    "ValueError: This file contains pickled (object) data. If you trust the file": ".npz",
+    "Need minval < maxval, got 0 >= 0": "fewer rows",
+    'InternalError: Job "boss" was not defined in cluster': "its task",
+    "ValueError: No such job in cluster: 'chief'": "its task",
+    "ValueError: No task with index 9 in job 'worker'": "its task",
+    "ValueError: TF_CONFIG must list a ps and a worker, and say which task this is": "its task",
+    "OSError: [Errno 98] Address already in use": "listens at the port",
+    "OSError: [Errno 28] No space left on device: 'output'": "disk is full",
+    "ResourceExhaustedError: model.ckpt-3.data; No space left on device": "disk is full",
+    "ResourceExhaustedError: OOM when allocating tensor with shape[200000,200000,10]": "memory",
+    "NotADirectoryError: [Errno 20] Not a directory: 'a/output'": "A file is where",
+    "InvalidArgumentError: grad : Tensor had NaN values": "run away",
+    "FloatingPointError: loss is inf at update 1": "run away",
+    "DeadlineExceededError: Graph execution error:\n\nTimed out waiting for notification": "hangs",
+    "RuntimeError: can't start new thread": "threads",
+    "python.py: error: unrecognized arguments: --step 3": "shortened",
+    "ModuleNotFoundError: No module named 'sklearn'": "activate.sh",
+    "[1]<stderr>:hvd.py: error: argument --steps: invalid int value: 'x'": "value",
+}
+
+
+@pytest.mark.parametrize("text", REAL, ids=lambda text: text[:40])
+def test_real_texts(text):
+    assert REAL[text] in errors.explain(text)
+
+
+def test_the_last_error_counts():
+    """Not a warning before its traceback, nor code in it; but the one that it came from."""
+    warning = "E0000 failed to connect to all addresses\n"
+    trace = errors.TRACEBACK + '\n  File "a.py", line 3\n    raise CancelledError\n'
+    assert errors.explain(warning + trace + "ZeroDivisionError: division by zero") is None
+    assert "value" in errors.explain(warning + "a.py: error: argument --x: invalid")
+    first = trace + "FloatingPointError: loss is nan at update 12\n"
+    for between in (
+        "\nDuring handling of the above exception, another exception occurred:\n\n",
+        "Exception ignored in: <function Session.__del__ at 0x7f>\n",
+    ):
+        assert "run away" in errors.explain(first + between + trace + "TypeError: strange\n")
+    assert "run away" in errors.explain(trace + "ValueError: no\n" + first)
+    assert errors.explain("") is None
+
+
+def tfrun(folder, *flags, arguments=(), output=True, script="train.py"):
+    """(exit code, lines) of tfrun for the script in `folder`; with OUTPUT_DIR or without."""
+    env = support.environment(folder / "run", PYTHONPATH=str(support.ROOT))
+    if not output:
+        del env["OUTPUT_DIR"]
+        env["RUNS_DIR"] = str(folder / "runs")
+    process = subprocess.run(
+        [*TFRUN, *flags, "--", script, *arguments],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=40,
+    )
+    return process.returncode, process.stdout.splitlines()
+
+
+def write(folder, body):
+    folder.mkdir(exist_ok=True, parents=True)
+    (folder / "train.py").write_text(
+        "import argparse, json, os, sys, time\n"
+        "task = json.loads(os.environ.get('TF_CONFIG', '{}')).get('task', {})\n"
+        "job, index = task.get('type'), task.get('index')\n" + body
+    )
+
+
+FAILS = """
+if (job, index) == ("worker", 1):
+    time.sleep(0.3)
+    raise FloatingPointError("loss is nan at update 12")
+"""
+
+
+def test_an_error_and_its_meaning_once(tmp_path):
+    write(tmp_path, FAILS + "time.sleep(60)")
+    code, lines = tfrun(tmp_path, "--ps", "1", "--workers", "2")
+    assert code == 1
+    assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 1, lines
+    said = [line for line in lines if "Lower --learning-rate" in line]
+    assert len(said) == 1 and said[0].startswith("[tfrun] The parameters have run away"), lines
+    failed = next(i for i, line in enumerate(lines) if "worker 1 failed with exit code 1" in line)
+    assert lines.index(said[0]) == failed + 1
+
+
+def test_an_error_is_shown_again_where_others_came_between(tmp_path):
+    body = """
+if job == "worker" and index == 1:
+    print(%r + "\\n  File\\nFloatingPointError: loss is nan at update 12", flush=True)
+    time.sleep(1)
+    sys.exit(1)
+time.sleep(0.5)
+print("something else", flush=True)
+time.sleep(60)"""
+    write(tmp_path, body % errors.TRACEBACK)
+    code, lines = tfrun(tmp_path, "--workers", "2")
+    assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 2, lines
+    assert lines.count("[worker 1] " + errors.TRACEBACK) == 2
+    assert len([line for line in lines if "run away" in line]) == 1
+
+
+def test_an_unknown_error_has_no_meaning(tmp_path):
+    write(tmp_path, "raise ZeroDivisionError")
+    code, lines = tfrun(tmp_path)
+    assert code == 1 and lines[-3] == "[worker 0] ZeroDivisionError", lines
+    assert "failed with exit code 1" in lines[-2] and "all that it printed" in lines[-1]
+
+
+FLAGS = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int)
+parser.add_argument("--some-more", nargs=2, metavar=("A" * 40, "B" * 60), help="a usage of lines")
+parser.parse_args()
+with open(os.path.join(os.environ["OUTPUT_DIR"], "began-%s" % index), "w"):
+    time.sleep(0.2)
+"""
+
+
+def test_a_wrong_flag(tmp_path):
+    """The error once, without the usage; nothing is left; `latest` is where it was."""
+    write(tmp_path / "Example", FLAGS)
+    code, _ = tfrun(tmp_path / "Example", output=False)
+    runs = tmp_path / "Example" / "runs" / "Example"
+    before = sorted(os.listdir(runs)), os.readlink(runs / "latest")
+    assert code == 0 and len(before[0]) == 2
+    for restarts in "0", "3":
+        code, lines = tfrun(
+            tmp_path / "Example",
+            *("--ps", "1", "--workers", "2", "--restarts", restarts),
+            arguments=["--steps", "x"],
+            output=False,
+        )
+        assert code == 2
+        said = [line for line in lines if "argument --steps: invalid int value: 'x'" in line]
+        assert len(said) == 1 and "train.py: error: " in said[0], lines
+        assert not any("usage" in line or "AAA" in line for line in lines), lines
+        assert len([line for line in lines if "--help` lists the flags" in line]) == 1, lines
+        assert (sorted(os.listdir(runs)), os.readlink(runs / "latest")) == before
+
+
+def test_a_wrong_flag_in_the_first_run(tmp_path):
+    write(tmp_path, FLAGS)
+    code, lines = tfrun(tmp_path, arguments=["--steps", "x"], output=False)
+    assert code == 2 and not (tmp_path / "runs").exists()
+
+
+def test_a_wrong_flag_leaves_a_folder_that_was_given(tmp_path):
+    write(tmp_path, FLAGS)
+    code, lines = tfrun(tmp_path, arguments=["--steps", "x"])
+    assert code == 2 and (tmp_path / "run" / "worker-0.log").read_text().startswith("usage: ")
+
+
+def test_exit_code_2_after_the_first_row_is_a_failure(tmp_path):
+    """The folder stays, and restarts count."""
+    write(
+        tmp_path,
+        """
+with open(os.path.join(os.environ["OUTPUT_DIR"], "metrics-worker-0.csv"), "a") as file:
+    file.write("push_time,global_step\\n1,1\\n")
+sys.exit(2)""",
+    )
+    code, lines = tfrun(tmp_path, "--restarts", "1", output=False)
+    assert code == 2 and any("restart 1 of 1" in line for line in lines), lines
+    assert len(list((tmp_path / "runs").glob("*/2*"))) == 1
+
+
+def test_a_usage_that_is_no_error_is_shown(tmp_path):
+    write(tmp_path, "print('usage: mine\\n  more\\nx.py: error: none')")
+    code, lines = tfrun(tmp_path)
+    shown = [line for line in lines if line.startswith("[worker 0]")]
+    assert shown == ["[worker 0] usage: mine", "[worker 0]   more", "[worker 0] x.py: error: none"]
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_of_the_script(tmp_path, flag):
+    """Once, without a prefix, a cluster or a folder."""
+    write(tmp_path, FLAGS)
+    code, lines = tfrun(
+        tmp_path, "--ps", "1", "--workers", "2", arguments=["--steps", "3", flag], output=False
+    )
+    assert code == 0 and lines[0].startswith("usage: train.py") and "options:" in lines, lines
+    assert sorted(os.listdir(tmp_path)) == ["train.py"]
+
+
+def test_help_has_the_exit_code_of_the_script(tmp_path):
+    write(tmp_path, "sys.exit(7)")
+    assert tfrun(tmp_path, arguments=["--help"]) == (7, [])
+
+
+def test_a_finished_run_is_not_touched(tmp_path):
+    write(tmp_path, "print('trained again')")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("{}")
+    code, lines = tfrun(tmp_path)
+    assert code == 0 and len(lines) == 1, lines
+    assert lines[0].startswith("[tfrun] There is a finished run in %s" % (tmp_path / "run"))
+    assert os.listdir(tmp_path / "run") == ["result.json"]
+
+
+FACTS = """
+if job == "worker":
+    out = os.environ["OUTPUT_DIR"]
+    with open(os.path.join(out, "metrics-worker-%d.csv" % index), "w") as file:
+        file.write("push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,"
+                   "wait_seconds,test_loss,test_accuracy\\n")
+        for step in 1, 2, 3:
+            file.write("%d,%d,%d,1,32,0.5,0,800,0.1,,\\n" % (step, step - 1, step))
+        if index == 0:
+            file.write("4,,%d,,,,,,,0.25,0.975\\n" % REACHED)
+    if index == 0:
+        flags = {"example": "Mine", "tasks": ["worker-0", "worker-1"], "ps": 1,
+                 "arguments": {"steps": 3, "dataset": "digits"}, "versions": {}}
+        with open(os.path.join(out, "flags.json"), "w") as file:
+            json.dump(flags, file)
+"""
+
+
+def test_tfrun_draws_the_conclusions(tmp_path):
+    write(tmp_path, FACTS.replace("REACHED", "3"))
+    code, lines = tfrun(tmp_path, "--ps", "1", "--workers", "2")
+    assert code == 0 and lines[-1].startswith("[tfrun] test accuracy 97.5%; everything"), lines
+    assert "curves.png" in lines[-1] and str(tmp_path / "run") in lines[-1]
+    result = support.result(tmp_path / "run")
+    assert result["pushes_per_worker"] == [3, 3] and (tmp_path / "run" / "curves.png").exists()
+
+
+def test_a_run_that_did_not_reach_its_end(tmp_path):
+    """All tasks ended well, but the facts say that the run did not."""
+    write(tmp_path, FACTS.replace("REACHED", "2"))
+    code, lines = tfrun(tmp_path, "--ps", "1", "--workers", "2")
+    assert code == 1 and "not finished: the last evaluation is after 2 of 3" in lines[-1], lines
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_the_dry_run_ends_with_the_summary(tmp_path):
+    """It runs where tfrun is not on the PATH, too; a finished run is left alone."""
+    write(tmp_path, FACTS.replace("REACHED", "3"))
+    env = support.environment(tmp_path / "out put", PYTHONPATH=str(support.ROOT))
+    dry = [*TFRUN, "--ps", "1", "--workers", "2", "--dry-run", "--", "train.py"]
+    script = subprocess.run(dry, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert 'tfrun summary "$OUTPUT_DIR"' in script.stdout.splitlines()[-1]
+    path = "/usr/bin:/bin"
+    for tools in "", str(support.ROOT / "tfrun" / "bin") + ":" + os.path.dirname(sys.executable):
+        process = subprocess.run(
+            ["bash", "-c", script.stdout],
+            env={**env, "PATH": tools + ":" + path},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert process.returncode == 0, process.stderr
+        assert (tmp_path / "out put" / "result.json").exists() == bool(tools)
+    again = subprocess.run(["bash", "-c", script.stdout], env=env, capture_output=True, text=True)
+    assert again.returncode == 0 and again.stdout.startswith("There is a finished run in")
+
+
+def test_explain_command(tmp_path):
+    known, unknown = tmp_path / "a.log", tmp_path / "b.log"
+    known.write_text("x\nFloatingPointError: loss is nan at update 12\n")
+    unknown.write_text("ZeroDivisionError\n")
+    process = subprocess.run(
+        [*TFRUN, "explain", known, unknown], cwd=support.ROOT, capture_output=True, text=True
+    )
+    first, second = process.stdout.splitlines()
+    assert process.returncode == 1 and "run away" in first and "no known error" in second
+
+
+def test_the_page_is_up_to_date():
+    check = [sys.executable, support.ROOT / "tools" / "troubleshooting.py", "--check"]
+    process = subprocess.run(check, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
