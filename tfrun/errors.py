@@ -273,7 +273,7 @@ group(
     (
         r"Key \S+ not found in checkpoint|Assign requires shapes of both tensors to match"
         r"|shape_and_slice spec|checkpoint of another model|[Rr]eceived incompatible tensor"
-        r"|Shape mismatch.*assigned value shape",
+        r"|Shape mismatch.*assigned value shape|Determined shape must either match input shape",
         "Key weights_3 not found in checkpoint",
         "The run directory holds the checkpoint of another model.",
         "Set OUTPUT_DIR to another folder; or use the data, model and flags of that run.",
@@ -487,6 +487,15 @@ def known(line):
     return next(
         (entry for each in GROUPS.values() for entry in each if entry.pattern.search(line)), None
     )
+
+
+def begin(lines):
+    """Where the error stands in the output of a task: behind its last traceback; None without."""
+    for i in reversed(range(len(lines))):
+        if lines[i].startswith(TRACEBACK):
+            after = range(i + 1, len(lines))
+            return next((j for j in after if lines[j].strip() and lines[j][0] != " "), i)
+    return None
 
 
 def explain(text):

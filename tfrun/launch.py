@@ -35,7 +35,7 @@ NOISE = re.compile(
 
 # What argparse prints of a wrong flag: the usage, indented after its first line, and the error.
 USAGE, USAGE_ERROR = re.compile(rb"usage: "), re.compile(rb"\S+: error: ")
-LAST_LINES = 15  # that are shown of a task that failed
+LAST_LINES = 15  # of a task that failed, at most, that are shown again
 
 
 class Task:
@@ -295,21 +295,19 @@ class Run:
         return task.bad_use() and rundir.count_rows(self.place.path) == self.rows_before
 
     def print_error(self, task):
-        """Shows the last lines of a task, unless they were just shown; below them what they mean.
+        """Shows the error of a task, unless it was just shown; below it what the error means.
 
         Called right after a line of tfrun's own.
         """
         last = list(task.last)
         text = [line.decode(errors="replace") for _, _, line in last]
-        begin = max(0, len(last) - LAST_LINES)
-        traceback = [i for i, line in enumerate(text) if line.startswith(errors.TRACEBACK)]
-        if traceback:
-            begin = max(begin, traceback[-1])
-        # From its first line on nothing else was shown but, after it, tfrun's own line. Where there
-        # is no traceback, the last line is the error.
-        first = begin if traceback else len(last) - 1
-        if last and last[first][0] + (len(last) - first) != self.screen.count:
-            for _, name, line in last[begin:]:
+        begin = errors.begin(text)
+        # Where there is no traceback, the last line is the error.
+        error = last[begin:] if begin is not None else last[-1:]
+        # From its first line on nothing else was shown but, after it, tfrun's own line.
+        if error and error[0][0] + len(error) != self.screen.count:
+            again = error[:LAST_LINES] if begin is not None else last[-LAST_LINES:]
+            for _, name, line in again:
                 self.screen.show(name, line)
         meaning = errors.explain("\n".join(text)) or errors.explain(
             "%s %s" % (task.name, task.exit_description())
