@@ -107,7 +107,7 @@ def test_gpus_are_dealt_out(tmp_path):
     assert dealt("--workers", "1") == ["worker 0 %s" % os.environ.get("CUDA_VISIBLE_DEVICES")]
 
 
-def horovodrun(folder, body):
+def horovodrun(folder, body, *more):
     """tfrun with a stand-in for horovodrun that goes on as `body`: (exit code, lines of output)."""
     (folder / "horovodrun").write_text(
         """#!%s
@@ -120,7 +120,7 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], start_ne
         % (sys.executable, body)
     )
     (folder / "horovodrun").chmod(0o755)
-    arguments = ["--gloo", "-np", "2", "python", "a script.py"]
+    arguments = ["--gloo", "-np", "2", "python", "a script.py", *more]
     path = "%s:%s" % (folder, os.environ["PATH"])
     return run(folder, script="horovodrun", arguments=arguments, PATH=path)
 
@@ -164,6 +164,26 @@ def test_a_rank_of_horovodrun_fails(tmp_path):
     assert "Something ended the task by force" in lines[6], "not its last lines again"
     assert lines[7].startswith("[tfrun] all that it printed: ") and len(lines) == 8, lines
     assert "Terminating remaining" in (tmp_path / "run" / "horovodrun.log").read_text()
+
+
+def test_a_wrong_flag_under_horovodrun(tmp_path):
+    """The error of one rank, once; the exit code of the rank."""
+    body = """for rank in 0, 1:
+    for line in "usage: a.py [--steps N]", "    [--seed S]", "a.py: error: argument --steps: no":
+        print("[%d]<stderr>:%s" % (rank, line))
+    print("Process %d exit with status code 2." % rank)
+sys.exit(1)"""
+    code, lines = horovodrun(tmp_path, body)
+    assert code == 2 and not any("usage" in line or "seed" in line for line in lines), lines
+    assert lines.count("[worker 0] a.py: error: argument --steps: no") == 1
+    assert not any(line.startswith("[worker 1] a.py") for line in lines), lines
+
+
+def test_help_of_a_script_under_horovodrun(tmp_path):
+    """Neither horovodrun nor a second rank is started."""
+    (tmp_path / "a script.py").write_text("import sys; print(sys.argv[1:])")
+    code, lines = horovodrun(tmp_path, "print('never')", "--help")
+    assert code == 0 and lines == ["['--help']"]
 
 
 def test_ports_are_held(tmp_path):

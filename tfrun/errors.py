@@ -295,8 +295,9 @@ group(
     (
         r"[Ll]oss is -?(nan|inf)|Tensor had (-?Inf|NaN)|NaN loss",
         "FloatingPointError: loss is nan at update 12",
-        "The parameters have run away: a step was too long.",
-        "Lower --learning-rate; with many workers, or stale gradients, it must be lower still.",
+        "The parameters have run away, because the steps were too long; or the data hold NaN.",
+        "Lower --learning-rate, still more with many workers or stale gradients. At the very first "
+        "update look for NaN in the data.",
     ),
 )
 
