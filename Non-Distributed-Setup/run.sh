@@ -3,6 +3,6 @@
 #   bash run.sh --steps 20          a quick look
 #   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-source ../activate.sh
-exec tfrun -- non_distributed_setup.py "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../activate.sh"
+exec tfrun -- "$here/non_distributed_setup.py" "$@"
