@@ -61,7 +61,7 @@ def kind_of(script):
 def ps_scripts():
     """All scripts with parameter servers, in order."""
     scripts = {script_of(launcher) for launcher in launchers()}
-    return sorted(script for script in scripts if kind_of(script) == "parameter server")
+    return sorted(script for script in scripts if kind_of(script).startswith("parameter server"))
 
 
 def main_script(folder):
@@ -93,7 +93,8 @@ def run_well(texts, folder, *warm, ps=1):
 
 def synchronous(script):
     """Whether the workers of a script make each step together."""
-    return "# region: rounds" in script.read_text() or kind_of(script) == "all-reduce"
+    old = "# region: rounds" in script.read_text()
+    return old or kind_of(script) in ("parameter server, synchronous", "all-reduce")
 
 
 def each(paths):
@@ -164,6 +165,11 @@ def ports_of(processes):
         for tasks in config.get("cluster", {}).values():
             ports |= {int(address.rsplit(":", 1)[1]) for address in tasks}
     return ports
+
+
+def patience(seconds):
+    """A limit of time that grows with the load of the machine, to four times as long at most."""
+    return seconds * min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def bound(ports):
