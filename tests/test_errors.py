@@ -40,6 +40,7 @@ Key v not found in checkpoint""": "another model",
     "checkpoint: [3]": "another model",
     "Received a label value of -5 which is outside the valid range of [0, 3).": "Number the class",
     "ValueError: This file contains pickled (object) data. If you trust the file": ".npz",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'digitz'": "misspelt",
     "Need minval < maxval, got 0 >= 0": "fewer rows",
     'InternalError: Job "boss" was not defined in cluster': "its task",
     "ValueError: No such job in cluster: 'chief'": "its task",
@@ -50,8 +51,8 @@ Key v not found in checkpoint""": "another model",
     "ResourceExhaustedError: model.ckpt-3.data; No space left on device": "disk is full",
     "ResourceExhaustedError: OOM when allocating tensor with shape[200000,200000,10]": "memory",
     "NotADirectoryError: [Errno 20] Not a directory: 'a/output'": "A file is where",
-    "InvalidArgumentError: grad : Tensor had NaN values": "run away",
-    "FloatingPointError: loss is inf at update 1": "run away",
+    "InvalidArgumentError: grad : Tensor had NaN values": "diverged",
+    "FloatingPointError: loss is inf at update 1": "diverged",
     "DeadlineExceededError: Graph execution error:\n\nTimed out waiting for notification": "hangs",
     "RuntimeError: can't start new thread": "threads",
     "python.py: error: unrecognized arguments: --step 3": "shortened",
@@ -76,8 +77,8 @@ def test_the_last_error_counts():
         "\nDuring handling of the above exception, another exception occurred:\n\n",
         "Exception ignored in: <function Session.__del__ at 0x7f>\n",
     ):
-        assert "run away" in errors.explain(first + between + trace + "TypeError: strange\n")
-    assert "run away" in errors.explain(trace + "ValueError: no\n" + first)
+        assert "diverged" in errors.explain(first + between + trace + "TypeError: strange\n")
+    assert "diverged" in errors.explain(trace + "ValueError: no\n" + first)
     assert errors.explain("") is None
 
 
@@ -121,7 +122,7 @@ def test_an_error_and_its_meaning_once(tmp_path):
     assert code == 1
     assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 1, lines
     said = [line for line in lines if "Lower --learning-rate" in line]
-    assert len(said) == 1 and said[0].startswith("[tfrun] The parameters have run away"), lines
+    assert len(said) == 1 and said[0].startswith("[tfrun] Training has diverged"), lines
     failed = next(i for i, line in enumerate(lines) if "worker 1 failed with exit code 1" in line)
     assert lines.index(said[0]) == failed + 1
 
@@ -139,7 +140,7 @@ time.sleep(60)"""
     code, lines = tfrun(tmp_path, "--workers", "2")
     assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 2, lines
     assert lines.count("[worker 1] " + errors.TRACEBACK) == 1, "where it was raised is no news"
-    assert len([line for line in lines if "run away" in line]) == 1
+    assert len([line for line in lines if "diverged" in line]) == 1
 
 
 def test_an_unknown_error_has_no_meaning(tmp_path):
@@ -305,7 +306,7 @@ def test_explain_command(tmp_path):
         [*TFRUN, "explain", known, unknown], cwd=support.ROOT, capture_output=True, text=True
     )
     first, second = process.stdout.splitlines()
-    assert process.returncode == 1 and "run away" in first and "no known error" in second
+    assert process.returncode == 1 and "diverged" in first and "no known error" in second
 
 
 def test_the_page_is_up_to_date():

@@ -225,6 +225,23 @@ def test_no_flags(tmp_path, content):
         summary.summarize([tmp_path])
 
 
+def test_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A full disk leaves no part of result.json, and not the partial file either."""
+    two_workers(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for method in "write_text", "replace":
+        with monkeypatch.context() as patched:
+
+            def full(path, *_):
+                path.touch()
+                raise OSError(28, "No space left on device")
+
+            patched.setattr("pathlib.PosixPath." + method, full, raising=False)
+            with pytest.raises(OSError, match="No space"):
+                summary.write([tmp_path])
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
 def command(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "tfrun", "summary", *arguments],

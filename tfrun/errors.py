@@ -155,14 +155,14 @@ group(
         "Try again later, or use --dataset digits, which needs no network.",
     ),
     (
-        r"FileNotFoundError: .*\.(npz|npy|txt)'|neither digits",
+        r"FileNotFoundError: .*No such file|neither digits",
         "FileNotFoundError: [Errno 2] No such file or directory: 'data.npz'",
-        "The file that --dataset names is not there; its path counts from where you stand.",
-        "Correct the path, or use digits, mnist or fashion_mnist.",
+        "A file is not there: most often --dataset has a misspelt name or path.",
+        "Correct it: digits, mnist, fashion_mnist, or a path from the folder where you stand.",
     ),
     (
         r"BadZipFile|Cannot load file containing pickled data|contains pickled \(object\) data"
-        r"|No data left in file|EOFError",
+        r"|No data left in file|EOFError|IsADirectoryError",
         "zipfile.BadZipFile: File is not a zip file",
         "The data file is no whole .npz file: it was cut short, or has another format.",
         "Make it again with numpy.savez(file, x_train=…, y_train=…, x_test=…, y_test=…).",
@@ -229,8 +229,8 @@ group(
     (
         r"indices\[.*\] = .* is not in \[",
         "indices[0] = 5 is not in [0, 3)",
-        "A row is looked up that is not there: an index is beyond its table.",
-        "Check that the indices in the data are below the size of the table, from 0 on.",
+        "An index is outside its table.",
+        "Check the data: indices run from 0 to the size of the table less one.",
     ),
 )
 
@@ -295,7 +295,7 @@ group(
     (
         r"[Ll]oss is -?(nan|inf)|Tensor had (-?Inf|NaN)|NaN loss",
         "FloatingPointError: loss is nan at update 12",
-        "The parameters have run away, because the steps were too long; or the data hold NaN.",
+        "Training has diverged, because its steps were too long; or the data hold NaN.",
         "Lower --learning-rate, still more with many workers or stale gradients. At the very first "
         "update look for NaN in the data.",
     ),
@@ -333,7 +333,7 @@ group(
     ),
     (
         r"UnavailableError|failed to connect to all addresses|Socket closed"
-        r"|Connection (reset by peer|refused)|AbortedError|Broken pipe",
+        r"|Connection (reset by peer|refused)|ConnectionError|AbortedError|Broken pipe",
         "tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all "
         "addresses",
         "The connection to another task is lost: it has failed or was stopped.",
