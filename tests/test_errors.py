@@ -38,6 +38,8 @@ Original stack trace for 'save/RestoreV2':
 Key v not found in checkpoint""": "another model",
     "InvalidArgumentError: Shape in shape_and_slice spec [4] does not match the shape stored in "
     "checkpoint: [3]": "another model",
+    "InvalidArgumentError: Matrix size-incompatible: In[0]: [32,3], In[1]: [64,128]": "another "
+    "model",
     "Received a label value of -5 which is outside the valid range of [0, 3).": "Number the class",
     "ValueError: This file contains pickled (object) data. If you trust the file": ".npz",
     "FileNotFoundError: [Errno 2] No such file or directory: 'digitz'": "misspelt",
