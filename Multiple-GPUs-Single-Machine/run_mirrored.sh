@@ -3,6 +3,6 @@
 #   bash run_mirrored.sh --steps 20          a quick look
 #   bash run_mirrored.sh --devices 4         so many devices
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-source ../activate.sh
-exec tfrun -- multiple_gpus_single_machine_mirrored.py "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../activate.sh"
+exec tfrun -- "$here/multiple_gpus_single_machine_mirrored.py" "$@"
