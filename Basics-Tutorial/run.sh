@@ -7,6 +7,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source ../activate.sh
 if [ "${1:-}" = --execute ]; then
-    exec python ../tests/notebooks.py --run "${@:2}"
+    exec python ../tools/notebooks.py --run "${@:2}"
 fi
 exec jupyter lab "$@"

@@ -16,6 +16,7 @@ import time
 
 import psutil
 import pytest
+import regions
 from tfrun import cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -23,17 +24,15 @@ BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores 
 
 
 def launchers():
-    """Every run.sh and run_<variant>.sh of an example, found by walking the tree.
+    """Every run.sh and run_<variant>.sh of an example, of the files that git knows of.
 
     A folder with notebooks is no example: test_notebooks.py is about those.
     """
-    return sorted(
+    return [
         path
-        for run in ROOT.glob("*/**/run.sh")
-        if run.parent.name != "tests" and not {".venv", ".wheels", "runs"} & set(run.parts)
-        if not list(run.parent.glob("*.ipynb"))
-        for path in run.parent.glob("run*.sh")
-    )
+        for path in regions.tracked("run*.sh")
+        if path.parent.name != "tests" and not list(path.parent.glob("*.ipynb"))
+    ]
 
 
 def needs_build(launcher):
@@ -345,6 +344,11 @@ class QuickCluster:
         for s in held:
             s.close()
         return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
+
+
+def git(folder, *arguments):
+    """Runs git in a folder."""
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
 
 
 def saved_names(directory):

@@ -1,7 +1,7 @@
 """Writes the parts of the README files that follow from the code.
 
-    python tests/readmes.py          check; exits with 1 and the names of what is out of date
-    python tests/readmes.py --fix    write them
+    python tools/readmes.py          check; exits with 1 and the names of what is out of date
+    python tools/readmes.py --fix    write them
 
 Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a key of PARTS.
 """
@@ -215,16 +215,8 @@ def updated(path):
 
 
 def files():
-    """All README files of the project."""
-    return [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *sorted(
-            path
-            for path in ROOT.glob("*/**/README.md")
-            if not {".venv", "runs"} & set(path.relative_to(ROOT).parts)
-        ),
-    ]
+    """All pages of the project."""
+    return regions.tracked("*.md")
 
 
 def main():

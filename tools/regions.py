@@ -1,8 +1,8 @@
 """Keeps the regions that example scripts share the same text, and shows what is left of a script.
 
-    python tests/regions.py                   check; exits with 1 and the differences
-    python tests/regions.py --fix SCRIPT      copy its regions into all scripts that have them
-    python tests/regions.py --diff A B        the difference of two scripts, regions folded
+    python tools/regions.py                   check; exits with 1 and the differences
+    python tools/regions.py --fix SCRIPT      copy its regions into all scripts that have them
+    python tools/regions.py --diff A B        the difference of two scripts, regions folded
 
 A region is what stands between "# region: name" and "# endregion: name".
 """
@@ -11,23 +11,33 @@ import argparse
 import difflib
 import pathlib
 import re
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-EVERYWHERE = {"flags", "problem", "local", "batches", "report"}  # the regions of every script
-# What a script may have in their place.
-INSTEAD = {"problem": {"words"}, "batches": {"words", "mini_batches"}, "local": {"arrays"}}
-OWN = {"algorithm", "add_flags", "build", "train", "main"}  # what each script has for itself
+# What each script has for itself, or in one form of several.
+OWN = {"algorithm", "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
+
+
+def tracked(pattern, root=ROOT):
+    """The files that git knows of, by a pattern as of pathlib.Path.match: not what a run left."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached"], cwd=root, capture_output=True, text=True, check=True
+    )
+    paths = sorted(pathlib.PurePath(name) for name in listed.stdout.split("\0") if name)
+    return [root / path for path in paths if path.match(pattern) and (root / path).exists()]
 
 
 def folders(root=ROOT):
     """The folders of the examples: those with a run.sh, and without notebooks."""
-    return sorted(
+    return [
         run.parent
-        for run in root.glob("*/run.sh")
-        if run.parent.name != "tests" and not list(run.parent.glob("*.ipynb"))
-    )
+        for run in tracked("run.sh", root)
+        if run.parent.parent == root
+        and run.parent.name != "tests"
+        and not list(run.parent.glob("*.ipynb"))
+    ]
 
 
 def scripts(root=ROOT):
@@ -106,13 +116,7 @@ def problems(root=ROOT):
         try:
             for name in functions(folded(path)):
                 defined.setdefault(name, []).append(path)
-            made = regions(path)
-            found += [
-                "%s lacks the region %s" % (path, name)
-                for name in EVERYWHERE
-                if name not in made and not INSTEAD.get(name, set()) & set(made)
-            ]
-            for name, text in made.items():
+            for name, text in regions(path).items():
                 copies += 1
                 reference, standard = first.setdefault(name, (path, text))
                 if text != standard:

@@ -1,8 +1,8 @@
 """Makes the notebooks of Basics-Tutorial from their sources, runs them, and checks them.
 
-    python tests/notebooks.py [NAME ...]              check; exits with 1 and what is wrong
-    python tests/notebooks.py --execute [NAME ...]    make them from their sources, with new outputs
-    python tests/notebooks.py --run [NAME ...]        run them as they are; no file is written
+    python tools/notebooks.py [NAME ...]              check; exits with 1 and what is wrong
+    python tools/notebooks.py --execute [NAME ...]    make them from their sources, with new outputs
+    python tools/notebooks.py --run [NAME ...]        run them as they are; no file is written
 
 A source is a Python script in jupytext's percent format; the notebook of that name stands beside
 it. NAME is its path within Basics-Tutorial without the suffix: Servers, Multiple-Workers/Worker-1;
@@ -293,7 +293,7 @@ def problems(source):
     """What is wrong with a notebook and its source, a line each."""
     notebook_path = source.with_suffix(".ipynb")
     if not notebook_path.exists():
-        return ["there is no notebook: python tests/notebooks.py --execute %s" % source.stem]
+        return ["there is no notebook: python tools/notebooks.py --execute %s" % source.stem]
     notebook, fresh = nbformat.read(notebook_path, nbformat.NO_CONVERT), made(source)
     if not source.read_text().startswith(HEADER):
         return ["the source does not begin with the header, and a cell with the title"]
