@@ -2,6 +2,7 @@
 
 import pathlib
 
+import parts
 import psutil
 import pytest
 
@@ -10,6 +11,15 @@ ALLOWED = {
     for line in (pathlib.Path(__file__).parent / "skips.txt").read_text().splitlines()
     if line.strip() and not line.startswith("#")
 }
+
+
+def pytest_sessionstart():
+    """Each module of tests belongs to one part of the tier `all`."""
+    here = {
+        path.stem.removeprefix("test_") for path in pathlib.Path(__file__).parent.glob("test_*.py")
+    }
+    named = sum(parts.PARTS.values(), [])
+    assert sorted(named) == sorted(here), "tests/parts.py: %s" % (here ^ set(named))
 
 
 @pytest.hookimpl(wrapper=True)
