@@ -21,6 +21,18 @@ def group(symptom, *entries):
 group(
     "It ends at once: a flag",
     (
+        r"error: unrecognized arguments",
+        "hogwild.py: error: unrecognized arguments: --stepz 3",
+        "The script has no such flag; it takes no shortened names either.",
+        "Correct the name: `bash run.sh --help` lists the flags.",
+    ),
+    (
+        r"^\S+\.py: error: ",
+        "hogwild.py: error: argument --steps: must be above 0, is 0",
+        "A flag is missing, or has a value that the script cannot use.",
+        "Correct it: `bash run.sh --help` lists the flags and their defaults.",
+    ),
+    (
         r"backup[-_ ]workers.*(must|below|fewer|workers)",
         "ValueError: --backup-workers must be below the number of workers, 2",
         "A step needs the gradient of at least one worker, so that not all can be backups.",
@@ -49,18 +61,6 @@ group(
         "ValueError: This script is for one worker: HogWild/hogwild.py is for several",
         "Several workers were started, but the algorithm has one.",
         "Start one (WORKERS=1), or take an example for several workers.",
-    ),
-    (
-        r"error: unrecognized arguments",
-        "hogwild.py: error: unrecognized arguments: --stepz 3",
-        "The script has no such flag; it takes no shortened names either.",
-        "Correct the name: `bash run.sh --help` lists the flags.",
-    ),
-    (
-        r"^\S+\.py: error: ",
-        "hogwild.py: error: argument --steps: must be above 0, is 0",
-        "A flag is missing, or has a value that the script cannot use.",
-        "Correct it: `bash run.sh --help` lists the flags and their defaults.",
     ),
 )
 
