@@ -3,6 +3,6 @@
 #   bash run_supervisor.sh --steps 20          a quick look
 #   DRY_RUN=1 bash run_supervisor.sh           print the plain commands instead
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-source ../activate.sh
-exec tfrun --ps "${PS:-1}" --workers 1 -- distributed_setup_supervisor.py "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../activate.sh"
+exec tfrun --ps "${PS:-1}" --workers 1 -- "$here/distributed_setup_supervisor.py" "$@"

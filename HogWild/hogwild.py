@@ -12,7 +12,6 @@ Run:           bash run.sh
 import argparse
 import collections
 import fcntl
-import functools
 import json
 import os
 import socket
@@ -146,13 +145,12 @@ class Cluster:
         self.config.experimental.disable_thread_spinning = True  # the cores have better work
 
     def placement(self):
-        """For tf.device: a variable goes to the ps with the fewest bytes so far."""
+        """For tf.device: a variable goes to the ps that holds the fewest numbers so far."""
         load = [0] * len(self.ps)
 
         def lightest(op):
             task = load.index(min(load))
-            size = tf.TensorShape(op.get_attr("shape")).num_elements()
-            load[task] += size * op.get_attr("dtype").size
+            load[task] += tf.TensorShape(op.get_attr("shape")).num_elements()
             return task
         return tf.train.replica_device_setter(cluster=self.spec, worker_device=self.device,
                                               ps_strategy=lightest)
@@ -160,7 +158,7 @@ class Cluster:
     def wait_for_ps(self):
         """Returns when every ps listens at its address."""
         for task, address in enumerate(self.ps):
-            if not wait_until(functools.partial(listens, address), REQUIRED_WAIT_SECONDS):
+            if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
                 raise TimeoutError("ps %d did not answer at %s in %d s" % (
                     task, address, REQUIRED_WAIT_SECONDS))
 

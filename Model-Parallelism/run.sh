@@ -4,6 +4,6 @@
 #   WORKERS=3 bash run.sh           a place for each layer
 #   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-source ../activate.sh
-exec tfrun --workers "${WORKERS:-2}" -- model_parallelism.py "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../activate.sh"
+exec tfrun --workers "${WORKERS:-2}" -- "$here/model_parallelism.py" "$@"

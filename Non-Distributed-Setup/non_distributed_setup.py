@@ -107,6 +107,8 @@ def load_data(name):
     for x, y in data[:2], data[2:]:
         if not len(x) == len(y) > 0 or x.shape[1:] != data.x_train.shape[1:]:
             raise ValueError("%s: these x and y do not fit: %s" % (name, [d.shape for d in data]))
+        if not np.isfinite(x).all() or y.dtype.kind != "i":
+            raise ValueError("%s: x must be finite numbers, and y whole ones" % name)
     return data
 
 
