@@ -4,6 +4,6 @@
 #   WORKERS=4 PS=2 bash run.sh      a larger cluster
 #   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-source ../activate.sh
-exec tfrun --ps "${PS:-1}" --workers "${WORKERS:-2}" -- synchronous_sgd.py "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../activate.sh"
+exec tfrun --ps "${PS:-1}" --workers "${WORKERS:-2}" -- "$here/synchronous_sgd.py" "$@"
