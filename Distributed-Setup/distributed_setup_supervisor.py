@@ -304,12 +304,12 @@ def train(cluster, server, step, update, test, flags):
     row, saved = push_row(update, step, flags), 0
     done = [Barrier("done", cluster, ps) for ps in range(len(cluster.ps))]
     cluster.wait_for_ps()
-    # Supervisor: it makes or restores the model. Its thread that saves by the clock stays off: such
-    # threads know no graph of their own, and fail where TensorFlow 2 runs eagerly.
+    # Supervisor: it makes or restores the model. Its threads that save by the clock stay off (0):
+    # a thread begins outside of the graph, and there TensorFlow 2 runs eagerly.
     supervisor = tf.train.Supervisor(
         is_chief=cluster.is_chief, logdir=metrics.directory, global_step=step, summary_op=None,
         saver=tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True),
-        save_model_secs=0, recovery_wait_secs=1)
+        save_model_secs=0, save_summaries_secs=0, recovery_wait_secs=1)
     with supervisor.managed_session(server.target, cluster.config) as session:
         try:
             # Supervisor: a plain session: no hook runs with a call, and a lost ps ends the program.
