@@ -55,6 +55,10 @@ class Worker:
             self.script = support.load(path, text)
             tf = self.tf = self.script.tf
             flags = self.script.parse_flags()
+            model = None
+            if hasattr(self.script, "make_model") and batch_loss is None:
+                self.script.keras.utils.set_random_seed(flags.seed)
+                model = self.script.make_model(data)
             with tf.Graph().as_default() as graph:
                 if hasattr(self.script, "Cluster"):
                     here = self.script.Cluster()
@@ -62,8 +66,8 @@ class Worker:
                 else:
                     here, target, config = None, "", None
                 if batch_loss is None:
-                    args = [data, flags] if here is None else [here, data, flags]
-                    self.update = self.script.build(*args)[1]
+                    given = [part for part in (here, model, data, flags) if part is not None]
+                    self.update = self.script.build(*given)[1]
                 else:
                     with tf.device(here.placement()):
                         step = tf.train.get_or_create_global_step()

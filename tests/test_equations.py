@@ -245,8 +245,9 @@ MISTAKES = {
     "the gradient is not at the pulled parameters": (
         "HogWild",
         [
-            ("batch_loss(w_k, version)", "batch_loss(w, version)"),
-            ("gradients(loss, w_k)", "gradients(loss, w)"),
+            ("batch_loss(w_k, version)", "batch_loss(now, version)"),
+            ("gradients(loss, w_k)", "gradients(loss, now)"),
+            ("    loss = batch", "    now = [v.read_value() for v in w]\n    loss = batch"),
         ],
         "parameters",
     ),
