@@ -132,7 +132,7 @@ class Cluster:
                         job, index, address, REQUIRED_WAIT_SECONDS))
 
     def silent(self):
-        """The workers that do not answer, in words."""
+        """The workers that do not answer, in words; one that is stopped accepts, and no more."""
         return ", ".join("%s %d did not answer at %s" % (*task, address)
                          for task, address in self.addresses.items() if not answers(address, 1))
 
@@ -150,10 +150,10 @@ class Cluster:
 
 
 def answers(address, greeting=0):
-    """Whether a worker is at host:port: it accepts, and says so many bytes, as gRPC does."""
+    """Whether a worker at host:port accepts, and says so many bytes: gRPC speaks first."""
     host, port = address.rsplit(":", 1)
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as s:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as s:
             return len(s.recv(greeting)) == greeting
     except OSError:
         return False
@@ -191,6 +191,8 @@ def load_data(name):
     for x, y in data[:2], data[2:]:
         if not len(x) == len(y) > 0 or x.shape[1:] != data.x_train.shape[1:]:
             raise ValueError("%s: these x and y do not fit: %s" % (name, [d.shape for d in data]))
+        if not np.isfinite(x).all() or y.dtype.kind != "i":
+            raise ValueError("%s: x must be finite numbers, and y whole ones" % name)
     return data
 
 
@@ -403,11 +405,14 @@ def main():
     if strategy.num_replicas_in_sync > len(cluster.workers):
         raise RuntimeError("A worker is for one GPU; start one for each")
     keras.utils.set_random_seed(flags.seed)
-    built = build(strategy, make_model(data), data, flags, [cluster.rank], len(cluster.workers))
-    faulthandler.cancel_dump_traceback_later()
-    step = strategy.experimental_local_results(built[0])[0]
-    threading.Thread(target=cluster.watch, args=(step, flags), daemon=True).start()
-    train(strategy, *built, metrics, flags, cluster.rank == 0)
+    try:
+        built = build(strategy, make_model(data), data, flags, [cluster.rank], len(cluster.workers))
+        faulthandler.cancel_dump_traceback_later()
+        step = strategy.experimental_local_results(built[0])[0]
+        threading.Thread(target=cluster.watch, args=(step, flags), daemon=True).start()
+        train(strategy, *built, metrics, flags, cluster.rank == 0)
+    except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:
+        raise ConnectionError(cluster.silent() or "all workers answer") from error
 
 
 if __name__ == "__main__":
