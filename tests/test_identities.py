@@ -207,9 +207,9 @@ OUTSIDE = {
         "steps",
         [
             (
-                "        ticket = clock.execute(late)",
+                "        ticket = lock.execute(late)",
                 "        seen = step.read_value()\n    with tf.control_dependencies([seen]):\n"
-                "        ticket = clock.execute(late)",
+                "        ticket = lock.execute(late)",
             ),
             ("ticket - version + 1", "seen - version + 1"),
         ],
@@ -222,15 +222,15 @@ OUTSIDE = {
                 "        return tf.identity(ticket)\n\n    def apply():\n        rate = flags",
             ),
             (
-                "ticket = clock.execute(late)",
-                "ticket = clock.execute(late)\n    with tf.control_dependencies([ticket]):\n"
+                "ticket = lock.execute(late)",
+                "ticket = lock.execute(late)\n    with tf.control_dependencies([ticket]):\n"
                 "        ticket = apply()",
             ),
         ],
     ),
     "a pull takes no lock": (
         "pulls",
-        [("clock.execute(lambda: [", "(lambda f: f())(lambda: [")],
+        [("lock.execute(lambda: [", "(lambda f: f())(lambda: [")],
     ),
 }
 
