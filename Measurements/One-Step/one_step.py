@@ -47,11 +47,11 @@ def saved(directory):
 
 
 def parameters(path):
-    """Weights and biases of each layer in turn, as either API names them in a checkpoint."""
+    """The kernel and the bias of each layer in turn, as either API names them in a checkpoint."""
     reader = tf.train.load_checkpoint(path)
     names = ["w/%d/.ATTRIBUTES/VARIABLE_VALUE" % i for i in range(6)]
     if not reader.has_tensor(names[0]):
-        names = ["%s_%d" % (kind, i) for i in range(3) for kind in ("weights", "biases")]
+        names = ["w_%d" % i for i in range(6)]
     return [reader.get_tensor(name).astype(np.float64) for name in names]
 
 
