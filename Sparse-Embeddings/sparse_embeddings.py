@@ -4,7 +4,7 @@
     pull    w_k <- w[rows]
     push    w[rows] <- w[rows] - lr * g(w_k)     no lock; the other rows neither move nor travel
 
-Kind:          parameter server
+Kind:          parameter server, asynchronous
 Paper:         Niu, Recht, Re, Wright 2011, Hogwild!: A Lock-Free Approach to Parallelizing SGD
 Differs from:  HogWild: sparse gradients, and tables that are divided over the ps by rows
 Simplified:    the model is skip-gram (Mikolov et al. 2013); a batch shares its noise words
