@@ -5,15 +5,23 @@ must fail. That the mistaken script runs all the same, and ends well, is tested,
 """
 
 import collections
-import functools
 
 import interleaved
 import numpy as np
 import pytest
 import references
 import support
+from problem import (
+    BATCH,
+    LR,
+    PROSE,
+    SPARSE,
+    command_line,
+    digits_like,
+    draw,
+    gradient_on_digits,
+)
 
-LR, BATCH, SEED = 0.3, 8, 5
 Example = collections.namedtuple("Example", "script reference flags")
 
 
@@ -44,7 +52,6 @@ ALONE = [  # those of a single worker, which pulls and pushes in turn
     support.ROOT / "Distributed-Setup" / "distributed_setup.py",
     support.ROOT / "Distributed-Setup" / "distributed_setup_supervisor.py",
 ]
-SPARSE = support.main_script("Sparse-Embeddings")
 
 # Who does what: < is a pull, > a push of a worker, with anything of the other in between.
 SCHEDULE = [
@@ -52,45 +59,6 @@ SCHEDULE = [
     for what, k in "<0 <1 >1 <1 >1 >0 <0 >0 <1 <0 >0 <0 >0 <0 >0 >1 <1 >1 <0 <1 >0 >1 <1 >1".split()
 ]
 IN_TURN = [("pull", 0), ("push", 0)] * 12
-
-
-@functools.cache
-def digits_like():
-    """A small data set: 41 rows of 6 features, 3 classes."""
-    random = np.random.RandomState(1)
-    return (
-        random.rand(41, 6).astype(np.float32),
-        random.randint(0, 3, 41).astype(np.int32),
-        random.rand(5, 6).astype(np.float32),
-        random.randint(0, 3, 5).astype(np.int32),
-    )
-
-
-@functools.cache
-def draw(k, number, size, rows):
-    """What (seed, worker, number) draws, by TensorFlow's generator without a state."""
-    import tensorflow as tf
-
-    key = [SEED * 65536 + k, number]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        return session.run(tf.random.stateless_uniform([size], key, 0, rows, tf.int32))
-
-
-def gradient_on_digits(workers):
-    """gradient(k, number, w) on worker k's shard: every row from k on in steps of `workers`."""
-    x, y = digits_like()[:2]
-
-    def gradient(k, number, w):
-        rows = draw(k, number, BATCH, len(x[k::workers]))
-        return references.perceptron(w, x[k::workers][rows], y[k::workers][rows])
-
-    return gradient
-
-
-def command_line(flags):
-    """{"--local-steps": 4} from local_steps=4, with the flags that all have."""
-    shared = {"--learning-rate": LR, "--batch-size": BATCH, "--seed": SEED, "--steps": 99}
-    return {**shared, **{"--" + name.replace("_", "-"): value for name, value in flags.items()}}
 
 
 def compare(script, reference, flags, schedule=SCHEDULE, text=None):
@@ -124,17 +92,6 @@ def check(first, last, expected, pushes, due):
         if not apart < 1e-5:
             wrong.append("%s: %g apart" % (name, apart))
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_schedule_is_late():
-    step, versions, late = 0, {}, []
-    for what, k in SCHEDULE:
-        if what == "pull":
-            versions[k] = step
-        else:
-            late.append(step - versions.pop(k))
-            step += 1
-    assert len(late) == 12 and max(late) == 3 and len(set(late)) == 4, late
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -177,13 +134,53 @@ def test_aeamsgd_without_momentum_is_aeasgd():
         assert max(np.abs(a - b).max() for a, b in zip(values[0][name], values[1][name])) < 1e-6
 
 
+# A model that keeps something beside w: the mean of what it has seen, which moves with each step.
+NORMALIZED = """def make_model(data):
+    return keras.Sequential([
+        keras.Input(data.x_train.shape[1:]), keras.layers.BatchNormalization(momentum=0.5),
+        keras.layers.Dropout(0.2), keras.layers.Dense(int(data.y_train.max()) + 1)])
+
+
+"""
+
+
+def compare_state(name, changes=()):
+    """Asserts that one worker's state has moved once for each mini-batch, in their order."""
+    script, _, flags = EXAMPLES[name]
+    text = support.replaced(script, changes)
+    start, end = text.index("def make_model("), text.index("def loss(y, outputs):")
+    text = text[:start] + NORMALIZED + text[end:]
+    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
+    with interleaved.Workers(script, 1, command_line(flags), data, text) as (worker, *_):
+        for _ in range(3):
+            worker.push()
+        state = [v for v in worker.locals if v.op.name.startswith("state_")]
+        mean, _, seed = worker.session.run(state)  # the _ is the moving variance
+    expected, batches = np.zeros(6), 3 * flags.get("local_steps", 1)
+    for number in range(batches):
+        rows = draw(0, number, BATCH, 41)
+        expected = 0.5 * expected + 0.5 * data.x_train[rows].mean(0)
+    wrong = []
+    if not np.abs(mean - expected).max() < 1e-5:
+        wrong.append("moving mean: %s apart" % np.abs(mean - expected).max())
+    if seed[1] != batches:
+        wrong.append("seed: drawn from %d times, not %d" % (seed[1], batches))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_state_of_the_model_moves_with_each_step(name):
+    compare_state(name)
+
+
+@pytest.mark.parametrize("name", ["HogWild", "DOWNPOUR"])
+def test_a_state_that_is_lost_is_caught(name):
+    old = "with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):"
+    with pytest.raises(AssertionError, match="moving mean: "):
+        compare_state(name, [(old, "with tf.control_dependencies([]):")])
+
+
 # Sparse-Embeddings has a problem of its own.
-PROSE = "\n\n".join(
-    " ".join("abcdefghijklmnopqrstuvwxyz"[(7 * a * b + a + b) % 19] * 2 for b in range(12))
-    for a in range(30)
-)
-
-
 def compare_sparse(folder, text=None):
     """Sparse-Embeddings on two ps against HogWild's rule with dense gradients of the same model."""
     (folder / "prose.txt").write_text(PROSE)
@@ -439,7 +436,7 @@ def three_each():
         yield pytest.param(name, marks=[pytest.mark.long] if count[folder] > 3 else [])
 
 
-@pytest.mark.parametrize("name", three_each())
+@pytest.mark.parametrize("name", list(three_each()))
 def test_a_mistake_is_caught(name, tmp_path):
     path, text = mistaken(name)
     with pytest.raises(AssertionError, match="(?m)^ *%s: " % MISTAKES[name][2]):
