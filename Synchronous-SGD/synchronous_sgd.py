@@ -12,7 +12,6 @@ Run:           bash run.sh
 import argparse
 import collections
 import fcntl
-import functools
 import json
 import os
 import socket
@@ -44,15 +43,15 @@ def algorithm(w, step, batch_loss, flags, k, n):
     g = gradients(loss, w_k)
 
     # Synchronous-SGD: a worker stores its gradient on the ps, in slots of its own.
-    slots, arrived, lock, tokens = aggregation_state(w, step, n)
+    slots, arrive, lock, tokens = aggregation_state(w, step, n)
     stored = tf.group(*[slot[k].assign(d) for slot, d in zip(slots, send(w, g))])
 
     # Synchronous-SGD: then it reports, one at a time. The N-th report at this w makes the step. One
     # that comes later finds that w has moved: its gradient is dropped.
     def report():
         now = step.read_value()
-        with tf.control_dependencies([now, arrived[k].assign(version)]):
-            here = tf.equal(arrived.read_value(), now)
+        with tf.control_dependencies([now]):
+            here = tf.equal(arrive(k, version), now)
         made = tf.cond(tf.equal(tf.math.count_nonzero(here), N), lambda: move(here), tf.no_op)
         with tf.control_dependencies([made]):
             return tf.identity(now)
@@ -109,8 +108,9 @@ def steps_left(step, flags):
 def aggregation_state(w, step, n):
     """What n workers need on the ps to make their steps together.
 
-    For each of w a list of n slots for gradients; for each worker the step for which its gradient
-    is stored, -1 for none; a lock; for each worker a queue of tokens.
+    For each of w a list of n slots for gradients; arrive(k, version) notes that worker k's gradient
+    for the step `version` is stored, and returns the last such step of each worker, or -1; a lock;
+    for each worker a queue of tokens. The slots are in the checkpoint, the rest is not.
     """
     slots = []
     for v in w:
@@ -118,19 +118,18 @@ def aggregation_state(w, step, n):
             slots.append([tf.get_variable("%s/slot_%d" % (v.op.name, k), v.shape, v.dtype,
                                           tf.zeros_initializer()) for k in range(n)])
     with tf.device(step.device):
-        none = tf.constant_initializer(-1)
-        arrived = tf.get_variable("arrived", [n], tf.int64, none)
+        table = {"table_handle": tf.raw_ops.MutableHashTableV2(
+            key_dtype=tf.int64, value_dtype=tf.int64, shared_name="arrived")}
+        ranks, none = tf.range(n, dtype=tf.int64), tf.constant(-1, tf.int64)
+        tf.raw_ops.LookupTableFindV2(**table, keys=ranks, default_value=none, name="arrived")
         lock = tf.CriticalSection(shared_name="reports")
         tokens = [tf.FIFOQueue(-1, tf.int64, [[]], shared_name="tokens_%d" % k) for k in range(n)]
-    return slots, arrived, lock, tokens
 
-
-def missing_workers(cluster, server, step):
-    """The workers whose gradient for the next step is not stored, as text."""
-    arrived = next(v for v in tf.global_variables() if v.op.name == "arrived")
-    with tf.Session(server.target, config=cluster.config) as session:
-        stored, now = session.run([arrived, step])
-    return ", ".join("%s %d" % task for task, at in zip(cluster.workers, stored) if at != now)
+    def arrive(k, version):
+        noted = tf.raw_ops.LookupTableInsertV2(**table, keys=ranks[k], values=version)
+        with tf.control_dependencies([noted]):
+            return tf.raw_ops.LookupTableFindV2(**table, keys=ranks, default_value=none)
+    return slots, arrive, lock, tokens
 # endregion: aggregation
 
 
@@ -546,11 +545,13 @@ def main():
             # The first update waits for the others, and needs no common start.
             train(cluster, server, step, update, test, flags, common_start=False)
         except tf.errors.DeadlineExceededError:
-            missing = missing_workers(cluster, server, step)
+            with tf.Session(server.target, config=cluster.config) as session:
+                arrived, now = session.run(["arrived:0", step])
+            missing = ["%s %d" % task for task, at in zip(cluster.workers, arrived) if at != now]
             if not missing:
                 raise
             raise TimeoutError("no gradient of %s came in %d s" % (
-                missing, flags.step_timeout)) from None
+                ", ".join(missing), flags.step_timeout)) from None
 # endregion: synchronous
 
 

@@ -13,7 +13,6 @@ Run:           bash run_optimizer.sh
 import argparse
 import collections
 import fcntl
-import functools
 import json
 import os
 import socket
