@@ -1,5 +1,6 @@
 """The plug: other data and another model in the `problem` region, in every ps example."""
 
+import os
 import re
 
 import pytest
@@ -21,7 +22,7 @@ def make_model(data):
 EMBEDDING = """
 def make_model(data):
     x = keras.Input([64])
-    shade = keras.ops.cast(keras.ops.round(x * 16), "int32") + 17 * keras.ops.arange(64)
+    shade = keras.ops.cast(keras.ops.round(x * 16), "int32") + 17 * np.arange(64, dtype="int32")
     rows = keras.layers.Embedding(100000, 50)(shade)
     return keras.Model(x, keras.layers.Dense(10)(keras.layers.Flatten()(rows)))
 """
@@ -115,7 +116,6 @@ def test_the_loaders_of_known_data_sets(name, tmp_path):
     code = """
 import gzip, importlib, pathlib, sys
 import numpy as np
-sys.path.insert(0, sys.argv[3])
 import support
 folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
 random = np.random.RandomState(0)
@@ -134,5 +134,6 @@ assert np.allclose(data.x_test, x[20:].reshape(10, 784) / 255)
 assert (data.y_train == y[:20]).all() and data.y_test.dtype == np.int32
 print("loaded")
 """
-    process = support.python(code, str(tmp_path), name, str(support.ROOT / "tests"))
+    folders = [str(support.ROOT / folder) for folder in (".", "tests", "tools")]
+    process = support.python(code, str(tmp_path), name, PYTHONPATH=os.pathsep.join(folders))
     assert process.stdout.strip() == "loaded", process.stderr
