@@ -18,6 +18,7 @@ import psutil
 import pytest
 import regions
 from tfrun import cluster
+from tfrun.launch import NOISE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
@@ -344,6 +345,12 @@ class QuickCluster:
         for s in held:
             s.close()
         return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
+
+
+def said(process):
+    """The lines of standard error that are not TensorFlow's start-up notices."""
+    lines = process.stderr.splitlines()
+    return [line for line in lines if line.strip() and not NOISE.match(line.encode())]
 
 
 def git(folder, *arguments):

@@ -10,11 +10,10 @@ import subprocess
 import sys
 
 import numpy as np
+import problem
 import pytest
 import references
 import support
-import test_bad_input as bad_input
-import test_equations
 import yaml
 
 # The limit is that of a test alone: building Horovod, in the fixture, has its own.
@@ -24,7 +23,7 @@ FOLDER = support.ROOT / "Horovod-RingAllReduce"
 DENSE = support.main_script("Horovod-RingAllReduce")
 ROWS = FOLDER / "horovod_embeddings.py"
 BUILD = FOLDER / "build" / "build.py"
-LR, BATCH, STEPS = 0.1, test_equations.BATCH, 20
+LR, BATCH, STEPS = 0.1, problem.BATCH, 20
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,25 +33,22 @@ def horovod():
 
 def flags(folder, words=False):
     """The flags of a run that a reference follows."""
-    common = {"--batch-size": BATCH, "--learning-rate": LR, "--seed": test_equations.SEED}
+    common = {"--batch-size": BATCH, "--learning-rate": LR, "--seed": problem.SEED}
     common["--steps"] = STEPS
     if words:
-        (folder / "prose.txt").write_text(test_equations.PROSE)
+        (folder / "prose.txt").write_text(problem.PROSE)
         own = {"--dataset": folder / "prose.txt", "--dimensions": 5, "--noise-words": 6}
     else:
         names = ["x_train", "y_train", "x_test", "y_test"]
-        np.savez(folder / "data.npz", **dict(zip(names, test_equations.digits_like())))
+        np.savez(folder / "data.npz", **dict(zip(names, problem.digits_like())))
         own = {"--dataset": folder / "data.npz"}
     return [str(part) for flag in {**common, **own}.items() for part in flag]
 
 
 def union_of_digits(n, number, w):
     """(loss of each rank, gradient) at w, on the union of the ranks' mini-batches `number`."""
-    x, y = test_equations.digits_like()[:2]
-    rows = [
-        np.arange(len(x))[k::n][test_equations.draw(k, number, BATCH, len(x[k::n]))]
-        for k in range(n)
-    ]
+    x, y = problem.digits_like()[:2]
+    rows = [np.arange(len(x))[k::n][problem.draw(k, number, BATCH, len(x[k::n]))] for k in range(n)]
     losses = [references.perceptron(w, x[r], y[r])[0] for r in rows]
     rows = np.concatenate(rows)
     return losses, references.perceptron(w, x[rows], y[rows])[1]
@@ -60,13 +56,13 @@ def union_of_digits(n, number, w):
 
 def union_of_words(folder):
     """The same for the embeddings: noise words are those of a rank's own mini-batch."""
-    train = support.load(test_equations.SPARSE).load_data(str(folder / "prose.txt")).train
+    train = support.load(problem.SPARSE).load_data(str(folder / "prose.txt")).train
 
     def union(n, number, w):
         taken = []
         for k in range(n):
             pairs = train[k::n]
-            drawn = pairs[test_equations.draw(k, number, BATCH + 6, len(pairs))]
+            drawn = pairs[problem.draw(k, number, BATCH + 6, len(pairs))]
             taken.append(references.skip_gram(w, drawn[:BATCH], drawn[BATCH:, 1], weight=5))
         return [loss for loss, _ in taken], [sum(g) / n for g in zip(*(g for _, g in taken))]
 
@@ -258,7 +254,7 @@ def test_a_mistake_is_caught(name, two):
 def test_what_the_rows_weigh(two):
     """Of the bytes in the metrics: rows, to one other rank, against whole tables in a ring."""
     folder, runs = two
-    script = support.load(test_equations.SPARSE)
+    script = support.load(problem.SPARSE)
     data = script.load_data(str(folder / "prose.txt"))
     words, sent = len(data.vocabulary), {}
     for name in ("rows", "tables"):
@@ -266,7 +262,7 @@ def test_what_the_rows_weigh(two):
     assert sent["tables"] == [2 * words * 5 * 4] * STEPS
     pairs = data.train[1::2]
     for number in range(STEPS):
-        drawn = pairs[test_equations.draw(1, number, BATCH + 6, len(pairs))]
+        drawn = pairs[problem.draw(1, number, BATCH + 6, len(pairs))]
         rows = len(set(drawn[:BATCH, 0])) + len(set(drawn[:, 1]))
         assert sent["rows"][number] == rows * (5 * 4 + 4)
 
@@ -433,7 +429,7 @@ def test_bad_input(tmp_path):
             folder = tmp_path / ("case %d" % number)
             folder.mkdir()
             done = zygote.run(script, arguments, folder, OUTPUT_DIR=str(tmp_path / output))
-            lines = bad_input.said(done)
+            lines = support.said(done)
             assert done.returncode == code and len(lines) == 1 and words in lines[0], done.stderr
 
 
@@ -444,7 +440,7 @@ def test_without_horovod(tmp_path):
         str(DENSE),
         OUTPUT_DIR=str(tmp_path),
     )
-    lines = bad_input.said(done)
+    lines = support.said(done)
     assert done.returncode == 1 and len(lines) == 1, done.stderr
     assert "Horovod is not installed here" in lines[0]
 

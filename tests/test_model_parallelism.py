@@ -14,10 +14,10 @@ import sys
 
 import interleaved
 import numpy as np
+import problem
 import pytest
 import references
 import support
-import test_equations
 from tfrun import cluster, launch
 
 SCRIPT = support.main_script("Model-Parallelism")
@@ -35,7 +35,7 @@ class Model:
 
     def __init__(self, layout, micro_batches=M, text=None, dataset=None):
         places, servers, _ = LAYOUTS[layout]
-        argv, flags = sys.argv, test_equations.command_line({"micro_batches": micro_batches})
+        argv, flags = sys.argv, problem.command_line({"micro_batches": micro_batches})
         sys.argv = [SCRIPT.name, *(str(part) for flag in flags.items() for part in flag)]
         try:
             script = support.load(SCRIPT, text)
@@ -46,7 +46,7 @@ class Model:
         if dataset:
             data = script.load_data(dataset)
         else:
-            data = script.Data(*test_equations.digits_like())
+            data = script.Data(*problem.digits_like())
         with tf.Graph().as_default() as graph:
             self.step, self.update, self.test = script.build(data, places, flags)
             self.row = script.push_row(self.update, flags)
@@ -81,12 +81,12 @@ class Model:
 
 def the_whole_model(w, count):
     """(losses, parameters) of so many updates by the reference, which knows no places."""
-    x, y = test_equations.digits_like()[:2]
+    x, y = problem.digits_like()[:2]
     w, losses = [np.array(v, np.float64) for v in w], []
     for number in range(count):
-        rows = test_equations.draw(0, number, test_equations.BATCH, len(x))
+        rows = problem.draw(0, number, problem.BATCH, len(x))
         loss, g = references.perceptron(w, x[rows], y[rows])
-        w = [v - test_equations.LR * d for v, d in zip(w, g)]
+        w = [v - problem.LR * d for v, d in zip(w, g)]
         losses.append(loss)
     return losses, w
 

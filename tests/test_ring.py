@@ -10,11 +10,11 @@ import struct
 import time
 
 import numpy as np
+import problem
 import pytest
+import recovery
 import references
 import support
-import test_equations
-import test_recovery
 from tfrun import cluster
 
 SCRIPT = support.main_script("Ring-AllReduce")
@@ -270,10 +270,10 @@ def train(quick, folder, *flags, changes=(), steps=20, n=3):
     """Trains on the small data set, each worker in a folder of its own: (exit codes, output)."""
     folder.mkdir(exist_ok=True)
     fields = "x_train y_train x_test y_test".split()
-    np.savez(folder / "data.npz", **dict(zip(fields, test_equations.digits_like())))
+    np.savez(folder / "data.npz", **dict(zip(fields, problem.digits_like())))
     (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, changes))
     settings = {
-        **test_equations.command_line({}),
+        **problem.command_line({}),
         "--dataset": folder / "data.npz",
         "--steps": steps,
         "--steps-per-call": 1,
@@ -292,9 +292,9 @@ def check_training(quick, folder, changes=(), flags=(), n=3):
     codes, output = train(quick, folder, *flags, changes=[*changes, *RECORD], n=n)
     assert codes == [0] * n, output
     values = [np.load(each / "w.npy") for each in folders(folder, n)]
-    wrong, gradient = [], test_equations.gradient_on_digits(n)
-    expected = references.Synchronous(arrays(values[0][0]), n, gradient, test_equations.LR)
-    x, y = test_equations.digits_like()[:2]
+    wrong, gradient = [], problem.gradient_on_digits(n)
+    expected = references.Synchronous(arrays(values[0][0]), n, gradient, problem.LR)
+    x, y = problem.digits_like()[:2]
     union = [np.array(v, np.float64) for v in arrays(values[0][0])]
     assert [len(each) for each in values] == [21] * n
     losses = [[row["loss"] for row in support.pushes(each)] for each in folders(folder, n)]
@@ -311,10 +311,10 @@ def check_training(quick, folder, changes=(), flags=(), n=3):
         if not np.abs(np.array(due) - [each[step] for each in losses]).max() < 1e-5:
             wrong.append("losses: others in step %d" % step)
         rows = [np.arange(len(x))[k::n] for k in range(n)]
-        drawn = [test_equations.draw(k, step, test_equations.BATCH, len(rows[k])) for k in range(n)]
+        drawn = [problem.draw(k, step, problem.BATCH, len(rows[k])) for k in range(n)]
         rows = np.concatenate([r[d] for r, d in zip(rows, drawn)])
         _, g = references.perceptron(union, x[rows], y[rows])
-        union = [v - test_equations.LR * d for v, d in zip(union, g)]
+        union = [v - problem.LR * d for v, d in zip(union, g)]
     assert largest(arrays(values[0][20]), arrays(values[0][0])) > 0.01
     assert not wrong, "\n".join(wrong)
     return output
@@ -559,10 +559,10 @@ def test_one_clear_line(name, quick, tmp_path):
 def test_a_worker_that_dies_is_restarted(tmp_path):
     """All end, all start again, and go on from the checkpoint."""
     directory = tmp_path / "run"
-    process = test_recovery.begin(directory, launcher=SCRIPT.parent / "run.sh", TFRUN_RESTARTS="2")
-    support.wait_until(lambda: test_recovery.checkpoint(directory) >= 300, 60, "a checkpoint")
+    process = recovery.begin(directory, launcher=SCRIPT.parent / "run.sh", TFRUN_RESTARTS="2")
+    support.wait_until(lambda: recovery.checkpoint(directory) >= 300, 60, "a checkpoint")
     support.task(directory, "worker", 1).kill()
-    result, output = test_recovery.check_the_end(process, directory)
+    result, output = recovery.check_the_end(process, directory)
     assert "worker 1 was killed by SIGKILL; it starts again" in output
     assert "worker 0 failed with exit code 1; it starts again" in output
     assert "Another worker was lost (worker 1, the" in output

@@ -7,10 +7,10 @@ import time
 
 import interleaved
 import numpy as np
+import problem
 import pytest
 import references
 import support
-import test_equations
 
 SYNC = support.main_script("Synchronous-SGD")
 SAGN = support.main_script("SAGN")
@@ -24,7 +24,7 @@ CASES = {
 
 
 def command_line(script, knobs):
-    flags = test_equations.command_line(knobs)
+    flags = problem.command_line(knobs)
     if script == RATES:
         del flags["--learning-rate"]
         flags["--learning-rates"] = ",".join(map(str, knobs["learning_rates"]))
@@ -33,7 +33,7 @@ def command_line(script, knobs):
 
 def group(script, n, knobs, text=None):
     data = collections.namedtuple("Data", "x_train y_train x_test y_test")
-    arrays = data(*test_equations.digits_like())
+    arrays = data(*problem.digits_like())
     return interleaved.Workers(script, n, command_line(script, knobs), arrays, text)
 
 
@@ -61,8 +61,8 @@ def parameters(workers):
 def compare(script, reference, knobs, n=2, text=None):
     with group(script, n, knobs, text) as workers:
         first, pushes, due = parameters(workers), [], []
-        gradient = test_equations.gradient_on_digits(n)
-        expected = reference(first, n, gradient, test_equations.LR, **knobs)
+        gradient = problem.gradient_on_digits(n)
+        expected = reference(first, n, gradient, problem.LR, **knobs)
         for step in range(12):
             pushes += workers.together()
             due += [(loss, step, 0) for loss in expected.together(range(n))]
@@ -80,9 +80,9 @@ def test_sagn_with_one_local_step_is_synchronous_sgd():
 
 
 def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
-    lr = test_equations.LR
+    lr = problem.LR
     with group(RATES, 2, {"learning_rates": [lr / 2, lr / 2]}) as workers:
-        first, gradient = parameters(workers), test_equations.gradient_on_digits(2)
+        first, gradient = parameters(workers), problem.gradient_on_digits(2)
         expected = references.Synchronous(first, 2, gradient, lr)
         for _ in range(12):
             workers.together()
@@ -91,21 +91,19 @@ def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
 
 
 def test_several_workers_are_one_on_the_union_of_their_batches():
-    x, y = test_equations.digits_like()[:2]
+    x, y = problem.digits_like()[:2]
     with group(SYNC, 3, {}) as workers:
         w = [np.array(v, np.float64) for v in parameters(workers)]
         for step in range(10):
             workers.together()
             rows = np.concatenate(
                 [
-                    np.arange(len(x))[k::3][
-                        test_equations.draw(k, step, test_equations.BATCH, len(x[k::3]))
-                    ]
+                    np.arange(len(x))[k::3][problem.draw(k, step, problem.BATCH, len(x[k::3]))]
                     for k in range(3)
                 ]
             )
             _, g = references.perceptron(w, x[rows], y[rows])
-            w = [v - test_equations.LR * d for v, d in zip(w, g)]
+            w = [v - problem.LR * d for v, d in zip(w, g)]
             apart = max(np.abs(a - b).max() for a, b in zip(parameters(workers), w))
             assert apart < 1e-6 * (step + 1), apart
 
@@ -115,8 +113,8 @@ def late(text=None):
     knobs = {"backup_workers": 1}
     with group(SYNC, 3, knobs, text) as workers:
         first, pushes, due = parameters(workers), [], []
-        gradient = test_equations.gradient_on_digits(3)
-        expected = references.Synchronous(first, 3, gradient, test_equations.LR, **knobs)
+        gradient = problem.gradient_on_digits(3)
+        expected = references.Synchronous(first, 3, gradient, problem.LR, **knobs)
         for step in range(0, 12, 2):
             slow = step // 2 % 3
             fast = [k for k in range(3) if k != slow]

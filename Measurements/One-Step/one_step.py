@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 MEASUREMENTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(MEASUREMENTS), str(MEASUREMENTS.parent / "tests")]
+sys.path[:0] = [str(MEASUREMENTS), str(MEASUREMENTS.parent / "tools")]
 import drivers
 import references
 

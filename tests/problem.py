@@ -1,0 +1,53 @@
+"""The small problem on which scripts are compared with their references."""
+
+import functools
+
+import numpy as np
+import references
+import support
+
+LR, BATCH, SEED = 0.3, 8, 5
+SPARSE = support.main_script("Sparse-Embeddings")
+PROSE = "\n\n".join(
+    " ".join("abcdefghijklmnopqrstuvwxyz"[(7 * a * b + a + b) % 19] * 2 for b in range(12))
+    for a in range(30)
+)
+
+
+@functools.cache
+def digits_like():
+    """A small data set: 41 rows of 6 features, 3 classes."""
+    random = np.random.RandomState(1)
+    return (
+        random.rand(41, 6).astype(np.float32),
+        random.randint(0, 3, 41).astype(np.int32),
+        random.rand(5, 6).astype(np.float32),
+        random.randint(0, 3, 5).astype(np.int32),
+    )
+
+
+@functools.cache
+def draw(k, number, size, rows):
+    """What (seed, worker, number) draws, by TensorFlow's generator without a state."""
+    import tensorflow as tf
+
+    key = [SEED * 65536 + k, number]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        return session.run(tf.random.stateless_uniform([size], key, 0, rows, tf.int32))
+
+
+def gradient_on_digits(workers):
+    """gradient(k, number, w) on worker k's shard: every row from k on in steps of `workers`."""
+    x, y = digits_like()[:2]
+
+    def gradient(k, number, w):
+        rows = draw(k, number, BATCH, len(x[k::workers]))
+        return references.perceptron(w, x[k::workers][rows], y[k::workers][rows])
+
+    return gradient
+
+
+def command_line(flags):
+    """{"--local-steps": 4} from local_steps=4, with the flags that all have."""
+    shared = {"--learning-rate": LR, "--batch-size": BATCH, "--seed": SEED, "--steps": 99}
+    return {**shared, **{"--" + name.replace("_", "-"): value for name, value in flags.items()}}
