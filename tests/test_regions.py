@@ -1,7 +1,6 @@
 """The regions that scripts share are the same text, and scripts stay short."""
 
 import ast
-import re
 
 import pytest
 import regions
@@ -19,12 +18,32 @@ LIMITS = {
     "horovod_embeddings.py": 400,
     "ring_allreduce.py": 580,
     "model_parallelism.py": 520,
-    "parameter server, asynchronous": 480,
-    "parameter server, synchronous": 560,
+    "parameter server, asynchronous": 460,
+    "parameter server, synchronous": 540,
 }
+COLUMNS, ALGORITHM, OUTSIDE = 100, 60, 110  # of regions
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
-    *("all-reduce", "model parallel", "coordinator"),
+    *("all-reduce", "model parallel", "coordinator", "driver"),
+}
+# Scripts that are still too long. One that fits must leave this list, which is to end empty.
+NOT_YET = {
+    "ADAG/adag.py",
+    "AEAMSGD/aeamsgd.py",
+    "AEASGD/aeasgd.py",
+    "DOWNPOUR/downpour.py",
+    "DOWNPOUR-Easy/downpour_easy.py",
+    "Distributed-Setup/distributed_setup.py",
+    "DynSGD/dynsgd.py",
+    "HogWild/hogwild.py",
+    "Horovod-RingAllReduce/horovod_embeddings.py",
+    "Horovod-RingAllReduce/horovod_ringallreduce.py",
+    "Model-Parallelism/model_parallelism.py",
+    "Ring-AllReduce/ring_allreduce.py",
+    "SAGN/sagn.py",
+    "Sparse-Embeddings/sparse_embeddings.py",
+    "Synchronous-SGD/synchronous_sgd.py",
+    "Synchronous-SGD-different-learning-rates/synchronous_sgd_different_learning_rates.py",
 }
 
 
@@ -51,31 +70,58 @@ def test_a_difference_is_found(tmp_path):
     support.git(tmp_path, "add", ".")
     assert regions.problems(tmp_path)[0] == []
     victim = tmp_path / "HogWild" / "hogwild.py"
+    neighbour = tmp_path / "DOWNPOUR" / "downpour.py"
     whole = victim.read_text()
     for old, new in [
         ("with times in seconds", "with times in minutes"),
         ("# endregion: flags\n", ""),
-        ("\n\ndef add_flags", "\n\ndef train(x):\n    pass\n\n\ndef add_flags"),
+        ("\n\ndef add_flags", "\n\ndef helper():\n    pass\n\n\ndef add_flags"),
     ]:
-        victim.write_text(support.replaced(victim, [(old, new)]))
-        (found, _), expected = regions.problems(tmp_path), old != "\n\ndef add_flags"
-        assert found or not expected, "not found: %r" % new
+        for script in [victim, neighbour] if "helper" in new else [victim]:
+            script.write_text(support.replaced(script, [(old, new)]))
+        assert regions.problems(tmp_path)[0], "not found: %r" % new
         victim.write_text(whole)
+
+
+def test_every_script_says_its_kind():
+    for launcher in support.launchers():
+        assert support.kind_of(support.script_of(launcher)) in KINDS, launcher
+
+
+def faults(script):
+    """What is too long in a script, a text each."""
+    text = script.read_text()
+    lines, functions = text.splitlines(), ast.parse(text).body
+    (algorithm,) = [node for node in functions if getattr(node, "name", "") == "algorithm"]
+    sizes = {  # what: how much there is, how much there may be
+        "lines": (len(lines), LIMITS.get(script.name) or LIMITS[support.kind_of(script)]),
+        "columns": (max(map(len, lines)), COLUMNS),
+        "lines of algorithm": (algorithm.end_lineno - algorithm.lineno + 1, ALGORITHM),
+        "lines outside of regions": (len(regions.folded(script)), OUTSIDE),
+    }
+    return ["%d %s of %d" % (n, what, most) for what, (n, most) in sizes.items() if n > most]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
 def test_a_script_is_short(script):
+    found = faults(script)
+    if name(script) in NOT_YET:
+        assert found, "it fits: take it out of NOT_YET"
+    else:
+        assert not found, found
+
+
+def test_not_yet_names_scripts():
+    assert set(map(name, SCRIPTS)) >= NOT_YET
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name)
+def test_the_algorithm_stands_first(script):
+    """Before it there are but imports, constants and whole regions."""
     text = script.read_text()
-    lines, kind = text.splitlines(), support.kind_of(script)
-    assert kind in KINDS
-    assert len(lines) <= LIMITS.get(script.name, LIMITS.get(kind)), len(lines)
-    assert len(regions.folded(script)) <= 110, "outside of regions"
-    assert max(map(len, lines)) <= 100
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    (algorithm,) = [node for node in functions if node.name == "algorithm"]
-    assert algorithm.end_lineno - algorithm.lineno < 60
     first = [node for node in functions if not node.name.startswith("_")][0]
-    assert first is algorithm or re.match("# region", text[: first.lineno]), "the algorithm first"
+    assert first.name == "algorithm", "%s comes before it" % first.name
 
 
 @pytest.mark.parametrize(

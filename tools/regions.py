@@ -42,7 +42,8 @@ def folders(root=ROOT):
 
 def scripts(root=ROOT):
     """The example scripts: every Python file beside a run.sh."""
-    return sorted(path for folder in folders(root) for path in folder.glob("*.py"))
+    beside = folders(root)
+    return sorted(path for path in tracked("*.py", root) if path.parent in beside)
 
 
 def split(text):
@@ -110,7 +111,7 @@ def problems(root=ROOT):
     """(one text for each fault, the number of copies of regions that were compared)."""
     first, found, copies, defined = {}, [], 0, {}
     for folder in folders(root):
-        if not list(folder.glob("*.py")):
+        if not any(path.parent == folder for path in scripts(root)):
             found.append("%s has a run.sh and no script" % folder)
     for path in scripts(root):
         try:
