@@ -103,7 +103,7 @@ def parse_flags():
 # endregion: flags
 
 
-# region: peers
+# region: workers
 REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
 
@@ -165,7 +165,7 @@ def wait_until(condition, seconds):
     while not (met := condition()) and time.time() < deadline:
         time.sleep(0.1)
     return met
-# endregion: peers
+# endregion: workers
 
 
 # region: problem -- put your own data and model here
@@ -246,7 +246,7 @@ def evaluation(model, state, w, x, y):
 # endregion: batches
 
 
-# region: calls
+# region: strategy_calls
 def train(strategy, step, w, state, steps_at_once, test, metrics, flags, chief=True):
     """Updates until all are made; the chief also evaluates w, and saves it.
 
@@ -276,7 +276,7 @@ def train(strategy, step, w, state, steps_at_once, test, metrics, flags, chief=T
     if chief:
         metrics.test(evaluate)
         manager.save(checkpoint_number=metrics.step)
-# endregion: calls
+# endregion: strategy_calls
 
 
 # region: replicas

@@ -180,7 +180,7 @@ def evaluation(model, state, w, x, y):
 # endregion: batches
 
 
-# region: calls
+# region: strategy_calls
 def train(strategy, step, w, state, steps_at_once, test, metrics, flags, chief=True):
     """Updates until all are made; the chief also evaluates w, and saves it.
 
@@ -210,7 +210,7 @@ def train(strategy, step, w, state, steps_at_once, test, metrics, flags, chief=T
     if chief:
         metrics.test(evaluate)
         manager.save(checkpoint_number=metrics.step)
-# endregion: calls
+# endregion: strategy_calls
 
 
 # region: replicas
