@@ -15,22 +15,16 @@ import collections
 import fcntl
 import json
 import os
-import platform
 import re
-import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import horovod.tensorflow as hvd
+import keras
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()  # a read is a copy, never an alias of the variable's buffer
-try:
-    import horovod.tensorflow as hvd
-except ImportError:
-    sys.exit("Horovod is not installed here; `bash run.sh` builds it")
 
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
 
@@ -73,19 +67,6 @@ def add_flags(add):
 
 
 # region: flags
-def stop(message, code=2):
-    """Ends this task with one line that says what is wrong and what to do."""
-    print(message, file=sys.stderr, flush=True)
-    sys.exit(code)
-
-
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with a flag, without the usage above it."""
-
-    def error(self, message):
-        stop("%s: %s (--help lists the flags)" % (self.prog, message))
-
-
 def number(kind, low, below=2**31, strictly=False):
     """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
     def parse(text):
@@ -99,8 +80,8 @@ def number(kind, low, below=2**31, strictly=False):
 
 
 def parse_flags():
-    parser = Parser(description=__doc__, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add(flag, kind, default, text, **options):
         text += " (%(default)s)"
@@ -121,6 +102,7 @@ def parse_flags():
 # region: words -- put your own text and model here
 DATASET, DATASETS = "topics", "topics (help texts that come with Python), or a text file"
 WINDOW, WEIGHT = 5, 5  # words to each side that are neighbours; what the noise counts
+METRICS = ["accuracy"]  # the share of neighbours that are told from noise
 Data = collections.namedtuple("Data", "vocabulary train test noise")
 
 
@@ -131,11 +113,8 @@ def load_data(name):
         from pydoc_data.topics import topics  # here, because a ps needs no data
         text = "\n\n".join(topics[key] for key in sorted(topics))
     else:
-        try:
-            with open(name, encoding="utf-8") as file:
-                text = file.read()
-        except (OSError, ValueError) as error:
-            stop("--dataset %s is neither topics nor a text file in UTF-8: %s" % (name, error))
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
     paragraphs = [re.findall(r"[^\W\d_]+", part.lower()) for part in text.split("\n\n")]
     count = collections.Counter(word for words in paragraphs for word in words)
     vocabulary = [word for word, times in count.most_common() if times > 2]
@@ -151,7 +130,7 @@ def load_data(name):
             near = words[max(0, place - WINDOW):place] + words[place + 1:place + 1 + WINDOW]
             pairs[paragraph % 10 == 9].extend((word, other) for other in near)
     if not pairs[0] or not pairs[1]:
-        stop("--dataset %s is too short: ten paragraphs at least, of words that come again" % name)
+        raise ValueError("%s is too short: ten paragraphs at least, of words that recur" % name)
     train, test = [np.array(each, np.int32) for each in pairs]
     return Data(vocabulary, train, test, train[random.randint(len(train), size=len(test)), 1])
 
@@ -189,9 +168,7 @@ def batches(data, flags, rank, workers):
     The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
     other pairs: as frequent as neighbours are.
     """
-    if len(data.train) < workers:
-        stop("--dataset has %d pairs, fewer than workers (%d)" % (len(data.train), workers))
-    pairs = kept_here("pairs", data.train[rank::workers])
+    pairs, = variables(tf.get_local_variable, "pairs", [data.train[rank::workers]])
     b, k = flags.batch_size, flags.noise_words
 
     def batch_loss(w, number):
@@ -206,19 +183,27 @@ def batches(data, flags, rank, workers):
 
 
 def evaluation(w, data):
-    """[the share of test pairs that score above the word with its noise word, the loss]."""
-    pairs, noise = kept_here("test", data.test), kept_here("noise", data.noise)
+    """[the loss, the share of test pairs that score above the word with its noise word]."""
+    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
     words, place = look_up(w[:len(w) // 2], pairs[:, 0])
     neighbours, there = look_up(w[len(w) // 2:], tf.concat([pairs[:, 1], noise], 0))
     word, neighbour = tf.gather(words, place), tf.gather(neighbours, there)
     true = tf.reduce_sum(word * neighbour[:pairs.shape[0]], axis=1)
     other = tf.reduce_sum(word * neighbour[pairs.shape[0]:], axis=1)
-    return [tf.reduce_mean(tf.to_float(true > other)), loss(true, other)]
+    return [loss(true, other), tf.reduce_mean(tf.cast(true > other, tf.float32))]
 
 
-def show(directory, vocabulary, metrics):
+def mean_bytes(task):
+    """The bytes of an update, the mean over those in the metrics of a task."""
+    path = os.path.join(os.environ.get("OUTPUT_DIR") or "output", "metrics-%s.csv" % task)
+    rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
+    return np.nanmean(rows["bytes"])
+
+
+def show(vocabulary, task):
     """Prints what came out: the words whose vectors point the same way, and the bytes of a push."""
-    saved, parts = tf.train.load_checkpoint(directory), 0
+    directory, parts = os.environ.get("OUTPUT_DIR") or "output", 0
+    saved = tf.train.load_checkpoint(directory)
     while saved.has_tensor("words_%d" % parts):
         parts += 1
     table = np.empty([len(vocabulary), saved.get_tensor("words_0").shape[1]])
@@ -229,7 +214,7 @@ def show(directory, vocabulary, metrics):
         if word in vocabulary:
             near = np.argsort(-table @ table[vocabulary.index(word)])[1:6]
             print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))
-    moved = np.nanmean(np.genfromtxt(metrics, delimiter=",", names=True)["bytes"])
+    moved = mean_bytes(task)
     whole = 4 * table.size * 4  # two tables, there and back, 4 bytes a number
     print("A model that knows only how frequent words are has accuracy 50%%, loss %.3f" % (
         np.log(1 + WEIGHT) + WEIGHT * np.log(1 + 1 / WEIGHT)))
@@ -238,12 +223,13 @@ def show(directory, vocabulary, metrics):
 # endregion: words
 
 
-# region: local
-def kept_here(name, array):
-    """`array` as a local variable; a constant would be copied into every graph TensorFlow saves."""
-    value = tf.ensure_shape(tf.numpy_function(lambda: array, [], array.dtype), array.shape)
-    return tf.get_local_variable(name, initializer=value)
-# endregion: local
+# region: variables
+def variables(get_variable, name, values):
+    """Variables with these first values, which as constants would stand in each graph sent."""
+    return [get_variable("%s_%d" % (name, i), initializer=tf.ensure_shape(
+        tf.numpy_function(lambda v=v: np.asarray(v), [], v.dtype), v.shape))
+            for i, v in enumerate(values)]
+# endregion: variables
 
 
 # region: ranks
@@ -266,196 +252,108 @@ class Broadcast(tf.train.SessionRunHook):
         session.run(self.broadcast)
 
 
-def train(step, update, test, report, travels):
-    """Steps until every ticket is taken; then rank 0 tests and writes the result."""
-    row = push_row(update, report.flags, travels=travels)
-    if report.rank == 0:
-        report.check_checkpoint({v.op.name: v.shape.as_list() for v in tf.global_variables()})
-
-    # Horovod: 6. rank 0 alone writes checkpoints, and reads them.
-    directory = report.directory if hvd.rank() == 0 else None
-
+def train(step, update, test, flags, travels):
+    """Updates until all are made; rank 0 also evaluates w, and saves it."""
+    workers = [("worker", rank) for rank in range(hvd.size())]
+    metrics = Metrics("worker-%d" % hvd.rank(), workers, flags)
+    row, is_chief = push_row(update, step, flags, travels=travels), hvd.rank() == 0
     scaffold = tf.train.Scaffold(saver=tf.train.Saver(save_relative_paths=True))
-    try:
-        with report, tf.train.MonitoredTrainingSession(
-                config=settings(), checkpoint_dir=directory, scaffold=scaffold, hooks=[Broadcast()],
-                save_checkpoint_steps=report.flags.checkpoint_steps,
-                save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
-                save_graph_def=False) as session:
-            try:
-                # The first calls set up the graph; so the clock starts after them.
-                report.push(session.run(row))
-                if report.rank == 0:
-                    session.run(test)
-                report.start()
-                while True:
-                    report.push(session.run(row))
-                    report.watch(lambda: session.run(test))
-            except tf.errors.OutOfRangeError:  # from count_up_to: all --steps steps are made
-                report.end()
-            last = session.run([step, *test])
-    except tf.errors.UnknownError:  # from Horovod; its log says more
-        stop("Rank %d ends: another rank is gone, or did not answer in time; the same command goes "
-             "on from the last checkpoint" % hvd.rank(), code=1)
-    if report.rank == 0:
-        report.result(*last, ps=0, said=[report.said()] * hvd.size())
+    # Horovod: 6. rank 0 alone writes checkpoints, and reads them.
+    with tf.train.MonitoredTrainingSession(
+            config=settings(), checkpoint_dir=metrics.directory if is_chief else None,
+            scaffold=scaffold, hooks=[Broadcast()], save_checkpoint_steps=flags.checkpoint_steps,
+            save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
+            save_graph_def=False) as session:
+        try:
+            while True:
+                metrics.push(session.run(row))
+                if is_chief and time.time() > metrics.next_test:
+                    metrics.test(lambda: session.run([step, *test]))
+        except tf.errors.OutOfRangeError:  # from count_up_to: every update is taken
+            pass
+        if is_chief:
+            metrics.test(lambda: session.run([step, *test]))
 # endregion: ranks
 
 
-# region: report
+# region: metrics
 # A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
 # loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
-TEST = ["test_accuracy", "test_loss"]
+TEST = ["test_loss", *["test_" + name for name in METRICS]]
 
 
-def push_row(update, flags, towers=1, travels=1):
+def push_row(update, step, flags, towers=1, travels=1):
     """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
     towers: mini-batches of this process in an update. travels: how often each byte is sent.
     """
-    with tf.control_dependencies(update.pulled):
-        pull_time = tf.timestamp()
-    with tf.control_dependencies(update.pushed):
-        ready_time = tf.timestamp()
-    with tf.control_dependencies([update.push]):
-        push_time = tf.timestamp()
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    times = []
+    for before in update.pulled, update.pushed, [ticket]:
+        with tf.control_dependencies(before):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
     examples = local_steps * flags.batch_size * towers
     size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
                          for t in update.pulled + update.pushed)
     return tf.stack([tf.cast(column, tf.float64) for column in [
-        push_time, pull_time, update.ticket + 1, local_steps, examples, update.loss,
-        update.ticket - update.version, size, push_time - ready_time]])
+        pushed, pulled, ticket + 1, local_steps, examples, update.loss,
+        ticket - update.version, size, pushed - ready]])
 
 
-class Report:
-    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints, events, result.json."""
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
 
-    def __init__(self, flags, task, rank):
-        self.flags, self.rank = flags, rank
+    def __init__(self, task, workers, flags, ps=0):
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.late = 0
-        self.step = self.examples = self.saved = self.tested = 0
-        elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
-        try:
-            os.makedirs(self.directory, exist_ok=True)
-            if rank == 0:
-                self.lock = open(os.path.join(self.directory, ".chief"), "w")
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.exists(os.path.join(self.directory, "result.json")):
-                stop("There is a finished run in " + elsewhere, code=0)
-            if rank is not None:  # a ps has no metrics
-                # Line by line, so that even kill -9 loses none; it costs microseconds.
-                path = os.path.join(self.directory, "metrics-%s.csv" % task)
-                self.metrics = open(path, "a+", buffering=1)
-                self.metrics.seek(0)
-                whole = self.metrics.read().rfind("\n") + 1  # a killed run may end within a line
-                self.metrics.truncate(whole)
-                if not whole:
-                    self.metrics.write(",".join(PUSH + TEST) + "\n")
-        except BlockingIOError:
-            stop("Another chief trains in " + elsewhere)
-        except OSError as error:
-            stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
-        if rank == 0:
-            with tf.Graph().as_default():  # it refuses to be made where TensorFlow 2 runs eagerly
+        self.steps, self.step, self.loss = flags.steps, 0, float("nan")
+        self.next_test = self.next_line = 0
+        os.makedirs(self.directory, exist_ok=True)
+        tasks = ["%s-%d" % worker for worker in workers]
+        if task == tasks[0]:
+            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
+            versions = {module.__name__.split(".")[0]: module.__version__
+                        for module in (tf, keras, np)}
+            with open(os.path.join(self.directory, "flags.json"), "w") as file:
+                json.dump({"example": __doc__.split(":")[0], "tasks": tasks, "ps": ps,
+                           "arguments": vars(flags), "versions": versions}, file, indent=2)
+            with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
-        self.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        """A full disk ends the task with one line; every other error keeps its traceback."""
-        if isinstance(error, OSError) or "No space left" in str(error):
-            stop("Cannot write in %s (%s); with more space the same command goes on from the last "
-                 "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
-
-    def check_checkpoint(self, shapes):
-        """Refuses a checkpoint of another model than {name: shape} before it is restored."""
-        state = tf.train.get_checkpoint_state(self.directory)
-        latest = state and state.model_checkpoint_path
-        try:
-            saved = dict(tf.train.list_variables(latest)) if latest else {}
-        except (ValueError, tf.errors.OpError) as error:
-            stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
-                 "`checkpoint`" % (latest, str(error).splitlines()[0]))
-        for name, here in shapes.items() if latest else []:
-            if saved.get(name) != here:
-                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; set "
-                     "OUTPUT_DIR to another folder" % (self.directory, name, saved.get(name), here))
-
-    def start(self):
-        """The clock starts, after the set-up."""
-        self.started = self.told = time.time()
-        self.first_step = self.step
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join(PUSH + TEST) + "\n")
 
     def push(self, row):
-        """Takes the columns PUSH of one update."""
-        self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
-        self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
-        self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
-        self.late += row[6] > 0
+        """Writes a line for one update, the columns PUSH."""
+        self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
+        self.step, self.loss = int(row[2]), row[5]
         if not np.isfinite(self.loss):
-            stop("The loss is %s at update %d; a lower --learning-rate may help" % (
-                self.loss, self.step), code=1)
+            raise FloatingPointError("loss is %s at update %d" % (self.loss, self.step))
 
-    def said(self):
-        """(pushes, the sum of their staleness, how many had any) of this worker."""
-        return self.pushes, self.staleness, self.late
-
-    def save_due(self):
-        """Whether --checkpoint-steps updates have been made since the last checkpoint."""
-        return self.step >= self.saved + self.flags.checkpoint_steps
-
-    def watch(self, test):
-        """Calls `test` several times a second, for a twentieth of the time; prints every second."""
+    def test(self, evaluate):
+        """Writes an evaluation, the step and the columns TEST; prints one each second."""
+        began = time.time()
+        self.step, *numbers = evaluate()
         now = time.time()
-        if self.rank == 0 and now > self.tested:
-            numbers = test()
-            self.tested = now + max(0.25, 20 * (time.time() - now))
-            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, *numbers))
-            self.events.add_summary(tf.compat.v1.Summary(value=[
-                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-                for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
-            self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
-                self.step, self.flags.steps, self.loss, 100 * numbers[0],
-                (self.step - self.first_step) / (now - self.started))
-        if self.rank == 0 and now > self.told + 1:
-            self.told = now
-            print(self.line, flush=True)
-
-    def end(self):
-        """The clock stops: every update is taken."""
-        self.seconds = time.time() - self.started
-
-    def result(self, steps, test_accuracy, test_loss, ps, said):
-        """Writes result.json; said: what said() returned on each worker, None if it was lost."""
-        heard = [worker for worker in said if worker]
-        result = {
-            "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
-            "ps": ps, "workers": len(said),
-            "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
-            "examples_per_second": sum(n for n, _, _ in heard) * self.examples / self.seconds
-            if self.pushes else None,  # a chief restarted at the very end has seen no update
-            "wall_seconds": self.seconds,
-            "staleness_mean": sum(s for _, s, _ in heard) / max(1, sum(n for n, _, _ in heard)),
-            "pushes_per_worker": [worker and int(worker[0]) for worker in said],
-            "late_per_worker": [worker and int(worker[2]) for worker in said],
-            "arguments": vars(self.flags),
-            "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
-                         "numpy": np.__version__},
-        }
-        path = os.path.join(self.directory, "result.json")
-        with open(path + ".partial", "w") as file:
-            json.dump(result, file, indent=2)
-        os.replace(path + ".partial", path)  # whole or not at all
-        print("%s: test accuracy %.1f%%, test loss %.3f after %d updates in %.1f s" % (
-            result["example"], 100 * test_accuracy, test_loss, steps, self.seconds), flush=True)
-# endregion: report
+        self.next_test = now + max(0.25, 20 * (now - began))  # for a twentieth of the time
+        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
+                        + ",".join("%.6f" % number for number in numbers) + "\n")
+        self.events.add_summary(tf.compat.v1.Summary(value=[
+            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
+        if now > self.next_line or self.step >= self.steps:
+            self.next_line = now + 1
+            print("update %d of %d   loss %.3f   %s" % (
+                self.step, self.steps, self.loss,
+                "   ".join("%s %.3f" % pair for pair in zip(TEST, numbers))), flush=True)
+# endregion: metrics
 
 
 def build(data, flags):
@@ -472,15 +370,13 @@ def main():
     flags = parse_flags()
     # Horovod: 1. meet the other ranks; horovodrun has told each its number, and where they meet.
     hvd.init()
-    n = hvd.size()
-    report = Report(flags, "worker-%d" % hvd.rank(), hvd.rank())
-    data = load_data(flags.dataset)
-    step, update, test = build(data, flags)
+    n, data = hvd.size(), load_data(flags.dataset)
     # What a rank sends: in an all-gather its rows to all others, in an all-reduce whole tables.
     ring = 2 * (n - 1) / n
-    train(step, update, test, report, travels=ring if flags.dense else n - 1)
-    if report.rank == 0 and n > 1:
-        sent = np.nanmean(np.genfromtxt(report.metrics.name, delimiter=",", names=True)["bytes"])
+    with tf.Graph().as_default():
+        train(*build(data, flags), flags, travels=ring if flags.dense else n - 1)
+    if hvd.rank() == 0 and n > 1:
+        sent = mean_bytes("worker-0")
         tables = ring * 2 * len(data.vocabulary) * flags.dimensions * 4
         print("Each rank sent %.0f KB a step; whole tables by all-reduce are %.0f KB, %.1f times "
               "as much" % (sent / 1e3, tables / 1e3, tables / sent), flush=True)

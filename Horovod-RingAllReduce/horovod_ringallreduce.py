@@ -15,21 +15,15 @@ import collections
 import fcntl
 import json
 import os
-import platform
-import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import horovod.tensorflow as hvd
+import keras
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()  # a read is a copy, never an alias of the variable's buffer
-try:
-    import horovod.tensorflow as hvd
-except ImportError:
-    sys.exit("Horovod is not installed here; `bash run.sh` builds it")
 
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
 
@@ -60,23 +54,10 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.05  # the defaults; n ranks step 
 
 
 def add_flags(add):
-    """This algorithm has no knob of its own."""
+    """This algorithm has no extra flags."""
 
 
 # region: flags
-def stop(message, code=2):
-    """Ends this task with one line that says what is wrong and what to do."""
-    print(message, file=sys.stderr, flush=True)
-    sys.exit(code)
-
-
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with a flag, without the usage above it."""
-
-    def error(self, message):
-        stop("%s: %s (--help lists the flags)" % (self.prog, message))
-
-
 def number(kind, low, below=2**31, strictly=False):
     """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
     def parse(text):
@@ -90,8 +71,8 @@ def number(kind, low, below=2**31, strictly=False):
 
 
 def parse_flags():
-    parser = Parser(description=__doc__, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add(flag, kind, default, text, **options):
         text += " (%(default)s)"
@@ -115,102 +96,71 @@ Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 
 def load_data(name):
-    """Inputs float32 [rows, features] and labels int32 [rows] from 0, for training and test."""
+    """Inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
         from sklearn.datasets import load_digits  # here, because a ps needs no data
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))
         x, y = x[order] / 16, y[order]
-        data = Data(x[:-360], y[:-360], x[-360:], y[-360:])
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
     elif name in ("mnist", "fashion_mnist"):
-        from keras import datasets  # here, because it takes seconds
-        try:
-            (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
-        except Exception as error:
-            stop("--dataset %s cannot be fetched (%s); digits needs no network"
-                 % (name, str(error).splitlines()[0]))
-        data = Data(x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test)
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
-        try:
-            with np.load(name) as file:
-                data = Data(*[file[part] for part in Data._fields])
-            check(data)
-        except Exception as error:
-            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s: %s"
-                 % (name, ", ".join(Data._fields), error))
-    return Data(*[part.astype(np.float32 if "x" in field else np.int32)
-                  for field, part in zip(Data._fields, data)])
+        with np.load(name) as file:
+            data = [file[part] for part in Data._fields]
+    data = Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+    for x, y in data[:2], data[2:]:
+        if not len(x) == len(y) > 0 or x.shape[1:] != data.x_train.shape[1:]:
+            raise ValueError("%s: these x and y do not fit: %s" % (name, [d.shape for d in data]))
+        if not np.isfinite(x).all() or y.dtype.kind != "i":
+            raise ValueError("%s: x must be finite numbers, and y whole ones" % name)
+    return data
 
 
-def check(data):
-    """Raises ValueError where one cannot learn from these arrays."""
-    for x, y in (data.x_train, data.y_train), (data.x_test, data.y_test):
-        if x.ndim != 2 or y.shape != x.shape[:1] or not x.size:
-            raise ValueError("x must be [rows, features], y [rows]; they are %s and %s"
-                             % (list(x.shape), list(y.shape)))
-        if not np.isfinite(x).all():
-            raise ValueError("x must hold finite numbers only")
-        if y.dtype.kind not in "iu" or y.min() < 0 or y.max() > data.y_train.max():
-            raise ValueError("y must hold whole numbers from 0, and y_test none above y_train's")
-    if data.x_train.shape[1] != data.x_test.shape[1]:
-        raise ValueError("x_train and x_test must have the same number of features")
+def make_model(data):
+    """A network from Keras. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential([
+        keras.Input(data.x_train.shape[1:]), keras.layers.Dense(128, "relu"),
+        keras.layers.Dense(64, "relu"), keras.layers.Dense(int(data.y_train.max()) + 1)])
 
 
-def parameters(get_variable, features, classes):
-    """Weights and biases of a perceptron, a list, made by `get_variable`: shared ones or local."""
-    made, sizes = [], [features, 128, 64, classes]
-    for i, shape in enumerate(zip(sizes, sizes[1:])):
-        glorot = tf.compat.v1.glorot_uniform_initializer(seed=i)
-        made.append(get_variable("weights_%d" % i, shape, initializer=glorot))
-        zeros = tf.zeros_initializer()
-        made.append(get_variable("biases_%d" % i, shape[1:], initializer=zeros))
-    return made
+def loss(y, outputs):
+    """The cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
-def logits(w, x):
-    """The scores [rows, classes] of the inputs x [rows, features]."""
-    for weights, biases in zip(w[:-2:2], w[1:-2:2]):
-        x = tf.nn.relu(tf.matmul(x, weights) + biases)
-    return tf.matmul(x, w[-2]) + w[-1]
-
-
-def loss(w, x, y):
-    """The mean cross-entropy, a scalar."""
-    return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits(w, x)))
-
-
-def accuracy(w, x, y):
-    """The share of inputs whose highest score is the label's."""
-    right = tf.equal(tf.argmax(logits(w, x), axis=1, output_type=tf.int32), y)
-    return tf.reduce_mean(tf.cast(right, tf.float32))
+METRICS = {"accuracy": keras.metrics.sparse_categorical_accuracy}  # name: of each row, as loss
 # endregion: problem
 
 
-# region: local
-def kept_here(name, array):
-    """`array` as a local variable; a constant would be copied into every graph TensorFlow saves."""
-    value = tf.ensure_shape(tf.numpy_function(lambda: array, [], array.dtype), array.shape)
-    return tf.get_local_variable(name, initializer=value)
-# endregion: local
+# region: variables
+def variables(get_variable, name, values):
+    """Variables with these first values, which as constants would stand in each graph sent."""
+    return [get_variable("%s_%d" % (name, i), initializer=tf.ensure_shape(
+        tf.numpy_function(lambda v=v: np.asarray(v), [], v.dtype), v.shape))
+            for i, v in enumerate(values)]
+# endregion: variables
 
 
 # region: batches
-def batches(data, flags, rank=0, workers=1):
-    """batch_loss(w, number) -> the loss at w on a mini-batch of this worker's shard of the rows.
+def batches(model, state, x, y, flags, rank=0):
+    """batch_loss(w, number) -> the loss at w on a mini-batch of the rows (x, y) of this worker.
 
-    The shard is every row from `rank` on in steps of `workers`. The rows of a batch depend on
+    state: its own variables for what the model keeps beside w. The rows of a batch depend on
     (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
     """
-    if len(data.x_train) < workers:
-        stop("--dataset has %d rows, fewer than workers (%d)" % (len(data.x_train), workers))
-    x = kept_here("x_train", data.x_train[rank::workers])
-    y = kept_here("y_train", data.y_train[rank::workers])
-
     def batch_loss(w, number):
         key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        return loss(w, tf.gather(x, rows), tf.gather(y, rows))
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in state]
+        outputs, after, penalties = model.stateless_call(
+            w, before, tf.gather(x, rows), training=True, return_losses=True)
+        # The gradient comes after the state has moved, and with it the next local step.
+        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
+            outputs = tf.identity(outputs)
+        return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
     return batch_loss
 
 
@@ -219,10 +169,11 @@ def gradients(loss, w):
     return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
 
 
-def evaluation(w, data):
-    """[test accuracy, test loss] at w."""
-    x, y = kept_here("x_test", data.x_test), kept_here("y_test", data.y_test)
-    return [accuracy(w, x, y), loss(w, x, y)]
+def evaluation(model, state, w, x, y):
+    """[the loss, each of METRICS] at w: the means over the rows (x, y)."""
+    w, state = [[v.read_value() for v in each] for each in (w, state)]
+    outputs, _ = model.stateless_call(w, state, x.read_value(), training=False)
+    return [tf.reduce_mean(each(y.read_value(), outputs)) for each in (loss, *METRICS.values())]
 # endregion: batches
 
 
@@ -246,216 +197,134 @@ class Broadcast(tf.train.SessionRunHook):
         session.run(self.broadcast)
 
 
-def train(step, update, test, report, travels):
-    """Steps until every ticket is taken; then rank 0 tests and writes the result."""
-    row = push_row(update, report.flags, travels=travels)
-    if report.rank == 0:
-        report.check_checkpoint({v.op.name: v.shape.as_list() for v in tf.global_variables()})
-
-    # Horovod: 6. rank 0 alone writes checkpoints, and reads them.
-    directory = report.directory if hvd.rank() == 0 else None
-
+def train(step, update, test, flags, travels):
+    """Updates until all are made; rank 0 also evaluates w, and saves it."""
+    workers = [("worker", rank) for rank in range(hvd.size())]
+    metrics = Metrics("worker-%d" % hvd.rank(), workers, flags)
+    row, is_chief = push_row(update, step, flags, travels=travels), hvd.rank() == 0
     scaffold = tf.train.Scaffold(saver=tf.train.Saver(save_relative_paths=True))
-    try:
-        with report, tf.train.MonitoredTrainingSession(
-                config=settings(), checkpoint_dir=directory, scaffold=scaffold, hooks=[Broadcast()],
-                save_checkpoint_steps=report.flags.checkpoint_steps,
-                save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
-                save_graph_def=False) as session:
-            try:
-                # The first calls set up the graph; so the clock starts after them.
-                report.push(session.run(row))
-                if report.rank == 0:
-                    session.run(test)
-                report.start()
-                while True:
-                    report.push(session.run(row))
-                    report.watch(lambda: session.run(test))
-            except tf.errors.OutOfRangeError:  # from count_up_to: all --steps steps are made
-                report.end()
-            last = session.run([step, *test])
-    except tf.errors.UnknownError:  # from Horovod; its log says more
-        stop("Rank %d ends: another rank is gone, or did not answer in time; the same command goes "
-             "on from the last checkpoint" % hvd.rank(), code=1)
-    if report.rank == 0:
-        report.result(*last, ps=0, said=[report.said()] * hvd.size())
+    # Horovod: 6. rank 0 alone writes checkpoints, and reads them.
+    with tf.train.MonitoredTrainingSession(
+            config=settings(), checkpoint_dir=metrics.directory if is_chief else None,
+            scaffold=scaffold, hooks=[Broadcast()], save_checkpoint_steps=flags.checkpoint_steps,
+            save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
+            save_graph_def=False) as session:
+        try:
+            while True:
+                metrics.push(session.run(row))
+                if is_chief and time.time() > metrics.next_test:
+                    metrics.test(lambda: session.run([step, *test]))
+        except tf.errors.OutOfRangeError:  # from count_up_to: every update is taken
+            pass
+        if is_chief:
+            metrics.test(lambda: session.run([step, *test]))
 # endregion: ranks
 
 
-# region: report
+# region: metrics
 # A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
 # loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
-TEST = ["test_accuracy", "test_loss"]
+TEST = ["test_loss", *["test_" + name for name in METRICS]]
 
 
-def push_row(update, flags, towers=1, travels=1):
+def push_row(update, step, flags, towers=1, travels=1):
     """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
     towers: mini-batches of this process in an update. travels: how often each byte is sent.
     """
-    with tf.control_dependencies(update.pulled):
-        pull_time = tf.timestamp()
-    with tf.control_dependencies(update.pushed):
-        ready_time = tf.timestamp()
-    with tf.control_dependencies([update.push]):
-        push_time = tf.timestamp()
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    times = []
+    for before in update.pulled, update.pushed, [ticket]:
+        with tf.control_dependencies(before):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
     examples = local_steps * flags.batch_size * towers
     size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
                          for t in update.pulled + update.pushed)
     return tf.stack([tf.cast(column, tf.float64) for column in [
-        push_time, pull_time, update.ticket + 1, local_steps, examples, update.loss,
-        update.ticket - update.version, size, push_time - ready_time]])
+        pushed, pulled, ticket + 1, local_steps, examples, update.loss,
+        ticket - update.version, size, pushed - ready]])
 
 
-class Report:
-    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints, events, result.json."""
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
 
-    def __init__(self, flags, task, rank):
-        self.flags, self.rank = flags, rank
+    def __init__(self, task, workers, flags, ps=0):
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.late = 0
-        self.step = self.examples = self.saved = self.tested = 0
-        elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
-        try:
-            os.makedirs(self.directory, exist_ok=True)
-            if rank == 0:
-                self.lock = open(os.path.join(self.directory, ".chief"), "w")
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.exists(os.path.join(self.directory, "result.json")):
-                stop("There is a finished run in " + elsewhere, code=0)
-            if rank is not None:  # a ps has no metrics
-                # Line by line, so that even kill -9 loses none; it costs microseconds.
-                path = os.path.join(self.directory, "metrics-%s.csv" % task)
-                self.metrics = open(path, "a+", buffering=1)
-                self.metrics.seek(0)
-                whole = self.metrics.read().rfind("\n") + 1  # a killed run may end within a line
-                self.metrics.truncate(whole)
-                if not whole:
-                    self.metrics.write(",".join(PUSH + TEST) + "\n")
-        except BlockingIOError:
-            stop("Another chief trains in " + elsewhere)
-        except OSError as error:
-            stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
-        if rank == 0:
-            with tf.Graph().as_default():  # it refuses to be made where TensorFlow 2 runs eagerly
+        self.steps, self.step, self.loss = flags.steps, 0, float("nan")
+        self.next_test = self.next_line = 0
+        os.makedirs(self.directory, exist_ok=True)
+        tasks = ["%s-%d" % worker for worker in workers]
+        if task == tasks[0]:
+            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
+            versions = {module.__name__.split(".")[0]: module.__version__
+                        for module in (tf, keras, np)}
+            with open(os.path.join(self.directory, "flags.json"), "w") as file:
+                json.dump({"example": __doc__.split(":")[0], "tasks": tasks, "ps": ps,
+                           "arguments": vars(flags), "versions": versions}, file, indent=2)
+            with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
-        self.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        """A full disk ends the task with one line; every other error keeps its traceback."""
-        if isinstance(error, OSError) or "No space left" in str(error):
-            stop("Cannot write in %s (%s); with more space the same command goes on from the last "
-                 "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
-
-    def check_checkpoint(self, shapes):
-        """Refuses a checkpoint of another model than {name: shape} before it is restored."""
-        state = tf.train.get_checkpoint_state(self.directory)
-        latest = state and state.model_checkpoint_path
-        try:
-            saved = dict(tf.train.list_variables(latest)) if latest else {}
-        except (ValueError, tf.errors.OpError) as error:
-            stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
-                 "`checkpoint`" % (latest, str(error).splitlines()[0]))
-        for name, here in shapes.items() if latest else []:
-            if saved.get(name) != here:
-                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; set "
-                     "OUTPUT_DIR to another folder" % (self.directory, name, saved.get(name), here))
-
-    def start(self):
-        """The clock starts, after the set-up."""
-        self.started = self.told = time.time()
-        self.first_step = self.step
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join(PUSH + TEST) + "\n")
 
     def push(self, row):
-        """Takes the columns PUSH of one update."""
-        self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
-        self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
-        self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
-        self.late += row[6] > 0
+        """Writes a line for one update, the columns PUSH."""
+        self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
+        self.step, self.loss = int(row[2]), row[5]
         if not np.isfinite(self.loss):
-            stop("The loss is %s at update %d; a lower --learning-rate may help" % (
-                self.loss, self.step), code=1)
+            raise FloatingPointError("loss is %s at update %d" % (self.loss, self.step))
 
-    def said(self):
-        """(pushes, the sum of their staleness, how many had any) of this worker."""
-        return self.pushes, self.staleness, self.late
-
-    def save_due(self):
-        """Whether --checkpoint-steps updates have been made since the last checkpoint."""
-        return self.step >= self.saved + self.flags.checkpoint_steps
-
-    def watch(self, test):
-        """Calls `test` several times a second, for a twentieth of the time; prints every second."""
+    def test(self, evaluate):
+        """Writes an evaluation, the step and the columns TEST; prints one each second."""
+        began = time.time()
+        self.step, *numbers = evaluate()
         now = time.time()
-        if self.rank == 0 and now > self.tested:
-            numbers = test()
-            self.tested = now + max(0.25, 20 * (time.time() - now))
-            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, *numbers))
-            self.events.add_summary(tf.compat.v1.Summary(value=[
-                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-                for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
-            self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
-                self.step, self.flags.steps, self.loss, 100 * numbers[0],
-                (self.step - self.first_step) / (now - self.started))
-        if self.rank == 0 and now > self.told + 1:
-            self.told = now
-            print(self.line, flush=True)
-
-    def end(self):
-        """The clock stops: every update is taken."""
-        self.seconds = time.time() - self.started
-
-    def result(self, steps, test_accuracy, test_loss, ps, said):
-        """Writes result.json; said: what said() returned on each worker, None if it was lost."""
-        heard = [worker for worker in said if worker]
-        result = {
-            "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
-            "ps": ps, "workers": len(said),
-            "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
-            "examples_per_second": sum(n for n, _, _ in heard) * self.examples / self.seconds
-            if self.pushes else None,  # a chief restarted at the very end has seen no update
-            "wall_seconds": self.seconds,
-            "staleness_mean": sum(s for _, s, _ in heard) / max(1, sum(n for n, _, _ in heard)),
-            "pushes_per_worker": [worker and int(worker[0]) for worker in said],
-            "late_per_worker": [worker and int(worker[2]) for worker in said],
-            "arguments": vars(self.flags),
-            "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
-                         "numpy": np.__version__},
-        }
-        path = os.path.join(self.directory, "result.json")
-        with open(path + ".partial", "w") as file:
-            json.dump(result, file, indent=2)
-        os.replace(path + ".partial", path)  # whole or not at all
-        print("%s: test accuracy %.1f%%, test loss %.3f after %d updates in %.1f s" % (
-            result["example"], 100 * test_accuracy, test_loss, steps, self.seconds), flush=True)
-# endregion: report
+        self.next_test = now + max(0.25, 20 * (now - began))  # for a twentieth of the time
+        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
+                        + ",".join("%.6f" % number for number in numbers) + "\n")
+        self.events.add_summary(tf.compat.v1.Summary(value=[
+            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
+        if now > self.next_line or self.step >= self.steps:
+            self.next_line = now + 1
+            print("update %d of %d   loss %.3f   %s" % (
+                self.step, self.steps, self.loss,
+                "   ".join("%s %.3f" % pair for pair in zip(TEST, numbers))), flush=True)
+# endregion: metrics
 
 
-def build(data, flags):
+def build(model, data, flags):
     """The graph: the step counter, one step, the test."""
-    # Each rank draws a start of its own, as it does where nobody sets a seed: see step 5.
-    tf.set_random_seed(flags.seed + hvd.rank())
     step = tf.train.get_or_create_global_step()
-    w = parameters(tf.get_variable, data.x_train.shape[1], data.y_train.max() + 1)
-    batch_loss = batches(data, flags, hvd.rank(), hvd.size())
-    return step, algorithm(w, step, batch_loss, flags), evaluation(w, data)
+    w = variables(tf.get_variable, "w", model.trainable_variables)
+    shard = [part[hvd.rank()::hvd.size()] for part in (data.x_train, data.y_train)]
+    train_rows = variables(tf.get_local_variable, "train", shard)
+    test_rows = variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
+    state = variables(tf.get_local_variable, "state", model.non_trainable_variables)
+    batch_loss = batches(model, state, *train_rows, flags, hvd.rank())
+    update = algorithm(w, step, batch_loss, flags)
+    return step, update, evaluation(model, state, w, *test_rows)
 
 
 def main():
     flags = parse_flags()
     # Horovod: 1. meet the other ranks; horovodrun has told each its number, and where they meet.
     hvd.init()
-    report = Report(flags, "worker-%d" % hvd.rank(), hvd.rank())
-    step, update, test = build(load_data(flags.dataset), flags)
-    # In a ring each rank sends 2 (n - 1) / n times the bytes of its gradient.
-    train(step, update, test, report, travels=2 * (hvd.size() - 1) / hvd.size())
+    data = load_data(flags.dataset)
+    # Each rank draws a start of its own, as it does where nobody sets a seed: see step 5.
+    keras.utils.set_random_seed(flags.seed + hvd.rank())
+    model = make_model(data)  # outside of the graph, where Keras makes its first values
+    with tf.Graph().as_default():
+        # In a ring each rank sends 2 (n - 1) / n times the bytes of its gradient.
+        train(*build(model, data, flags), flags, travels=2 * (hvd.size() - 1) / hvd.size())
 
 
 if __name__ == "__main__":

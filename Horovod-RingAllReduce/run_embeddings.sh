@@ -4,7 +4,7 @@
 #   WORKERS=3 bash run_embeddings.sh           more ranks
 #   DRY_RUN=1 bash run_embeddings.sh           print the plain command instead: a bash script that runs without tfrun
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-source ../activate.sh
-python build/build.py
-exec tfrun -- horovodrun --gloo -np "${WORKERS:-2}" python horovod_embeddings.py "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../activate.sh"
+python "$here/build/build.py"
+exec tfrun -- horovodrun --gloo -np "${WORKERS:-2}" python "$here/horovod_embeddings.py" "$@"

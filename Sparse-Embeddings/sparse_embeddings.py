@@ -258,7 +258,7 @@ def batches(data, flags, rank, workers):
     The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
     other pairs: as frequent as neighbours are.
     """
-    pairs, = variables(tf.get_local_variable, "train", [data.train[rank::workers]])
+    pairs, = variables(tf.get_local_variable, "pairs", [data.train[rank::workers]])
     b, k = flags.batch_size, flags.noise_words
 
     def batch_loss(w, number):
@@ -274,13 +274,20 @@ def batches(data, flags, rank, workers):
 
 def evaluation(w, data):
     """[the loss, the share of test pairs that score above the word with its noise word]."""
-    pairs, noise = variables(tf.get_local_variable, "test", [data.test, data.noise])
+    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
     words, place = look_up(w[:len(w) // 2], pairs[:, 0])
     neighbours, there = look_up(w[len(w) // 2:], tf.concat([pairs[:, 1], noise], 0))
     word, neighbour = tf.gather(words, place), tf.gather(neighbours, there)
     true = tf.reduce_sum(word * neighbour[:pairs.shape[0]], axis=1)
     other = tf.reduce_sum(word * neighbour[pairs.shape[0]:], axis=1)
     return [loss(true, other), tf.reduce_mean(tf.cast(true > other, tf.float32))]
+
+
+def mean_bytes(task):
+    """The bytes of an update, the mean over those in the metrics of a task."""
+    path = os.path.join(os.environ.get("OUTPUT_DIR") or "output", "metrics-%s.csv" % task)
+    rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
+    return np.nanmean(rows["bytes"])
 
 
 def show(vocabulary, task):
@@ -297,9 +304,7 @@ def show(vocabulary, task):
         if word in vocabulary:
             near = np.argsort(-table @ table[vocabulary.index(word)])[1:6]
             print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))
-    metrics = np.genfromtxt(os.path.join(directory, "metrics-%s.csv" % task), delimiter=",",
-                            names=True, invalid_raise=False)
-    moved = np.nanmean(metrics["bytes"])
+    moved = mean_bytes(task)
     whole = 4 * table.size * 4  # two tables, there and back, 4 bytes a number
     print("A model that knows only how frequent words are has accuracy 50%%, loss %.3f" % (
         np.log(1 + WEIGHT) + WEIGHT * np.log(1 + 1 / WEIGHT)))
