@@ -271,7 +271,7 @@ group(
 group(
     "The checkpoint",
     (
-        r"Key \S+ not found in checkpoint|Assign requires shapes of both tensors to match"
+        r"Key \S+ not found in checkpoint|not bound to checkpointed values|Assign requires shapes of both tensors to match"
         r"|shape_and_slice spec|checkpoint of another model|[Rr]eceived incompatible tensor"
         r"|Shape mismatch.*assigned value shape"
         # A Saver restores any shape; what uses the variable then fails.
@@ -353,6 +353,12 @@ group(
         "tensorflow.python.framework.errors_impl.CancelledError: Operation was cancelled",
         "A call was cut off, because another call or another task has failed.",
         "Look for the first error, in this log and in those of the others.",
+    ),
+    (
+        r"^Timeout \(\d+:\d\d:\d\d\)!",
+        "Timeout (0:02:00)!",
+        "A worker was lost or hung while all of them set up their collectives.",
+        "Look into the logs of the others; the same command goes on from the last checkpoint.",
     ),
     (
         r"TimeoutError",

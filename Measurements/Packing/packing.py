@@ -25,8 +25,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
 
 SCRIPT = drivers.ROOT / "Collective-AllReduce" / "collective_allreduce.py"
-LAYERS = "made, sizes = [], [features, 128, 64, classes]"
-WIDE = "made, sizes = [], [features, 1024, 1024, 1024, classes]"  # 2.2 million parameters, 8.7 MB
+LAYERS = 'keras.layers.Dense(128, "relu"),\n        keras.layers.Dense(64, "relu"),'
+WIDE = '*[keras.layers.Dense(1024, "relu") for _ in range(3)],'  # 2.2 million parameters, 8.7 MB
 GRADIENTS = "    g = gradients(loss, w_k)\n"
 WAIT = GRADIENTS + "    with tf.control_dependencies(g):\n        g = [tf.identity(d) for d in g]\n"
 CASES = [  # what it is called, bytes in a pack, whether it sends while back-propagation goes on
