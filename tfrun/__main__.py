@@ -176,7 +176,8 @@ def main(arguments=None):
         jobs = {"worker": horovodrun.ranks(command)}
     if {"-h", "--help"} & set(flags.arguments):
         return script_help(flags, command)
-    example = pathlib.Path(flags.script).resolve().parent.name
+    scripts = [word for word in command if word.endswith(".py")] or [flags.script]
+    example = pathlib.Path(scripts[0]).resolve().parent.name
     if flags.dry_run:
         print(dryrun.script({} if by_horovodrun else jobs, command, example), end="")
         return 0
