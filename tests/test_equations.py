@@ -238,7 +238,11 @@ MISTAKES = {
         [("[flags.learning_rate * d for", "[0.1 * d for")],
         "parameters",
     ),
-    "the push adds": ("HogWild", [("v.assign_sub(", "v.assign_add(")], "parameters"),
+    "the push adds to the biases": (  # to all of w, the loss would soon be NaN
+        "HogWild",
+        [("v.assign_sub(d)", "(v.assign_add if len(v.shape) == 1 else v.assign_sub)(d)")],
+        "parameters",
+    ),
     "the gradient is not at the pulled parameters": (
         "HogWild",
         [
