@@ -18,7 +18,6 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-tf.disable_v2_behavior()
 import horovod.tensorflow as hvd
 
 
@@ -70,8 +69,7 @@ def main():
 
         tf.train.MonitoredTrainingSession = recorded
         os.environ["OUTPUT_DIR"] = str(folder / name / str(hvd.rank()))
-        with tf.Graph().as_default():
-            runpy.run_path(argv[0], run_name="__main__")
+        runpy.run_path(argv[0], run_name="__main__")
         recorder.save(folder / name / str(hvd.rank()) / "record.npz")
         print("done: %s" % name, flush=True)
 
