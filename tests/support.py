@@ -50,7 +50,10 @@ def build(launcher):
 
 def script_of(launcher):
     """The script that a run.sh starts."""
-    return launcher.parent / re.search(r"(\w+\.py)", launcher.read_text().split("exec ")[1])[1]
+    return (
+        launcher.parent
+        / re.search(r"(?:here/)?([\w./]+\.py)", launcher.read_text().split("exec ")[1])[1]
+    )
 
 
 def kind_of(script):
