@@ -55,6 +55,8 @@ def test_another_model_trains(script, model, variables, steps, rate, quick, tmp_
         flags = ["--steps", str(steps // 3), *flags[2:], "--local-steps", "3"]
     if "--learning-rates" in script.read_text():
         flags[2:4] = ["--learning-rates", str(rate / 2)]
+    if "--server-lr" in script.read_text():
+        flags += ["--server-lr", "0.2"]
     if "--rho" in script.read_text():
         flags += ["--rho", str(0.25 / rate)]
     if "--momentum" in script.read_text():
