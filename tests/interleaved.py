@@ -40,6 +40,13 @@ def servers():
     return made, addresses, held
 
 
+def forget():
+    """Empties the servers: variables, queues and tables of the tests before. Ends all sessions."""
+    import tensorflow.compat.v1 as tf
+
+    tf.Session.reset(servers()[0]["worker", 0].target)
+
+
 class Worker:
     """One worker's graph of a script, and its session."""
 
@@ -93,11 +100,12 @@ class Worker:
         tensors = [self.update.version, *self.update.pulled]
         return dict(zip(tensors, self.session.run(tensors)))
 
-    def push(self, held=None):
+    def push(self, held=None, seconds=60):
         """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness)."""
-        held = held or {}
         loss, ticket, version, _ = self.session.run(
-            [self.update.loss, self.update.ticket, self.update.version, self.pushed], held
+            [self.update.loss, self.update.ticket, self.update.version, self.pushed],
+            held or {},
+            self.tf.RunOptions(timeout_in_ms=1000 * seconds),
         )
         return loss, int(ticket), int(ticket - version)
 
@@ -141,12 +149,19 @@ class Workers:
             if where
         }
 
-    def together(self, those=None):
+    def together(self, those=None, seconds=20):
         """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
         those = range(len(self.workers)) if those is None else those
         with concurrent.futures.ThreadPoolExecutor(len(those)) as pool:
-            pushes = [pool.submit(self.workers[k].push) for k in those]
-            return [push.result(timeout=30) for push in pushes]
+            pushes = [pool.submit(self.workers[k].push, seconds=seconds) for k in those]
+        ends = [push.exception() for push in pushes]
+        hang = sum("DeadlineExceeded" in type(end).__name__ for end in ends)
+        assert not hang, "steps: %d of %d workers wait for one after %d s" % (
+            hang,
+            len(those),
+            seconds,
+        )
+        return [push.result() for push in pushes]
 
     def follow(self, schedule):
         """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes."""

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import re
 import signal
 import time
 
@@ -11,6 +12,7 @@ import problem
 import pytest
 import references
 import support
+from tfrun import summary
 
 SYNC = support.main_script("Synchronous-SGD")
 SAGN = support.main_script("SAGN")
@@ -28,10 +30,12 @@ def command_line(script, knobs):
     if script == RATES:
         del flags["--learning-rate"]
         flags["--learning-rates"] = ",".join(map(str, knobs["learning_rates"]))
-    return {**flags, "--patience": 20}
+    return flags
 
 
 def group(script, n, knobs, text=None):
+    """Its workers, on servers that have forgotten the tokens and reports of the test before."""
+    interleaved.forget()
     data = collections.namedtuple("Data", "x_train y_train x_test y_test")
     arrays = data(*problem.digits_like())
     return interleaved.Workers(script, n, command_line(script, knobs), arrays, text)
@@ -52,10 +56,10 @@ def check(workers, first, expected, pushes, due):
 
 
 def parameters(workers):
-    """w alone, without the places of the gradients."""
+    """w alone, without the slots of the gradients."""
     worker = workers.workers[0]
-    w = [v for v in worker.globals if "/" not in v.op.name]
-    return worker.session.run([v for v in w if v.op.name not in ("global_step", "arrived")])
+    w = [v for v in worker.globals if "/" not in v.op.name and v.op.name != "global_step"]
+    return worker.session.run(w)
 
 
 def compare(script, reference, knobs, n=2, text=None):
@@ -132,6 +136,28 @@ def test_a_late_gradient_is_dropped_and_counted():
     late()
 
 
+def wait(text=None):
+    """Workers that have reported go on only when the last has, too."""
+    with group(SYNC, 3, {}, text) as workers:
+        last, wrong = workers.workers[2], []
+        step = next(v for v in last.globals if v.op.name == "global_step")
+        try:
+            wrong.append("steps: two of three go on: %s" % workers.together([0, 1], 2))
+        except AssertionError as error:
+            if "2 of 2 workers wait" not in str(error):
+                wrong.append(str(error))
+        if (made := last.session.run(step)) != 0:
+            wrong.append("steps: two of three made %d" % made)
+        # They gave up waiting; but their gradients are stored, so that the third makes the step.
+        if not wrong and last.push() and (made := last.session.run(step)) != 1:
+            wrong.append("steps: all of three made %d" % made)
+        assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_goes_on_before_the_step():
+    wait()
+
+
 # The mistakes: name -> (case, [(text, what replaces it)], the comparison that fails).
 MISTAKES = {
     "the sum instead of the mean": (
@@ -141,18 +167,28 @@ MISTAKES = {
     ),
     "one worker supplies all gradients": (
         "mean",
-        [("place[k].assign(d) for", "place[0].assign(d) for")],
+        [("slot[k].assign(d) for", "slot[0].assign(d) for")],
         "parameters",
     ),
     "the first gradient is the step": (
         "mean",
-        [("tf.reduce_sum(tf.to_int32(here)), N)", "tf.reduce_sum(tf.to_int32(here)), 1)")],
+        [("tf.math.count_nonzero(here), N)", "tf.math.count_nonzero(here), 1)")],
         "steps",
     ),
-    "all places count, whoever is there": (
+    "all slots count, whoever is there": (
         "late",
-        [("tf.boolean_mask(tf.stack(place), here)", "tf.stack(place)")],
+        [("tf.boolean_mask(tf.stack(slot), here)", "tf.stack(slot)")],
         "parameters",
+    ),
+    "a worker goes on before the step": (
+        "wait",
+        [("lambda t: t <= version", "lambda t: t < version")],
+        "steps",
+    ),
+    "the step waits for one gradient too many": (
+        "mean",
+        [("tf.math.count_nonzero(here), N)", "tf.math.count_nonzero(here), N + 1)")],
+        "steps",
     ),
     "all workers draw the same batches": (
         "mean",
@@ -171,7 +207,7 @@ MISTAKES = {
     ),
     "the mean of different rates": (
         "rates",
-        [("v.assign_sub(tf.add_n(place))", "v.assign_sub(tf.add_n(place) / n)")],
+        [("v.assign_sub(tf.add_n(slot))", "v.assign_sub(tf.add_n(slot) / n)")],
         "parameters",
     ),
     "all have the first rate": (
@@ -195,24 +231,40 @@ MISTAKES = {
 
 def mistaken(name):
     case, changes, _ = MISTAKES[name]
-    return support.replaced(SYNC if case == "late" else CASES[case][0], changes)
+    return support.replaced(CASES[case][0] if case in CASES else SYNC, changes)
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+def check_case(case, text=None):
+    """The comparison of a case, on three workers."""
+    if case in CASES:
+        compare(*CASES[case], n=3, text=text)
+    else:
+        {"late": late, "wait": wait}[case](text)
+
+
+def core_mistakes():
+    """The mistakes, of which the tier core has one of each case, and two of the mean."""
+    count = collections.Counter()
+    for name, (case, *_) in MISTAKES.items():
+        count[case] += 1
+        core = count[case] <= (2 if case == "mean" else 1)
+        yield pytest.param(name, marks=[] if core else [pytest.mark.long])
+
+
+@pytest.mark.parametrize("name", list(core_mistakes()))
 def test_a_mistake_is_caught(name):
     case, _, what = MISTAKES[name]
     with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
-        if case == "late":
-            late(mistaken(name))
-        else:
-            compare(*CASES[case], text=mistaken(name))
+        check_case(case, mistaken(name))
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(300)
 def test_the_mistaken_scripts_run(tmp_path):
-    assert len(MISTAKES) >= 8
-    support.run_well({name: mistaken(name) for name in MISTAKES}, tmp_path)
+    """But for the one whose mistake is to wait for ever."""
+    names = [name for name in MISTAKES if name != "the step waits for one gradient too many"]
+    assert len(names) >= 8
+    support.run_well({name: mistaken(name) for name in names}, tmp_path)
 
 
 @contextlib.contextmanager
@@ -226,13 +278,18 @@ def three_workers(directory, *flags, **env):
 
 
 def test_a_paused_worker_and_a_backup(tmp_path):
-    """With a backup worker the others go on, without it they wait, and go on afterwards."""
-    with three_workers(tmp_path / "backup", "--backup-workers", "1") as run:
+    """With a backup worker the others go on."""
+    with three_workers(tmp_path / "run", "--backup-workers", "1") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         time.sleep(0.5)
         before = run.step()
         support.wait_until(lambda: run.step() >= before + 50, 20, "50 steps by two of three")
-    with three_workers(tmp_path / "none") as run:
+
+
+@pytest.mark.long
+def test_a_paused_worker_and_no_backup(tmp_path):
+    """The others wait, and go on afterwards."""
+    with three_workers(tmp_path / "run") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         time.sleep(0.5)
         before = run.step()
@@ -259,28 +316,40 @@ def test_a_slow_worker_takes_part_in_every_step(tmp_path):
 
 
 def test_those_who_wait_say_for_whom(tmp_path):
-    """Worker 2 hangs: the others end in bounded time, each with one line that names it."""
-    with three_workers(tmp_path / "run", "--patience", "4") as run:
+    """Worker 2 hangs: the others end in bounded time, and name it; tfrun says what that means."""
+    with three_workers(tmp_path / "run", "--step-timeout", "15") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
-        output = run.process.communicate(timeout=40)[0]
+        output = run.process.communicate(timeout=support.patience(60))[0]
     assert run.process.returncode == 1
-    lines = [line for line in output.splitlines() if "--patience" in line]
-    assert lines and all("no gradient of worker 2 came" in line for line in lines), output
-    assert "Traceback" not in output
+    named = re.findall(r"TimeoutError: no gradient of (.*) came in 15 s", output)
+    assert named and set(named) == {"worker 2"}, output
+    assert "[tfrun] A synchronous step waits for each worker that the line names" in output
 
 
 @pytest.mark.long
-def test_a_worker_that_dies_is_restarted_and_waited_for(tmp_path):
-    with three_workers(tmp_path / "run", TFRUN_RESTARTS="1") as run:
-        run.worker(2).kill()
-        time.sleep(1)
-        before = run.step()
-        support.wait_until(lambda: run.step() >= before + 50, 40, "all go on")
+@pytest.mark.timeout(300)
+def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
+    """Both are killed and start again: the parameters end as if nothing had happened."""
+    flags = ["--steps", "600", "--checkpoint-steps", "50"]
+    for name in ("whole", "lost"):
+        with support.Run(
+            SYNC.parent / "run.sh", tmp_path / name, *flags, TFRUN_RESTARTS="2"
+        ) as run:
+            for job, step in [("worker", 150), ("ps", 300)] if name == "lost" else []:
+                support.wait_until(lambda s=step: run.step() >= s, 60, "step %d" % step)
+                support.task(run.directory, job, 1 if job == "worker" else 0).kill()
+            assert run.process.wait(support.patience(90)) == 0, run.process.communicate()[0]
+    whole, lost = (support.result(tmp_path / name) for name in ("whole", "lost"))
+    assert whole["steps"] == lost["steps"] == 600
+    assert abs(whole["test_loss"] - lost["test_loss"]) < 1e-3, (whole, lost)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
-    with three_workers(tmp_path / "run", "--backup-workers", "1", "--steps", "400") as run:
+    directory = tmp_path / "run"
+    with three_workers(directory, "--backup-workers", "1", "--steps", "400") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
-        support.wait_until(lambda: (tmp_path / "run" / "result.json").exists(), 60, "a result")
-    assert support.result(tmp_path / "run")["steps"] == 400
+        support.wait_until(lambda: not support.task(directory, "ps", 0), 100, "the ps ends")
+        assert not support.task(directory, "worker", 0), "the chief ends before the ps"
+    assert summary.summarize([directory])["steps"] == 400
