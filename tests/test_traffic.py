@@ -9,7 +9,7 @@ import support
 # the difference is what a push costs, without what start and end cost.
 COUNT = """
 import json, pathlib, sys
-sys.path[:0] = sys.argv[1:3]
+sys.path[:0] = sys.argv[1:4]
 from tfrun import isolate
 import support
 isolate.enter()
@@ -18,7 +18,7 @@ def sent():
     lines = pathlib.Path("/proc/net/dev").read_text().splitlines()
     return next(int(line.split()[9]) for line in lines if line.strip().startswith("lo:"))
 
-folder, counted = pathlib.Path(sys.argv[3]), {}
+folder, counted = pathlib.Path(sys.argv[4]), {}
 with support.QuickCluster() as quick:
     for script in sorted(folder.glob("*.py")):
         spent = []
@@ -39,7 +39,7 @@ def count(folder, scripts):
     """{name: (bytes of a push on the wire, bytes by the metrics, examples of a push)}."""
     for name, text in scripts.items():
         (folder / (name + ".py")).write_text(text)
-    where = [str(support.ROOT), str(support.ROOT / "tests"), str(folder)]
+    where = [str(support.ROOT / name) for name in (".", "tests", "tools")] + [str(folder)]
     process = support.python(COUNT, *where, seconds=100)
     assert process.returncode == 0, process.stderr
     counted = json.loads(process.stdout)
