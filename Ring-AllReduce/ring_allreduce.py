@@ -21,45 +21,19 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import select
 import socket
 import sys
-import tempfile
-import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import keras
 import numpy as np
 import tensorflow as tf
 
 tf.get_logger().setLevel("ERROR")
 
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push moved")
-
-
-def all_reduce(x, ring, look=lambda x: None):
-    """Makes x, a flat vector, the sum of the x of all workers. All call it at once.
-
-    In both phases each worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
-    look(x) is called after each of the 2 (N - 1) steps.
-    """
-    N, k = ring.n, ring.rank
-    chunk = np.array_split(x, N)  # views; the first ones are longer by one where N does not divide
-    received = np.empty_like(chunk[0])
-
-    # Ring: scatter-reduce. A chunk that goes around collects what each worker has of it.
-    for s in range(N - 1):
-        mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
-        ring.exchange(mine, received[:theirs.size])
-        theirs += received[:theirs.size]
-        look(x)
-
-    # Ring: all-gather. The chunks that are whole go around once more, to those who lack them.
-    for s in range(N - 1):
-        mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
-        ring.exchange(mine, theirs)
-        look(x)
 
 
 def algorithm(w, step, batch_loss, ring, flags):
@@ -75,18 +49,43 @@ def algorithm(w, step, batch_loss, ring, flags):
 
     # Ring: all gradients, as one vector, go around. The sum that comes back is the same on all, to
     # the last bit, and so w stays the same on all.
-    def around(vector):
+    def numpy_all_reduce(vector):
         x, before = vector.copy(), ring.sent + ring.received
         all_reduce(x, ring)
         return x, ring.sent + ring.received - before
     vector = tf.concat([tf.reshape(d, [-1]) for d in g], 0)
     # stateful=False, because the times of a push would otherwise be taken afterwards.
-    total, moved = tf.numpy_function(around, [vector], [tf.float32, tf.int64], stateful=False)
+    total, moved = tf.numpy_function(
+        numpy_all_reduce, [vector], [tf.float32, tf.int64], stateful=False)
     mean = tf.split(total / ring.n, [v.shape.num_elements() for v in w])
     for v, d in zip(w, mean):
         v.assign_sub(flags.learning_rate * tf.reshape(d, v.shape))
     step.assign_add(1)
     return Update(w_k, loss, g, version, version, total, moved)
+
+
+def all_reduce(x, ring, on_step=lambda x: None):
+    """Makes x, a flat vector, the sum of the x of all workers. All call it at once.
+
+    In both phases each worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
+    on_step(x) is called after each of the 2 (N - 1) steps.
+    """
+    N, k = ring.n, ring.rank
+    chunk = np.array_split(x, N)  # views; the first ones are longer by one where N does not divide
+    received = np.empty_like(chunk[0])
+
+    # Ring: scatter-reduce. A chunk that goes around collects what each worker has of it.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
+        ring.exchange(mine, received[:theirs.size])
+        theirs += received[:theirs.size]
+        on_step(x)
+
+    # Ring: all-gather. The chunks that are whole go around once more, to those who lack them.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
+        ring.exchange(mine, theirs)
+        on_step(x)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
@@ -95,25 +94,13 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--steps-per-call", number(int, 1), 10, "steps in one call of the graph", metavar="C")
-    add("--patience", number(int, 1), 60, "seconds to wait for a neighbour at most", metavar="S")
+    add("--step-timeout", number(int, 1), 60, "seconds to wait for a neighbour at most",
+        metavar="S")
     add("--show", number(int, 0, 10), 0, "print each step of an all-reduce of so many numbers",
         metavar="N")
 
 
 # region: flags
-def stop(message, code=2):
-    """Ends this task with one line that says what is wrong and what to do."""
-    print(message, file=sys.stderr, flush=True)
-    sys.exit(code)
-
-
-class Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with a flag, without the usage above it."""
-
-    def error(self, message):
-        stop("%s: %s (--help lists the flags)" % (self.prog, message))
-
-
 def number(kind, low, below=2**31, strictly=False):
     """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
     def parse(text):
@@ -127,8 +114,8 @@ def number(kind, low, below=2**31, strictly=False):
 
 
 def parse_flags():
-    parser = Parser(description=__doc__, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add(flag, kind, default, text, **options):
         text += " (%(default)s)"
@@ -147,91 +134,22 @@ def parse_flags():
 
 
 # region: peers
-GIVE_UP = 120  # seconds that a worker waits for the others
+REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
 
-class Peers:
-    """Who is who, from TF_CONFIG: {"cluster": {"worker": [...]}, "task": {...}}."""
+class Cluster:
+    """The workers, and which of them this is, from TF_CONFIG."""
 
     def __init__(self):
-        if "TF_CONFIG" not in os.environ:
-            stop("TF_CONFIG is not set: start with `bash run.sh`, or set it for each task")
-        try:
-            config = json.loads(os.environ["TF_CONFIG"])
-            jobs = {"chief" if job == "master" else job: list(tasks)
-                    for job, tasks in config["cluster"].items()}
-            me = config["task"]["type"].replace("master", "chief"), int(config["task"]["index"])
-            tasks = [(job, i) for job in ("chief", "worker") for i in range(len(jobs.get(job, [])))]
-            self.addresses = [jobs[job][i] for job, i in tasks]
-            for address in self.addresses:
-                if not 0 <= int(address.rsplit(":", 1)[1]) < 65536:
-                    raise ValueError("there is no port like that of " + address)
-            self.n, self.rank = len(tasks), tasks.index(me)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            stop("TF_CONFIG must be JSON with the addresses (host:port) of workers and a task, one "
-                 "of them: %s: %s" % (type(error).__name__, error))
-        self.name = "%s-%d" % me
-        self.at_its_port().close()
-
-    def at_its_port(self):
-        """A socket at the port of this task; ends it with one line when the port is taken."""
-        s = socket.socket()
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if os.environ.get("TF_GRPC_REUSE_PORT"):
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            s.bind(("", int(self.addresses[self.rank].rsplit(":", 1)[1])))
-            return s
-        except OSError as error:
-            stop("%s cannot listen at %s: %s" % (
-                self.name, self.addresses[self.rank], error.strerror), code=1)
-
-    def meet(self, function):
-        """What function() returns, which waits for all others, but not longer than GIVE_UP."""
-        def give_up():
-            self.end(self.missing() or "The workers did not meet in %d s" % GIVE_UP)
-        timer = threading.Timer(GIVE_UP, give_up)
-        timer.daemon = True
-        timer.start()
-        met = function()
-        timer.cancel()
-        return met
-
-    def wait(self):
-        """Returns when every other worker has answered."""
-        for rank, address in enumerate(self.addresses):
-            while rank != self.rank and no_answer(address):
-                time.sleep(0.1)
-
-    def missing(self, seconds=0):
-        """Which workers do not answer. One that dies may do so for a moment: looks so long."""
-        until = time.time() + seconds
-        while True:
-            silent = ["worker %d did not answer at %s: %s" % (rank, address, error)
-                      for rank, address in enumerate(self.addresses)
-                      if (error := no_answer(address))]
-            if silent or time.time() > until:
-                return "; ".join(silent)
-            time.sleep(0.1)
-
-    def lost(self, why):
-        """Ends this task with one line, because another one does not answer any more."""
-        self.end("Another worker was lost (%s); the same command goes on from the last checkpoint"
-                 % why)
-
-    def end(self, message):
-        """Ends this task with one line at once: TensorFlow's own way would wait for the others."""
-        print(message, file=sys.stderr, flush=True)
-        os._exit(1)
-
-
-def no_answer(address):
-    """Why nobody listens at host:port; None where somebody does."""
-    host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-    except OSError as error:
-        return error
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = {"chief" if job == "master" else job: tasks
+                for job, tasks in config.cluster_spec().as_dict().items()}
+        task = "chief" if config.task_type == "master" else config.task_type, config.task_id
+        self.workers = [(job, index) for job in ("chief", "worker")
+                        for index in range(len(jobs.get(job, [])))]
+        self.addresses = [jobs[job][index] for job, index in self.workers]
+        self.rank = self.workers.index(task)  # raises where there is no such task
+        self.name = "%s-%d" % task
 # endregion: peers
 
 
@@ -242,10 +160,14 @@ GREETING = b"Ring-AllReduce"
 class Ring:
     """The two neighbours of a worker: it sends to the right one and receives from the left one."""
 
-    def __init__(self, peers, patience):
-        self.peers, self.n, self.rank = peers, peers.n, peers.rank
-        self.patience = patience
+    def __init__(self, cluster, timeout):
+        self.addresses, self.rank, self.timeout = cluster.addresses, cluster.rank, timeout
+        self.names, self.n = ["%s %d" % task for task in cluster.workers], len(cluster.workers)
         self.sent = self.received = 0  # bytes of vectors
+
+    def name(self, side):
+        """The name of a neighbour, 1: the right one, -1: the left one."""
+        return self.names[(self.rank + side) % self.n]
 
     def exchange(self, out, into):
         """Sends `out` while it receives `into`: if all first sent, and then received, none would
@@ -254,7 +176,7 @@ class Ring:
         self.sent, self.received = self.sent + len(out), self.received + len(into)
         while out or into:
             come, go, _ = select.select([self.right] + [self.left] * bool(into),
-                                        [self.right] * bool(out), [], self.patience)
+                                        [self.right] * bool(out), [], self.timeout)
             side = 1
             try:
                 if self.right in come:  # where nothing comes from but its end
@@ -268,83 +190,83 @@ class Ring:
                         raise ConnectionError("it closed the connection")
                     into = into[size:]
                 if not come and not go:
-                    raise TimeoutError("it is silent, or waits itself, for %d s (--patience) now"
-                                       % self.patience)
+                    raise TimeoutError("it is silent, or waits itself, for %s s now" % self.timeout)
             except BlockingIOError:
                 pass  # select was wrong
             except OSError as error:
-                self.peers.lost("worker %d, the %s neighbour: %s" % (
-                    (self.rank + side) % self.n, "left" if side < 0 else "right", error))
+                raise ConnectionError("%s, the %s neighbour: %s" % (
+                    self.name(side), "left" if side < 0 else "right", error)) from error
 
     def join(self, alike):
         """Connects to the neighbours; returns when all have. alike: what all must have alike."""
         if self.n == 1:
             return
-        self.hash = hashlib.sha256(json.dumps([self.peers.addresses, alike]).encode()).digest()
-        patience, self.patience = self.patience, None  # Peers.meet bounds the wait until all join
+        self.hash = hashlib.sha256(json.dumps([self.addresses, alike]).encode()).digest()
+        self.deadline = time.time() + REQUIRED_WAIT_SECONDS
+        timeout, self.timeout = self.timeout, REQUIRED_WAIT_SECONDS
         with self.listen() as listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
             right = pool.submit(self.connect)
             self.left, self.right = self.accept(listener), right.result()
             for s in self.left, self.right:
                 s.setblocking(False)
             all_reduce(np.ones(self.n), self)  # whose result nobody has before all have joined
-        self.patience = patience
+        self.timeout = timeout
 
     def greeting(self, side=0):
         """What this worker says first, or what a neighbour must say."""
         return b"%s 1, worker %5d of %5d, %s" % (
             GREETING, (self.rank + side) % self.n, self.n, self.hash)
 
-    def place(self, side=0):
+    def address(self, side=0):
         """The host and port of this worker, or of a neighbour."""
-        host, port = self.peers.addresses[(self.rank + side) % self.n].rsplit(":", 1)
+        host, port = self.addresses[(self.rank + side) % self.n].rsplit(":", 1)
         return host.strip("[]"), int(port)
 
     def listen(self):
         """A socket that listens at the address of this worker in TF_CONFIG, and at no other."""
-        try:
-            family = socket.getaddrinfo(*self.place(), type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server(
-                self.place(), family=family, reuse_port="TF_GRPC_REUSE_PORT" in os.environ)
-        except OSError as error:
-            self.peers.end("%s cannot listen at %s: %s" % (
-                self.peers.name, self.peers.addresses[self.rank], error.strerror))
+        family = socket.getaddrinfo(*self.address(), type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server(
+            self.address(), family=family, reuse_port="TF_GRPC_REUSE_PORT" in os.environ)
 
     def connect(self):
         """The connection to the right neighbour, which may not be there yet."""
-        while True:
+        while time.time() < self.deadline:
             try:
-                s = socket.create_connection(self.place(1), timeout=5)
+                s = socket.create_connection(self.address(1), timeout=5)
                 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 s.sendall(self.greeting())
-                s.settimeout(None)
-                said = heard(s, len(self.greeting()))
+                s.settimeout(max(1, self.deadline - time.time()))
+                answer = recv_exactly(s, len(self.greeting()))
             except OSError:
-                said = b""
-            if said == self.greeting(1):
+                answer = b""
+            if answer == self.greeting(1):
                 return s
-            if said not in (b"", self.greeting()):  # its own: a port can connect to itself
-                self.peers.end("worker %d has another TF_CONFIG, other flags or another model than "
-                               "worker %d: start all alike" % ((self.rank + 1) % self.n, self.rank))
+            if answer not in (b"", self.greeting()):  # its own: a port can connect to itself
+                raise ConnectionError("%s has another TF_CONFIG, other flags or another model than "
+                                      "%s: start all alike" % (self.name(1), self.name(0)))
             time.sleep(0.1)
+        raise TimeoutError("%s did not answer at %s:%d in %d s" % (
+            self.name(1), *self.address(1), REQUIRED_WAIT_SECONDS))
 
     def accept(self, listener):
         """The connection from the left neighbour. Whoever else connects is sent away."""
-        while True:
-            s, address = listener.accept()
-            s.settimeout(5)
-            said = heard(s, len(self.greeting()))
+        while time.time() < self.deadline:
+            listener.settimeout(max(1, self.deadline - time.time()))
             with contextlib.suppress(OSError):
-                if said.startswith(GREETING):
+                s, address = listener.accept()
+                s.settimeout(5)
+                greeting = recv_exactly(s, len(self.greeting()))
+                if greeting.startswith(GREETING):
                     s.sendall(self.greeting())
-                if said == self.greeting(-1):
+                if greeting == self.greeting(-1):
                     return s
-            s.close()
-            if said:
-                print("%s refused a connection from %s: it is not worker %d with the same "
-                      "TF_CONFIG, flags and model" % (
-                          self.peers.name, address[0], (self.rank - 1) % self.n),
-                      file=sys.stderr, flush=True)
+                s.close()
+                if greeting:
+                    print("%s refused a connection from %s: it is not %s with the same TF_CONFIG, "
+                          "flags and model" % (self.name(0), address[0], self.name(-1)),
+                          file=sys.stderr, flush=True)
+        raise TimeoutError("%s, the left neighbour, did not connect in %d s" % (
+            self.name(-1), REQUIRED_WAIT_SECONDS))
 
     def leave(self):
         """Says that no more comes; returns when the left neighbour says so, who must not miss it
@@ -352,10 +274,10 @@ class Ring:
         if self.n > 1:
             with contextlib.suppress(OSError):
                 self.right.shutdown(socket.SHUT_WR)
-            select.select([self.left], [], [], self.patience)
+            select.select([self.left], [], [], self.timeout)
 
 
-def heard(s, size):
+def recv_exactly(s, size):
     """`size` bytes; fewer when the other side ends, or says nothing for as long as s may wait."""
     said = b""
     try:
@@ -403,101 +325,62 @@ Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 
 def load_data(name):
-    """Inputs float32 [rows, features] and labels int32 [rows] from 0, for training and test."""
+    """Inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
         from sklearn.datasets import load_digits  # here, because a ps needs no data
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))
         x, y = x[order] / 16, y[order]
-        data = Data(x[:-360], y[:-360], x[-360:], y[-360:])
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
     elif name in ("mnist", "fashion_mnist"):
-        from keras import datasets  # here, because it takes seconds
-        try:
-            (x, y), (x_test, y_test) = getattr(datasets, name).load_data()
-        except Exception as error:
-            stop("--dataset %s cannot be fetched (%s); digits needs no network"
-                 % (name, str(error).splitlines()[0]))
-        data = Data(x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test)
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
-        try:
-            with np.load(name) as file:
-                data = Data(*[file[part] for part in Data._fields])
-            check(data)
-        except Exception as error:
-            stop("--dataset %s is neither digits, mnist, fashion_mnist nor an .npz file of %s: %s"
-                 % (name, ", ".join(Data._fields), error))
-    return Data(*[part.astype(np.float32 if "x" in field else np.int32)
-                  for field, part in zip(Data._fields, data)])
+        with np.load(name) as file:
+            data = [file[part] for part in Data._fields]
+    data = Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+    for x, y in data[:2], data[2:]:
+        if not len(x) == len(y) > 0 or x.shape[1:] != data.x_train.shape[1:]:
+            raise ValueError("%s: these x and y do not fit: %s" % (name, [d.shape for d in data]))
+        if not np.isfinite(x).all() or y.dtype.kind != "i":
+            raise ValueError("%s: x must be finite numbers, and y whole ones" % name)
+    return data
 
 
-def check(data):
-    """Raises ValueError where one cannot learn from these arrays."""
-    for x, y in (data.x_train, data.y_train), (data.x_test, data.y_test):
-        if x.ndim != 2 or y.shape != x.shape[:1] or not x.size:
-            raise ValueError("x must be [rows, features], y [rows]; they are %s and %s"
-                             % (list(x.shape), list(y.shape)))
-        if not np.isfinite(x).all():
-            raise ValueError("x must hold finite numbers only")
-        if y.dtype.kind not in "iu" or y.min() < 0 or y.max() > data.y_train.max():
-            raise ValueError("y must hold whole numbers from 0, and y_test none above y_train's")
-    if data.x_train.shape[1] != data.x_test.shape[1]:
-        raise ValueError("x_train and x_test must have the same number of features")
+def make_model(data):
+    """A network from Keras. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential([
+        keras.Input(data.x_train.shape[1:]), keras.layers.Dense(128, "relu"),
+        keras.layers.Dense(64, "relu"), keras.layers.Dense(int(data.y_train.max()) + 1)])
 
 
-def parameters(get_variable, features, classes):
-    """Weights and biases of a perceptron, a list, made by `get_variable`: shared ones or local."""
-    made, sizes = [], [features, 128, 64, classes]
-    for i, shape in enumerate(zip(sizes, sizes[1:])):
-        glorot = tf.compat.v1.glorot_uniform_initializer(seed=i)
-        made.append(get_variable("weights_%d" % i, shape, initializer=glorot))
-        zeros = tf.zeros_initializer()
-        made.append(get_variable("biases_%d" % i, shape[1:], initializer=zeros))
-    return made
+def loss(y, outputs):
+    """The cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
-def logits(w, x):
-    """The scores [rows, classes] of the inputs x [rows, features]."""
-    for weights, biases in zip(w[:-2:2], w[1:-2:2]):
-        x = tf.nn.relu(tf.matmul(x, weights) + biases)
-    return tf.matmul(x, w[-2]) + w[-1]
-
-
-def loss(w, x, y):
-    """The mean cross-entropy, a scalar."""
-    return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits(w, x)))
-
-
-def accuracy(w, x, y):
-    """The share of inputs whose highest score is the label's."""
-    right = tf.equal(tf.argmax(logits(w, x), axis=1, output_type=tf.int32), y)
-    return tf.reduce_mean(tf.cast(right, tf.float32))
+METRICS = {"accuracy": keras.metrics.sparse_categorical_accuracy}  # name: of each row, as loss
 # endregion: problem
 
 
-# region: arrays
-def kept_here(name, array):
-    """`array` as a tensor."""
-    return tf.constant(array, name=name)
-# endregion: arrays
-
-
 # region: batches
-def batches(data, flags, rank=0, workers=1):
-    """batch_loss(w, number) -> the loss at w on a mini-batch of this worker's shard of the rows.
+def batches(model, state, x, y, flags, rank=0):
+    """batch_loss(w, number) -> the loss at w on a mini-batch of the rows (x, y) of this worker.
 
-    The shard is every row from `rank` on in steps of `workers`. The rows of a batch depend on
+    state: its own variables for what the model keeps beside w. The rows of a batch depend on
     (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
     """
-    if len(data.x_train) < workers:
-        stop("--dataset has %d rows, fewer than workers (%d)" % (len(data.x_train), workers))
-    x = kept_here("x_train", data.x_train[rank::workers])
-    y = kept_here("y_train", data.y_train[rank::workers])
-
     def batch_loss(w, number):
         key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        return loss(w, tf.gather(x, rows), tf.gather(y, rows))
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in state]
+        outputs, after, penalties = model.stateless_call(
+            w, before, tf.gather(x, rows), training=True, return_losses=True)
+        # The gradient comes after the state has moved, and with it the next local step.
+        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
+            outputs = tf.identity(outputs)
+        return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
     return batch_loss
 
 
@@ -506,223 +389,139 @@ def gradients(loss, w):
     return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
 
 
-def evaluation(w, data):
-    """[test accuracy, test loss] at w."""
-    x, y = kept_here("x_test", data.x_test), kept_here("y_test", data.y_test)
-    return [accuracy(w, x, y), loss(w, x, y)]
+def evaluation(model, state, w, x, y):
+    """[the loss, each of METRICS] at w: the means over the rows (x, y)."""
+    w, state = [[v.read_value() for v in each] for each in (w, state)]
+    outputs, _ = model.stateless_call(w, state, x.read_value(), training=False)
+    return [tf.reduce_mean(each(y.read_value(), outputs)) for each in (loss, *METRICS.values())]
 # endregion: batches
 
 
-# region: calls
-def train(step, w, steps_at_once, test, report, rank=0, n=1, begin=lambda: None):
-    """Steps until there have been --steps; rank 0 tests, saves, and writes the result.
-
-    steps_at_once(count) makes that many steps and returns the columns PUSH of each, [count, 9].
-    begin() is called before the first step: all must begin at the same w.
-    """
-    # All save, because a strategy may need all of them for it; that of rank 0 is kept.
-    checkpoint = tf.train.Checkpoint(step=step, w=w)
-    with tempfile.TemporaryDirectory() as nowhere, report:
-        manager = tf.train.CheckpointManager(
-            checkpoint, report.directory if rank == 0 else nowhere, max_to_keep=5,
-            checkpoint_name="model.ckpt")
-        end = "/.ATTRIBUTES/VARIABLE_VALUE"  # so it names them: step and w/0, w/1, ...
-        report.check_checkpoint({"step" + end: [], **{
-            "w/%d%s" % (i, end): v.shape.as_list() for i, v in enumerate(w)}})
-        if latest := tf.train.latest_checkpoint(report.directory):
-            checkpoint.restore(latest)
-        begin()
-        report.step = report.saved = int(step.numpy())
-        started = False
-        while report.step < report.flags.steps:
-            count = min(report.flags.steps - report.step, report.flags.steps_per_call)
-            for row in steps_at_once(tf.constant(count)).numpy():
-                report.push(row)
-            if not started:  # the first calls have made the graphs; so the clock starts after them
-                test()
-                report.start()
-                started = True
-            report.watch(lambda: [number.numpy() for number in test()])
-            if report.save_due() or report.step == report.flags.steps:
-                manager.save(checkpoint_number=report.step)
-                report.saved = report.step
-        report.end()
-    if rank == 0:
-        report.result(report.step, *test(), ps=0, said=[report.said()] * n)
-# endregion: calls
-
-
-# region: report
+# region: metrics
 # A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
 # loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
-TEST = ["test_accuracy", "test_loss"]
+TEST = ["test_loss", *["test_" + name for name in METRICS]]
 
 
-def push_row(update, flags, towers=1, travels=1):
+def push_row(update, step, flags, towers=1, travels=1):
     """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
     towers: mini-batches of this process in an update. travels: how often each byte is sent.
     """
-    with tf.control_dependencies(update.pulled):
-        pull_time = tf.timestamp()
-    with tf.control_dependencies(update.pushed):
-        ready_time = tf.timestamp()
-    with tf.control_dependencies([update.push]):
-        push_time = tf.timestamp()
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    times = []
+    for before in update.pulled, update.pushed, [ticket]:
+        with tf.control_dependencies(before):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
     examples = local_steps * flags.batch_size * towers
     size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
                          for t in update.pulled + update.pushed)
     return tf.stack([tf.cast(column, tf.float64) for column in [
-        push_time, pull_time, update.ticket + 1, local_steps, examples, update.loss,
-        update.ticket - update.version, size, push_time - ready_time]])
+        pushed, pulled, ticket + 1, local_steps, examples, update.loss,
+        ticket - update.version, size, pushed - ready]])
 
 
-class Report:
-    """What a run leaves in OUTPUT_DIR: metrics-<task>.csv, checkpoints, events, result.json."""
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
 
-    def __init__(self, flags, task, rank):
-        self.flags, self.rank = flags, rank
+    def __init__(self, task, workers, flags, ps=0):
         self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.pushes = self.staleness = self.late = 0
-        self.step = self.examples = self.saved = self.tested = 0
-        elsewhere = "%s; set OUTPUT_DIR to another folder" % self.directory
-        try:
-            os.makedirs(self.directory, exist_ok=True)
-            if rank == 0:
-                self.lock = open(os.path.join(self.directory, ".chief"), "w")
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.exists(os.path.join(self.directory, "result.json")):
-                stop("There is a finished run in " + elsewhere, code=0)
-            if rank is not None:  # a ps has no metrics
-                # Line by line, so that even kill -9 loses none; it costs microseconds.
-                path = os.path.join(self.directory, "metrics-%s.csv" % task)
-                self.metrics = open(path, "a+", buffering=1)
-                self.metrics.seek(0)
-                whole = self.metrics.read().rfind("\n") + 1  # a killed run may end within a line
-                self.metrics.truncate(whole)
-                if not whole:
-                    self.metrics.write(",".join(PUSH + TEST) + "\n")
-        except BlockingIOError:
-            stop("Another chief trains in " + elsewhere)
-        except OSError as error:
-            stop("Cannot write (%s) in %s" % (error.strerror, elsewhere))
-        if rank == 0:
-            with tf.Graph().as_default():  # it refuses to be made where TensorFlow 2 runs eagerly
+        self.steps, self.step, self.loss = flags.steps, 0, float("nan")
+        self.next_test = self.next_line = 0
+        os.makedirs(self.directory, exist_ok=True)
+        tasks = ["%s-%d" % worker for worker in workers]
+        if task == tasks[0]:
+            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
+            versions = {module.__name__.split(".")[0]: module.__version__
+                        for module in (tf, keras, np)}
+            with open(os.path.join(self.directory, "flags.json"), "w") as file:
+                json.dump({"example": __doc__.split(":")[0], "tasks": tasks, "ps": ps,
+                           "arguments": vars(flags), "versions": versions}, file, indent=2)
+            with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
-        self.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, traceback):
-        """A full disk ends the task with one line; every other error keeps its traceback."""
-        if isinstance(error, OSError) or "No space left" in str(error):
-            stop("Cannot write in %s (%s); with more space the same command goes on from the last "
-                 "checkpoint" % (self.directory, getattr(error, "strerror", "No space left")), 1)
-
-    def check_checkpoint(self, shapes):
-        """Refuses a checkpoint of another model than {name: shape} before it is restored."""
-        state = tf.train.get_checkpoint_state(self.directory)
-        latest = state and state.model_checkpoint_path
-        try:
-            saved = dict(tf.train.list_variables(latest)) if latest else {}
-        except (ValueError, tf.errors.OpError) as error:
-            stop("The checkpoint %s cannot be read (%s); remove it, and its line in the file "
-                 "`checkpoint`" % (latest, str(error).splitlines()[0]))
-        for name, here in shapes.items() if latest else []:
-            if saved.get(name) != here:
-                stop("%s holds a checkpoint of another model: %s has shape %s there, %s here; set "
-                     "OUTPUT_DIR to another folder" % (self.directory, name, saved.get(name), here))
-
-    def start(self):
-        """The clock starts, after the set-up."""
-        self.started = self.told = time.time()
-        self.first_step = self.step
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join(PUSH + TEST) + "\n")
 
     def push(self, row):
-        """Takes the columns PUSH of one update."""
-        self.metrics.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f,,\n" % tuple(row))
-        self.step, self.examples, self.loss = int(row[2]), int(row[4]), row[5]
-        self.pushes, self.staleness = self.pushes + 1, self.staleness + int(row[6])
-        self.late += row[6] > 0
+        """Writes a line for one update, the columns PUSH."""
+        self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
+        self.step, self.loss = int(row[2]), row[5]
         if not np.isfinite(self.loss):
-            stop("The loss is %s at update %d; a lower --learning-rate may help" % (
-                self.loss, self.step), code=1)
+            raise FloatingPointError("loss is %s at update %d" % (self.loss, self.step))
 
-    def said(self):
-        """(pushes, the sum of their staleness, how many had any) of this worker."""
-        return self.pushes, self.staleness, self.late
-
-    def save_due(self):
-        """Whether --checkpoint-steps updates have been made since the last checkpoint."""
-        return self.step >= self.saved + self.flags.checkpoint_steps
-
-    def watch(self, test):
-        """Calls `test` several times a second, for a twentieth of the time; prints every second."""
+    def test(self, evaluate):
+        """Writes an evaluation, the step and the columns TEST; prints one each second."""
+        began = time.time()
+        self.step, *numbers = evaluate()
         now = time.time()
-        if self.rank == 0 and now > self.tested:
-            numbers = test()
-            self.tested = now + max(0.25, 20 * (time.time() - now))
-            self.metrics.write("%.6f,,%d,,,,,,,%.6f,%.6f\n" % (now, self.step, *numbers))
-            self.events.add_summary(tf.compat.v1.Summary(value=[
-                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-                for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
-            self.line = "update %d of %d   loss %.3f   test accuracy %.1f%%   %.0f updates/s" % (
-                self.step, self.flags.steps, self.loss, 100 * numbers[0],
-                (self.step - self.first_step) / (now - self.started))
-        if self.rank == 0 and now > self.told + 1:
-            self.told = now
-            print(self.line, flush=True)
-
-    def end(self):
-        """The clock stops: every update is taken."""
-        self.seconds = time.time() - self.started
-
-    def result(self, steps, test_accuracy, test_loss, ps, said):
-        """Writes result.json; said: what said() returned on each worker, None if it was lost."""
-        heard = [worker for worker in said if worker]
-        result = {
-            "example": __doc__.split(":")[0], "dataset": self.flags.dataset, "steps": int(steps),
-            "ps": ps, "workers": len(said),
-            "test_accuracy": float(test_accuracy), "test_loss": float(test_loss),
-            "examples_per_second": sum(n for n, _, _ in heard) * self.examples / self.seconds
-            if self.pushes else None,  # a chief restarted at the very end has seen no update
-            "wall_seconds": self.seconds,
-            "staleness_mean": sum(s for _, s, _ in heard) / max(1, sum(n for n, _, _ in heard)),
-            "pushes_per_worker": [worker and int(worker[0]) for worker in said],
-            "late_per_worker": [worker and int(worker[2]) for worker in said],
-            "arguments": vars(self.flags),
-            "versions": {"python": platform.python_version(), "tensorflow": tf.__version__,
-                         "numpy": np.__version__},
-        }
-        path = os.path.join(self.directory, "result.json")
-        with open(path + ".partial", "w") as file:
-            json.dump(result, file, indent=2)
-        os.replace(path + ".partial", path)  # whole or not at all
-        print("%s: test accuracy %.1f%%, test loss %.3f after %d updates in %.1f s" % (
-            result["example"], 100 * test_accuracy, test_loss, steps, self.seconds), flush=True)
-# endregion: report
+        self.next_test = now + max(0.25, 20 * (now - began))  # for a twentieth of the time
+        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
+                        + ",".join("%.6f" % number for number in numbers) + "\n")
+        self.events.add_summary(tf.compat.v1.Summary(value=[
+            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
+        if now > self.next_line or self.step >= self.steps:
+            self.next_line = now + 1
+            print("update %d of %d   loss %.3f   %s" % (
+                self.step, self.steps, self.loss,
+                "   ".join("%s %.3f" % pair for pair in zip(TEST, numbers))), flush=True)
+# endregion: metrics
 
 
-def build(data, flags, ring):
+# region: ring_calls
+def train(step, w, state, steps_at_once, test, share, metrics, flags, chief):
+    """Updates until all are made; the chief also evaluates w, and saves it.
+
+    steps_at_once(count) makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(step=step, w=w, state=state), metrics.directory, max_to_keep=5,
+        checkpoint_name="model.ckpt")
+    if chief and manager.latest_checkpoint:
+        manager.checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+    share()
+    metrics.step = saved = int(step.numpy())
+
+    def evaluate():
+        return [number.numpy() for number in test()]
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in steps_at_once(tf.constant(count, tf.int32)).numpy():
+            metrics.push(row)
+        if chief and time.time() > metrics.next_test:
+            metrics.test(evaluate)
+        if chief and metrics.step >= saved + flags.checkpoint_steps:
+            saved = metrics.step
+            manager.save(checkpoint_number=saved)
+    if chief:
+        metrics.test(evaluate)
+        manager.save(checkpoint_number=metrics.step)
+# endregion: ring_calls
+
+
+def build(model, data, flags, ring):
     """The step counter, the variables, and the functions that make steps and test w."""
-    tf.random.set_seed(flags.seed)
-
-    def get_variable(name, shape, initializer):
-        return tf.Variable(initializer(shape), name=name)
     step = tf.Variable(0, dtype=tf.int64)
-    w = parameters(get_variable, data.x_train.shape[1], data.y_train.max() + 1)
-    batch_loss = batches(data, flags, ring.rank, ring.n)
+    w, state = [[tf.Variable(v.numpy()) for v in each] for each in (
+        model.trainable_variables, model.non_trainable_variables)]
+    rows = [tf.Variable(part[ring.rank::ring.n]) for part in (data.x_train, data.y_train)]
+    test_rows = [tf.Variable(part) for part in (data.x_test, data.y_test)]
+    batch_loss = batches(model, state, *rows, flags, ring.rank)
 
     def one_step():
         update = algorithm(w, step, batch_loss, ring, flags)
         column = [[PUSH.index("bytes")]]  # counted, not computed
         return tf.tensor_scatter_nd_update(
-            push_row(update, flags), column, [tf.cast(update.moved, tf.float64)])
+            push_row(update, step, flags), column, [tf.cast(update.moved, tf.float64)])
 
     @tf.function
     def steps_at_once(count):
@@ -731,24 +530,29 @@ def build(data, flags, ring):
             rows = rows.write(i, one_step())
         return rows.stack()
 
+    @tf.function
+    def test():
+        return [step.read_value(), *evaluation(model, state, w, *test_rows)]
+
     def share():
         # Ring: all begin with what rank 0 has: a sum to which the others add zeros.
         for v in [step, *w]:
             x = v.numpy().reshape(-1) * (ring.rank == 0)
             all_reduce(x, ring)
             v.assign(x.reshape(v.shape))
-    return step, w, steps_at_once, tf.function(lambda: evaluation(w, data)), share
+    return step, w, state, steps_at_once, test, share
 
 
 def main():
-    flags, peers = parse_flags(), Peers()
-    report = Report(flags, peers.name, peers.rank)
-    ring = Ring(peers, flags.patience)
-    step, w, steps_at_once, test, share = build(load_data(flags.dataset), flags, ring)
-    peers.meet(lambda: ring.join([vars(flags), [v.shape.as_list() for v in w]]))
+    flags, cluster = parse_flags(), Cluster()
+    data, metrics = load_data(flags.dataset), Metrics(cluster.name, cluster.workers, flags)
+    keras.utils.set_random_seed(flags.seed)
+    ring = Ring(cluster, flags.step_timeout)
+    built = build(make_model(data), data, flags, ring)
+    ring.join([vars(flags), [v.shape.as_list() for v in built[1]]])
     if flags.show:
         show(ring, flags.show)
-    train(step, w, steps_at_once, test, report, peers.rank, peers.n, share)
+    train(*built, metrics, flags, cluster.rank == 0)
     ring.leave()
 
 
