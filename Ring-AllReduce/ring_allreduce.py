@@ -206,7 +206,7 @@ class Ring:
         timeout, self.timeout = self.timeout, REQUIRED_WAIT_SECONDS
         with self.listen() as listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
             right = pool.submit(self.connect)
-            self.left, self.right = self.accept(listener), right.result()
+            self.left, self.right = self.accept(listener, right), right.result()
             for s in self.left, self.right:
                 s.setblocking(False)
             all_reduce(np.ones(self.n), self)  # whose result nobody has before all have joined
@@ -248,10 +248,12 @@ class Ring:
         raise TimeoutError("%s did not answer at %s:%d in %d s" % (
             self.name(1), *self.address(1), REQUIRED_WAIT_SECONDS))
 
-    def accept(self, listener):
+    def accept(self, listener, right):
         """The connection from the left neighbour. Whoever else connects is sent away."""
+        listener.settimeout(1)
         while time.time() < self.deadline:
-            listener.settimeout(max(1, self.deadline - time.time()))
+            if right.done():
+                right.result()  # raises what connect() has raised
             with contextlib.suppress(OSError):
                 s, address = listener.accept()
                 s.settimeout(5)
@@ -265,6 +267,7 @@ class Ring:
                     print("%s refused a connection from %s: it is not %s with the same TF_CONFIG, "
                           "flags and model" % (self.name(0), address[0], self.name(-1)),
                           file=sys.stderr, flush=True)
+        right.result()
         raise TimeoutError("%s, the left neighbour, did not connect in %d s" % (
             self.name(-1), REQUIRED_WAIT_SECONDS))
 

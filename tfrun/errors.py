@@ -79,10 +79,23 @@ group(
         "Check the quotes: JSON wants double ones; in a shell put single ones around the whole.",
     ),
     (
-        r"Could not parse port|no port like that of|no port in",
+        r"Could not parse port|not enough values to unpack \(expected 2, got 1\)"
+        r"|no port like that of|no port in",
         'InvalidArgumentError: Could not parse port for local server from "b".',
         "An address in TF_CONFIG has no port.",
         "Write each address as host:port.",
+    ),
+    (
+        r"Cannot assign requested address",
+        "OSError: [Errno 99] Cannot assign requested address",
+        "TF_CONFIG gives this task an address that this machine does not have.",
+        "Check the order of the addresses and the index of the task.",
+    ),
+    (
+        r"Name or service not known|nodename nor servname provided",
+        "socket.gaierror: [Errno -2] Name or service not known",
+        "A host name in TF_CONFIG is not known on this machine.",
+        "Correct the name, or give the address in numbers.",
     ),
     (
         r"another TF_CONFIG, other flags",
@@ -271,7 +284,8 @@ group(
 group(
     "The checkpoint",
     (
-        r"Key \S+ not found in checkpoint|not bound to checkpointed values|Assign requires shapes of both tensors to match"
+        r"Key \S+ not found in checkpoint|not bound to checkpointed values"
+        r"|Assign requires shapes of both tensors to match"
         r"|shape_and_slice spec|checkpoint of another model|[Rr]eceived incompatible tensor"
         r"|Shape mismatch.*assigned value shape"
         # A Saver restores any shape; what uses the variable then fails.
