@@ -361,7 +361,8 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
                 if inner.run(step) >= flags.steps:
                     return inner.run([barrier.arrive for barrier in done])
             except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
-                session.run(step)  # a ps was lost: this makes a new session, and the model
+                # A ps was lost: to ask all of them makes a new session, and the model.
+                session.run([barrier.arrived for barrier in done])
 # endregion: session
 
 
