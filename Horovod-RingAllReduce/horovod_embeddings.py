@@ -147,14 +147,10 @@ def parameters(get_variable, words, dimensions, parts):
 
 
 def look_up(parts, words):
-    """The rows of these words, each pulled once, and where each word finds its own."""
+    """The rows of these words, each pulled once; and the row of each word."""
     once, place = tf.unique(words)
-    return tf.nn.embedding_lookup(parts, once, partition_strategy="mod"), place
-
-
-def scores(word, neighbour, noise):
-    """How well the rows of words fit those of neighbours [rows] and of noise words [rows, K]."""
-    return tf.reduce_sum(word * neighbour, axis=1), tf.matmul(word, noise, transpose_b=True)
+    rows = tf.nn.embedding_lookup(parts, once, partition_strategy="mod")
+    return rows, tf.gather(rows, place)
 
 
 def loss(true, noise):
@@ -175,22 +171,20 @@ def batches(data, flags, rank, workers):
         key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.to_int64(number)])
         rows = tf.random.stateless_uniform([b + k], key, 0, pairs.shape[0], tf.int32)
         drawn = tf.gather(pairs, rows)
-        words, place = look_up(w[:len(w) // 2], drawn[:b, 0])
-        neighbours, there = look_up(w[len(w) // 2:], drawn[:, 1])
-        word, neighbour = tf.gather(words, place), tf.gather(neighbours, there)
-        return [words, neighbours], loss(*scores(word, neighbour[:b], neighbour[b:]))
+        words, word = look_up(w[:len(w) // 2], drawn[:b, 0])
+        neighbours, other = look_up(w[len(w) // 2:], drawn[:, 1])
+        true = tf.reduce_sum(word * other[:b], axis=1)
+        return [words, neighbours], loss(true, tf.matmul(word, other[b:], transpose_b=True))
     return batch_loss
 
 
 def evaluation(w, data):
     """[the loss, the share of test pairs that score above the word with its noise word]."""
     pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
-    words, place = look_up(w[:len(w) // 2], pairs[:, 0])
-    neighbours, there = look_up(w[len(w) // 2:], tf.concat([pairs[:, 1], noise], 0))
-    word, neighbour = tf.gather(words, place), tf.gather(neighbours, there)
-    true = tf.reduce_sum(word * neighbour[:pairs.shape[0]], axis=1)
-    other = tf.reduce_sum(word * neighbour[pairs.shape[0]:], axis=1)
-    return [loss(true, other), tf.reduce_mean(tf.cast(true > other, tf.float32))]
+    _, word = look_up(w[:len(w) // 2], pairs[:, 0])
+    _, other = look_up(w[len(w) // 2:], tf.concat([pairs[:, 1], noise], 0))
+    true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
+    return [loss(true, false), tf.reduce_mean(tf.cast(true > false, tf.float32))]
 
 
 def mean_bytes(task):
@@ -200,12 +194,9 @@ def mean_bytes(task):
     return np.nanmean(rows["bytes"])
 
 
-def show(vocabulary, task):
+def show(vocabulary, parts, task):
     """Prints what came out: the words whose vectors point the same way, and the bytes of a push."""
-    directory, parts = os.environ.get("OUTPUT_DIR") or "output", 0
-    saved = tf.train.load_checkpoint(directory)
-    while saved.has_tensor("words_%d" % parts):
-        parts += 1
+    saved = tf.train.load_checkpoint(os.environ.get("OUTPUT_DIR") or "output")
     table = np.empty([len(vocabulary), saved.get_tensor("words_0").shape[1]])
     for part in range(parts):
         table[part::parts] = saved.get_tensor("words_%d" % part)
