@@ -295,8 +295,7 @@ def show(vocabulary, parts, task):
         if word in vocabulary:
             near = np.argsort(-table @ table[vocabulary.index(word)])[1:6]
             print("%-10s is near %s" % (word, ", ".join(vocabulary[i] for i in near)))
-    moved = mean_bytes(task)
-    whole = 4 * table.size * 4  # two tables, there and back, 4 bytes a number
+    moved, whole = mean_bytes(task), 4 * table.size * 4  # two tables, both ways, 4 bytes a number
     print("A model that knows only how frequent words are has accuracy 50%%, loss %.3f" % (
         np.log(1 + WEIGHT) + WEIGHT * np.log(1 + 1 / WEIGHT)))
     print("A push moved %.0f KB of rows; whole tables would be %.0f KB, %.1f times as much" % (
