@@ -25,7 +25,7 @@ def checkpoint(directory):
 def check_the_end(process, directory, steps=STEPS, accuracy=0.95):
     """The run ends by itself, with exactly `steps` updates and a model that has learned."""
     try:
-        code = process.wait(110)
+        code = process.wait(support.patience(110))
     finally:
         process.kill()
     output = directory.with_suffix(".txt").read_text()

@@ -187,9 +187,9 @@ def bound(ports):
 
 def wait_until(condition, seconds, what):
     """Waits for `condition()` to be true; fails with `what` after that many seconds."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < deadline, "after %s s: not %s" % (seconds, what)
+        assert time.monotonic() < began + patience(seconds), "after %s s: not %s" % (seconds, what)
         time.sleep(0.05)
     return value
 
@@ -344,7 +344,7 @@ class QuickCluster:
                 pool.submit(zygote.run, script, flags, folder, **{**own, **env})
                 for zygote, folder, own in zip(self.zygotes, folders, environments.values())
             ]
-            ended = [run.result(timeout=70) for run in runs]
+            ended = [run.result(timeout=patience(70)) for run in runs]
         for s in held:
             s.close()
         return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)

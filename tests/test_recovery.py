@@ -81,7 +81,7 @@ def by_hand(folder, order, delay, steps):
                 )
             )
         for process in processes:
-            output = process.communicate(timeout=110)[0]
+            output = process.communicate(timeout=support.patience(110))[0]
             assert process.returncode == 0, output
     finally:
         for process in processes:
