@@ -112,7 +112,7 @@ def hand_on(w_k, h):
 # endregion: stages
 
 
-# region: flags
+# region: flags_before
 def stop(message, code=2):
     """Ends this task with one line that says what is wrong and what to do."""
     print(message, file=sys.stderr, flush=True)
@@ -155,10 +155,10 @@ def parse_flags():
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add_flags(add)
     return parser.parse_args()
-# endregion: flags
+# endregion: flags_before
 
 
-# region: peers
+# region: peers_before
 GIVE_UP = 120  # seconds that a worker waits for the others
 
 
@@ -244,10 +244,10 @@ def no_answer(address):
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except OSError as error:
         return error
-# endregion: peers
+# endregion: peers_before
 
 
-# region: problem -- put your own data and model here
+# region: problem_before -- put your own data and model here
 DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
@@ -322,18 +322,18 @@ def accuracy(w, x, y):
     """The share of inputs whose highest score is the label's."""
     right = tf.equal(tf.argmax(logits(w, x), axis=1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
-# endregion: problem
+# endregion: problem_before
 
 
-# region: local
+# region: local_before
 def kept_here(name, array):
     """`array` as a local variable; a constant would be copied into every graph TensorFlow saves."""
     value = tf.ensure_shape(tf.numpy_function(lambda: array, [], array.dtype), array.shape)
     return tf.get_local_variable(name, initializer=value)
-# endregion: local
+# endregion: local_before
 
 
-# region: report
+# region: report_before
 # A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
 # loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
@@ -486,7 +486,7 @@ class Report:
         os.replace(path + ".partial", path)  # whole or not at all
         print("%s: test accuracy %.1f%%, test loss %.3f after %d updates in %.1f s" % (
             result["example"], 100 * test_accuracy, test_loss, steps, self.seconds), flush=True)
-# endregion: report
+# endregion: report_before
 
 
 # region: mini_batches

@@ -508,7 +508,6 @@ def train(step, w, state, steps_at_once, test, share, metrics, flags, chief):
     if chief:
         metrics.test(evaluate)
         manager.save(checkpoint_number=metrics.step)
-# endregion: ring_calls
 
 
 def build(model, data, flags, ring):
@@ -544,6 +543,7 @@ def build(model, data, flags, ring):
             all_reduce(x, ring)
             v.assign(x.reshape(v.shape))
     return step, w, state, steps_at_once, test, share
+# endregion: ring_calls
 
 
 def main():

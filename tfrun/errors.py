@@ -24,13 +24,13 @@ group(
         r"error: unrecognized arguments",
         "hogwild.py: error: unrecognized arguments: --stepz 3",
         "The script has no such flag; it takes no shortened names either.",
-        "Correct the name: `bash run.sh --help` lists the flags.",
+        "Correct the name: `--help` lists the flags.",
     ),
     (
         r"^\S+\.py: error: ",
         "hogwild.py: error: argument --steps: must be above 0, is 0",
         "A flag is missing, or has a value that the script cannot use.",
-        "Correct it: `bash run.sh --help` lists the flags and their defaults.",
+        "Correct it: `--help` lists the flags and their defaults.",
     ),
     (
         r"backup[-_ ]workers.*(must|below|fewer|workers)",
@@ -206,10 +206,10 @@ group(
         "Start fewer workers, or take more data.",
     ),
     (
-        r"finite numbers only",
-        "ValueError: x must hold finite numbers only",
-        "The inputs hold NaN or infinite numbers, which would spread to all parameters.",
-        "Replace or drop those rows.",
+        r"x must (be|hold) finite numbers",
+        "ValueError: data.npz: x must be finite numbers, and y whole ones",
+        "The inputs hold NaN or infinite numbers, or the labels are not whole numbers.",
+        "Replace or drop those rows; store labels with y.astype('int32').",
     ),
     (
         r"outside the valid range|must hold whole numbers from 0",
@@ -229,7 +229,7 @@ group(
         r"|Dimensions must be equal|inhomogeneous shape"
         r"|cannot reshape array|incompatible with the layer",
         "ValueError: data.npz: these x and y do not fit: [(8, 3), (7,), (4, 3), (4,)]",
-        "The arrays do not fit each other or the model.",
+        "The arrays do not fit each other, or the run directory holds another model.",
         "x must be [rows, features] and y [rows]. None may be empty, and x_test has as many "
         "features as x_train.",
     ),
