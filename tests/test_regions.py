@@ -12,7 +12,7 @@ LIMITS = {
     "aeasgd.py": 500,  # what a worker keeps between two pushes
     "aeamsgd.py": 510,
     "non_distributed_setup.py": 330,
-    "sparse_embeddings.py": 490,
+    "sparse_embeddings.py": 480,
     "collective_allreduce.py": 430,
     "multiple_gpus_single_machine.py": 360,
     "multiple_gpus_single_machine_mirrored.py": 430,
