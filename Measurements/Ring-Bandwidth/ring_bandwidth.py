@@ -40,9 +40,8 @@ def worker(script, n, rank, addresses, orders):
     drivers.end_with_us()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
-    peers = script.Peers()
-    ring = script.Ring(peers, patience=60)
-    peers.meet(lambda: ring.join("bandwidth"))
+    ring = script.Ring(script.Cluster(), timeout=60)
+    ring.join("bandwidth")
     while True:
         size, times = orders.recv()
         x = np.full(size // 4, rank + 1, np.float32)
