@@ -96,7 +96,17 @@ def test_a_run_learns(launcher, tmp_path):
     assert result["test_accuracy"] >= (0.63 if of_words(launcher) else 0.97)
 
 
-@pytest.mark.parametrize("launcher", [path for path in LAUNCHERS if path not in CLUSTERS], ids=name)
+DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        pytest.param(path, marks=[] if path.parent.name == "Compare" else [pytest.mark.long])
+        for path in DRIVERS
+    ],
+    ids=name,
+)
 def test_a_driver(launcher, tmp_path):
     few = {
         "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1"],

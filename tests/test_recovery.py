@@ -20,6 +20,7 @@ LAUNCHERS = [
 ]
 
 
+@pytest.mark.long
 def test_kill_everything_and_go_on(tmp_path):
     """The same command in the same directory goes on from the checkpoint."""
     directory = tmp_path / "run"
