@@ -7,11 +7,12 @@ Where nothing is uncommitted, a part that passed is noted in runs/tests/<commit>
 again at that commit; name it to run it all the same.
 """
 
+import itertools
 import json
 import pathlib
-import re
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -45,8 +46,13 @@ def git(*arguments):
     return done.stdout.strip()
 
 
+def state():
+    """(the commit, whether nothing differs from it)"""
+    return git("rev-parse", "--short", "HEAD"), not git("status", "--porcelain")
+
+
 class Count:
-    """A plugin of pytest that counts how tests end."""
+    """A plugin of pytest that counts how tests end; what cannot be collected has failed."""
 
     def __init__(self):
         self.ends = dict.fromkeys(["passed", "failed", "skipped"], 0)
@@ -55,52 +61,64 @@ class Count:
         if report.when == "call" or report.outcome != "passed":
             self.ends[report.outcome] += 1
 
+    def pytest_collectreport(self, report):
+        self.ends["failed"] += report.failed
 
-def run(part, flags):
-    """Runs a part: (pytest's exit code, one line about it)."""
+
+def run(part, flags, note):
+    """Runs a part and writes one line about it into `note`; returns pytest's exit code."""
     count, began = Count(), time.monotonic()
-    code = pytest.main(["-m", "not short", *files(part), *flags], plugins=[count])
+    code = int(pytest.main(["-m", "not short", *files(part), *flags], plugins=[count]))
     ends = ", ".join("%d %s" % (n, end) for end, n in count.ends.items())
-    return int(code), "%-10s %s in %.0f s" % (part, ends, time.monotonic() - began)
+    pathlib.Path(note).write_text("%s in %.0f s" % (ends, time.monotonic() - began))
+    return code
+
+
+def run_apart(part, flags):
+    """Runs a part in a process of its own, so that none depends on what another has imported.
+
+    Returns (the exit code, a line about it).
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        note = pathlib.Path(folder) / "note"
+        command = [sys.executable, __file__, "one", part, str(note), *flags]
+        code = subprocess.run(command, cwd=ROOT).returncode
+        line = note.read_text() if note.exists() else "no result"
+    return code, line + (", exit code %d" % code if code else "")
 
 
 def main():
     """Returns the exit code: 0 where every part has passed."""
-    if sys.argv[1] == "parts":
+    what, words = sys.argv[1], sys.argv[2:]
+    if what == "parts":
         print(json.dumps(list(PARTS)))
         return 0
-    names = [word for word in sys.argv[2:] if re.match(r"\w", word) and word in PARTS]
-    flags = [word for word in sys.argv[2:] if word not in names]
-    clean = not git("status", "--porcelain") and not flags
-    commit, lines, failed = git("rev-parse", "--short", "HEAD"), [], 0
+    if what == "one":
+        return run(words[0], words[2:], words[1])
+    names = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    flags = words[len(names) :]
+    if unknown := set(names) - set(PARTS):
+        there = ", ".join(PARTS)
+        print("no such part: %s; there are %s" % (", ".join(unknown), there), file=sys.stderr)
+        return 2
+    lines, failed = [], 0
     for part in names or PARTS:
+        before = commit, clean = state()
         note = ROOT / "runs" / "tests" / commit / part
-        if clean and not names and note.exists():
-            lines.append(note.read_text().strip() + ", before")
-            continue
-        # A process of its own, so that no part depends on what another has imported.
-        code = subprocess.run(
-            [sys.executable, "-c", RUN, part, str(note), *flags], cwd=ROOT
-        ).returncode
-        failed = failed or code
-        line = note.read_text().strip() if note.exists() else "%s: no result" % part
-        lines.append(line)
-        if note.exists() and (code or not clean):
-            note.unlink()
-    print("\n".join(["", "at %s%s:" % (commit, "" if clean else ", with changes"), *lines]))
+        if clean and not names and not flags and note.exists():
+            line = note.read_text() + ", before"
+        else:
+            code, line = run_apart(part, flags)
+            failed = failed or code
+            note.unlink(missing_ok=True)
+            if not code and not flags and clean and state() == before:
+                note.parent.mkdir(parents=True, exist_ok=True)
+                note.write_text(line)
+        where = commit if clean and state() == before else "%s, with changes" % commit
+        lines.append("%-10s %s, at %s" % (part, line, where))
+    print("\n".join(["", *lines]))
     return failed
 
-
-RUN = """
-import pathlib, sys
-sys.path.insert(0, "tests")
-import parts
-code, line = parts.run(sys.argv[1], sys.argv[3:])
-note = pathlib.Path(sys.argv[2])
-note.parent.mkdir(parents=True, exist_ok=True)
-note.write_text(line + "\\n")
-sys.exit(code)
-"""
 
 if __name__ == "__main__":
     sys.exit(main())
