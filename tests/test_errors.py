@@ -58,7 +58,6 @@ Key v not found in checkpoint""": "another model",
     "DeadlineExceededError: Graph execution error:\n\nTimed out waiting for notification": "hangs",
     "UnknownError: [/a/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 5000ms for recv "
     "operation to complete": "Another rank",
-    "[/a/gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:4711": "Another rank",
     "RuntimeError: can't start new thread": "threads",
     "python.py: error: unrecognized arguments: --step 3": "shortened",
     "ModuleNotFoundError: No module named 'sklearn'": "activate.sh",

@@ -321,7 +321,7 @@ group(
     "It ran, then stopped: another task",
     (
         r"HorovodInternalError|Horovod has been shut down|[Aa]nother rank is gone"
-        r"|Gloo.*(Connection|Timed out)|ran into a timeout.*[Hh]orovod",
+        r"|[Gg]loo.*(Connection|Timed out)|ran into a timeout.*[Hh]orovod",
         "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was "
         "caused by an exception on one of the ranks",
         "Another rank is gone or did not answer in time, so that this one cannot go on.",
