@@ -385,6 +385,8 @@ def test_twenty_steps(workers, tmp_path):
 
 def test_the_dry_run_is_a_script(tmp_path):
     env = support.environment(tmp_path, DRY_RUN="1")
+    # As in an activated shell: the script calls tfrun at its end, where there is one.
+    env["PATH"] = os.pathsep.join([str(support.ROOT / "tfrun" / "bin"), env["PATH"]])
     written = subprocess.run(
         ["bash", FOLDER / "run.sh", "--steps", "7"], env=env, capture_output=True, text=True
     )
