@@ -110,8 +110,10 @@ def main():
         else:
             code, line = run_apart(part, flags)
             failed = failed or code
-            note.unlink(missing_ok=True)
-            if not code and not flags and clean and state() == before:
+            counts = not flags and clean and state() == before
+            if counts and code:
+                note.unlink(missing_ok=True)
+            elif counts:
                 note.parent.mkdir(parents=True, exist_ok=True)
                 note.write_text(line)
         where = commit if clean and state() == before else "%s, with changes" % commit

@@ -9,7 +9,8 @@ STEPS = 2500  # long enough for a task that was restarted to take part again
 
 def begin(directory, steps=STEPS, launcher=LAUNCHER, **env):
     """Starts HogWild with a checkpoint every 100 updates; its output goes to directory.txt."""
-    flags, env = ["--checkpoint-steps", "100"], {"TFRUN_TIMEOUT": "100", **env}
+    flags = ["--checkpoint-steps", "100"]
+    env = {"TFRUN_TIMEOUT": str(int(support.patience(100))), **env}
     with open(directory.with_suffix(".txt"), "a") as output:
         return support.begin(
             launcher, directory, "--steps", str(steps), *flags, output=output, **env

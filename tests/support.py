@@ -220,6 +220,7 @@ def begin(launcher, directory, *arguments, output=subprocess.PIPE, **env):
 def launch(launcher, directory, *arguments, seconds=100, **env):
     """Runs a run.sh to its end: (exit code, output, ports it used). Kills it after `seconds`."""
     build(launcher)
+    seconds = int(patience(seconds))
     process = begin(launcher, directory, *arguments, TFRUN_TIMEOUT=str(seconds), **env)
     ports = set()
     try:
@@ -256,7 +257,8 @@ class Run:
 
     def __init__(self, launcher, directory, *flags, **env):
         self.directory = directory
-        self.process = begin(launcher, directory, *flags, **{"TFRUN_TIMEOUT": "100", **env})
+        env = {"TFRUN_TIMEOUT": str(int(patience(100))), **env}
+        self.process = begin(launcher, directory, *flags, **env)
 
     def __enter__(self):
         return self
@@ -266,7 +268,7 @@ class Run:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
         self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=patience(30))
         assert not processes_of(self.directory)
 
     def worker(self, index):
@@ -374,6 +376,6 @@ def python(code, *arguments, seconds=60, **env):
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
-        timeout=seconds,
+        timeout=patience(seconds),
         env={**os.environ, **env},
     )

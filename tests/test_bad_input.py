@@ -266,7 +266,7 @@ def problem(case, folder, run):
     return None
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_each_kind_is_raised_and_explained(tmp_path):
     assert len(CASES) >= 40
     # Those that start a server, or wait, have a process of their own.

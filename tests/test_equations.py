@@ -451,7 +451,7 @@ def test_a_mistake_is_caught(name, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     """A mistake counts only if nothing but a number gives it away: `--steps 20` ends well."""
     assert len(MISTAKES) >= 14

@@ -122,7 +122,7 @@ def test_a_driver(launcher, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_all_implementations_make_the_step_on_the_union(tmp_path):
     """One-Step with two workers: it fails where one of the seven does not."""
     launcher = support.ROOT / "Measurements" / "One-Step" / "run.sh"
@@ -218,7 +218,7 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_losses_agree_with_plain_sgd(tmp_path):
     """Mean of 5 seeds after as many examples: HogWild within 10%, the others within 15%.
 

@@ -18,7 +18,7 @@ import yaml
 from tfrun import errors
 
 # The limit is that of a test alone: building Horovod, in the fixture, has its own.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120, func_only=True)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400, func_only=True)]
 
 FOLDER = support.ROOT / "Horovod-RingAllReduce"
 DENSE = support.main_script("Horovod-RingAllReduce")
@@ -314,7 +314,7 @@ def saved(directory):
 def end(process, directory, seconds=30):
     """(exit code, the rest of the output) within `seconds`; nothing is left."""
     try:
-        output = process.communicate(timeout=seconds)[0]
+        output = process.communicate(timeout=support.patience(seconds))[0]
         left = support.processes_of(directory)
     finally:
         process.kill()

@@ -401,7 +401,7 @@ def test_a_mistake_is_caught(name):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     assert len(MISTAKES) >= 10
     texts = {name: support.replaced(SCRIPT, changes) for name, (changes, _) in MISTAKES.items()}

@@ -108,7 +108,7 @@ def test_tasks_come_in_any_order(order, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_tasks_come_half_a_minute_late(tmp_path):
     """In three orders, all at once: most of it is waiting."""
     folders = [tmp_path / str(number) for number in range(len(ORDERS))]

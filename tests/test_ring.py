@@ -372,7 +372,7 @@ def test_a_mistake_in_the_training_is_caught(name, quick, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
     assert len(MISTAKES) + len(TRAINING) >= 12
     texts = {name: support.replaced(SCRIPT, MISTAKES[name][0]) for name in MISTAKES}

@@ -259,7 +259,7 @@ def test_a_mistake_is_caught(name):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     """But for the one whose mistake is to wait for ever."""
     names = [name for name in MISTAKES if name != "the step waits for one gradient too many"]
@@ -327,7 +327,7 @@ def test_those_who_wait_say_for_whom(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
     """Both are killed and start again: the parameters end as if nothing had happened."""
     flags = ["--steps", "600", "--checkpoint-steps", "50"]
@@ -345,7 +345,7 @@ def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
     directory = tmp_path / "run"
     with three_workers(directory, "--backup-workers", "1", "--steps", "400") as run:
