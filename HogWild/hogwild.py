@@ -423,8 +423,8 @@ class Metrics:
         """Writes an evaluation, the step and the columns TEST; prints one each second."""
         began = time.time()
         self.step, *numbers = evaluate()
-        now = time.time()
-        self.next_test = now + max(0.25, 20 * (now - began))  # for a twentieth of the time
+        now = time.time()  # tests take a twentieth of the time, but for the first: it sets up
+        self.next_test = now + (max(0.25, 20 * (now - began)) if self.next_test else 0.25)
         self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
                         + ",".join("%.6f" % number for number in numbers) + "\n")
         self.events.add_summary(tf.compat.v1.Summary(value=[
