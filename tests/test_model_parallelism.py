@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 
@@ -18,7 +19,7 @@ import problem
 import pytest
 import references
 import support
-from tfrun import cluster, launch
+from tfrun import cluster, errors
 
 SCRIPT = support.main_script("Model-Parallelism")
 LAYOUTS = {  # name: (places, does each have a server, layers in each place)
@@ -38,7 +39,7 @@ class Model:
         argv, flags = sys.argv, problem.command_line({"micro_batches": micro_batches})
         sys.argv = [SCRIPT.name, *(str(part) for flag in flags.items() for part in flag)]
         try:
-            script = support.load(SCRIPT, text)
+            script = self.script = support.load(SCRIPT, text)
             tf = self.tf = script.tf
             flags = script.parse_flags()
         finally:
@@ -47,12 +48,14 @@ class Model:
             data = script.load_data(dataset)
         else:
             data = script.Data(*problem.digits_like())
+        script.keras.utils.set_random_seed(flags.seed)
+        parts = script.stages(script.make_model(data), len(places))
         with tf.Graph().as_default() as graph:
-            self.step, self.update, self.test = script.build(data, places, flags)
-            self.row = script.push_row(self.update, flags)
+            self.step, self.update, self.test = script.build(parts, data, places, flags)
+            self.row = script.push_row(self.update, self.step, flags)
             start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
-            w = [v for v in tf.global_variables() if v.op.name != "global_step"]
-            self.w = sorted(w, key=lambda v: (v.op.name.split("_")[-1], v.op.name[0] == "b"))
+            self.w = [v for v in tf.global_variables() if v.op.name.startswith("w_")]
+            self.state = [v for v in tf.global_variables() if v.op.name.startswith("state_")]
         target = interleaved.servers()[0]["worker", 0].target if servers else ""
         config = tf.ConfigProto(device_count={"CPU": len(places)})
         self.session = tf.Session(target, graph=graph, config=config)
@@ -173,10 +176,8 @@ def check_places(layout, text=None, micro_batches=M):
             wrong.append("matmuls: %s, not %s" % (dict(found), dict(due)))
 
         # Variables: what reads and what moves them is where they are.
-        home = itertools.chain(*([k] * count for k, count in enumerate(layers)))
-        due = {
-            "%s_%d" % (kind, i): {k} for i, k in enumerate(home) for kind in ("weights", "biases")
-        }
+        home = itertools.chain(*([k] * 2 * count for k, count in enumerate(layers)))
+        due = {"w_%d" % i: {k} for i, k in enumerate(home)}
         found = {name: set() for name in due}
         moved = 0
         for op in ran:
@@ -271,41 +272,36 @@ def test_the_servers_receive_as_many_bytes(layout):
     raise AssertionError("%d bytes instead of %d: %s" % (received, size, labels))
 
 
-# A convolution in the first place and a layer in the second: what an engineer writes.
+# A model of one's own: with a place for its convolution, and one for the layer after it.
 CONVOLUTION = """
-def stages(w, K):
-    assert K == 2
-    return [w[:1], w[1:]]
-
-
-def hand_on(w_k, h):
-    images = tf.reshape(h, [-1, 8, 8, 1])
-    found = tf.nn.relu(tf.nn.conv2d(images, w_k[0], strides=[1, 1, 1, 1], padding="SAME"))
-    pooled = tf.nn.max_pool2d(found, ksize=2, strides=2, padding="SAME")
-    return tf.reshape(pooled, [-1, 4 * 4 * 8])
-
-
-def parameters(get_variable, features, classes):
-    glorot = tf.glorot_uniform_initializer(seed=0)
-    return [get_variable("kernel", [3, 3, 1, 8], initializer=glorot),
-            get_variable("weights", [4 * 4 * 8, classes], initializer=glorot),
-            get_variable("biases", [classes], initializer=tf.zeros_initializer())]
-
-
-def logits(w, x):
-    return tf.matmul(x, w[0]) + w[1]
+def make_model(data):
+    return keras.Sequential([
+        keras.Input([64]), keras.layers.Reshape([8, 8, 1]),
+        keras.layers.Conv2D(8, 3, padding="same", activation="relu"),
+        keras.layers.MaxPool2D(), keras.layers.Flatten(), keras.layers.Dense(10)])
+"""
+# Layers that keep something beside w, and penalties on w, in both places.
+KEEPING = """
+def make_model(data):
+    def dense(units):
+        return keras.layers.Dense(units, kernel_regularizer=keras.regularizers.L2(0.1))
+    return keras.Sequential([
+        keras.Input([6]), dense(8), keras.layers.BatchNormalization(momentum=0.5),
+        keras.layers.BatchNormalization(momentum=0.5), dense(3)])
 """
 
 
-def test_another_model_is_cut_elsewhere():
+def plugged(model):
+    """The script with another model in its problem region."""
     text = SCRIPT.read_text()
-    for first, after in ("def stages(", "# endregion: stages"), ("def parameters(", "def loss("):
-        begin, end = text.index(first), text.index(after)
-        text = text[:begin] + text[end:]
-    text = text.replace("# endregion: stages", CONVOLUTION + "# endregion: stages")
-    with Model("two workers", text=text, dataset="digits") as model:
+    begin, end = text.index("def make_model("), text.index("def loss(y, outputs):")
+    return text[:begin] + model.strip() + "\n\n\n" + text[end:]
+
+
+def test_another_model_is_cut():
+    with Model("two workers", text=plugged(CONVOLUTION), dataset="digits") as model:
         losses = model.make_updates(90)
-        accuracy, _ = model.session.run(model.test)
+        _, accuracy = model.session.run(model.test)
         ran = {
             (op.place, op.type)
             for op in ops(model.traced()[0], LAYOUTS["two workers"][0])
@@ -314,6 +310,67 @@ def test_another_model_is_cut_elsewhere():
     assert sum(losses[-20:]) < 0.7 * sum(losses[:20]) and accuracy > 0.6, (losses, accuracy)
     assert {place for place, kind in ran if "Conv" in kind} == {0}, ran
     assert {place for place, kind in ran if "MatMul" in kind} == {1}, ran
+
+
+def by_keras(script, w, state, updates):
+    """(losses, w, state) after so many updates by Keras itself, of the model in one piece."""
+    import tensorflow as tf
+
+    x, y = problem.digits_like()[:2]
+    model, losses = script.make_model(script.Data(*problem.digits_like())), []
+    for number in range(updates):
+        rows = problem.draw(0, number, problem.BATCH, len(x))
+        w, total = [tf.Variable(v) for v in w], 0.0
+        with tf.GradientTape() as tape:
+            for part in np.split(rows, M):
+                outputs, state, penalties = model.stateless_call(
+                    w, state, x[part], training=True, return_losses=True
+                )
+                total += tf.reduce_mean(script.loss(y[part], outputs)) + tf.add_n(penalties)
+            total /= M
+        w = [v - problem.LR * d for v, d in zip(w, tape.gradient(total, w))]
+        losses.append(float(total))
+    return losses, w, state
+
+
+def check_kept(changes=()):
+    """The named comparisons of numbers that a mistake must fail."""
+    text = plugged(KEEPING)
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    with Model("two workers", text=text) as model:
+        first, state = model.parameters(), model.session.run(model.state)
+        losses = model.make_updates(3)
+        found = {"losses": losses, "parameters": model.parameters()}
+        found["state"] = model.session.run(model.state)
+        due = dict(zip(("losses", "parameters", "state"), by_keras(model.script, first, state, 3)))
+    apart = {
+        name: max(np.abs(np.array(a) - b).max() for a, b in zip(found[name], due[name]))
+        for name in due
+    }
+    assert len(found["state"]) == len(state) == 4
+    wrong = ["%s: %g apart" % each for each in apart.items() if not each[1] < 1e-5]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_layers_keep_and_their_penalties():
+    check_kept()
+
+
+@pytest.mark.parametrize(
+    "what, changes",
+    [
+        ("state", [("h, state_k, more = stage", "h, _, more = stage")]),
+        (
+            "losses",
+            [("penalties = [*outputs, h], penalties + more", "penalties = [*outputs, h], more")],
+        ),
+    ],
+)
+def test_a_mistake_in_what_layers_keep_is_caught(what, changes):
+    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+        check_kept(changes)
 
 
 def test_the_test_is_that_of_the_whole_model():
@@ -327,16 +384,32 @@ def test_the_test_is_that_of_the_whole_model():
 
 
 # The mistakes: name -> ([(text, what replaces it)], the comparison that fails).
+GRADIENTS = ("variables + crossing,", "variables + crossing, unconnected_gradients='zero',")
 MISTAKES = {
     "the sum over the micro-batches": (
-        [("tf.add_n(losses) / M", "tf.add_n(losses)")],
+        [("tf.add_n(losses + penalties) / M", "tf.add_n(losses + penalties)")],
         "parameters",
+    ),
+    "no gradient crosses": (
+        [
+            ("state_k, h[-1])", "state_k, [tf.stop_gradient(each) for each in h[-1]])"),
+            GRADIENTS,
+        ],
+        "parameters",
+    ),
+    "all gradients in one place": (
+        [(", colocate_gradients_with_ops=True", "")],
+        "matmuls",
+    ),
+    "all micro-batches at once": (
+        [(", tf.control_dependencies(outputs[-1:])", "")],
+        "turns",
     ),
     "the last micro-batch is dropped": (
         [
-            ("loss, w[-1], h, y)\n\n", "loss, w[-1], h[:-1], y)\n\n"),
-            ("tf.add_n(losses) / M", "tf.add_n(losses) / (M - 1)"),
-            ("variables + crossing,", "variables + crossing, unconnected_gradients='zero',"),
+            ("zip(cut(y, M), h[-1])", "zip(cut(y, M), h[-1][:-1])"),
+            ("tf.add_n(losses + penalties) / M", "tf.add_n(losses + penalties) / (M - 1)"),
+            GRADIENTS,
         ],
         "parameters",
     ),
@@ -348,47 +421,35 @@ MISTAKES = {
         [("rows_of(y, number)", "rows_of(y, number + 1)")],
         "parameters",
     ),
-    "no gradient crosses": (
-        [
-            (
-                "return tf.nn.relu(logits(w_k, h))",
-                "return tf.stop_gradient(tf.nn.relu(logits(w_k, h)))",
-            ),
-            ("variables + crossing,", "variables + crossing, unconnected_gradients='zero',"),
-        ],
-        "parameters",
-    ),
     "the first place never moves": (
         [("zip(variables, g):", "zip(sum(w[1:], []), g[len(w[0]):]):")],
         "parameters",
     ),
     "all layers in one place": (
         [
-            ("home = {name: place for", "home = {name: places[0] for"),
+            ("homes = iter([place for", "homes = iter([places[0] for"),
             ("tf.device(place), tf.con", "tf.con"),
         ],
         "matmuls",
     ),
     "all variables in one place": (
-        [("home = {name: place for", "home = {name: places[0] for")],
+        [("homes = iter([place for", "homes = iter([places[0] for")],
         "variables",
-    ),
-    "all gradients in one place": (
-        [(", colocate_gradients_with_ops=True", "")],
-        "matmuls",
     ),
     "all updates are computed in one place": (
         [("with tf.device(v.device):", "with tf.device(places[0]):")],
         "crossing",
     ),
-    "all micro-batches at once": (
-        [(", tf.control_dependencies(outputs[-1:])", "")],
-        "turns",
-    ),
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if number > 3 else [])
+        for number, name in enumerate(MISTAKES)
+    ],
+)
 def test_a_mistake_is_caught(name):
     changes, what = MISTAKES[name]
     text = support.replaced(SCRIPT, changes)
@@ -405,7 +466,7 @@ def test_a_mistake_is_caught(name):
 def test_the_mistaken_scripts_run(tmp_path):
     assert len(MISTAKES) >= 10
     texts = {name: support.replaced(SCRIPT, changes) for name, (changes, _) in MISTAKES.items()}
-    support.run_well(texts, tmp_path, ps=0)
+    support.run_well(texts, tmp_path, SCRIPT, ps=0)
 
 
 class Run:
@@ -436,10 +497,9 @@ class Run:
         return self.metrics.read_text().count("\n") if self.metrics.exists() else 0
 
     def end(self, rank, seconds):
-        """The exit code of a task that ends in so many seconds, and the lines that it has said."""
-        said = self.tasks[rank].communicate(timeout=seconds)[1].splitlines()
-        lines = [line for line in said if not launch.NOISE.match(line.encode())]
-        return self.tasks[rank].returncode, lines
+        """The exit code of a task that ends in so many seconds, and what it has said."""
+        said = self.tasks[rank].communicate(timeout=support.patience(seconds))[1]
+        return self.tasks[rank].returncode, said
 
     def __exit__(self, *_):
         for task in self.tasks:
@@ -452,26 +512,80 @@ class Run:
 @pytest.mark.parametrize(
     "victim, number, words",
     [
-        pytest.param(1, signal.SIGKILL, "worker 1 did not answer at 127.0.0.1:", id="the other"),
-        pytest.param(0, signal.SIGKILL, "worker 0 has not answered at 127.0.0.1:", id="the client"),
         pytest.param(
-            1, signal.SIGSTOP, "no update was made in 4 s", id="stopped", marks=pytest.mark.long
+            *(1, signal.SIGKILL, "ConnectionError: worker 1 did not answer at 127.0.0.1:"),
+            id="the other",
         ),
         pytest.param(
-            0,
-            signal.SIGSTOP,
-            "worker 0 has not made an update for 4 s",
+            *(0, signal.SIGKILL, "TimeoutError: worker 0 did not answer at 127.0.0.1:"),
+            id="the client",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *(1, signal.SIGSTOP, "ConnectionError: worker 1 did not answer at 127.0.0.1:"),
+            id="the other stopped",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *(0, signal.SIGSTOP, "TimeoutError: worker 0 did not answer at 127.0.0.1:"),
             id="the client stopped",
             marks=pytest.mark.long,
         ),
     ],
 )
-def test_who_is_left_ends_with_one_line(victim, number, words, tmp_path):
-    with Run(tmp_path, "--patience", "4") as run:
+def test_who_is_left_ends(victim, number, words, tmp_path):
+    """By an error that names the other one, in --step-timeout seconds and a few."""
+    with Run(tmp_path, "--step-timeout", "4") as run:
         run.tasks[victim].send_signal(number)
-        code, lines = run.end(1 - victim, 15)
-    assert code == 1 and len(lines) == 1, lines
-    assert words in lines[0] and "goes on from the last checkpoint" in lines[0]
+        code, said = run.end(1 - victim, 20)
+    assert code == 1 and words in said, said
+    assert "Look into its log" in errors.explain(said)
+
+
+def config(job, *addresses):
+    """The TF_CONFIG of the first task of a job."""
+    return json.dumps(
+        {"cluster": {"worker": addresses}, "task": {"type": job, "index": 0}},
+    )
+
+
+# (flags, TF_CONFIG, words of the error, exit code)
+ONE = config("worker", "127.0.0.1:0")
+WRONG = {
+    "no micro-batch": (["--micro-batches", "0"], None, "must be at least 1", 2),
+    "no device": (["--devices", "0"], None, "must be at least 1", 2),
+    "no time for an update": (["--step-timeout", "0"], None, "must be at least 1", 2),
+    "micro-batches that are not equal": (
+        *(["--micro-batches", "5"], ONE),
+        *("cannot be cut into 5 equal parts", 1),
+    ),
+    "more devices than layers": (["--devices", "4"], ONE, "layers, too few for 4", 1),
+    "a ps where there is none": ([], config("ps", "127.0.0.1:0"), "is not in list", 1),
+    "a worker that never comes": (
+        *([], config("worker", "127.0.0.1:%d", "127.0.0.1:9")),
+        *("TimeoutError: worker 1 did not answer at 127.0.0.1:9 in 2 s", 1),
+    ),
+}
+
+
+def test_bad_input_is_raised_and_explained(tmp_path):
+    hurried = [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 2")]
+    wrong = []
+    with support.Zygote(SCRIPT) as zygote:
+        for number, (name, (flags, tf_config, words, code)) in enumerate(WRONG.items()):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / SCRIPT.name).write_text(support.replaced(SCRIPT, hurried))
+            if tf_config and "%d" in tf_config:
+                with socket.create_server(("", 0)) as s:
+                    tf_config %= s.getsockname()[1]
+            env = {"TF_CONFIG": tf_config} if tf_config else {}
+            process = zygote.run(SCRIPT.name, flags, folder, **env)
+            if process.returncode != code or words not in process.stderr:
+                wrong.append("%s: %d, %s" % (name, process.returncode, process.stderr))
+            elif not errors.explain(process.stderr):
+                wrong.append("%s: not explained: %s" % (name, process.stderr))
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.long
@@ -491,6 +605,7 @@ def test_a_worker_that_dies_is_restarted(victim, tmp_path):
     assert set(steps) == set(range(1, 3001)) and 0 < len(steps) - 3000 <= 200, len(steps)
 
 
+@pytest.mark.long
 def test_the_timeline_of_a_run(tmp_path):
     """--timeline-steps: run.sh leaves what chrome://tracing shows, of both workers."""
     code, output, _ = support.launch(
