@@ -442,6 +442,7 @@ def train(cluster, server, step, update, test, metrics, flags):
 # endregion: one_client
 
 
+# region: placement
 def build(stages, data, places, flags):
     """The graph: the step counter, one update, the test."""
     ends = places[0], places[-1]
@@ -455,6 +456,7 @@ def build(stages, data, places, flags):
             for name, x, y in (("train", *data[:2]), ("test", *data[2:]))]
         update = algorithm(w, state, stages, places, step, mini_batches(*train_rows, flags), flags)
         return step, update, evaluation(w, state, stages, places, *test_rows)
+# endregion: placement
 
 
 def main():

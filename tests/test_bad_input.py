@@ -22,6 +22,7 @@ DOWNPOUR = support.ROOT / "DOWNPOUR" / "downpour.py"
 AEAMSGD = support.ROOT / "AEAMSGD" / "aeamsgd.py"
 SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
 SYNCHRONOUS = support.main_script("Synchronous-SGD")
+PLACES = support.main_script("Model-Parallelism")
 RATES = support.main_script("Synchronous-SGD-different-learning-rates")
 
 
@@ -115,7 +116,16 @@ def ps_without_chief(folder):
     return ps, {"TF_CONFIG": config(tasks, "worker", 1)}
 
 
+def one_of_two(folder):
+    """The first of two workers, of which the second never comes: its TF_CONFIG."""
+    quick(folder, PLACES)
+    with socket.create_server(("", 0)) as s:
+        tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"]}
+    return None, {"TF_CONFIG": config(tasks)}
+
+
 NPZ = ["--dataset", "data.npz"]
+ONE = config({"worker": ["127.0.0.1:0"]})
 TWO = config({"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"] * 2})
 
 
@@ -157,6 +167,17 @@ CASES = {
     "no time for a step": flag(SYNCHRONOUS, "--step-timeout", "0", "must be at least 1"),
     "a rate of zero among others": flag(RATES, "--learning-rates", "0.1,0", "must be above 0"),
     "a rate that is no number": flag(RATES, "--learning-rates", "0.1;0.2", "invalid"),
+    "no micro-batch": flag(PLACES, "--micro-batches", "0", "must be at least 1"),
+    "micro-batches that are not equal": (
+        *(PLACES, ["--micro-batches", "5"], ONE, None),
+        *("cannot be cut into 5 equal parts", 1),
+    ),
+    "no device": flag(PLACES, "--devices", "0", "must be at least 1"),
+    "more devices than layers": (
+        *(PLACES, ["--devices", "4"], ONE, None),
+        *("layers, too few for 4", 1),
+    ),
+    "a ps where there is none": (PLACES, [], config(job="ps"), None, "ps", 1),
     "a rate that is too high": (
         *(SINGLE, ["--learning-rate", "1e9", "--steps", "9"], None, None),
         *("loss is", 1),
@@ -188,6 +209,11 @@ CASES = {
     "a chief that never comes": (
         *("hogwild.py", [], None, ps_without_chief),
         "the chief made no model in 2 s",
+        1,
+    ),
+    "a worker that never comes": (
+        *("model_parallelism.py", [], None, one_of_two),
+        "worker 1 did not answer at 127.0.0.1:9",
         1,
     ),
     "another chief": (SINGLE, [], None, another_chief, "BlockingIOError", 1),

@@ -28,10 +28,6 @@ KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
     *("all-reduce", "model parallel", "coordinator", "driver"),
 }
-# Scripts that are still too long. One that fits must leave this list, which is to end empty.
-NOT_YET = {
-    "Model-Parallelism/model_parallelism.py",
-}
 
 
 def name(path):
@@ -91,15 +87,7 @@ def faults(script):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
 def test_a_script_is_short(script):
-    found = faults(script)
-    if name(script) in NOT_YET:
-        assert found, "it fits: take it out of NOT_YET"
-    else:
-        assert not found, found
-
-
-def test_not_yet_names_scripts():
-    assert set(map(name, SCRIPTS)) >= NOT_YET
+    assert not faults(script), faults(script)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
