@@ -33,7 +33,8 @@ BATCH, WARM_UP = 1024, 5
 # What stands in the script, and what takes its place: layers whose products take milliseconds, and
 # a core of its own for each worker, before TensorFlow counts the cores.
 CHANGES = [
-    ("[features, 128, 64, classes]", "[features, 1024, 1024, 1024, classes]"),
+    ('Dense(128, "relu"),', 'Dense(1024, "relu"), keras.layers.Dense(1024, "relu"),'),
+    ('Dense(64, "relu")', 'Dense(1024, "relu")'),
     (
         'os.environ.setdefault("TF_CPP',
         "me = json.loads(os.environ['TF_CONFIG'])['task']['index']\n"
