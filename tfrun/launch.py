@@ -416,20 +416,16 @@ def run(jobs, command, example, place, timeout=None, restarts=0, isolated=False,
 def conclude(launched, example, code):
     """Writes result.json and draws the picture of a run whose tasks are done; the exit code."""
     directory = launched.place.path
-    facts = (directory / "flags.json").exists()
-    # Until every script leaves flags.json
-    result = rundir.result(directory)
-    if not facts and not result:
+    if not (directory / "flags.json").exists():  # a script that leaves no facts
         return code
     # Here, because they take a while, and start threads: --isolate must come before.
     from tfrun import curves, summary
 
-    if facts:
-        try:
-            result = summary.write([directory])
-        except (OSError, ValueError) as error:
-            launched.say("there is no result: %s" % error)
-            return code or 1
+    try:
+        result = summary.write([directory])
+    except (OSError, ValueError) as error:
+        launched.say("there is no result: %s" % error)
+        return code or 1
     if missing := summary.missing_tasks(result):
         launched.say(missing)
     try:
