@@ -9,7 +9,6 @@ import itertools
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 
@@ -540,52 +539,6 @@ def test_who_is_left_ends(victim, number, words, tmp_path):
         code, said = run.end(1 - victim, 20)
     assert code == 1 and words in said, said
     assert "Look into its log" in errors.explain(said)
-
-
-def config(job, *addresses):
-    """The TF_CONFIG of the first task of a job."""
-    return json.dumps(
-        {"cluster": {"worker": addresses}, "task": {"type": job, "index": 0}},
-    )
-
-
-# (flags, TF_CONFIG, words of the error, exit code)
-ONE = config("worker", "127.0.0.1:0")
-WRONG = {
-    "no micro-batch": (["--micro-batches", "0"], None, "must be at least 1", 2),
-    "no device": (["--devices", "0"], None, "must be at least 1", 2),
-    "no time for an update": (["--step-timeout", "0"], None, "must be at least 1", 2),
-    "micro-batches that are not equal": (
-        *(["--micro-batches", "5"], ONE),
-        *("cannot be cut into 5 equal parts", 1),
-    ),
-    "more devices than layers": (["--devices", "4"], ONE, "layers, too few for 4", 1),
-    "a ps where there is none": ([], config("ps", "127.0.0.1:0"), "is not in list", 1),
-    "a worker that never comes": (
-        *([], config("worker", "127.0.0.1:%d", "127.0.0.1:9")),
-        *("TimeoutError: worker 1 did not answer at 127.0.0.1:9 in 2 s", 1),
-    ),
-}
-
-
-def test_bad_input_is_raised_and_explained(tmp_path):
-    hurried = [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 2")]
-    wrong = []
-    with support.Zygote(SCRIPT) as zygote:
-        for number, (name, (flags, tf_config, words, code)) in enumerate(WRONG.items()):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            (folder / SCRIPT.name).write_text(support.replaced(SCRIPT, hurried))
-            if tf_config and "%d" in tf_config:
-                with socket.create_server(("", 0)) as s:
-                    tf_config %= s.getsockname()[1]
-            env = {"TF_CONFIG": tf_config} if tf_config else {}
-            process = zygote.run(SCRIPT.name, flags, folder, **env)
-            if process.returncode != code or words not in process.stderr:
-                wrong.append("%s: %d, %s" % (name, process.returncode, process.stderr))
-            elif not errors.explain(process.stderr):
-                wrong.append("%s: not explained: %s" % (name, process.stderr))
-    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.long
