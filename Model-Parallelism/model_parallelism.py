@@ -464,11 +464,11 @@ def main():
     if flags.batch_size % flags.micro_batches:
         raise ValueError("--batch-size %d cannot be cut into %d equal parts (--micro-batches)" % (
             flags.batch_size, flags.micro_batches))
-    metrics = Metrics(cluster.name, cluster.workers, flags)
-    server, places = start(cluster, flags)
     if cluster.rank:
         with tf.Graph().as_default():
-            return serve(cluster, server, flags)
+            return serve(cluster, start(cluster, flags)[0], flags)
+    metrics = Metrics(cluster.name, cluster.workers[:1], flags)  # the others make no update
+    server, places = start(cluster, flags)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     parts = stages(make_model(data), len(places))  # outside of the graph, as Keras needs it

@@ -55,7 +55,7 @@ def run_and_check(launcher, directory, steps=None):
         assert result["late_per_worker"] == [0] * result["workers"]
         assert sorted(row["global_step"] for row in pushes) == sorted(made * result["workers"])
     elif support.kind_of(script) == "model parallel":  # one client makes all
-        assert result["pushes_per_worker"] == [steps] + [0] * (result["workers"] - 1)
+        assert result["pushes_per_worker"] == [steps]
         assert [row["global_step"] for row in pushes] == made
     else:
         assert sum(result["pushes_per_worker"]) == steps

@@ -344,12 +344,16 @@ def check_kept(changes=()):
         found = {"losses": losses, "parameters": model.parameters()}
         found["state"] = model.session.run(model.state)
         due = dict(zip(("losses", "parameters", "state"), by_keras(model.script, first, state, 3)))
-    apart = {
-        name: max(np.abs(np.array(a) - b).max() for a, b in zip(found[name], due[name]))
+    apart = {  # relative, for values above 1
+        name: max(
+            (np.abs(np.array(a) - b) / np.maximum(1, np.abs(b))).max()
+            for a, b in zip(found[name], due[name])
+        )
         for name in due
     }
     assert len(found["state"]) == len(state) == 4
-    wrong = ["%s: %g apart" % each for each in apart.items() if not each[1] < 1e-5]
+    # A batch of few rows has small variances, by which BatchNormalization divides rounding errors.
+    wrong = ["%s: %g apart" % each for each in apart.items() if not each[1] < 1e-4]
     assert not wrong, "\n".join(wrong)
 
 
