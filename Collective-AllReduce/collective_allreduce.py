@@ -208,7 +208,8 @@ def loss(y, outputs):
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
-METRICS = {"accuracy": keras.metrics.sparse_categorical_accuracy}  # name: of each row, as loss
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
@@ -219,15 +220,19 @@ def batches(model, state, x, y, flags, rank=0):
     state: its own variables for what the model keeps beside w. The rows of a batch depend on
     (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
     """
+    # The rank is added to the seeds of Dropout, so that no two workers have the same masks.
+    ranks = [rank * (v.name == "seed_generator_state") for v in model.non_trainable_variables]
+
     def batch_loss(w, number):
         key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         with tf.control_dependencies(w):
-            before = [v.read_value() for v in state]
+            before = [v.read_value() + k if k else v.read_value() for v, k in zip(state, ranks)]
         outputs, after, penalties = model.stateless_call(
             w, before, tf.gather(x, rows), training=True, return_losses=True)
         # The gradient comes after the state has moved, and with it the next local step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
+        moved = [v.assign(new - k if k else new) for v, new, k in zip(state, after, ranks)]
+        with tf.control_dependencies(moved):
             outputs = tf.identity(outputs)
         return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
     return batch_loss
@@ -242,21 +247,25 @@ def evaluation(model, state, w, x, y):
     """[the loss, each of METRICS] at w: the means over the rows (x, y)."""
     w, state = [[v.read_value() for v in each] for each in (w, state)]
     outputs, _ = model.stateless_call(w, state, x.read_value(), training=False)
-    return [tf.reduce_mean(each(y.read_value(), outputs)) for each in (loss, *METRICS.values())]
+    of_rows = [loss, *[metric for _, metric in METRICS.values()]]
+    return [tf.reduce_mean(each(y.read_value(), outputs)) for each in of_rows]
 # endregion: batches
 
 
 # region: strategy_calls
-def train(strategy, step, w, state, steps_at_once, test, metrics, flags, chief=True):
+def train(strategy, step, w, states, steps_at_once, test, metrics, flags, chief=True):
     """Updates until all are made; the chief also evaluates w, and saves it.
 
     steps_at_once(count) makes that many, and returns the columns PUSH of each, [count, 9].
     """
     manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(step=step, w=w, state=state), metrics.directory, max_to_keep=5,
+        tf.train.Checkpoint(step=step, w=w, state=states[0]), metrics.directory, max_to_keep=5,
         checkpoint_name="model.ckpt")
     if manager.latest_checkpoint:
         manager.checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+        for state in states[1:]:
+            for v, saved in zip(state, states[0]):
+                v.assign(saved)
     metrics.step = saved = step.numpy()
     mean = strategy.reduce("MEAN", strategy.run(lambda: tf.cast(step, tf.float64)), axis=None)
     if mean != metrics.step:
@@ -281,19 +290,19 @@ def train(strategy, step, w, state, steps_at_once, test, metrics, flags, chief=T
 
 # region: replicas
 def build(strategy, model, data, flags, ranks, n):
-    """The step counter, w, the state, and functions that make steps and test w.
+    """The step counter, w, the states, and functions that make steps and test w.
 
     ranks: those of n replicas that are in this process. Replica k has every n-th of the rows.
     """
     with strategy.scope():  # each replica has its own copy of these, and moves it itself
         step = tf.Variable(0, dtype=tf.int64)
         w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
-    state, batch_loss = {}, {}
+    states, batch_loss = [], {}  # of the replicas that are here
     with tf.device("/CPU:0"):  # a GPU takes no variables of int32
         for k in ranks:
             rows = [tf.Variable(part[k::n]) for part in (data.x_train, data.y_train)]
-            state[str(k)] = [tf.Variable(v.numpy()) for v in model.non_trainable_variables]
-            batch_loss[k] = batches(model, state[str(k)], *rows, flags, k)
+            states.append([tf.Variable(v.numpy()) for v in model.non_trainable_variables])
+            batch_loss[k] = batches(model, states[-1], *rows, flags, k)
         test_rows = [tf.Variable(part) for part in (data.x_test, data.y_test)]
 
     def one_step():
@@ -310,8 +319,8 @@ def build(strategy, model, data, flags, ranks, n):
 
     @tf.function
     def test():
-        return [step.read_value(), *evaluation(model, state[str(ranks[0])], w, *test_rows)]
-    return step, w, state, steps_at_once, test
+        return [step.read_value(), *evaluation(model, states[0], w, *test_rows)]
+    return step, w, states, steps_at_once, test
 # endregion: replicas
 
 
@@ -321,7 +330,7 @@ def build(strategy, model, data, flags, ranks, n):
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
-TEST = ["test_loss", *["test_" + name for name in METRICS]]
+TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
 
 
 def push_row(update, step, flags, towers=1, travels=1):
@@ -360,14 +369,15 @@ class Metrics:
             versions = {module.__name__.split(".")[0]: module.__version__
                         for module in (tf, keras, np)}
             with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump({"example": __doc__.split(":")[0], "tasks": tasks, "ps": ps,
-                           "arguments": vars(flags), "versions": versions}, file, indent=2)
+                json.dump({"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
+                           "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
+                           "versions": versions}, file, indent=2)
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join(PUSH + TEST) + "\n")
+        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH."""

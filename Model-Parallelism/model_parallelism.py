@@ -189,7 +189,8 @@ def loss(y, outputs):
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
-METRICS = {"accuracy": keras.metrics.sparse_categorical_accuracy}  # name: of each row, as loss
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
@@ -248,8 +249,9 @@ def evaluation(w, state, stages, places, x, y):
     for place, stage, w_k, state_k in zip(places, stages, w, state):
         with tf.device(place):
             h, _ = stage.stateless_call(w_k, state_k, h, training=False)
+    of_rows = [loss, *[metric for _, metric in METRICS.values()]]
     with tf.device(places[-1]):
-        return [tf.reduce_mean(each(y.read_value(), h)) for each in (loss, *METRICS.values())]
+        return [tf.reduce_mean(each(y.read_value(), h)) for each in of_rows]
 # endregion: mini_batches
 
 
@@ -259,7 +261,7 @@ def evaluation(w, state, stages, places, x, y):
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
-TEST = ["test_loss", *["test_" + name for name in METRICS]]
+TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
 
 
 def push_row(update, step, flags, towers=1, travels=1):
@@ -298,14 +300,15 @@ class Metrics:
             versions = {module.__name__.split(".")[0]: module.__version__
                         for module in (tf, keras, np)}
             with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump({"example": __doc__.split(":")[0], "tasks": tasks, "ps": ps,
-                           "arguments": vars(flags), "versions": versions}, file, indent=2)
+                json.dump({"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
+                           "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
+                           "versions": versions}, file, indent=2)
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join(PUSH + TEST) + "\n")
+        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH."""

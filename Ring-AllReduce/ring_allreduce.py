@@ -362,7 +362,8 @@ def loss(y, outputs):
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
-METRICS = {"accuracy": keras.metrics.sparse_categorical_accuracy}  # name: of each row, as loss
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
@@ -373,15 +374,19 @@ def batches(model, state, x, y, flags, rank=0):
     state: its own variables for what the model keeps beside w. The rows of a batch depend on
     (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
     """
+    # The rank is added to the seeds of Dropout, so that no two workers have the same masks.
+    ranks = [rank * (v.name == "seed_generator_state") for v in model.non_trainable_variables]
+
     def batch_loss(w, number):
         key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         with tf.control_dependencies(w):
-            before = [v.read_value() for v in state]
+            before = [v.read_value() + k if k else v.read_value() for v, k in zip(state, ranks)]
         outputs, after, penalties = model.stateless_call(
             w, before, tf.gather(x, rows), training=True, return_losses=True)
         # The gradient comes after the state has moved, and with it the next local step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
+        moved = [v.assign(new - k if k else new) for v, new, k in zip(state, after, ranks)]
+        with tf.control_dependencies(moved):
             outputs = tf.identity(outputs)
         return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
     return batch_loss
@@ -396,7 +401,8 @@ def evaluation(model, state, w, x, y):
     """[the loss, each of METRICS] at w: the means over the rows (x, y)."""
     w, state = [[v.read_value() for v in each] for each in (w, state)]
     outputs, _ = model.stateless_call(w, state, x.read_value(), training=False)
-    return [tf.reduce_mean(each(y.read_value(), outputs)) for each in (loss, *METRICS.values())]
+    of_rows = [loss, *[metric for _, metric in METRICS.values()]]
+    return [tf.reduce_mean(each(y.read_value(), outputs)) for each in of_rows]
 # endregion: batches
 
 
@@ -406,7 +412,7 @@ def evaluation(model, state, w, x, y):
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
-TEST = ["test_loss", *["test_" + name for name in METRICS]]
+TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
 
 
 def push_row(update, step, flags, towers=1, travels=1):
@@ -445,14 +451,15 @@ class Metrics:
             versions = {module.__name__.split(".")[0]: module.__version__
                         for module in (tf, keras, np)}
             with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump({"example": __doc__.split(":")[0], "tasks": tasks, "ps": ps,
-                           "arguments": vars(flags), "versions": versions}, file, indent=2)
+                json.dump({"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
+                           "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
+                           "versions": versions}, file, indent=2)
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join(PUSH + TEST) + "\n")
+        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH."""
@@ -538,7 +545,7 @@ def build(model, data, flags, ring):
 
     def share():
         # Ring: all begin with what rank 0 has: a sum to which the others add zeros.
-        for v in [step, *w]:
+        for v in [step, *w, *state]:
             x = v.numpy().reshape(-1) * (ring.rank == 0)
             all_reduce(x, ring)
             v.assign(x.reshape(v.shape))

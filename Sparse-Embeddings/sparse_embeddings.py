@@ -192,7 +192,7 @@ def serve(cluster, server):
 # region: words -- put your own text and model here
 DATASET, DATASETS = "topics", "topics (help texts that come with Python), or a text file"
 WINDOW, WEIGHT = 5, 5  # words to each side that are neighbours; what the noise counts
-METRICS = ["accuracy"]  # the share of neighbours that are told from noise
+METRICS = {"accuracy": ["max"]}  # the share of neighbours that are told from noise; more is better
 Data = collections.namedtuple("Data", "vocabulary train test noise")
 
 
@@ -379,7 +379,7 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
 # the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
-TEST = ["test_loss", *["test_" + name for name in METRICS]]
+TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
 
 
 def push_row(update, step, flags, towers=1, travels=1):
@@ -418,14 +418,15 @@ class Metrics:
             versions = {module.__name__.split(".")[0]: module.__version__
                         for module in (tf, keras, np)}
             with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump({"example": __doc__.split(":")[0], "tasks": tasks, "ps": ps,
-                           "arguments": vars(flags), "versions": versions}, file, indent=2)
+                json.dump({"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
+                           "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
+                           "versions": versions}, file, indent=2)
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join(PUSH + TEST) + "\n")
+        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH."""

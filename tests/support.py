@@ -67,6 +67,11 @@ def ps_scripts():
     return sorted(script for script in scripts if kind_of(script).startswith("parameter server"))
 
 
+def scripts():
+    """Every example script, in order."""
+    return regions.scripts()
+
+
 def main_script(folder):
     """The main script of an example, by the name of its folder."""
     return ROOT / folder / (folder.replace("-", "_").lower() + ".py")
@@ -363,11 +368,11 @@ def git(folder, *arguments):
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
 
 
-def saved_names(directory):
-    """The names of the variables in the newest checkpoint."""
+def newest_checkpoint(directory):
+    """The path of the newest checkpoint, as TensorFlow takes it."""
     import tensorflow as tf
 
-    return [name for name, _ in tf.train.list_variables(tf.train.latest_checkpoint(directory))]
+    return tf.train.latest_checkpoint(directory)
 
 
 def python(code, *arguments, seconds=60, **env):

@@ -134,28 +134,40 @@ def test_aeamsgd_without_momentum_is_aeasgd():
         assert max(np.abs(a - b).max() for a, b in zip(values[0][name], values[1][name])) < 1e-6
 
 
-# A model that keeps something beside w: the mean of what it has seen, which moves with each step.
-NORMALIZED = """def make_model(data):
+# A model that keeps something beside w, and has a penalty on w.
+KEEPING = """def make_model(data):
     return keras.Sequential([
         keras.Input(data.x_train.shape[1:]), keras.layers.BatchNormalization(momentum=0.5),
-        keras.layers.Dropout(0.2), keras.layers.Dense(int(data.y_train.max()) + 1)])
+        keras.layers.Dropout(0.4),
+        keras.layers.Dense(3, kernel_regularizer=keras.regularizers.L2(0.1))])
 
 
 """
 
 
+def keeping(script, changes=()):
+    """The script's text with that model in it, and with these changes."""
+    text = support.replaced(script, changes)
+    start, end = text.index("def make_model("), text.index("def loss(y, outputs):")
+    return text[:start] + KEEPING + text[end:]
+
+
+def state_of(worker):
+    """[the state of this worker, the chief's on the ps], each as arrays."""
+    own = [v for v in worker.locals if v.op.name.startswith("own_")]
+    kept = [v for v in worker.globals if v.op.name.startswith("state_")]
+    return worker.session.run([own, kept])
+
+
 def compare_state(name, changes=()):
     """Asserts that one worker's state has moved once for each mini-batch, in their order."""
     script, _, flags = EXAMPLES[name]
-    text = support.replaced(script, changes)
-    start, end = text.index("def make_model("), text.index("def loss(y, outputs):")
-    text = text[:start] + NORMALIZED + text[end:]
     data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
+    text = keeping(script, changes)
     with interleaved.Workers(script, 1, command_line(flags), data, text) as (worker, *_):
         for _ in range(3):
             worker.push()
-        state = [v for v in worker.locals if v.op.name.startswith("state_")]
-        mean, _, seed = worker.session.run(state)  # the _ is the moving variance
+        (mean, _, seed), kept = state_of(worker)  # the _ is the moving variance
     expected, batches = np.zeros(6), 3 * flags.get("local_steps", 1)
     for number in range(batches):
         rows = draw(0, number, BATCH, 41)
@@ -165,6 +177,8 @@ def compare_state(name, changes=()):
         wrong.append("moving mean: %s apart" % np.abs(mean - expected).max())
     if seed[1] != batches:
         wrong.append("seed: drawn from %d times, not %d" % (seed[1], batches))
+    if not np.abs(kept[0] - mean).max() < 1e-7 or (kept[2] != seed).any():
+        wrong.append("state on the ps: %s, not %s" % (kept, [mean, seed]))
     assert not wrong, "\n".join(wrong)
 
 
@@ -173,11 +187,94 @@ def test_the_state_of_the_model_moves_with_each_step(name):
     compare_state(name)
 
 
-@pytest.mark.parametrize("name", ["HogWild", "DOWNPOUR"])
-def test_a_state_that_is_lost_is_caught(name):
-    old = "with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):"
+def by_keras(script, first, states, pushes):
+    """The same pushes by Keras and its own tape: (w, the state of each worker, the losses).
+
+    first: the parameters. states: of each worker. pushes: whose push it is, in order; each of them
+    has pulled just before.
+    """
+    import tensorflow as tf
+
+    x, y = digits_like()[:2]
+    data = collections.namedtuple("Data", "x_train y_train")(x, y)
+    model, w, losses = script.make_model(data), [tf.Variable(v) for v in first], []
+    for number, k in enumerate(pushes):
+        rows = draw(k, number, BATCH, len(x[k::2]))
+        mean, variance, seed = states[k]
+        with tf.GradientTape() as tape:
+            outputs, after, penalties = model.stateless_call(
+                w, [mean, variance, seed + k], x[k::2][rows], training=True, return_losses=True
+            )
+            of_rows = tf.nn.sparse_softmax_cross_entropy_with_logits(y[k::2][rows], outputs)
+            loss = tf.reduce_mean(of_rows) + tf.add_n(penalties)
+        for v, d in zip(w, tape.gradient(loss, w)):
+            v.assign_sub(LR * d)
+        states[k] = [after[0].numpy(), after[1].numpy(), after[2].numpy() - k]
+        losses.append(float(loss))
+    return [v.numpy() for v in w], states, losses
+
+
+def compare_keeping(changes=()):
+    """Asserts that HogWild trains that model as Keras does: state, masks and penalty included."""
+    script, schedule = EXAMPLES["HogWild"].script, [0, 1, 1, 0, 0, 1, 0, 1]
+    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
+    text = keeping(script, changes)
+    with interleaved.Workers(script, 2, command_line({}), data, text) as workers:
+        one, two = workers
+        w = [v for v in one.globals if v.op.name.startswith("w_")]
+        first, states = one.session.run(w), [state_of(one)[0], state_of(two)[0]]
+        pushes = [workers.workers[k].push() for k in schedule]
+        last, kept = one.session.run(w), state_of(one)[1]
+        owned = [state_of(one)[0], state_of(two)[0]]
+        due_w, due_states, due = by_keras(one.script, first, states, schedule)
+    compared = {
+        "parameters": (last, due_w),
+        "state of worker 0": (owned[0], due_states[0]),
+        "state of worker 1": (owned[1], due_states[1]),
+        "state on the ps": (kept, due_states[0]),
+        "losses": ([loss for loss, *_ in pushes], due),
+    }
+    apart = {
+        name: max(np.abs(np.array(a) - b).max() for a, b in zip(*both))
+        for name, both in compared.items()
+    }
+    wrong = ["%s: %g apart" % each for each in apart.items() if not each[1] < 1e-5]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_model_with_state_and_a_penalty_trains_as_with_keras():
+    compare_keeping()
+
+
+STATE_MISTAKES = {  # name -> ([(text, what replaces it)], the comparison that fails)
+    "the state is frozen": (
+        [("with tf.control_dependencies(moved):", "with tf.control_dependencies([]):")],
+        "state of worker 0",
+    ),
+    "the penalties are dropped": ([(", *penalties])", "])")], "parameters"),
+    "all workers have the same masks": ([("ranks = [rank * (", "ranks = [0 * (")], "parameters"),
+    "the seeds drift away by the rank": (
+        [("(new - k if k else new)", "(new)")],
+        "state of worker 1",
+    ),
+    "the chief's state does not reach the ps": (
+        [("push=tf.group(update.push, *kept)", "push=update.push")],
+        "state on the ps",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATE_MISTAKES)
+def test_a_mistake_about_the_state_is_caught(name):
+    changes, what = STATE_MISTAKES[name]
+    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+        compare_keeping(changes)
+
+
+@pytest.mark.parametrize("name", ["DOWNPOUR"])
+def test_a_state_that_is_lost_between_local_steps_is_caught(name):
     with pytest.raises(AssertionError, match="moving mean: "):
-        compare_state(name, [(old, "with tf.control_dependencies([]):")])
+        compare_state(name, STATE_MISTAKES["the state is frozen"][0])
 
 
 # Sparse-Embeddings has a problem of its own.

@@ -1,39 +1,55 @@
-"""The plug: other data and another model in the `problem` region, in every ps example."""
+"""The plug: other data and another model in the `problem` region; and the model it has trained."""
 
+import difflib
 import os
-import re
+import shutil
+import subprocess
+import sys
+import time
 
+import numpy as np
 import pytest
+import recovery
 import support
-from tfrun import summary
+from tfrun import export, summary
 
-SCRIPTS = [path for path in support.ps_scripts() if "# region: problem" in path.read_text()]
-
-CONVOLUTION = """
-def make_model(data):
-    return keras.Sequential([
-        keras.Input([64]), keras.layers.Reshape([8, 8, 1]),
-        keras.layers.Conv2D(8, 3, padding="same", activation="relu"),
-        keras.layers.BatchNormalization(), keras.layers.MaxPool2D(), keras.layers.Flatten(),
-        keras.layers.Dropout(0.1), keras.layers.Dense(10)])
-"""
-
-# 20 MB: 64 places x 17 shades are 1,088 rows that are used, of 100,000 with 50 numbers each.
-EMBEDDING = """
-def make_model(data):
-    x = keras.Input([64])
-    shade = keras.ops.cast(keras.ops.round(x * 16), "int32") + 17 * np.arange(64, dtype="int32")
-    rows = keras.layers.Embedding(100000, 50)(shade)
-    return keras.Model(x, keras.layers.Dense(10)(keras.layers.Flatten()(rows)))
-"""
+# What a test puts into the region `problem`, and what its last metric reaches at the end.
+PROBLEMS = {
+    "convolution": lambda test: test["test_top_2_accuracy"] > 0.9,
+    "embedding": lambda test: test["test_accuracy"] > 0.8,
+    "regression": lambda test: test["test_absolute_error"] < 0.65,  # 0.85 without training
+    "transformer": lambda test: test["test_accuracy"] > 0.85,
+}
+EVERYTHING = ["HogWild", "DOWNPOUR", "AEASGD", "Synchronous-SGD", "Collective-AllReduce"]
+BEGIN, END = "# region: problem", "# endregion: problem\n"
 
 
-def plugged(script, model):
-    """The script's text with another model in its problem region."""
+def plugs():
+    """Each script with its problems: these five with all, the others with one; core has HogWild."""
+    others = 0
+    for script in support.scripts():
+        if BEGIN not in script.read_text() or support.needs_build(script.parent / "run.sh"):
+            continue
+        names = list(PROBLEMS)
+        if (
+            script != support.main_script(script.parent.name)
+            or script.parent.name not in EVERYTHING
+        ):
+            # A Sequential model can be cut; the first of the problems is one.
+            first = 0 if support.kind_of(script) == "model parallel" else others % len(names)
+            names, others = names[first : first + 1], others + 1
+        marks = [] if script.parent.name == "HogWild" else [pytest.mark.long]
+        for name in names:
+            yield pytest.param(script, name, id="%s-%s" % (script.stem, name), marks=marks)
+
+
+def plugged(script, problem):
+    """The script's text with another problem in its region."""
     text = script.read_text()
-    start, end = text.index("def make_model("), text.index("def loss(y, outputs):")
-    assert text.index("# region: problem") < start < end < text.index("# endregion: problem")
-    return text[:start] + model.strip() + "\n\n\n" + text[end:]
+    end = text.index(END) + len(END)
+    plug = (support.ROOT / "tests" / "problems" / (problem + ".py")).read_text()
+    assert plug.endswith(END)
+    return text[: text.index(BEGIN)] + plug[plug.index(BEGIN) :] + text[end:]
 
 
 @pytest.fixture(scope="module")
@@ -42,39 +58,128 @@ def quick():
         yield cluster
 
 
-@pytest.mark.parametrize("script", support.core_first(SCRIPTS))
-@pytest.mark.parametrize(
-    "model, variables, steps, rate",
-    [(CONVOLUTION, 6, 300, 0.1), (EMBEDDING, 3, 60, 1)],
-    ids=["convolution", "embedding"],
-)
-def test_another_model_trains(script, model, variables, steps, rate, quick, tmp_path):
-    (tmp_path / script.name).write_text(plugged(script, model))
-    flags = ["--steps", str(steps), "--learning-rate", str(rate)]
-    if "--local-steps" in script.read_text():
-        flags = ["--steps", str(steps // 3), *flags[2:], "--local-steps", "3"]
-    if "--learning-rates" in script.read_text():
-        flags[2:4] = ["--learning-rates", str(rate / 2)]
-    if "--server-lr" in script.read_text():
-        flags += ["--server-lr", "0.2"]
-    if "--rho" in script.read_text():
-        flags += ["--rho", str(0.25 / rate)]
-    if "--momentum" in script.read_text():
-        flags += ["--momentum", "0.5"]
-    workers = 1 if "Distributed-Setup" in script.parts else 2
-    codes, output = quick.run(tmp_path / script.name, tmp_path / "run", *flags, workers=workers)
+@pytest.mark.parametrize("script, problem", list(plugs()))
+def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
+    """It trains, and the exported model has the metrics of the run."""
+    text = plugged(script, problem)
+    changes = difflib.unified_diff(
+        script.read_text().splitlines(), text.splitlines(), script.name, problem, "", "", 0, ""
+    )
+    print("\n".join(changes))  # the region, and nothing else
+    (tmp_path / script.name).write_text(text)
+    kind = support.kind_of(script)
+    steps = (
+        ["--steps", "80", "--local-steps", "4"] if "--local-steps" in text else ["--steps", "240"]
+    )
+    workers = 1 if kind == "single process" or "Distributed-Setup" in script.parts else 2
+    monkeypatch.setattr(quick, "ps", int(kind.startswith("parameter server")))
+    codes, output = quick.run(tmp_path / script.name, tmp_path / "run", *steps, workers=workers)
     assert not any(codes), output
-    pushes = support.pushes(tmp_path / "run")
-    losses = [row["loss"] for row in pushes]
-    few = len(losses) // 4
-    assert max(row["global_step"] for row in pushes) == int(flags[1])
-    assert sum(losses[-few:]) < 0.7 * sum(losses[:few]), losses
+    result = summary.summarize([tmp_path / "run"])
+    assert PROBLEMS[problem](result), result
+    assert result["metrics"].keys() == {name for name in result if name.startswith("test_")}
+    compare_export(tmp_path / "run", result)
 
-    # It was that model: its variables are in the checkpoint, its bytes have crossed the network.
-    names = [name for name in support.saved_names(tmp_path / "run") if re.match(r"w_\d+$", name)]
-    assert len(names) == variables
-    if model == EMBEDDING:
-        assert pushes[0]["bytes"] >= 20e6
+
+def compare_export(directory, result):
+    """Asserts that the model of the last checkpoint has the metrics that the run has reported."""
+    model, data, script, step = export.trained_model(directory)
+    assert step == result["steps"] + (step > result["steps"]), (step, result["steps"])
+    for name, value in export.evaluate(model, data, script).items():
+        assert value == pytest.approx(result[name], abs=2e-5), (name, value, result[name])
+
+
+@pytest.fixture(scope="module")
+def trained(quick, tmp_path_factory):
+    """A run of HogWild with layers that keep something: (its directory, its script)."""
+    folder = tmp_path_factory.mktemp("trained")
+    script = folder / "hogwild.py"
+    script.write_text(plugged(support.main_script("HogWild"), "convolution"))
+    codes, output = quick.run(script, folder / "run", "--steps", "150")
+    assert not any(codes), output
+    return folder / "run", script
+
+
+def tfrun_export(*arguments):
+    """`tfrun export ...` in a process of its own: (the exit code, all lines)"""
+    done = subprocess.run(
+        [sys.executable, "-m", "tfrun", "export", *map(str, arguments)],
+        cwd=support.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=support.patience(60),
+    )
+    return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+def test_the_files_of_an_export_predict(trained, tmp_path):
+    """As a program does that knows nothing of us: Keras loads one, TensorFlow the other."""
+    directory, script = trained
+    code, lines = tfrun_export(directory)
+    result = summary.summarize([directory])
+    assert code == 0 and "test accuracy %.1f%%" % (100 * result["test_accuracy"]) in lines[0], lines
+    data = support.load(script).load_data("digits")
+    np.savez(tmp_path / "test.npz", x=data.x_test, y=data.y_test)
+    program = """
+import sys
+import keras, numpy as np, tensorflow as tf
+test = np.load(sys.argv[1])
+model = keras.models.load_model(sys.argv[2] + "/model.keras")
+saved = tf.saved_model.load(sys.argv[2] + "/saved_model")
+for outputs in model.predict(test["x"], verbose=0), saved.serve(test["x"]).numpy():
+    print((outputs.argmax(1) == test["y"]).mean())
+"""
+    done = support.python(program, str(tmp_path / "test.npz"), str(directory))
+    assert [float(line) for line in done.stdout.split()] == pytest.approx(
+        [result["test_accuracy"]] * 2, abs=1e-6
+    ), done.stderr
+    assert not list(directory.glob(".*keras")) and not list(directory.glob(".*model"))
+
+
+def test_an_export_that_cannot_be(trained, tmp_path, capsys):
+    """Each ends in 1, with one line that says what is wrong."""
+    directory, script = trained
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    shutil.copy(directory / "flags.json", tmp_path / "begun")
+    (tmp_path / "other.py").write_text(support.main_script("HogWild").read_text())
+    words = support.main_script("Sparse-Embeddings")
+    for arguments, expected in [
+        ([tmp_path / "empty"], "there is no flags.json in"),
+        ([tmp_path / "begun"], "there is no checkpoint in"),
+        ([directory, "--script", tmp_path / "gone.py"], "there is no script"),
+        ([directory, "--script", tmp_path / "other.py"], "is of another model than make_model"),
+        ([directory, "--script", words], "has no make_model()"),
+    ]:
+        code = export.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        lines = (output.out + output.err).splitlines()
+        assert code == 1 and len(lines) == 1 and expected in lines[0], lines
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", [("ps", 0), ("worker", 0)], ids=["ps", "chief"])
+def test_the_state_outlives_its_tasks(victim, tmp_path):
+    """kill -9 in the middle: the end is still that of one model, and its state has not begun anew.
+
+    Dropout counts how often it has drawn: once for each push of the chief.
+    """
+    folder, directory = tmp_path / "HogWild", tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(support.ROOT / "HogWild" / "run.sh", folder)
+    (tmp_path / "activate.sh").write_text("source '%s'\n" % (support.ROOT / "activate.sh"))
+    (folder / "hogwild.py").write_text(plugged(support.main_script("HogWild"), "convolution"))
+    process = recovery.begin(directory, 1500, folder / "run.sh", TFRUN_RESTARTS="2")
+    support.wait_until(lambda: recovery.checkpoint(directory) >= 500, 60, "a checkpoint at 500")
+    killed = time.time()
+    support.task(directory, *victim).kill()
+    result, output = recovery.check_the_end(process, directory, 1500)
+    assert "%s %d was killed by SIGKILL; it starts again" % victim in output
+    compare_export(directory, result)
+    rows = summary.read(directory / "metrics-worker-0.csv")
+    before = (rows.columns["push_time"][rows.pushes] < killed).sum()
+    drawn = export.saved_values(support.newest_checkpoint(directory))["state"][2][1]
+    assert drawn > result["pushes_per_worker"][0] - 0.5 * before, (drawn, before, result)
 
 
 @pytest.mark.long

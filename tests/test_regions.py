@@ -9,19 +9,19 @@ import support
 SCRIPTS = regions.scripts()
 # Lines of a whole script, by its name or by its kind: HogWild, which has everything, and 18 more.
 LIMITS = {
-    "aeasgd.py": 500,  # what a worker keeps between two pushes
-    "aeamsgd.py": 510,
+    "aeasgd.py": 520,  # what a worker keeps between two pushes
+    "aeamsgd.py": 530,
     "non_distributed_setup.py": 330,
-    "sparse_embeddings.py": 480,
-    "collective_allreduce.py": 430,
+    "sparse_embeddings.py": 490,
+    "collective_allreduce.py": 440,
     "multiple_gpus_single_machine.py": 360,
-    "multiple_gpus_single_machine_mirrored.py": 430,
+    "multiple_gpus_single_machine_mirrored.py": 440,
     "horovod_ringallreduce.py": 400,
     "horovod_embeddings.py": 400,
     "ring_allreduce.py": 580,
     "model_parallelism.py": 520,
-    "parameter server, asynchronous": 490,
-    "parameter server, synchronous": 560,
+    "parameter server, asynchronous": 510,
+    "parameter server, synchronous": 580,
 }
 COLUMNS, ALGORITHM, OUTSIDE = 100, 60, 110  # of regions
 KINDS = {

@@ -19,6 +19,7 @@ def flags(folder, tasks=("worker-0", "worker-1"), steps=6, **more):
         "example": "HogWild",
         "tasks": list(tasks),
         "ps": 1,
+        "metrics": {"test_loss": "min", "test_accuracy": "max"},
         "arguments": {"steps": steps, "dataset": "digits", "batch_size": 32},
         "versions": {"python": "3.11.2", "tensorflow": "2.21.0"},
         **more,
@@ -53,7 +54,7 @@ def two_workers(folder):
     metrics(
         folder,
         "worker-0",
-        *(push(10, 1), push(11, 2), test(11.5, 2, 0.5, 1.5), push(12.5, 4, 1), push(14, 6, 1)),
+        *(push(10, 1), push(11, 2), test(11.5, 2, 0.95, 1.5), push(12.5, 4, 1), push(14, 6, 1)),
         test(15, 6, 0.9, 0.25),
     )
     metrics(folder, "worker-1", push(12, 3, 1), push(13, 5, 0, 64))
@@ -69,6 +70,8 @@ def test_the_whole(tmp_path):
         "workers": 2,
         "test_accuracy": 0.9,
         "test_loss": 0.25,
+        "metrics": {"test_loss": "min", "test_accuracy": "max"},
+        "best": {"test_loss": 0.25, "test_accuracy": 0.95},
         # From 12, when both have pushed, until 14: 12.5, 13 and 14 count, not the push at 12.
         "examples_per_second": (32 + 64 + 32) / 2,
         "wall_seconds": 2.0,
@@ -166,13 +169,15 @@ def test_a_task_that_moved_to_another_host(tmp_path):
 
 
 def test_any_metrics_of_the_test(tmp_path):
-    flags(tmp_path, ["worker-0"], steps=1)
+    best = {"test_loss": "min", "test_top5_accuracy": "max", "test_mae": "min", "test_gone": "max"}
+    flags(tmp_path, ["worker-0"], steps=1, metrics=best)
     header = HEADER + ",test_loss,test_top5_accuracy,test_mae"
     lines = push(1, 1, tests=3), test(2, 1, 0.5, 0.75, 3), test(3, 1, 0.4, "", 4)
     metrics(tmp_path, "worker-0", *lines, header=header)
     result = summary.summarize([tmp_path])
     assert [name for name in result if name.startswith("test_")] == header.split(",")[-3:]
     assert (result["test_loss"], result["test_top5_accuracy"], result["test_mae"]) == (0.4, None, 4)
+    assert result["best"] == {"test_loss": 0.4, "test_top5_accuracy": 0.75, "test_mae": 3}
     assert result["examples_per_second"] is None and result["wall_seconds"] == 0
     assert summary.outcome(result) == "test top5 accuracy unknown, test mae 4"
     assert curves.draw(tmp_path, "HogWild").exists()

@@ -7,6 +7,7 @@ runs script.py three times on this machine, with TF_CONFIG telling each process 
     tfrun summary DIR...    result.json of a run that another launcher started, from what its tasks
                             have left in DIR (on several hosts: a folder each)
     tfrun explain LOG...    what the error at the end of a log means
+    tfrun export DIR        the trained model of a run as DIR/model.keras and DIR/saved_model
 """
 
 import argparse
@@ -139,11 +140,25 @@ def explain_command(arguments):
     return code
 
 
+def export_command(arguments):
+    """`tfrun export DIR [--script FILE]`: writes the model of a run; returns the exit code."""
+    here = pathlib.Path(__file__).resolve().parents[1]
+    python_path = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
+    return without_noise(
+        [sys.executable, "-m", "tfrun.export", *arguments], PYTHONPATH=python_path.strip(os.pathsep)
+    )
+
+
 def script_help(flags, command):
     """Runs the script once, without a cluster, for its own help; returns its exit code."""
     if horovodrun.is_meant(flags.script):
         command = horovodrun.of_a_rank(command)
-    env = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    return without_noise(command)
+
+
+def without_noise(command, **env):
+    """Runs a command that imports TensorFlow, without what that prints; returns its exit code."""
+    env = {**{k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, **env}
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
@@ -160,7 +175,11 @@ def script_help(flags, command):
 def main(arguments=None):
     """Runs the command; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    commands = {"summary": summary_command, "explain": explain_command}
+    commands = {
+        "summary": summary_command,
+        "explain": explain_command,
+        "export": export_command,
+    }
     if arguments and arguments[0] in commands:
         return commands[arguments[0]](arguments[1:])
     flags = parse(arguments)

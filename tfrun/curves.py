@@ -70,10 +70,11 @@ def timeline(axes, tasks, pushes, per_task=6):
     )
 
 
-def draw_tests(axes, found, start):
+def draw_tests(axes, found, start, best):
     """Every metric of the test but the loss, which is drawn where there is no other.
 
-    found: the Metrics of all tasks. A metric is a percentage where its name ends in accuracy.
+    found: the Metrics of all tasks. best: {name: its best value}, where that is known. A metric is
+    a percentage where its name ends in accuracy.
     """
     names = {name: None for each in found for name in each.columns if name.startswith("test_")}
     names = [name for name in names if name != "test_loss"] or [*names]
@@ -92,7 +93,8 @@ def draw_tests(axes, found, start):
             "o-",
             color=colour,
             markersize=4,
-            label=summary.in_words(name, last),
+            label=summary.in_words(name, last)
+            + (", best %s" % summary.value_in_words(name, best[name]) if name in best else ""),
         )
         axes.axhline(last, color="#2ca02c", linestyle="--", linewidth=1)
     percent = bool(names) and all(name.endswith("accuracy") for name in names)
@@ -134,7 +136,7 @@ def draw(directory, example):
         )
     loss.set(title="Loss of each mini-batch, and its running mean", xlabel="seconds", yscale="log")
     loss.legend()
-    draw_tests(tests, [*found.values()], start)
+    draw_tests(tests, [*found.values()], start, (result or {}).get("best", {}))
 
     late = [columns["staleness"][pushes[name]] for name, columns in tasks.items()]
     late = [each[np.isfinite(each)] for each in late]

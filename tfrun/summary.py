@@ -122,6 +122,18 @@ def last_evaluation(metrics):
     }
 
 
+def best_values(directions, metrics):
+    """{"test_…": its best value in all evaluations}, of those whose "max" or "min" is known."""
+    best = {}
+    for name, direction in directions.items():
+        seen = [each.columns[name][each.tests] for each in metrics if name in each.columns]
+        seen = np.concatenate([np.empty(0), *seen])
+        seen = seen[np.isfinite(seen)]
+        if seen.size:
+            best[name] = float(seen.max() if direction == "max" else seen.min())
+    return best
+
+
 def summarize(directories):
     """The content of result.json for the run in `directories`, pathlib.Paths: one for each host.
 
@@ -173,6 +185,8 @@ def summarize(directories):
         "ps": flags["ps"],
         "workers": len(tasks),
         **{name: finite(value) for name, value in test.items() if name.startswith("test_")},
+        "metrics": flags.get("metrics", {}),
+        "best": best_values(flags.get("metrics", {}), everything.values()),
         "examples_per_second": finite(examples / seconds) if seconds else None,
         "wall_seconds": finite(seconds),
         "staleness_mean": finite(staleness.mean()) if staleness.size else None,
@@ -205,13 +219,16 @@ def missing_tasks(result):
     return None
 
 
+def value_in_words(name, value):
+    """A number of the tests as text, of an accuracy as a percentage."""
+    if value is None:
+        return "unknown"
+    return "%.1f%%" % (100 * value) if name.endswith("accuracy") else "%.4g" % value
+
+
 def in_words(name, value):
     """A column of the tests and its value as text: "test accuracy 98.3%"."""
-    if value is None:
-        text = "unknown"
-    else:
-        text = "%.1f%%" % (100 * value) if name.endswith("accuracy") else "%.4g" % value
-    return "%s %s" % (name.replace("_", " "), text)
+    return "%s %s" % (name.replace("_", " "), value_in_words(name, value))
 
 
 def outcome(result):

@@ -1,0 +1,52 @@
+"""A convolutional network for images. Its region can replace a script's."""
+
+import collections
+
+import keras
+import numpy as np
+
+# region: problem -- put your own data and model here
+DATASET, DATASETS = "digits", "digits"
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+
+
+def load_data(name):
+    """Images [rows, 8, 8, 1] and their labels [rows], for training and for the test."""
+    from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+    digits = load_digits()
+    order = np.random.RandomState(0).permutation(len(digits.target))
+    x = digits.images[order, :, :, None].astype("float32") / 16
+    y = digits.target[order].astype("int32")
+    return Data(x[:-360], y[:-360], x[-360:], y[-360:])
+
+
+def make_model(data):
+    """A convolutional network, with layers that keep something, and a penalty on its weights."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Conv2D(8, 3, padding="same", use_bias=False),
+            keras.layers.BatchNormalization(momentum=0.9),
+            keras.layers.ReLU(),
+            keras.layers.MaxPool2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dropout(0.2),
+            keras.layers.Dense(10, kernel_regularizer=keras.regularizers.L2(1e-4)),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """The cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+METRICS = {
+    "accuracy": ("max", keras.metrics.sparse_categorical_accuracy),
+    "top_2_accuracy": (
+        "max",
+        lambda y, outputs: keras.metrics.sparse_top_k_categorical_accuracy(y, outputs, k=2),
+    ),
+}
+# endregion: problem

@@ -1,0 +1,38 @@
+"""Word vectors, as a layer of Keras: dense ones. Its region can replace a script's."""
+
+import collections
+
+import keras
+import numpy as np
+
+# region: problem -- put your own data and model here
+DATASET, DATASETS = "digits", "digits"
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+
+
+def load_data(name):
+    """Words [rows, 64], whole numbers below 1088, and labels [rows], for training and the test."""
+    from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(x))
+    words = (x[order] + 17 * np.arange(64)).astype("int32")  # one for each shade in each place
+    y = y[order].astype("int32")
+    return Data(words[:-360], y[:-360], words[-360:], y[-360:])
+
+
+def make_model(data):
+    """The sum of a row's word vectors, all of which are pulled and pushed: 1088 of 16 numbers."""
+    words = keras.Input(data.x_train.shape[1:], dtype="int32")
+    vectors = keras.layers.Embedding(1088, 16)(words)
+    hidden = keras.layers.Dense(32, "relu")(keras.ops.sum(vectors, axis=1))
+    return keras.Model(words, keras.layers.Dense(10)(hidden))
+
+
+def loss(y, outputs):
+    """The cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem

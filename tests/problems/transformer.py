@@ -1,0 +1,52 @@
+"""A block of a Transformer, with a layer of one's own. Its region can replace a script's."""
+
+import collections
+
+import keras
+import numpy as np
+
+# region: problem -- put your own data and model here
+DATASET, DATASETS = "digits", "digits"
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+
+
+def load_data(name):
+    """Sequences [rows, 8, 8], an image line by line, and labels [rows]."""
+    from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+    digits = load_digits()
+    order = np.random.RandomState(0).permutation(len(digits.target))
+    x, y = digits.images[order].astype("float32") / 16, digits.target[order].astype("int32")
+    return Data(x[:-360], y[:-360], x[-360:], y[-360:])
+
+
+@keras.saving.register_keras_serializable()  # so that keras.models.load_model() finds it
+class Places(keras.layers.Layer):
+    """Adds a vector of its own to each place of a sequence."""
+
+    def build(self, shape):
+        self.vectors = self.add_weight(shape=shape[1:], initializer="uniform", name="vectors")
+
+    def call(self, x):
+        return x + self.vectors
+
+
+def make_model(data):
+    """One block of a Transformer: attention, then a network for each place of the sequence."""
+    lines = keras.Input(data.x_train.shape[1:])
+    h = Places()(keras.layers.Dense(32)(lines))
+    norm = keras.layers.LayerNormalization()(h)
+    h += keras.layers.MultiHeadAttention(4, 8, dropout=0.1)(norm, norm)
+    inner = keras.layers.Dense(64, "gelu")(keras.layers.LayerNormalization()(h))
+    h += keras.layers.Dropout(0.1)(keras.layers.Dense(32)(inner))
+    h = keras.layers.Flatten()(keras.layers.LayerNormalization()(h))
+    return keras.Model(lines, keras.layers.Dense(10)(h))
+
+
+def loss(y, outputs):
+    """The cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem

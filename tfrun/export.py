@@ -1,0 +1,128 @@
+"""`tfrun export DIR`: the trained model of a run as a .keras file and as a SavedModel.
+
+The script of the run says what the model is: it is imported, and its load_data() and make_model()
+are called. The checkpoint has the values: w_0, w_1, ... are the model's trainable variables in
+their order, state_0, state_1, ... the others, as the chief had them.
+"""
+
+import argparse
+import importlib.util
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+from tfrun import summary
+from tfrun.__main__ import Parser
+
+# As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
+SAVED = re.compile(r"(?:tower_0/)?(w|state)[_/](\d+)(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
+
+
+def load(path):
+    """The module of a script. Raises ValueError where it has no model from Keras."""
+    if not path.is_file():
+        raise ValueError("there is no script %s any more: --script names the one to use" % path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "make_model"):
+        raise ValueError("%s has no make_model(): what it learns is no model from Keras" % path)
+    return module
+
+
+def saved_values(checkpoint):
+    """{"w": [arrays], "state": [arrays]} of a checkpoint, in their order."""
+    import tensorflow as tf
+
+    reader, found = tf.train.load_checkpoint(checkpoint), {"w": {}, "state": {}}
+    for name in reader.get_variable_to_shape_map():
+        if match := SAVED.fullmatch(name):
+            found[match[1]][int(match[2])] = reader.get_tensor(name)
+    return {kind: [values[i] for i in sorted(values)] for kind, values in found.items()}
+
+
+def trained_model(directory, script=None):
+    """(the model of a run with the values of its last checkpoint, its data, the script, the step).
+
+    directory: the run directory. script: the path of a script instead of the one that ran.
+    Raises ValueError where there is no checkpoint, or it is that of another model.
+    """
+    import keras
+    import tensorflow as tf
+
+    flags = summary.read_flags([directory])
+    checkpoint = tf.train.latest_checkpoint(directory)
+    if not checkpoint:
+        raise ValueError("there is no checkpoint in %s yet" % directory)
+    module = load(pathlib.Path(script or flags["script"]))
+    keras.utils.set_random_seed(flags["arguments"]["seed"])
+    data = module.load_data(flags["arguments"]["dataset"])
+    model, saved = module.make_model(data), saved_values(checkpoint)
+    for kind, variables in (
+        ("w", model.trainable_variables),
+        ("state", model.non_trainable_variables),
+    ):
+        shapes = [tuple(v.shape) for v in variables]
+        if shapes != [value.shape for value in saved[kind]]:
+            raise ValueError(
+                "%s is of another model than make_model() in %s: it has %s, the model %s"
+                % (checkpoint, module.__file__, [v.shape for v in saved[kind]], shapes)
+            )
+        for v, value in zip(variables, saved[kind]):
+            v.assign(value)
+    return model, data, module, int(checkpoint.rpartition("-")[2])
+
+
+def evaluate(model, data, module):
+    """{"test_loss": ..., "test_<metric>": ...}: the means over the test rows."""
+    outputs = model.predict(data.x_test, verbose=0)
+    metrics = {"loss": module.loss, **{name: each for name, (_, each) in module.METRICS.items()}}
+    return {
+        "test_" + name: float(each(data.y_test, outputs).numpy().mean())
+        for name, each in metrics.items()
+    }
+
+
+def write(model, directory):
+    """Writes model.keras and saved_model/, each whole or not at all; returns their paths."""
+    paths = directory / "model.keras", directory / "saved_model"
+    partial = [path.with_name(".%d-%s" % (os.getpid(), path.name)) for path in paths]
+    try:
+        model.save(partial[0])
+        model.export(partial[1], verbose=False)
+        shutil.rmtree(paths[1], ignore_errors=True)
+        for new, path in zip(partial, paths):
+            new.replace(path)
+    finally:
+        partial[0].unlink(missing_ok=True)
+        shutil.rmtree(partial[1], ignore_errors=True)
+    return paths
+
+
+def main(arguments=None):
+    """Runs the command; returns its exit code."""
+    parser = Parser(
+        prog="tfrun export",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
+    parser.add_argument("--script", metavar="FILE", help="instead of the script that ran")
+    flags = parser.parse_args(arguments)
+    directory = flags.directory.resolve()
+    try:
+        model, data, module, step = trained_model(directory, flags.script)
+        tests = [summary.in_words(*test) for test in evaluate(model, data, module).items()]
+        print("after %d updates: %s" % (step, ", ".join(tests)))
+        for path in write(model, directory):
+            print("wrote %s" % path)
+    except (OSError, ValueError, ImportError) as error:
+        print("tfrun: %s" % error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
