@@ -468,8 +468,7 @@ def build(cluster, model, data, flags):
                for i, v in enumerate(state)]
         batch_loss = batches(model, own, *train_rows, flags, cluster.rank)
         update = algorithm(w, step, batch_loss, flags)
-        if cluster.is_chief:
-            update = keep(state, own, update)
+        update = keep(state, own, update) if cluster.is_chief else update
         return step, update, evaluation(model, state, w, *test_rows)
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 import numpy as np
 import pytest
 import recovery
+import regions
 import support
 from tfrun import export, summary
 
@@ -21,14 +23,15 @@ PROBLEMS = {
     "transformer": lambda test: test["test_accuracy"] > 0.85,
 }
 EVERYTHING = ["HogWild", "DOWNPOUR", "AEASGD", "Synchronous-SGD", "Collective-AllReduce"]
-BEGIN, END = "# region: problem", "# endregion: problem\n"
 
 
 def plugs():
     """Each script with its problems: these five with all, the others with one; core has HogWild."""
     others = 0
     for script in support.scripts():
-        if BEGIN not in script.read_text() or support.needs_build(script.parent / "run.sh"):
+        if "# region: problem" not in script.read_text() or support.needs_build(
+            script.parent / "run.sh"
+        ):
             continue
         names = list(PROBLEMS)
         if (
@@ -43,13 +46,12 @@ def plugs():
             yield pytest.param(script, name, id="%s-%s" % (script.stem, name), marks=marks)
 
 
-def plugged(script, problem):
-    """The script's text with another problem in its region."""
-    text = script.read_text()
-    end = text.index(END) + len(END)
-    plug = (support.ROOT / "tests" / "problems" / (problem + ".py")).read_text()
-    assert plug.endswith(END)
-    return text[: text.index(BEGIN)] + plug[plug.index(BEGIN) :] + text[end:]
+def plug(script, problem, folder):
+    """A copy of the script in that folder, with another problem in its region; returns its path."""
+    path = folder / script.name
+    shutil.copy(script, path)
+    regions.fix(support.ROOT / "tests" / "problems" / (problem + ".py"), path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +63,18 @@ def quick():
 @pytest.mark.parametrize("script, problem", list(plugs()))
 def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
     """It trains, and the exported model has the metrics of the run."""
-    text = plugged(script, problem)
-    changes = difflib.unified_diff(
-        script.read_text().splitlines(), text.splitlines(), script.name, problem, "", "", 0, ""
-    )
-    print("\n".join(changes))  # the region, and nothing else
-    (tmp_path / script.name).write_text(text)
+    path = plug(script, problem, tmp_path)
+    before, text = script.read_text(), path.read_text()
+    print(*difflib.unified_diff(before.splitlines(), text.splitlines(), n=0, lineterm=""), sep="\n")
+    assert regions.difference(script, path) == [], "the region is all that differs"
+    assert regions.regions(path).pop("problem") != regions.regions(script).pop("problem")
     kind = support.kind_of(script)
     steps = (
         ["--steps", "80", "--local-steps", "4"] if "--local-steps" in text else ["--steps", "240"]
     )
     workers = 1 if kind == "single process" or "Distributed-Setup" in script.parts else 2
     monkeypatch.setattr(quick, "ps", int(kind.startswith("parameter server")))
-    codes, output = quick.run(tmp_path / script.name, tmp_path / "run", *steps, workers=workers)
+    codes, output = quick.run(path, tmp_path / "run", *steps, workers=workers)
     assert not any(codes), output
     result = summary.summarize([tmp_path / "run"])
     assert PROBLEMS[problem](result), result
@@ -93,8 +94,7 @@ def compare_export(directory, result):
 def trained(quick, tmp_path_factory):
     """A run of HogWild with layers that keep something: (its directory, its script)."""
     folder = tmp_path_factory.mktemp("trained")
-    script = folder / "hogwild.py"
-    script.write_text(plugged(support.main_script("HogWild"), "convolution"))
+    script = plug(support.main_script("HogWild"), "convolution", folder)
     codes, output = quick.run(script, folder / "run", "--steps", "150")
     assert not any(codes), output
     return folder / "run", script
@@ -168,7 +168,7 @@ def test_the_state_outlives_its_tasks(victim, tmp_path):
     folder.mkdir()
     shutil.copy(support.ROOT / "HogWild" / "run.sh", folder)
     (tmp_path / "activate.sh").write_text("source '%s'\n" % (support.ROOT / "activate.sh"))
-    (folder / "hogwild.py").write_text(plugged(support.main_script("HogWild"), "convolution"))
+    plug(support.main_script("HogWild"), "convolution", folder)
     process = recovery.begin(directory, 1500, folder / "run.sh", TFRUN_RESTARTS="2")
     support.wait_until(lambda: recovery.checkpoint(directory) >= 500, 60, "a checkpoint at 500")
     killed = time.time()
@@ -180,6 +180,30 @@ def test_the_state_outlives_its_tasks(victim, tmp_path):
     before = (rows.columns["push_time"][rows.pushes] < killed).sum()
     drawn = export.saved_values(support.newest_checkpoint(directory))["state"][2][1]
     assert drawn > result["pushes_per_worker"][0] - 0.5 * before, (drawn, before, result)
+
+
+@pytest.mark.long
+def test_from_a_copy_to_a_prediction(tmp_path):
+    """README's own lines, as they stand there, in a copy of the project."""
+    for path in regions.tracked("*"):
+        copy = tmp_path / path.relative_to(support.ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    section = (tmp_path / "README.md").read_text().partition("## Your-Model")[2]
+    blocks = re.findall(r"^```\n(.*?)^```$", section.partition("\n## ")[0], re.M | re.S)
+    assert len(blocks) == 2 and sum(len(block.splitlines()) for block in blocks) <= 10
+    for command in ["bash", "-euc", blocks[0]], [sys.executable, "-c", blocks[1]]:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=support.patience(100),
+            env={**os.environ, "RUNS_DIR": str(tmp_path / "runs")},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    predicted, labels = re.findall(r"\[([\d ]+)\]", done.stdout)
+    assert sum(a == b for a, b in zip(predicted.split(), labels.split())) >= 8, done.stdout
 
 
 @pytest.mark.long

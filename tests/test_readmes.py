@@ -39,7 +39,7 @@ def test_commands_exist():
             for line in "".join(block).replace("\\\n", " ").splitlines():
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.
-                if not found or found[1].startswith(("My-Algorithm", "-c")):
+                if not found or found[1].startswith(("My-Algorithm", "My-Model", "-c")):
                     continue
                 checked += 1
                 launcher = path.parent / found[1]

@@ -65,6 +65,35 @@ group(
 )
 
 group(
+    "It ends at once: the model",
+    (
+        r"Attempting to capture an EagerTensor",
+        "my: Attempting to capture an EagerTensor without building a function.",
+        "A tensor that was made between the layers of the model belongs to no graph.",
+        "Make such constants with NumPy, or in the call() of a layer.",
+    ),
+    (
+        r"To call stateless_call, \w+ must be built",
+        "ValueError: To call stateless_call, Sequential must be built (i.e. its variables must "
+        "have been already created).",
+        "The model does not know the shape of its input, and has no variables yet.",
+        "Begin it with keras.Input(data.x_train.shape[1:]).",
+    ),
+    (
+        r"cannot unpack non-iterable \w+ object",
+        "TypeError: cannot unpack non-iterable function object",
+        "An entry of METRICS is no pair.",
+        'Write "name": ("max", function) or ("min", function): which is better, and the metric.',
+    ),
+    (
+        r"A model that is not Sequential",
+        "TypeError: A model that is not Sequential needs stages() of its own",
+        "Only a row of layers can be cut into parts without knowing what they do.",
+        "Build the model as keras.Sequential, or write stages() in the script for yours.",
+    ),
+)
+
+group(
     "It ends at once: TF_CONFIG",
     (
         r"KeyError: 'TF_CONFIG'|TF_CONFIG is not set",

@@ -2,6 +2,7 @@
 
     python tools/regions.py                   check; exits with 1 and the differences
     python tools/regions.py --fix SCRIPT      copy its regions into all scripts that have them
+    python tools/regions.py --fix A B         copy the regions of A into B
     python tools/regions.py --diff A B        the difference of two scripts, regions folded
 
 A region is what stands between "# region: name" and "# endregion: name".
@@ -141,10 +142,10 @@ def problems(root=ROOT):
     return found, copies
 
 
-def fix(source, root=ROOT):
-    """Copies the regions of the script `source` into all scripts that have one of that name."""
+def fix(source, *targets):
+    """Copies the regions of `source` into those scripts, or all, that have one of that name."""
     standard = regions(source)
-    for path in scripts(root):
+    for path in targets or scripts():
         lines = []
         for name, part in split(path.read_text()):
             lines += standard[name].splitlines() if name in standard else part
@@ -155,13 +156,15 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--fix", metavar="SCRIPT")
-    parser.add_argument("--diff", nargs=2, metavar="SCRIPT")
+    parser.add_argument("--fix", nargs="+", type=pathlib.Path, metavar="SCRIPT")
+    parser.add_argument("--diff", nargs=2, type=pathlib.Path, metavar="SCRIPT")
     flags = parser.parse_args()
     if flags.fix:
-        fix(pathlib.Path(flags.fix))
+        fix(*flags.fix)
+        if flags.fix[1:]:
+            return 0
     if flags.diff:
-        print("\n".join(difference(*map(pathlib.Path, flags.diff))))
+        print("\n".join(difference(*flags.diff)))
         return 0
     found, copies = problems()
     print(
