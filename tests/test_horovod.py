@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import numpy as np
+import plugging
 import problem
 import pytest
 import references
@@ -285,6 +286,19 @@ def check_what_was_sent(folder, runs):
 
 def test_what_crosses_the_network(two):
     check_what_was_sent(*two)
+
+
+def test_another_problem(tmp_path):
+    """A network with BatchNormalization and Dropout trains, and rank 0's state is saved with it."""
+    script = plugging.plug(FOLDER / "horovod_ringallreduce.py", "convolution", tmp_path)
+    ranks = "horovodrun --gloo -np 2 python %s --steps 150" % script
+    command = [support.ROOT / "tfrun" / "bin" / "tfrun", "--timeout", "300", "--", *ranks.split()]
+    env = support.environment(tmp_path / "run")
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=320)
+    assert done.returncode == 0, done.stdout
+    result = support.result(tmp_path / "run")
+    assert plugging.PROBLEMS["convolution"](result), result
+    plugging.compare_export(tmp_path / "run", result)
 
 
 def begin(directory, *arguments, launcher="run.sh", **env):

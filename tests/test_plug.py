@@ -13,15 +13,9 @@ import pytest
 import recovery
 import regions
 import support
-from tfrun import export, summary
+from plugging import PROBLEMS, compare_export, plug
+from tfrun import errors, export, summary
 
-# What a test puts into the region `problem`, and what its last metric reaches at the end.
-PROBLEMS = {
-    "convolution": lambda test: test["test_top_2_accuracy"] > 0.9,
-    "embedding": lambda test: test["test_accuracy"] > 0.8,
-    "regression": lambda test: test["test_absolute_error"] < 0.65,  # 0.85 without training
-    "transformer": lambda test: test["test_accuracy"] > 0.85,
-}
 EVERYTHING = ["HogWild", "DOWNPOUR", "AEASGD", "Synchronous-SGD", "Collective-AllReduce"]
 
 
@@ -44,14 +38,6 @@ def plugs():
         marks = [] if script.parent.name == "HogWild" else [pytest.mark.long]
         for name in names:
             yield pytest.param(script, name, id="%s-%s" % (script.stem, name), marks=marks)
-
-
-def plug(script, problem, folder):
-    """A copy of the script in that folder, with another problem in its region; returns its path."""
-    path = folder / script.name
-    shutil.copy(script, path)
-    regions.fix(support.ROOT / "tests" / "problems" / (problem + ".py"), path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +68,31 @@ def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
     compare_export(tmp_path / "run", result)
 
 
-def compare_export(directory, result):
-    """Asserts that the model of the last checkpoint has the metrics that the run has reported."""
-    model, data, script, step = export.trained_model(directory)
-    assert step == result["steps"] + (step > result["steps"]), (step, result["steps"])
-    for name, value in export.evaluate(model, data, script).items():
-        assert value == pytest.approx(result[name], abs=2e-5), (name, value, result[name])
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ('keras.layers.Dense(128, "relu"),', "Lost(),", "in the call() of a layer"),
+        ("keras.Input(data.x_train.shape[1:]), ", "", "Begin it with keras.Input"),
+        ('("max", keras.metrics.sparse_categorical_accuracy)', "len", 'Write "name": ("max"'),
+    ],
+    ids=["constant", "input", "metric"],
+)
+def test_a_problem_that_cannot_be(old, new, words, quick, tmp_path, monkeypatch):
+    """It ends at once, and tfrun knows why."""
+    script = support.main_script("Non-Distributed-Setup")
+    lost = """class Lost(keras.layers.Layer):
+    ones = keras.ops.ones(64)
+
+    def call(self, x):
+        return x + self.ones
+
+
+def make_model(data):"""
+    changes = [(old, new), ("def make_model(data):", lost)]
+    (tmp_path / script.name).write_text(support.replaced(script, changes))
+    monkeypatch.setattr(quick, "ps", 0)
+    (code,), output = quick.run(tmp_path / script.name, tmp_path / "run", workers=1)
+    assert code == 1 and words in (errors.explain(output) or ""), output
 
 
 @pytest.fixture(scope="module")
