@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import csv
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -238,6 +240,38 @@ def launch(launcher, directory, *arguments, seconds=100, **env):
     finally:
         process.kill()
     return process.returncode, output, ports
+
+
+class ThreadCounts:
+    """Counts the threads of all processes of a run, five times a second, while it goes on."""
+
+    def __init__(self, directory):
+        self.directory, self.counts, self.over = directory, {}, threading.Event()
+        self.sampler = threading.Thread(target=self.sample)
+
+    def __enter__(self):
+        self.sampler.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.sampler.join()
+
+    def sample(self):
+        for turn in itertools.count():
+            if turn % 5 == 0:
+                running = processes_of(self.directory)
+            for process in running:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    count = time.time(), process.num_threads()
+                    self.counts.setdefault(process.pid, []).append(count)
+            if self.over.wait(0.2):
+                return
+
+    def growth(self, since):
+        """By how many threads a process grew at most after that time."""
+        later = [[n for at, n in each if at >= since] for each in self.counts.values()]
+        return max((max(each) - each[0] for each in later if each), default=0)
 
 
 def result(directory):

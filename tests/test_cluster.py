@@ -70,6 +70,12 @@ def test_where_everything_is(script):
     for tensor in [*worker.locals, *worker.update.pushed, worker.update.loss]:
         assert place_of(tensor.device) == ("worker", 0), tensor
 
+    # Neither data nor first values: a graph is sent, and may have 2 GB at most.
+    graph = worker.session.graph.as_graph_def()
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    constants = [node.attr["value"].tensor.ByteSize() for node in nodes if node.op == "Const"]
+    assert constants and max(constants) < 2000, max(constants)
+
     # What the run itself says: the ps applies updates and hands out tickets, and computes nothing.
     together = support.synchronous(script)  # then the ps takes the mean, in a function of its own
     for kind in (

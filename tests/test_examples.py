@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 import support
+from tfrun import summary
 
 LAUNCHERS = support.launchers()
 CLUSTERS = [path for path in LAUNCHERS if support.kind_of(support.script_of(path)) != "driver"]
@@ -39,7 +40,8 @@ def steps_of(script):
 def run_and_check(launcher, directory, steps=None):
     """Runs a run.sh, and looks at all that it leaves; returns its result.json."""
     flags = ["--steps", str(steps)] if steps else []
-    code, output, ports = support.launch(launcher, directory, *flags)
+    with support.ThreadCounts(directory) as threads:
+        code, output, ports = support.launch(launcher, directory, *flags)
     assert code == 0, output
     script, result = support.script_of(launcher), support.result(directory)
     steps = steps or steps_of(script)
@@ -61,6 +63,12 @@ def run_and_check(launcher, directory, steps=None):
         assert sum(result["pushes_per_worker"]) == steps
         assert min(result["pushes_per_worker"]) >= 1, result["pushes_per_worker"]
         assert sorted(row["global_step"] for row in pushes) == made
+
+    # An update leaves no thread behind: two for each, and there would be hundreds more.
+    found = summary.read_all([directory]).values()
+    all_began = max(each.columns["push_time"][each.pushes].min() for each in found)
+    print("at most %d more threads" % threads.growth(all_began))
+    assert threads.counts and threads.growth(all_began) < 50, threads.counts
 
     # It learned; word vectors have learned early that most pairs are noise, and little more.
     losses = [row["loss"] for row in pushes]
@@ -113,6 +121,7 @@ def test_a_driver(launcher, tmp_path):
         "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1"],
         "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild"],
         "One-Step": ["--workers", "2", "--only", "towers"],
+        "Messages": ["--steps", "50", "--repeats", "1", "--wide"],
         "Packing": ["--steps", "20", "--repeats", "1"],
         "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1"],
     }[launcher.parent.name]

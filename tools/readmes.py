@@ -40,6 +40,7 @@ ORDER = [
     "Measurements/Compare",
     "Measurements/Stragglers",
     "Measurements/One-Step",
+    "Measurements/Messages",
     "Measurements/Packing",
     "Measurements/Ring-Bandwidth",
     "Measurements/Pipeline",

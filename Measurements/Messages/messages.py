@@ -1,0 +1,217 @@
+"""Messages: where the time of HogWild's updates goes, and what fewer messages save.
+
+Two workers train by turns as one process without a cluster, with a message for each variable, with
+one for each ps as the script has it, and so with two calls of each worker under way at once.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import matplotlib
+import numpy as np
+from rich.progress import track
+from rich.table import Table
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import drivers
+
+HOGWILD = drivers.ROOT / "HogWild" / "hogwild.py"
+ALONE = drivers.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
+LAYERS = (
+    'keras.layers.Dense(128, "relu"),\n        keras.layers.Dense(64, "relu"),',
+    'keras.layers.Dense(512, "relu"),\n        keras.layers.Dense(512, "relu"),',
+)
+EACH_VARIABLE = [
+    (
+        "return transfer(w, lambda v, _: v.read_value(), to_ps=False)",
+        "return [tf.identity(v.read_value()) for v in w]",
+    ),
+    (
+        "    return transfer(w, lambda _, i: tensors[i], to_ps=True)\n",
+        """    there = []
+    for v, tensor in zip(w, tensors):
+        with tf.device(v.device):
+            there.append(tf.identity(tensor))
+    return there
+""",
+    ),
+]
+TWO_CALLS = [("= inner.make_callable(row),", "= two_at_once(inner.make_callable(row)),")]
+COUNTED = [
+    (
+        "                    metrics.push(update_w())\n                    if common_start:",
+        "                    count_messages(inner, row, metrics)\n"
+        "                    metrics.push(update_w())\n                    if common_start:",
+    )
+]
+ADDED = '''
+
+def two_at_once(update_w):
+    """Like update_w, with two calls of it under way at any time."""
+    import concurrent.futures
+    pool = concurrent.futures.ThreadPoolExecutor(2)
+    calls = collections.deque(pool.submit(update_w) for _ in range(2))
+
+    def next_result():
+        calls.append(pool.submit(update_w))
+        return calls.popleft().result()
+    return next_result
+
+
+def count_messages(session, row, metrics):
+    """Makes an update, and writes how many tensors it sent from one task to another."""
+    metadata = tf.RunMetadata()
+    options = tf.RunOptions(output_partition_graphs=True)
+    metrics.push(session.run(row, options=options, run_metadata=metadata))
+    received = [node.attr for graph in metadata.partition_graphs
+                for node in graph.node if node.op == "_Recv"]
+    tasks = [[attr[end].s.split(b"/device")[0] for end in ("send_device", "recv_device")]
+             for attr in received]
+    with open(os.path.join(metrics.directory, "messages.json"), "w") as file:
+        json.dump(sum(a != b for a, b in tasks), file)
+
+
+if __name__ == "__main__":'''
+CASES = {  # what it is called: the script, [(text, what replaces it)]
+    "one process, no cluster": (ALONE, []),
+    "a message for each variable": (HOGWILD, EACH_VARIABLE + COUNTED),
+    "one message for each ps": (HOGWILD, COUNTED),
+    "the same, two calls at once": (HOGWILD, TWO_CALLS + COUNTED),
+}
+BASE = "a message for each variable"
+PARTS = ["call and pull", "gradient", "push"]  # of an update
+
+
+def measure(case, flags):
+    """What a run of that case leaves: rate, staleness, messages, milliseconds of PARTS."""
+    script, changes = CASES[case]
+    with tempfile.TemporaryDirectory() as folder:
+        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
+        more = []
+        if flags.wide:
+            changes = [*changes, LAYERS]
+            more = ["--dataset", wide_data(folder), "--learning-rate", 0.01]
+        text = drivers.changed(script, changes)
+        if script == HOGWILD:
+            text = text.replace('\n\nif __name__ == "__main__":', ADDED)
+        copy.write_text(text)
+        cluster = ["--ps", 1, "--workers", 2] if script == HOGWILD else []
+        command = ["tfrun", *cluster, "--", copy, "--steps", flags.steps]
+        drivers.run([*command, "--batch-size", flags.batch_size, *more], directory)
+        result = json.loads((directory / "result.json").read_text())
+        rows = [row for row in drivers.rows(directory) if row["loss"]]
+        sent = directory / "messages.json"
+        messages = json.loads(sent.read_text()) if sent.exists() else 0
+    return {
+        "rate": result["examples_per_second"] / flags.batch_size,
+        "staleness": result["staleness_mean"],
+        "messages": messages,
+        "parts": parts(rows) if messages else [],
+    }
+
+
+def parts(rows):
+    """The medians of PARTS in milliseconds, from the times that a run notes of each update."""
+    found = []
+    for task in {row["task"] for row in rows}:
+        own = [row for row in rows if row["task"] == task]
+        pushed, pulled, waited = (
+            np.array([float(row[name]) for row in own])
+            for name in ("push_time", "pull_time", "wait_seconds")
+        )
+        found.append(
+            np.stack([pulled[1:] - pushed[:-1], (pushed - waited - pulled)[1:], waited[1:]])
+        )
+    return [1000 * float(each) for each in np.median(np.concatenate(found, 1), 1)]
+
+
+def wide_data(folder):
+    """A file of 784 random features and 10 classes."""
+    random, path = np.random.RandomState(0), pathlib.Path(folder, "wide.npz")
+    x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
+    np.savez(path, x_train=x[:1000], y_train=y[:1000], x_test=x[1000:], y_test=y[1000:])
+    return path
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    whole = drivers.positive(int)
+    parser.add_argument("--steps", type=whole, default=3000, help="of a run (%(default)d)")
+    parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
+    parser.add_argument("--batch-size", type=whole, default=32, help="(%(default)d)")
+    parser.add_argument("--wide", action="store_true", help="784-512-512-10, on random numbers")
+    flags = parser.parse_args()
+    directory = drivers.output_directory("Messages")
+    console, runs = drivers.console(120), {name: [] for name in CASES}
+    plan = list(CASES) * flags.repeats  # by turns, so that a slow minute meets all of them
+    for name in track(plan, "training", console=console, disable=not console.is_terminal):
+        runs[name].append(measure(name, flags))
+    middle = {
+        name: {key: np.median([run[key] for run in each], 0) for key in each[0]}
+        for name, each in runs.items()
+    }
+    columns = [
+        "messages",
+        "updates/s",
+        "range",
+        "times",
+        "staleness",
+        "ms: " + PARTS[0],
+        *PARTS[1:],
+    ]
+    table = Table("HogWild, two workers", *columns)
+    for name, each in middle.items():
+        rates = [run["rate"] for run in runs[name]]
+        table.add_row(
+            name,
+            "%d" % each["messages"],
+            "%.0f" % statistics.median(rates),
+            "%.0f-%.0f" % (min(rates), max(rates)),
+            "%.2f" % (each["rate"] / middle[BASE]["rate"]),
+            "%.2f" % each["staleness"],
+            *("%.2f" % part for part in each["parts"]),
+        )
+    console.print(table)
+    console.print(
+        "%s, batches of %d; %d steps, %d repeats, medians; %s"
+        % (
+            "784-512-512-10" if flags.wide else "64-128-64-10",
+            *(flags.batch_size, flags.steps, flags.repeats, drivers.setting()),
+        )
+    )
+    (directory / "results.json").write_text(json.dumps(runs, indent=1))
+    draw(middle, directory / "messages.png")
+    console.print("messages.png is in %s" % directory, soft_wrap=True)
+
+
+def draw(middle, path):
+    """Draws the parts of an update as bars, one for each case with messages."""
+    figure, axes = plt.subplots(figsize=(9, 2.3), layout="constrained")
+    names = [name for name, each in middle.items() if each["messages"]]
+    left = np.zeros(len(names))
+    for k, (part, colour) in enumerate(zip(PARTS, ["#9ecae1", "#d62728", "#3182bd"])):
+        width = np.array([middle[name]["parts"][k] for name in names])
+        axes.barh(names, width, left=left, color=colour, label=part)
+        left = left + width
+    axes.invert_yaxis()
+    axes.set(xlabel="milliseconds of a worker", title="Where the time of an update goes")
+    axes.legend()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
