@@ -357,6 +357,7 @@ def test_a_cluster_that_was_killed_goes_on(tmp_path):
     with collective(tmp_path / "run", *flags) as run:
         support.wait_until(lambda: run.step() >= 250, 60, "it trains")
         run.process.kill()
+        support.wait_until(lambda: not support.processes_of(tmp_path / "run"), 10, "all ended")
     code, output, _ = support.launch(COLLECTIVE.parent / "run.sh", tmp_path / "run", *flags)
     assert code == 0, output
     assert support.result(tmp_path / "run")["steps"] == 600

@@ -56,7 +56,7 @@ def trained_model(directory, script=None):
     checkpoint = tf.train.latest_checkpoint(directory)
     if not checkpoint:
         raise ValueError("there is no checkpoint in %s yet" % directory)
-    module = load(pathlib.Path(script or flags["script"]))
+    module = load(pathlib.Path(script or flags.get("script", "")))
     keras.utils.set_random_seed(flags["arguments"]["seed"])
     data = module.load_data(flags["arguments"]["dataset"])
     model, saved = module.make_model(data), saved_values(checkpoint)
