@@ -10,8 +10,9 @@ import threading
 import interleaved
 import numpy as np
 import pytest
+import references
 import support
-from problem import command_line, digits_like
+from problem import BATCH, SEED, command_line, digits_like, draw
 from tfrun import export, summary
 
 
@@ -260,7 +261,7 @@ def test_a_chief_that_does_not_wait_is_caught(quick, tmp_path):
     script = support.main_script("HogWild")
     change = ("                    done[0].wait(inner, len(cluster.workers) - 1)\n", "")
     directory = run(quick, tmp_path, script, [*SLOW, change], "--steps", "200")
-    with pytest.raises(AssertionError, match="^w: "):
+    with pytest.raises(AssertionError, match="(?m)^ *(w|test_loss): "):
         check_the_last_checkpoint(directory)
 
 
@@ -368,3 +369,186 @@ def test_a_ticket_taken_at_the_pull_is_caught():
     )
     with pytest.raises(AssertionError, match="staleness: "):
         check_the_ticket("HogWild", [change])
+
+
+# The columns -------------------------------------------------------------------------------------
+
+
+def rows_of(directory, task="worker-0"):
+    """{column: array} of the pushes of one task."""
+    each = summary.read(directory / ("metrics-%s.csv" % task))
+    return {name: values[each.pushes] for name, values in each.columns.items()}
+
+
+def check_losses(directory):
+    """The loss of an update is that of its mini-batch at the w of the checkpoint before it."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    first = np.random.RandomState(0).permutation(len(x))[:-360]
+    x, y, found = x[first] / 16, y[first], rows_of(directory)
+    apart = []
+    for step in range(4, 8):
+        w = export.saved_values(str(directory / ("model.ckpt-%d" % step)))["w"]
+        rows = draw(0, step, BATCH, len(x))
+        loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
+        (reported,) = found["loss"][found["global_step"] == step + 1]
+        apart.append(abs(loss - reported))
+    assert max(apart) < 1e-5, "losses: %g apart" % max(apart)
+
+
+ONE_BY_ONE = ["--steps", "8", "--checkpoint-steps", "1", "--batch-size", str(BATCH)]
+ONE_BY_ONE += ["--seed", str(SEED)]
+
+
+def test_the_losses_are_those_of_the_mini_batches(quick, tmp_path):
+    script = support.main_script("HogWild")
+    check_losses(run(quick, tmp_path, script, [], *ONE_BY_ONE, workers=1))
+
+
+def test_a_loss_of_something_else_is_caught(quick, tmp_path):
+    script = support.main_script("HogWild")
+    change = ("local_steps, examples, update.loss,", "local_steps, examples, 0.9 * update.loss,")
+    directory = run(quick, tmp_path, script, [change], *ONE_BY_ONE, workers=1)
+    with pytest.raises(AssertionError, match="^losses: "):
+        check_losses(directory)
+
+
+# Each mini-batch that is drawn is noted in a file.
+DRAWN = [
+    (
+        " 0, x.shape[0], tf.int32)\n",
+        " 0, x.shape[0], tf.int32)\n"
+        "        def note(rows):\n"
+        '            with open(os.environ["OUTPUT_DIR"] + "/drawn.txt", "a") as file:\n'
+        '                file.write("%d\\n" % len(rows))\n'
+        "            return rows\n"
+        "        rows = tf.ensure_shape(tf.numpy_function(note, [rows], tf.int32), rows.shape)\n",
+    )
+]
+COUNTED = [("DOWNPOUR-Easy", ["--local-steps", "3"]), ("Multiple-GPUs-Single-Machine", [])]
+
+
+def check_examples(directory):
+    """The examples of all updates are those of all mini-batches, less a last call that is void."""
+    drawn = np.loadtxt(directory / "drawn.txt")
+    found = rows_of(directory)["examples"]
+    apart = drawn.sum() - found.sum()
+    assert 0 <= apart <= found[0], "examples: %d drawn, %d reported" % (drawn.sum(), found.sum())
+
+
+@pytest.mark.parametrize("folder, flags", COUNTED, ids=[folder for folder, _ in COUNTED])
+def test_the_examples_are_those_drawn(folder, flags, quick, tmp_path):
+    flags = ["--steps", "12", "--batch-size", "8", *flags]
+    check_examples(run(quick, tmp_path, support.main_script(folder), DRAWN, *flags, workers=1))
+
+
+@pytest.mark.parametrize(
+    "number, old, new",
+    [(0, "local_steps * flags", "flags"), (1, "flags.batch_size * towers", "flags.batch_size")],
+    ids=["local steps", "towers"],
+)
+def test_examples_that_are_not_counted_are_caught(number, old, new, quick, tmp_path):
+    folder, flags = COUNTED[number]
+    whole = "    examples = local_steps * flags.batch_size * towers\n"
+    change = (whole, whole.replace(old, new))
+    flags = ["--steps", "12", "--batch-size", "8", *flags]
+    script = support.main_script(folder)
+    directory = run(quick, tmp_path, script, [*DRAWN, change], *flags, workers=1)
+    with pytest.raises(AssertionError, match="^examples: "):
+        check_examples(directory)
+
+
+def check_times(quick, folder, changes=()):
+    """Where a push or a gradient takes 0.2 s longer, the wait or the rest of the update does."""
+    script, times = support.main_script("HogWild"), {}
+    text = (
+        "    def late(x):\n"
+        "        time.sleep(0.2)\n"
+        "        return x\n"
+        "    with tf.control_dependencies([tf.numpy_function(late, [%s], %s)]):\n"
+    )
+    g = "    g = gradients(loss, w_k)\n"
+    places = {
+        "push": (
+            "    with tf.control_dependencies([ticket]):\n",
+            text % ("ticket", "tf.int64"),
+        ),
+        "gradient": (
+            g,
+            g + text % ("loss", "tf.float32") + "        g = [tf.identity(d) for d in g]\n",
+        ),
+    }
+    for slow, change in places.items():
+        directory = run(quick, folder / slow, script, [change, *changes], "--steps", "6", workers=1)
+        found = rows_of(directory)
+        wait = found["wait_seconds"][1:].mean()
+        rest = (found["push_time"] - found["pull_time"])[1:].mean() - wait
+        times[slow] = wait, rest
+    wrong = []
+    if not times["push"][0] > 0.2 > 0.1 > times["push"][1]:
+        wrong.append("a slow push: waits %.3f s, the rest %.3f s" % times["push"])
+    if not times["gradient"][1] > 0.2 > 0.1 > times["gradient"][0]:
+        wrong.append("a slow gradient: waits %.3f s, the rest %.3f s" % times["gradient"])
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_wait_is_that_of_the_push(quick, tmp_path):
+    check_times(quick, tmp_path)
+
+
+def test_a_wait_that_begins_at_the_pull_is_caught(quick, tmp_path):
+    with pytest.raises(AssertionError, match="a slow gradient: "):
+        check_times(quick, tmp_path, [("size, pushed - ready]", "size, pushed - pulled]")])
+
+
+# Flags -------------------------------------------------------------------------------------------
+
+
+def first_of(quick, folder, script, seed, changes):
+    """(the parameters after an update, the loss of the first) with that seed."""
+    directory = run(
+        quick, folder / str(seed), script, changes, "--steps", "1", "--seed", str(seed), workers=1
+    )
+    w = export.saved_values(support.newest_checkpoint(directory))["w"]
+    return w[0], rows_of(directory)["loss"][0]
+
+
+def check_seeds(quick, folder, script, changes=()):
+    """Another seed, other parameters; one update moves none of them as far."""
+    (a, loss_a), (b, loss_b) = (first_of(quick, folder, script, s, changes) for s in (1, 2))
+    apart = np.abs(a - b).max()
+    assert apart > 0.1 and loss_a != loss_b, "parameters: %g apart, losses %g, %g" % (
+        *(apart, loss_a, loss_b),
+    )
+
+
+@pytest.mark.parametrize("folder", ["HogWild", "Ring-AllReduce", "Non-Distributed-Setup"])
+def test_a_seed_changes_the_first_parameters(folder, quick, tmp_path):
+    check_seeds(quick, tmp_path, support.main_script(folder))
+
+
+def test_a_seed_that_changes_nothing_is_caught(quick, tmp_path):
+    change = ("keras.utils.set_random_seed(flags.seed)", "keras.utils.set_random_seed(0)")
+    with pytest.raises(AssertionError, match="^parameters: "):
+        check_seeds(quick, tmp_path, support.main_script("HogWild"), [change])
+
+
+def check_batches(changes=()):
+    """At the same w another seed has another mini-batch, and the same seed the same."""
+    script = support.main_script("HogWild")
+    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
+    losses, held = [], None
+    for seed in 1, 2, 1:
+        flags, text = {**command_line({}), "--seed": seed}, support.replaced(script, changes)
+        with interleaved.Workers(script, 1, flags, data, text) as (worker, *_):
+            tensors = worker.update.pulled
+            held = held or worker.session.run(tensors)
+            losses.append(worker.push(dict(zip(tensors, held)))[0])
+    assert losses[0] == losses[2] and abs(losses[0] - losses[1]) > 1e-4, "losses: %s" % losses
+
+
+def test_a_seed_changes_the_batches():
+    check_batches()
+    with pytest.raises(AssertionError, match="^losses: "):
+        check_batches([("flags.seed * 65536 + rank", "rank")])
