@@ -23,6 +23,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "equations": [
         "equations",
         "identities",
+        "reported",
         "synchronous",
         "replicas",
         "ring",

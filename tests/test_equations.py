@@ -277,6 +277,32 @@ def test_a_state_that_is_lost_between_local_steps_is_caught(name):
         compare_state(name, STATE_MISTAKES["the state is frozen"][0])
 
 
+def compare_late(changes=()):
+    """Asserts that a worker of AEASGD that begins anew draws the mini-batches of now."""
+    script = EXAMPLES["AEASGD"].script
+    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
+    flags = command_line({"local_steps": 1, "rho": 1.5})
+    with interleaved.Workers(script, 2, flags, data, support.replaced(script, changes)) as workers:
+        one, late = workers
+        for _ in range(3):
+            one.push()
+        late.session.run(late.start[1])
+        own = late.session.run([v for v in late.locals if v.op.name.endswith("_k")])
+        due, _ = gradient_on_digits(2)(1, 3, [v.astype(float) for v in own])
+        loss, *_ = late.push()
+    assert abs(loss - due) < 1e-5, "losses: %g apart" % abs(loss - due)
+
+
+def test_a_worker_that_comes_later_does_not_begin_with_the_first_batches():
+    compare_late()
+    change = (
+        '"clock", initializer=step.read_value())',
+        '"clock", initializer=tf.constant(0, tf.int64))',
+    )
+    with pytest.raises(AssertionError, match="^losses: "):
+        compare_late([change])
+
+
 # Sparse-Embeddings has a problem of its own.
 def compare_sparse(folder, text=None):
     """Sparse-Embeddings on two ps against HogWild's rule with dense gradients of the same model."""

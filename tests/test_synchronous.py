@@ -112,9 +112,9 @@ def test_several_workers_are_one_on_the_union_of_their_batches():
             assert apart < 1e-6 * (step + 1), apart
 
 
-def late(text=None):
+def late(text=None, **more):
     """With one backup worker the first two of three make the steps; the third comes too late."""
-    knobs = {"backup_workers": 1}
+    knobs = {"backup_workers": 1, **more}
     with group(SYNC, 3, knobs, text) as workers:
         first, pushes, due = parameters(workers), [], []
         gradient = problem.gradient_on_digits(3)
@@ -134,6 +134,43 @@ def late(text=None):
 
 def test_a_late_gradient_is_dropped_and_counted():
     late()
+
+
+def late_and_warm(text=None):
+    """The warm-up counts the gradients that make a step, without the backup's."""
+    late(text, warmup_steps=5)
+
+
+def test_a_warm_up_with_a_backup_worker():
+    late_and_warm()
+
+
+# Between the note that a gradient is there and the look at all notes.
+WIDER = (
+    "        with tf.control_dependencies([noted]):\n",
+    "        with tf.control_dependencies([noted]):\n"
+    "            pause = tf.numpy_function(lambda: time.sleep(0.3), [], [])\n"
+    "        with tf.control_dependencies([pause]):\n",
+)
+
+
+def locked(text=None):
+    """Two reports at once make one step, also where a report takes long."""
+    text = (text or SYNC.read_text()).replace(*WIDER)
+    with group(SYNC, 2, {}, text) as workers:
+        one = workers.workers[0]
+        step = next(v for v in one.globals if v.op.name == "global_step")
+        for made in 1, 2, 3:
+            workers.together()
+            assert one.session.run(step) == made, "steps: %d, not %d" % (
+                one.session.run(step),
+                made,
+            )
+
+
+def test_one_report_at_a_time():
+    assert WIDER[0] in SYNC.read_text()
+    locked()
 
 
 def wait(text=None):
@@ -173,6 +210,16 @@ MISTAKES = {
     "the first gradient is the step": (
         "mean",
         [("tf.math.count_nonzero(here), N)", "tf.math.count_nonzero(here), 1)")],
+        "steps",
+    ),
+    "the warm-up counts the backup workers, too": (
+        "late and warm",
+        [("rate, moved = warmed_up(step, N, flags)", "rate, moved = warmed_up(step, n, flags)")],
+        "parameters",
+    ),
+    "two reports at once": (
+        "locked",
+        [("ticket = lock.execute(report)", "ticket = report()")],
         "steps",
     ),
     "all slots count, whoever is there": (
@@ -239,7 +286,8 @@ def check_case(case, text=None):
     if case in CASES:
         compare(*CASES[case], n=3, text=text)
     else:
-        {"late": late, "wait": wait}[case](text)
+        own = {"late": late, "wait": wait, "locked": locked, "late and warm": late_and_warm}
+        own[case](text)
 
 
 def core_mistakes():
@@ -268,18 +316,20 @@ def test_the_mistaken_scripts_run(tmp_path):
 
 
 @contextlib.contextmanager
-def three_workers(directory, *flags, **env):
+def three_workers(directory, *flags, launcher="run.sh", **env):
     """A run of Synchronous-SGD whose workers are told to stop and go on, once it trains."""
-    launcher = SYNC.parent / "run.sh"
     env = {"WORKERS": "3", **env}
-    with support.Run(launcher, directory, "--steps", "100000", *flags, **env) as run:
+    with support.Run(SYNC.parent / launcher, directory, "--steps", "100000", *flags, **env) as run:
         support.wait_until(lambda: run.step() >= 20, 60, "it trains")
         yield run
 
 
-def test_a_paused_worker_and_a_backup(tmp_path):
+@pytest.mark.parametrize(
+    "launcher", ["run.sh", pytest.param("run_optimizer.sh", marks=pytest.mark.long)]
+)
+def test_a_paused_worker_and_a_backup(launcher, tmp_path):
     """With a backup worker the others go on."""
-    with three_workers(tmp_path / "run", "--backup-workers", "1") as run:
+    with three_workers(tmp_path / "run", "--backup-workers", "1", launcher=launcher) as run:
         run.worker(2).send_signal(signal.SIGSTOP)
         time.sleep(0.5)
         before = run.step()

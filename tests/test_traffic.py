@@ -19,7 +19,7 @@ def sent():
     return next(int(line.split()[9]) for line in lines if line.strip().startswith("lo:"))
 
 folder, counted = pathlib.Path(sys.argv[4]), {}
-with support.QuickCluster() as quick:
+with support.QuickCluster(ps=int(sys.argv[5])) as quick:
     for script in sorted(folder.glob("*.py")):
         spent = []
         for steps in (20, 220):
@@ -35,11 +35,12 @@ print(json.dumps(counted))
 """
 
 
-def count(folder, scripts):
+def count(folder, scripts, ps=1):
     """{name: (bytes of a push on the wire, bytes by the metrics, examples of a push)}."""
     for name, text in scripts.items():
         (folder / (name + ".py")).write_text(text)
-    where = [str(support.ROOT / name) for name in (".", "tests", "tools")] + [str(folder)]
+    where = [str(support.ROOT / name) for name in (".", "tests", "tools")]
+    where += [str(folder), str(ps)]
     process = support.python(COUNT, *where, seconds=100)
     assert process.returncode == 0, process.stderr
     counted = json.loads(process.stdout)
@@ -62,6 +63,13 @@ def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
         assert 9 < per_example["hogwild"] / per_example[name] < 10.5, counted
     for wire, metrics, _ in counted.values():
         assert 1 < wire / metrics < 1.15, "the metrics are not what the wire says: %s" % counted
+
+
+def test_the_bytes_of_replicas(tmp_path):
+    """Each byte crosses once between two workers; the sender and the receiver both count it."""
+    script = support.main_script("Collective-AllReduce")
+    ((wire, metrics, _),) = count(tmp_path, {"collective": script.read_text()}, ps=0).values()
+    assert 1 < wire / metrics < 1.2, (wire, metrics)
 
 
 # The same training with whole tables: they are pulled, and their gradients pushed, as HogWild's.
