@@ -4,6 +4,7 @@
 #   WORKERS=3 bash run.sh           more ranks
 #   DRY_RUN=1 bash run.sh           print the plain command instead: a bash script that runs without tfrun
 set -euo pipefail
+[ -z "${PS:-}" ] || { echo "run.sh: PS means nothing here: there is no parameter server" >&2; exit 2; }
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../activate.sh"
 python "$here/build/build.py"

@@ -3,6 +3,7 @@
 #   bash run_mirrored.sh --steps 20          a quick look
 #   bash run_mirrored.sh --devices 4         so many devices
 set -euo pipefail
+[ -z "${WORKERS:-}${PS:-}" ] || { echo "run_mirrored.sh: WORKERS and PS mean nothing here: there is one process; --devices N gives it N replicas" >&2; exit 2; }
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../activate.sh"
 exec tfrun -- "$here/multiple_gpus_single_machine_mirrored.py" "$@"

@@ -90,6 +90,7 @@ def parse_flags():
     add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
+    add("--checkpoint-seconds", number(int, 1), 10, "seconds between them at most", metavar="S")
     add_flags(add)
     return parser.parse_args()
 # endregion: flags
@@ -137,6 +138,7 @@ class Cluster:
     def wait_for_ps(self):
         """Returns when every ps listens at its address."""
         for task, address in enumerate(self.ps):
+            listens(address) or print("waiting for ps %d at %s" % (task, address), flush=True)
             if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
                 raise TimeoutError("ps %d did not answer at %s in %d s" % (
                     task, address, REQUIRED_WAIT_SECONDS))
@@ -181,11 +183,13 @@ class Barrier:
 def serve(cluster, server):
     """A ps stays until all workers are done, or for some time after the chief is."""
     done = Barrier("done", cluster, cluster.index)
+    print("listening at", cluster.ps[cluster.index], flush=True)
     with tf.Session(server.target, config=cluster.config) as session:
         wait_until(lambda: len(session.run(done.arrived)), float("inf"))
         # The chief may have much to evaluate and to save.
         wait_until(lambda: 0 in session.run(done.arrived), 10 * OPTIONAL_WAIT_SECONDS)
         done.wait(session, len(cluster.workers))
+    print("done", flush=True)
 # endregion: cluster
 
 
@@ -269,12 +273,18 @@ def batches(data, flags, rank, workers):
 
 
 def evaluation(w, data):
-    """[the loss, the share of test pairs that score above the word with its noise word]."""
-    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
+    """[number of test pairs, the loss, the share that scores above the word with its noise word].
+
+    Means over TEST_ROWS pairs from "first:0" on.
+    """
+    first = tf.placeholder_with_default(0, [], "first")
+    pairs, noise = [rows.read_value()[first:first + TEST_ROWS] for rows in variables(
+        tf.get_local_variable, "test_pairs", [data.test, data.noise])]
     _, word = look_up(w[:len(w) // 2], pairs[:, 0])
     _, other = look_up(w[len(w) // 2:], tf.concat([pairs[:, 1], noise], 0))
     true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
-    return [loss(true, false), tf.reduce_mean(tf.cast(true > false, tf.float32))]
+    accuracy = tf.reduce_mean(tf.cast(true > false, tf.float32))
+    return [tf.constant(len(data.test)), loss(true, false), accuracy]
 
 
 def mean_bytes(task):
@@ -337,7 +347,7 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
     """Updates until all are made; the chief also evaluates w, and saves it."""
     metrics = Metrics(cluster.name, cluster.workers, flags, len(cluster.ps))
     saver = tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
-    path, saved = os.path.join(metrics.directory, "model.ckpt"), 0
+    path = os.path.join(metrics.directory, "model.ckpt")
     row, start = push_row(update, step, flags), Barrier("start", cluster)
     done = [Barrier("done", cluster, ps) for ps in range(len(cluster.ps))]
     creator = SessionCreator(cluster, server, saver, metrics.directory)
@@ -345,7 +355,8 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
         while True:
             # The session itself: a callable costs less than run(), which calls the hooks.
             inner = session.run_step_fn(lambda step_context: step_context.session)
-            update_w, evaluate = inner.make_callable(row), inner.make_callable([step, *test])
+            update_w = inner.make_callable(row)
+            evaluate = inner.make_callable([step, *test], ["first:0"])
             try:
                 try:
                     metrics.push(update_w())
@@ -356,17 +367,17 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
                         metrics.push(update_w())
                         if cluster.is_chief and time.time() > metrics.next_test:
                             metrics.test(evaluate)
-                        if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
-                            saved = metrics.step
+                        if cluster.is_chief and metrics.time_to_save():
                             saver.save(inner, path, step, write_meta_graph=False)
                 except tf.errors.OutOfRangeError:  # from count_up_to: every update is taken
                     pass
                 if cluster.is_chief:
                     done[0].wait(inner, len(cluster.workers) - 1)
-                    metrics.test(evaluate)
+                    metrics.test(evaluate, all_rows=True)
                     saver.save(inner, path, step, write_meta_graph=False)
                 if inner.run(step) >= flags.steps:
-                    return inner.run([barrier.arrive for barrier in done])
+                    inner.run([barrier.arrive for barrier in done])
+                    return print("done, the output is in", metrics.directory, flush=True)
             except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
                 # A ps was lost: to ask all of them makes a new session, and the model.
                 session.run([barrier.arrived for barrier in done])
@@ -380,6 +391,7 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
 TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
+TEST_ROWS = 1000  # are tested at once; between them updates go on
 
 
 def push_row(update, step, flags, towers=1, travels=1):
@@ -407,9 +419,9 @@ class Metrics:
     """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
 
     def __init__(self, task, workers, flags, ps=0):
-        self.directory = os.environ.get("OUTPUT_DIR") or "output"
-        self.steps, self.step, self.loss = flags.steps, 0, float("nan")
-        self.next_test = self.next_line = 0
+        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.flags, self.step, self.saved, self.events = flags, 0, (0, time.time()), None
+        self.last, self.shown, self.tested, self.next_test = {}, (0, 0), 0, 0
         os.makedirs(self.directory, exist_ok=True)
         tasks = ["%s-%d" % worker for worker in workers]
         if task == tasks[0]:
@@ -417,12 +429,16 @@ class Metrics:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
             versions = {module.__name__.split(".")[0]: module.__version__
                         for module in (tf, keras, np)}
+            facts = {"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
+                     "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
+                     "versions": versions}
             with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump({"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
-                           "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
-                           "versions": versions}, file, indent=2)
+                json.dump(facts, file, indent=2)
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
                 self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
+            text = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
+            self.events.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
+                tag="flags", metadata=text, tensor=tf.make_tensor_proto(json.dumps(facts)))]))
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
         # The line before a restart may have been cut short.
@@ -431,26 +447,56 @@ class Metrics:
     def push(self, row):
         """Writes a line for one update, the columns PUSH."""
         self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
-        self.step, self.loss = int(row[2]), row[5]
-        if not np.isfinite(self.loss):
-            raise FloatingPointError("loss is %s at update %d" % (self.loss, self.step))
+        self.step, self.last["loss"], self.last["staleness"] = int(row[2]), row[5], row[6]
+        if not np.isfinite(row[5]):
+            raise FloatingPointError("loss is %s at update %d" % (row[5], self.step))
+        if self.events and row[0] > self.shown[1] + 1:
+            self.show(row[0])
 
-    def test(self, evaluate):
-        """Writes an evaluation, the step and the columns TEST; prints one each second."""
-        began = time.time()
-        self.step, *numbers = evaluate()
-        now = time.time()  # tests take a twentieth of the time, but for the first: it sets up
-        self.next_test = now + (max(0.25, 20 * (now - began)) if self.next_test else 0.25)
-        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
-                        + ",".join("%.6f" % number for number in numbers) + "\n")
-        self.events.add_summary(tf.compat.v1.Summary(value=[
-            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-            for tag, value in zip(["loss", *TEST], [self.loss, *numbers])]), self.step)
-        if now > self.next_line or self.step >= self.steps:
-            self.next_line = now + 1
-            print("update %d of %d   loss %.3f   %s" % (
-                self.step, self.steps, self.loss,
-                "   ".join("%s %.3f" % pair for pair in zip(TEST, numbers))), flush=True)
+    def test(self, evaluate, all_rows=False):
+        """Tests TEST_ROWS rows more, or all; after the last it writes an evaluation, TEST."""
+        first = 0 if all_rows else self.tested
+        while True:
+            began = time.time()
+            self.step, rows, *means = evaluate(first)
+            share = min(TEST_ROWS, rows - first) / rows
+            self.sums = share * np.array(means) + (self.sums if first else 0)
+            first, now = first + TEST_ROWS, time.time()
+            if first >= rows or not all_rows:
+                break
+            if now > self.shown[1] + 1:
+                self.show(now)
+        # Tests take a twentieth of the time, but for the first, which sets up.
+        self.next_test = now + (20 * (now - began) if self.next_test else 0)
+        self.tested = first if first < rows else 0
+        if not self.tested:
+            self.next_test = max(self.next_test, now + 0.25)
+            self.last.update(zip(TEST, self.sums))
+            self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
+                            + ",".join("%.6f" % number for number in self.sums) + "\n")
+            self.events.add_summary(tf.compat.v1.Summary(value=[
+                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+                for tag, value in self.last.items()]), self.step)
+        if all_rows or now > self.shown[1] + 1:
+            self.show(now)
+
+    def show(self, now):
+        """Prints where training is, how fast it is, and the last evaluation."""
+        step, since = self.shown
+        if now > since + 1:
+            if since and self.step > step:
+                self.last["updates_per_second"] = (self.step - step) / (now - since)
+            self.shown = self.step, now
+        print("update %d of %d   %s" % (self.step, self.flags.steps, "   ".join(
+            "%s %.4g" % pair for pair in self.last.items())), flush=True)
+
+    def time_to_save(self):
+        """Whether --checkpoint-steps or --checkpoint-seconds have passed since it last said so."""
+        step, since = self.saved
+        due = (self.step >= step + self.flags.checkpoint_steps
+               or time.time() > since + self.flags.checkpoint_seconds)
+        self.saved = (self.step, time.time()) if due else self.saved
+        return due
 # endregion: metrics
 
 

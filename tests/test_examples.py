@@ -139,7 +139,7 @@ def test_all_implementations_make_the_step_on_the_union(tmp_path):
     assert code == 0 and len(re.findall(r"│ 2 +│ \d\.\de-\d\d ", output)) == 7, output
 
 
-WITH_PS = [p for p in CLUSTERS if "WORKERS:-2" in p.read_text() and "PS:-" in p.read_text()]
+WITH_PS = [p for p in CLUSTERS if "WORKERS:-2" in p.read_text() and "--ps" in p.read_text()]
 
 
 @pytest.mark.long

@@ -300,7 +300,7 @@ def plugged(model):
 def test_another_model_is_cut():
     with Model("two workers", text=plugged(CONVOLUTION), dataset="digits") as model:
         losses = model.make_updates(90)
-        _, accuracy = model.session.run(model.test)
+        _, _, accuracy = model.session.run(model.test)
         ran = {
             (op.place, op.type)
             for op in ops(model.traced()[0], LAYOUTS["two workers"][0])

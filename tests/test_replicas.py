@@ -120,11 +120,11 @@ def test_w_is_the_same_to_the_last_bit_on_all_workers(run):
         COLLECTIVE,
         [
             (
-                "    metrics.step = saved = step.numpy()\n",
+                "    metrics.step = step.numpy()\n",
                 "    def keep(when):\n"
                 "        np.savez(metrics.file.name + when, *[v.numpy() for v in w])\n"
                 "    keep('-first')\n"
-                "    metrics.step = saved = step.numpy()\n",
+                "    metrics.step = step.numpy()\n",
             ),
             (
                 "    if chief:\n        metrics.test",

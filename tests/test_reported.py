@@ -68,6 +68,23 @@ def test_the_metrics_are_those_of_the_last_checkpoint(folder, quick, tmp_path):
     check_tests(run(quick, tmp_path, support.main_script(folder), [], "--steps", "60"))
 
 
+IN_PARTS = [("TEST_ROWS = 1000  # are", "TEST_ROWS = 100  # are")]  # of the 360 rows
+
+
+@pytest.mark.parametrize("folder", TESTED)
+def test_a_test_in_parts_is_one_of_all_rows(folder, quick, tmp_path):
+    check_tests(run(quick, tmp_path, support.main_script(folder), IN_PARTS, "--steps", "60"))
+
+
+def test_parts_of_a_test_count_by_their_rows(quick, tmp_path):
+    """The last part has fewer rows than the others, and counts less."""
+    change = ("min(TEST_ROWS, rows - first) / rows", "1 / -(-rows // TEST_ROWS)")
+    script = support.main_script("HogWild")
+    directory = run(quick, tmp_path, script, [*IN_PARTS, change], "--steps", "60")
+    with pytest.raises(AssertionError, match="(?m)^ *test_loss: "):
+        check_tests(directory)
+
+
 TEST_MISTAKES = {
     "training rows are tested": [("w, *test_rows)", "w, *train_rows)")],
     "the second best counts, too": [
@@ -234,11 +251,11 @@ SLOW = [
         "    with tf.control_dependencies([tf.numpy_function(late, [ticket], tf.int64)]):\n",
     ),
     (
-        "                    return inner.run([barrier.arrive for barrier in done])\n",
+        "                    inner.run([barrier.arrive for barrier in done])\n",
         "                    if not cluster.is_chief:\n"
         "                        last = inner.run(tf.global_variables('w_'))\n"
         "                        np.savez(os.path.join(metrics.directory, 'last.npz'), *last)\n"
-        "                    return inner.run([barrier.arrive for barrier in done])\n",
+        "                    inner.run([barrier.arrive for barrier in done])\n",
     ),
 ]
 

@@ -242,14 +242,15 @@ RECORD = [
         "    if chief and manager.latest_checkpoint:\n" % RANK,
     ),
     (
-        "    metrics.step = saved = int(step.numpy())\n",
-        "    metrics.step = saved = int(step.numpy())\n    values = [[v.numpy() for v in w]]\n",
+        "    metrics.step = int(step.numpy())\n",
+        "    metrics.step = int(step.numpy())\n    values = [[v.numpy() for v in w]]\n",
     ),
     (IN_THE_LOOP, "        values.append([v.numpy() for v in w])\n" + IN_THE_LOOP),
     (
-        "    if chief:\n        metrics.test(evaluate)\n",
+        "    if chief:\n        metrics.test(evaluate, all_rows=True)\n",
         "    vectors = [np.concatenate([v.reshape(-1) for v in each]) for each in values]\n"
-        "    np.save('w.npy', vectors)\n    if chief:\n        metrics.test(evaluate)\n",
+        "    np.save('w.npy', vectors)\n"
+        "    if chief:\n        metrics.test(evaluate, all_rows=True)\n",
     ),
 ]
 SHAPES = [(6, 128), (128,), (128, 64), (64,), (64, 3), (3,)]

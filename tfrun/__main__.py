@@ -6,6 +6,7 @@ runs script.py three times on this machine, with TF_CONFIG telling each process 
 
     tfrun summary DIR...    result.json of a run that another launcher started, from what its tasks
                             have left in DIR (on several hosts: a folder each)
+    tfrun curves DIR...     the picture of such a run, curves.png, also while it goes on
     tfrun explain LOG...    what the error at the end of a log means
     tfrun export DIR        the trained model of a run as DIR/model.keras and DIR/saved_model
 """
@@ -15,6 +16,7 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -125,6 +127,23 @@ def summary_command(arguments):
     return 0
 
 
+def curves_command(arguments):
+    """`tfrun curves DIR...`: draws each run, also one that goes on; returns the exit code."""
+    from tfrun import curves, summary
+
+    for path in paths("curves", arguments, "DIR"):
+        try:
+            picture = curves.draw(path, summary.read_flags([path])["example"])
+        except (OSError, ValueError) as error:
+            print("tfrun: %s" % error, file=sys.stderr)
+            return 1
+        if not picture:
+            print("tfrun: no update was made yet in %s" % path, file=sys.stderr)
+            return 1
+        print(picture)
+    return 0
+
+
 def explain_command(arguments):
     """`tfrun explain LOG...`: explains the last known error of each log; returns the exit code."""
     code = 0
@@ -177,6 +196,7 @@ def main(arguments=None):
     arguments = sys.argv[1:] if arguments is None else arguments
     commands = {
         "summary": summary_command,
+        "curves": curves_command,
         "explain": explain_command,
         "export": export_command,
     }
@@ -202,8 +222,10 @@ def main(arguments=None):
         return 0
     given = rundir.given()
     if given and (given / "result.json").exists():
-        print("[tfrun] " + rundir.FINISHED.format(given))
-        return 0
+        made = (rundir.result(given) or {}).get("steps")
+        if made is None or (rundir.steps_asked_for(command) or 0) <= made:
+            print("[tfrun] " + rundir.FINISHED.format(given))
+            return 0
     try:
         place = rundir.RunDirectory(example)
     except OSError as error:
@@ -217,9 +239,13 @@ def main(arguments=None):
             print("tfrun: --isolate does not work on this machine: %s" % error, file=sys.stderr)
             return 2
     tasks = [horovodrun.Horovodrun(command, place.path)] if by_horovodrun else None
+    again = "OUTPUT_DIR=%s %s" % (
+        shlex.quote(str(place.path)),
+        shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments]),
+    )
     return launch.run(
         *(jobs, command, example, place),
-        *(flags.timeout, flags.restarts, flags.isolate, tasks),
+        *(flags.timeout, flags.restarts, flags.isolate, tasks, again),
     )
 
 

@@ -7,6 +7,15 @@ import shlex
 from tfrun import cluster, rundir
 
 
+def finished(command):
+    """A test for bash: whether a finished run has all the steps that the command asks for."""
+    steps = rundir.steps_asked_for(command)
+    if steps is None:
+        return "true"
+    made = '$(grep -m 1 \'"steps":\' "$OUTPUT_DIR/result.json" | tr -dc 0-9)'
+    return '[ "%s" -ge %d ]' % (made, steps)
+
+
 def script(jobs, command, example):
     """A bash script that starts the tasks, waits for them, and stops what is left.
 
@@ -26,7 +35,7 @@ def script(jobs, command, example):
         "set -euo pipefail",
         "cd %s" % shlex.quote(os.getcwd()),
         'export OUTPUT_DIR="${OUTPUT_DIR:-%s}"' % run,
-        'if [ -e "$OUTPUT_DIR/result.json" ]; then',
+        'if [ -e "$OUTPUT_DIR/result.json" ] && %s; then' % finished(command),
         '    echo "%s"' % rundir.FINISHED.format("$OUTPUT_DIR"),
         "    exit 0",
         "fi",

@@ -166,7 +166,8 @@ class Run:
             restarts,
             None,
         )
-        self.place, self.stopped, self.wrong_flag = place, True, False
+        self.place, self.wrong_flag = place, False
+        self.stopped, self.interrupted = True, False  # interrupted: by a signal or the time-out
         self.rows_before = rundir.count_rows(place.path)
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
@@ -335,9 +336,11 @@ class Run:
                 for name in [*task.held]:
                     self.print_held(task, name)
             if self.stopped_by is not None:
+                self.interrupted = True
                 self.say("stopped by %s" % self.stopped_by.name)
                 return 128 + self.stopped_by
             if time.monotonic() > deadline:
+                self.interrupted = True
                 self.say(
                     "not done after %g s (--timeout); still running: %s"
                     % (self.timeout, ", ".join(task.name for task in self.running()))
@@ -377,11 +380,13 @@ class Run:
             s.close()
 
 
-def run(jobs, command, example, place, timeout=None, restarts=0, isolated=False, tasks=None):
+def run(
+    jobs, command, example, place, timeout=None, restarts=0, isolated=False, tasks=None, again=None
+):
     """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code.
 
     place: the rundir.RunDirectory. tasks: what to run instead, where the workers in `jobs` are
-    started by a launcher of their own.
+    started by a launcher of their own. again: the command that goes on with this run.
     """
     directory = place.path
     try:
@@ -398,8 +403,11 @@ def run(jobs, command, example, place, timeout=None, restarts=0, isolated=False,
             launched.say("isolated: nothing outside this run can reach its tasks")
         elif not tasks and sum(jobs.values()) > 1:
             launched.say(
-                "whoever reaches the ports of these tasks can use them: --isolate prevents it"
+                "anyone who can reach the ports of these tasks can use them; "
+                "TFRUN_ISOLATE=1 before the command prevents that"
             )
+        if saved := rundir.saved_step(directory):
+            launched.say("it goes on from update %d, the last that was saved" % saved)
         code = launched.watch()
     except BrokenPipeError:  # whoever read our output has gone: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -410,6 +418,12 @@ def run(jobs, command, example, place, timeout=None, restarts=0, isolated=False,
         if place.discard():
             launched.say("nothing is left of this run: it had not begun")
         return code
+    if launched.interrupted and again:
+        saved = rundir.saved_step(directory)
+        launched.say(
+            "this run is in %s; it %s with: %s"
+            % (directory, "goes on from update %d" % saved if saved else "begins again", again)
+        )
     return code if launched.stopped else conclude(launched, example, code)
 
 

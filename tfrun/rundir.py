@@ -5,9 +5,12 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 
-FINISHED = "There is a finished run in {}; set OUTPUT_DIR to another folder"
+FINISHED = (
+    "There is a finished run in {}: give it more --steps, or set OUTPUT_DIR to another folder"
+)
 
 
 def base(example):
@@ -16,10 +19,10 @@ def base(example):
 
 
 class RunDirectory:
-    """OUTPUT_DIR, or a new folder that `latest` points to; `path` is where. Raises OSError."""
+    """OUTPUT_DIR, or a new folder; `path` is where. Raises OSError."""
 
     def __init__(self, example):
-        self.made, self.latest = [], None
+        self.made = []
         if os.environ.get("OUTPUT_DIR"):
             self.path = given()
             self.path.mkdir(parents=True, exist_ok=True)
@@ -29,26 +32,14 @@ class RunDirectory:
             base(example).mkdir(parents=True, exist_ok=True)
             self.path = new_folder(base(example))
             self.made = [self.path, *new]
-            link = base(example) / "latest"
-            self.latest = os.readlink(link) if link.is_symlink() else None
-            point(link, self.path.name)
         with open(self.path / ".writable", "w"):
             pass
         (self.path / ".writable").unlink()
 
     def discard(self):
-        """Removes the folder and points `latest` where it was; returns whether it did.
-
-        A folder that was given is left as it is.
-        """
+        """Removes the folder, but not one that was given; returns whether it did."""
         if not self.made:
             return False
-        link = self.path.parent / "latest"
-        if link.is_symlink() and os.readlink(link) == self.path.name:
-            if self.latest:
-                point(link, self.latest)
-            else:
-                link.unlink()
         shutil.rmtree(self.path, ignore_errors=True)
         for folder in self.made[1:]:
             try:
@@ -62,14 +53,6 @@ def given():
     """The folder that OUTPUT_DIR names, None where it names none."""
     name = os.environ.get("OUTPUT_DIR")
     return pathlib.Path(name).resolve() if name else None
-
-
-def point(link, target):
-    """Points a link at `target` in one go, so that two runs at once never leave it missing."""
-    new = link.with_name(".latest-%d" % os.getpid())
-    new.unlink(missing_ok=True)
-    new.symlink_to(target)
-    new.replace(link)
 
 
 def new_folder(parent):
@@ -89,6 +72,22 @@ def result(directory):
         return json.loads((directory / "result.json").read_text())
     except (OSError, ValueError):
         return None
+
+
+def steps_asked_for(arguments):
+    """The value of --steps among the arguments of a script, a list of strings; None without."""
+    found = re.findall(r"--steps[= ](\d+)(?: |$)", " ".join(arguments))
+    return int(found[-1]) if found else None
+
+
+def saved_step(directory):
+    """How many updates the last checkpoint of a directory has seen; None where there is none."""
+    try:
+        state = (directory / "checkpoint").read_text()
+    except OSError:
+        return None
+    found = re.search(r'^model_checkpoint_path: ".*-(\d+)"', state, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def count_rows(directory):
