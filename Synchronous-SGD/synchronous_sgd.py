@@ -556,7 +556,8 @@ class Metrics:
         step, since = self.shown
         if now > since + 1:
             if since and self.step > step:
-                self.last["updates_per_second"] = (self.step - step) / (now - since)
+                rate = {"updates_per_second": (self.step - step) / (now - since)}
+                self.last = {**rate, **self.last, **rate}
             self.shown = self.step, now
         print("update %d of %d   %s" % (self.step, self.flags.steps, "   ".join(
             "%s %.4g" % pair for pair in self.last.items())), flush=True)

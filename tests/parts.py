@@ -19,7 +19,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARTS = {  # a part: its test modules; each module belongs to one part
-    "launcher": ["activate", "tfrun", "summary", "errors", "regions", "readmes", "bad_input"],
+    "launcher": [
+        *("activate", "tfrun", "summary", "errors", "regions", "readmes", "bad_input"),
+        "first_use",
+    ],
     "equations": [
         "equations",
         "identities",

@@ -132,6 +132,11 @@ def test_a_script_alone(script, tmp_path):
         for process in processes:
             output = process.communicate(timeout=deadline - time.monotonic())[0]
             assert process.returncode == 0, output
+            said = [line for line in output.splitlines() if line.startswith(("listen", "done"))]
+            if process is processes[0]:
+                assert said == ["listening at localhost:%d" % ports[0], "done"], output
+            else:
+                assert said == ["done, the output is in %s" % (tmp_path / "output")], output
     finally:
         for process in processes:
             process.kill()

@@ -131,6 +131,24 @@ def test_an_error_and_its_meaning_once(tmp_path):
     assert lines.index(said[0]) == failed + 1
 
 
+def test_a_traceback_is_shown_once(tmp_path):
+    """Where two tasks fail, the traceback of one, and of the other the error."""
+    write(
+        tmp_path,
+        """
+def deeper():
+    raise FloatingPointError("loss is nan at update %d" % index)
+deeper()
+""",
+    )
+    code, lines = tfrun(tmp_path, "--workers", "2")
+    assert code == 1
+    count = [sum(text in line for line in lines) for text in ("Traceback", "in deeper")]
+    assert count == [1, 1], lines
+    said = [[line for line in lines if "at update %d" % i in line] for i in (0, 1)]
+    assert [len(each) for each in said] == [1, 1] and len([x for x in lines if "Lower" in x]) == 1
+
+
 def test_an_error_is_shown_again_where_others_came_between(tmp_path):
     body = """
 if job == "worker" and index == 1:

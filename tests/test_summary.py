@@ -247,6 +247,27 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch):
         assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_the_command_that_draws(tmp_path):
+    """Also where the run goes on; where there is nothing to draw one line says so."""
+
+    def tfrun_curves():
+        return subprocess.run(
+            [sys.executable, "-m", "tfrun", "curves", tmp_path],
+            cwd=support.ROOT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+
+    flags(tmp_path)
+    done = tfrun_curves()
+    assert done.returncode == 1 and done.stderr.startswith("tfrun: no update was made yet in")
+    metrics(tmp_path, "worker-0", push(10, 1), push(11, 2))
+    done = tfrun_curves()
+    assert (done.returncode, done.stdout) == (0, "%s/curves.png\n" % tmp_path), done.stderr
+    assert (tmp_path / "curves.png").stat().st_size > 10000
+
+
 def command(*arguments):
     return subprocess.run(
         [sys.executable, "-m", "tfrun", "summary", *arguments],

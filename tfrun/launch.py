@@ -1,6 +1,7 @@
 """Starts the tasks of a run, shows what they print, and leaves none behind."""
 
 import collections
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -35,6 +36,8 @@ NOISE = re.compile(
 
 # What argparse prints of a wrong flag: the usage, indented after its first line, and the error.
 USAGE, USAGE_ERROR = re.compile(rb"usage: "), re.compile(rb"\S+: error: ")
+TRACEBACK = errors.TRACEBACK.encode()
+HOLD = 10  # seconds that a task may take to end after a traceback, or the traceback is shown
 LAST_LINES = 15  # of a task that failed, at most, that are shown again
 
 
@@ -47,6 +50,8 @@ class Task:
         self.command, self.env = command, {**os.environ, **env}
         self.log = open(self.path, "ab", buffering=0)
         self.process, self.code, self.starts, self.start_at = None, None, 0, 0.0
+        self.held = {}  # {name: the lines of a usage, or from a traceback on, that are held back}
+        self.held_until = {}  # {name: when these are shown at the latest}
 
     def start(self):
         """Starts the process; `code` is None until it has ended."""
@@ -54,7 +59,6 @@ class Task:
         self.starts += 1
         # (number on the screen, name, line) of what it has shown, the end of it.
         self.last = collections.deque(maxlen=300)
-        self.held = {}  # {name: the lines of a usage that are held back}
         self.process = subprocess.Popen(
             self.command,
             env=self.env,
@@ -237,17 +241,21 @@ class Run:
     def print_lines(self, task):
         """Shows what a task has printed, less TensorFlow's notices.
 
-        A usage is held back, with the error below it, until it is known how the task ends.
+        A usage or a traceback is held back, with the error below it, until it is known how the
+        task ends: where several tasks fail, one of them is shown.
         """
         for line in task.lines():
             if not (shown := task.display_line(line)):
                 continue
             name, line = shown
             held = task.held.get(name)
-            if USAGE.match(line) or held and (line.startswith(b" ") or USAGE_ERROR.match(line)):
-                task.held.setdefault(name, []).append(line)
+            if held and (held[0] == TRACEBACK or line[:1] == b" " or USAGE_ERROR.match(line)):
+                held.append(line)
+                continue
+            self.print_held(task, name)
+            if line == TRACEBACK or USAGE.match(line):
+                task.held[name], task.held_until[name] = [line], time.monotonic() + HOLD
             else:
-                self.print_held(task, name)
                 self.print_line(task, name, line)
 
     def print_line(self, task, name, line):
@@ -256,16 +264,25 @@ class Run:
         task.last.append((self.screen.count, name, line))
 
     def print_held(self, task, name):
-        """Shows the usage that was held back under that name."""
+        """Shows what was held back under that name."""
         for line in task.held.pop(name, []):
             self.print_line(task, name, line)
+
+    def print_errors(self, task):
+        """Shows of each traceback that is still held back one line: its error."""
+        for name, lines in task.held.items():
+            text = [line.decode(errors="replace") for line in lines]
+            if (begin := errors.begin(text)) is not None:
+                self.print_line(task, name, lines[begin])
+        task.held = {}
 
     def failed(self, task):
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
         if task.bad_use():  # the error without the usage; of several ranks the first
             task.held = {name: lines[-1:] for name, lines in [*task.held.items()][:1]}
-        for name in [*task.held]:
-            self.print_held(task, name)
+        if task.held:  # of several ranks the first
+            self.print_held(task, next(iter(task.held)))
+        self.print_errors(task)
         if self.bad_flag(task):
             self.wrong_flag = True
             self.say("%s %s; the run is stopped" % (task.name, task.exit_description()))
@@ -335,6 +352,10 @@ class Run:
                         code = code or task.code
                 for name in [*task.held]:
                     self.print_held(task, name)
+            for task in self.tasks:
+                for name, until in task.held_until.items():
+                    if time.monotonic() > until:
+                        self.print_held(task, name)
             if self.stopped_by is not None:
                 self.interrupted = True
                 self.say("stopped by %s" % self.stopped_by.name)
@@ -374,6 +395,9 @@ class Run:
                     self.poll(deadline)
                 except BrokenPipeError:
                     pass
+        for task in self.tasks:
+            with contextlib.suppress(BrokenPipeError):
+                self.print_errors(task)
         self.watchdog.stdin.close()
         self.watchdog.wait()
         for s in self.held:
