@@ -173,7 +173,7 @@ plt.plot(range(1, 101), losses, color="tab:blue", alpha=0.35, label="the loop: e
 plt.plot(*zip(*curve), "o-", color="tab:blue", label="the file of events")
 plt.xlabel("update")
 plt.ylabel("loss")
-plt.legend()
+plt.legend(loc="upper right")
 plt.tight_layout()
 plt.show()
 assert all(np.isclose(value, losses[step - 1], atol=1e-5) for step, value in curve)
