@@ -494,21 +494,22 @@ class Metrics:
         # Tests take a twentieth of the time, but for the first, which sets up.
         self.next_test = now + (20 * (now - began) if self.next_test else 0)
         self.tested = first if first < rows else 0
-        if not self.tested:
-            self.next_test = max(self.next_test, now + 0.25)
-            self.last.update(zip(TEST, self.sums))
-            self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
-                            + ",".join("%.6f" % number for number in self.sums) + "\n")
-            self.events.add_summary(tf.compat.v1.Summary(value=[
-                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-                for tag, value in self.last.items()]), self.step)
+        if self.tested:
+            return
+        self.next_test = max(self.next_test, now + 0.25)
+        self.last.update(zip(TEST, self.sums))
         if all_rows or now > self.shown[1] + 1:
             self.show(now)
+        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
+                        + ",".join("%.6f" % number for number in self.sums) + "\n")
+        self.events.add_summary(tf.compat.v1.Summary(value=[
+            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in self.last.items()]), self.step)
 
     def show(self, now):
         """Prints where training is, how fast it is, and the last evaluation."""
         step, since = self.shown
-        if now > since + 1:
+        if now > since + 1 or "updates_per_second" not in self.last:
             if since and self.step > step:
                 rate = {"updates_per_second": (self.step - step) / (now - since)}
                 self.last = {**rate, **self.last, **rate}

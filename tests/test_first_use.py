@@ -52,8 +52,9 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     flags = ["--steps", "12000", "--checkpoint-steps", "1000000", "--checkpoint-seconds", "1"]
     process = support.begin(SINGLE, directory, *flags)
     try:
-        support.wait_until(lambda: [*directory.glob("model.ckpt-*.index")], 60, "a checkpoint")
-        time.sleep(1.5)
+        saved = "model.ckpt-*.index"
+        support.wait_until(lambda: len([*directory.glob(saved)]) > 1, 60, "two checkpoints")
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         output = process.communicate(timeout=support.patience(30))[0]
     finally:
@@ -63,7 +64,8 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     rows = support.pushes(directory)
     times = {row["global_step"]: row["push_time"] for row in rows}
     assert 0 < at < 12000 and support.newest_checkpoint(directory).endswith("-%d" % at)
-    assert rows[-1]["push_time"] - times[at] < support.patience(2), "more than a second is lost"
+    lost = rows[-1]["push_time"] - times[at]
+    assert lost < support.patience(3), "%s s are lost" % lost
 
     more = command.replace("12000", str(len(times) + 100))
     assert more != command
