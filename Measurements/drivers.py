@@ -83,7 +83,8 @@ def rows(directory):
     found = []
     for path in sorted(directory.glob("metrics-*.csv")):
         with open(path, newline="") as file:
-            found += [{**row, "task": path.stem} for row in csv.DictReader(file)]
+            lines = (line for line in file if not line.startswith("#"))  # "# restart"
+            found += [{**row, "task": path.stem} for row in csv.DictReader(lines)]
     return found
 
 

@@ -133,6 +133,7 @@ def test_tests_leave_time_for_updates(tmp_path, monkeypatch, capsys):
         assert float(accuracy) == pytest.approx(1 - values.mean(), abs=2e-6)
 
 
+@pytest.mark.long
 def test_tensorboard_has_rate_staleness_and_flags(tmp_path):
     """Each run once, with the scalars of its evaluations, and the flags as a text."""
     directory = tmp_path / "runs"

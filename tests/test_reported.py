@@ -76,6 +76,7 @@ def test_a_test_in_parts_is_one_of_all_rows(folder, quick, tmp_path):
     check_tests(run(quick, tmp_path, support.main_script(folder), IN_PARTS, "--steps", "60"))
 
 
+@pytest.mark.long
 def test_parts_of_a_test_count_by_their_rows(quick, tmp_path):
     """The last part has fewer rows than the others, and counts less."""
     change = ("min(TEST_ROWS, rows - first) / rows", "1 / -(-rows // TEST_ROWS)")
@@ -97,6 +98,7 @@ TEST_MISTAKES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "folder, name, changes",
     [
@@ -169,6 +171,7 @@ def test_the_pairs_of_words(tmp_path):
     check_pairs(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name, change",
     [
@@ -212,6 +215,7 @@ def test_no_push_after_the_last(folder):
     check_the_last_push(folder)
 
 
+@pytest.mark.long
 def test_a_push_without_a_ticket_is_caught():
     change = (
         "    with tf.control_dependencies([ticket]):\n",
@@ -233,6 +237,7 @@ def test_calls_of_ten_make_twenty_five_steps(folder, quick, tmp_path):
     check_calls(run(quick, tmp_path, support.main_script(folder), [], "--steps", "25"))
 
 
+@pytest.mark.long
 def test_calls_that_overshoot_are_caught(quick, tmp_path):
     change = ("min(flags.steps - metrics.step, flags.steps_per_call)", "flags.steps_per_call")
     script = support.main_script("Ring-AllReduce")
@@ -274,6 +279,7 @@ def test_the_chief_tests_and_saves_after_the_last_push(quick, tmp_path):
     check_the_last_checkpoint(run(quick, tmp_path, script, SLOW, "--steps", "200"))
 
 
+@pytest.mark.long
 def test_a_chief_that_does_not_wait_is_caught(quick, tmp_path):
     script = support.main_script("HogWild")
     change = ("                    done[0].wait(inner, len(cluster.workers) - 1)\n", "")
@@ -355,6 +361,7 @@ def test_the_version_is_noted_before_the_pull(folder):
     check_the_version(folder)
 
 
+@pytest.mark.long
 def test_a_version_noted_after_the_pull_is_caught():
     change = (
         "    version = step.read_value()\n    with tf.control_dependencies([version]):\n"
@@ -379,6 +386,7 @@ def test_the_ticket_is_taken_after_the_gradient(folder):
     check_the_ticket(folder)
 
 
+@pytest.mark.long
 def test_a_ticket_taken_at_the_pull_is_caught():
     change = (
         "    with tf.control_dependencies(delta):\n",
@@ -423,6 +431,7 @@ def test_the_losses_are_those_of_the_mini_batches(quick, tmp_path):
     check_losses(run(quick, tmp_path, script, [], *ONE_BY_ONE, workers=1))
 
 
+@pytest.mark.long
 def test_a_loss_of_something_else_is_caught(quick, tmp_path):
     script = support.main_script("HogWild")
     change = ("local_steps, examples, update.loss,", "local_steps, examples, 0.9 * update.loss,")
@@ -460,6 +469,7 @@ def test_the_examples_are_those_drawn(folder, flags, quick, tmp_path):
     check_examples(run(quick, tmp_path, support.main_script(folder), DRAWN, *flags, workers=1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number, old, new",
     [(0, "local_steps * flags", "flags"), (1, "flags.batch_size * towers", "flags.batch_size")],
@@ -514,6 +524,7 @@ def test_the_wait_is_that_of_the_push(quick, tmp_path):
     check_times(quick, tmp_path)
 
 
+@pytest.mark.long
 def test_a_wait_that_begins_at_the_pull_is_caught(quick, tmp_path):
     with pytest.raises(AssertionError, match="a slow gradient: "):
         check_times(quick, tmp_path, [("size, pushed - ready]", "size, pushed - pulled]")])
@@ -545,6 +556,7 @@ def test_a_seed_changes_the_first_parameters(folder, quick, tmp_path):
     check_seeds(quick, tmp_path, support.main_script(folder))
 
 
+@pytest.mark.long
 def test_a_seed_that_changes_nothing_is_caught(quick, tmp_path):
     change = ("keras.utils.set_random_seed(flags.seed)", "keras.utils.set_random_seed(0)")
     with pytest.raises(AssertionError, match="^parameters: "):
