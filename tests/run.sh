@@ -2,7 +2,7 @@
 # The tests.
 #   bash tests/run.sh                       the core tier, what CI runs: at most 15 minutes on 2 cores
 #   bash tests/run.sh core -k tfrun         some of it, by pytest's flags
-#   bash tests/run.sh all                   everything, part by part: at most 32 minutes
+#   bash tests/run.sh all                   everything, part by part: at most 60 minutes
 #   bash tests/run.sh all horovod recovery  these parts, also where they have passed at this commit
 #   bash tests/run.sh parts                 the names of the parts, as JSON
 set -euo pipefail

@@ -39,6 +39,22 @@ def test_a_setting_without_a_meaning_is_refused(launcher, name, tmp_path):
         assert lines[0].startswith(launcher.name) and name in lines[0], lines
 
 
+def test_paths_are_relative_to_the_user(tmp_path):
+    """OUTPUT_DIR and --dataset are seen from the folder where the user stands."""
+    x, y = np.random.RandomState(0).rand(40, 6).astype("float32"), np.arange(40) % 3
+    np.savez(tmp_path / "my.npz", x_train=x, y_train=y, x_test=x[:8], y_test=y[:8])
+    done = subprocess.run(
+        ["bash", SINGLE, "--dataset", "my.npz", "--steps", "20"],
+        cwd=tmp_path,
+        env=support.environment("my-run"),
+        capture_output=True,
+        text=True,
+        timeout=support.patience(60),
+    )
+    assert done.returncode == 0, done.stdout
+    assert support.result(tmp_path / "my-run")["dataset"] == "my.npz"
+
+
 def goes_on(output):
     """(the update from which the run goes on, the command for it), as tfrun has printed them."""
     found = re.search(r"it goes on from update (\d+) with: (.+)", output)
