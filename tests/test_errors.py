@@ -146,22 +146,22 @@ deeper()
     count = [sum(text in line for line in lines) for text in ("Traceback", "in deeper")]
     assert count == [1, 1], lines
     said = [[line for line in lines if "at update %d" % i in line] for i in (0, 1)]
-    assert [len(each) for each in said] == [1, 1] and len([x for x in lines if "Lower" in x]) == 1
+    # The other may have been stopped before it failed.
+    assert max(map(len, said)) == 1 == len([line for line in lines if "Lower" in line]), lines
 
 
 def test_an_error_is_shown_again_where_others_came_between(tmp_path):
     body = """
 if job == "worker" and index == 1:
-    print(%r + "\\n  File\\nFloatingPointError: loss is nan at update 12", flush=True)
+    print("FloatingPointError: loss is nan at update 12", flush=True)
     time.sleep(1)
     sys.exit(1)
 time.sleep(0.5)
 print("something else", flush=True)
 time.sleep(60)"""
-    write(tmp_path, body % errors.TRACEBACK)
+    write(tmp_path, body)
     code, lines = tfrun(tmp_path, "--workers", "2")
     assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 2, lines
-    assert lines.count("[worker 1] " + errors.TRACEBACK) == 1, "where it was raised is no news"
     assert len([line for line in lines if "diverged" in line]) == 1
 
 
