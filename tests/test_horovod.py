@@ -147,7 +147,7 @@ WRAPPED = "    optimizer = hvd.DistributedOptimizer(optimizer)\n"
 SPARSE = "hvd.DistributedOptimizer(optimizer, sparse_as_dense=bool(flags.dense))"
 RATE = "flags.learning_rate * hvd.size()"
 MISTAKES = {
-    "no broadcast": (DENSE, [("hooks=[Broadcast()]", "hooks=[]")], "start"),
+    "no broadcast": (DENSE, [("hooks=[Broadcast(), *also]", "hooks=[*also]")], "start"),
     "the broadcast is not rank 0's": (
         DENSE,
         [("hvd.broadcast_global_variables(0)", "hvd.broadcast_global_variables(1)")],

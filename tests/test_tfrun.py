@@ -417,6 +417,21 @@ def test_run_directories(tmp_path):
     assert len([*runs.glob("2*/made")]) == len([*runs.iterdir()]) == 2
 
 
+def test_a_task_that_is_killed_after_it_was_done(tmp_path):
+    """Its work is whole, and the others may have gone: it does not start again."""
+    write(
+        tmp_path,
+        """
+print("done, the output is in", os.environ["OUTPUT_DIR"], flush=True)
+os.kill(os.getpid(), 9) if index else None
+""",
+    )
+    code, lines = run(tmp_path, "--workers", "2", "--restarts", "2")
+    assert code == 0, lines
+    assert any("worker 1 was killed by SIGKILL after it was done" in line for line in lines), lines
+    assert not any("starts again" in line for line in lines), lines
+
+
 def test_restart_in_place(tmp_path):
     """The task that failed starts again, with the same address; the others do not notice."""
     write(

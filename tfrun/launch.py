@@ -278,6 +278,10 @@ class Run:
 
     def failed(self, task):
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
+        if task.last and task.last[-1][2].startswith(b"done"):  # there is nothing left to do again
+            self.say("%s %s after it was done" % (task.name, task.exit_description()))
+            task.code = 0
+            return False
         if task.bad_use():  # the error without the usage; of several ranks the first
             task.held = {name: lines[-1:] for name, lines in [*task.held.items()][:1]}
         if task.held:  # of several ranks the first
