@@ -46,7 +46,7 @@ EACH_VARIABLE = [
 """,
     ),
 ]
-TWO_CALLS = [("= inner.make_callable(row),", "= two_at_once(inner.make_callable(row)),")]
+TWO_CALLS = [("= inner.make_callable(row)\n", "= two_at_once(inner.make_callable(row))\n")]
 COUNTED = [
     (
         "                    metrics.push(update_w())\n                    if common_start:",
