@@ -432,6 +432,13 @@ os.kill(os.getpid(), 9) if index else None
     assert not any("starts again" in line for line in lines), lines
 
 
+def test_a_task_that_fails_after_it_was_done_has_failed(tmp_path):
+    """An error is none the less one for what was said before it."""
+    write(tmp_path, 'print("done", flush=True)\nraise ValueError("too late")')
+    code, lines = run(tmp_path, "--workers", "1")
+    assert code == 1 and any("ValueError: too late" in line for line in lines), lines
+
+
 def test_restart_in_place(tmp_path):
     """The task that failed starts again, with the same address; the others do not notice."""
     write(

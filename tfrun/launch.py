@@ -37,6 +37,7 @@ NOISE = re.compile(
 # What argparse prints of a wrong flag: the usage, indented after its first line, and the error.
 USAGE, USAGE_ERROR = re.compile(rb"usage: "), re.compile(rb"\S+: error: ")
 TRACEBACK = errors.TRACEBACK.encode()
+DONE = re.compile(rb"done(, the output is in .*)?$")  # the last line of a task
 HOLD = 10  # seconds that a task may take to end after a traceback, or the traceback is shown
 LAST_LINES = 15  # of a task that failed, at most, that are shown again
 
@@ -278,7 +279,13 @@ class Run:
 
     def failed(self, task):
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""
-        if task.last and task.last[-1][2].startswith(b"done"):  # there is nothing left to do again
+        if (
+            task.process.returncode < 0
+            and not task.held
+            and task.last
+            and DONE.match(task.last[-1][2])
+        ):
+            # There is nothing left to do again, and the ps may have gone.
             self.say("%s %s after it was done" % (task.name, task.exit_description()))
             task.code = 0
             return False
