@@ -194,6 +194,11 @@ def test_a_wrong_pair_is_caught(name, change, tmp_path):
 ASYNCHRONOUS = ["HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD", "AEASGD", "AEAMSGD"]
 
 
+def first_in_core(folders):
+    """Parameters of a test: the first in the core tier, the others only in `all`."""
+    return [folders[0], *(pytest.param(folder, marks=pytest.mark.long) for folder in folders[1:])]
+
+
 def check_the_last_push(folder, changes=()):
     """After the last of --steps a call moves nothing."""
     script = support.main_script(folder)
@@ -210,7 +215,7 @@ def check_the_last_push(folder, changes=()):
     assert tickets == [0, 1, 2] and moved == 0, "w moved by %g after the last update" % moved
 
 
-@pytest.mark.parametrize("folder", ASYNCHRONOUS)
+@pytest.mark.parametrize("folder", first_in_core(ASYNCHRONOUS))
 def test_no_push_after_the_last(folder):
     check_the_last_push(folder)
 
@@ -356,7 +361,9 @@ def check_the_version(folder, changes=()):
 
 
 # DynSGD notes the version and pulls under one lock, which the other one here does not take.
-@pytest.mark.parametrize("folder", [name for name in ASYNCHRONOUS if name != "DynSGD"])
+@pytest.mark.parametrize(
+    "folder", first_in_core([name for name in ASYNCHRONOUS if name != "DynSGD"])
+)
 def test_the_version_is_noted_before_the_pull(folder):
     check_the_version(folder)
 
@@ -381,7 +388,9 @@ def check_the_ticket(folder, changes=()):
 
 
 # With elastic averaging no gradient lies between the pull and the push.
-@pytest.mark.parametrize("folder", [name for name in ASYNCHRONOUS if name[:2] != "AE"])
+@pytest.mark.parametrize(
+    "folder", first_in_core([name for name in ASYNCHRONOUS if name[:2] != "AE"])
+)
 def test_the_ticket_is_taken_after_the_gradient(folder):
     check_the_ticket(folder)
 
