@@ -83,7 +83,8 @@ def number(kind, low, below=2**31, strictly=False):
     return parse
 
 
-def parse_flags():
+def parse_flags(*switches):
+    """The flags; switches: (name, text) of flags that have no value."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -99,6 +100,8 @@ def parse_flags():
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add("--checkpoint-seconds", number(int, 1), 10, "seconds between them at most", metavar="S")
+    for name, text in switches:
+        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
     add_flags(add)
     return parser.parse_args()
 # endregion: flags
@@ -239,8 +242,10 @@ def batches(model, state, x, y, flags, rank=0):
             outputs = tf.identity(outputs)
         return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
     return batch_loss
+# endregion: batches
 
 
+# region: evaluation
 def gradients(loss, w):
     """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
     return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
@@ -254,7 +259,7 @@ def evaluation(model, state, w, x, y, first=None):
     outputs, _ = model.stateless_call(w, state, x_some, training=False)
     of_rows = [loss, *[metric for _, metric in METRICS.values()]]
     return [tf.constant(x.shape[0]), *[tf.reduce_mean(each(y_some, outputs)) for each in of_rows]]
-# endregion: batches
+# endregion: evaluation
 
 
 # region: strategy_calls
@@ -273,8 +278,10 @@ def train(strategy, step, w, states, steps_at_once, test, metrics, flags, chief=
                 v.assign(saved)
     metrics.step = step.numpy()
     metrics.saved = metrics.step, time.time()
-    mean = strategy.reduce("MEAN", strategy.run(lambda: tf.cast(step, tf.float64)), axis=None)
-    if mean != metrics.step:
+
+    def mean_step():
+        return strategy.reduce("MEAN", strategy.run(lambda: tf.cast(step, tf.float64)), axis=None)
+    if mean_step() != metrics.step:
         raise RuntimeError("This worker begins at step %d, others elsewhere" % metrics.step)
 
     def evaluate(first):
@@ -287,6 +294,10 @@ def train(strategy, step, w, states, steps_at_once, test, metrics, flags, chief=
             metrics.test(evaluate)
         if chief and metrics.time_to_save():
             manager.save(checkpoint_number=metrics.step)
+    try:  # nobody leaves while another one still fetches its part of the last mean
+        mean_step()
+    except tf.errors.UnavailableError:  # all had come here, and the first have left
+        pass
     if chief:
         metrics.test(evaluate, all_rows=True)
         manager.save(checkpoint_number=metrics.step)

@@ -70,7 +70,8 @@ def number(kind, low, below=2**31, strictly=False):
     return parse
 
 
-def parse_flags():
+def parse_flags(*switches):
+    """The flags; switches: (name, text) of flags that have no value."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -86,6 +87,8 @@ def parse_flags():
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add("--checkpoint-seconds", number(int, 1), 10, "seconds between them at most", metavar="S")
+    for name, text in switches:
+        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
     add_flags(add)
     return parser.parse_args()
 # endregion: flags
@@ -168,8 +171,10 @@ def batches(model, state, x, y, flags, rank=0):
             outputs = tf.identity(outputs)
         return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
     return batch_loss
+# endregion: batches
 
 
+# region: evaluation
 def gradients(loss, w):
     """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
     return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
@@ -183,7 +188,7 @@ def evaluation(model, state, w, x, y, first=None):
     outputs, _ = model.stateless_call(w, state, x_some, training=False)
     of_rows = [loss, *[metric for _, metric in METRICS.values()]]
     return [tf.constant(x.shape[0]), *[tf.reduce_mean(each(y_some, outputs)) for each in of_rows]]
-# endregion: batches
+# endregion: evaluation
 
 
 # region: ranks

@@ -109,7 +109,8 @@ def number(kind, low, below=2**31, strictly=False):
     return parse
 
 
-def parse_flags():
+def parse_flags(*switches):
+    """The flags; switches: (name, text) of flags that have no value."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -125,6 +126,8 @@ def parse_flags():
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add("--checkpoint-seconds", number(int, 1), 10, "seconds between them at most", metavar="S")
+    for name, text in switches:
+        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
     add_flags(add)
     return parser.parse_args()
 # endregion: flags

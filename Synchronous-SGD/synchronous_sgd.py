@@ -35,7 +35,7 @@ def algorithm(w, step, batch_loss, flags, k, n):
     batch_loss(w, number): the scalar loss on mini-batch `number` at w.
     """
     # Pull w, which does not move before N gradients have been taken at it.
-    N, version = n - flags.backup_workers, steps_left(step, flags)
+    N, version = n - flags.backup_workers, steps_left(step, flags.steps, k)
     if N < 1:
         raise ValueError("--backup-workers must be below the number of workers, %d" % n)
     with tf.control_dependencies([version]):
@@ -97,11 +97,15 @@ def add_flags(add):
 
 
 # region: rounds
-def steps_left(step, flags):
-    """The number of updates so far; raises OutOfRangeError when there have been --steps."""
-    round_ = tf.get_local_variable("round", initializer=tf.constant(0, tf.int64))
-    with tf.control_dependencies([round_.assign(step.read_value())]):
-        return tf.count_up_to(round_, flags.steps)
+def steps_left(step, limit, k, name="round"):
+    """The number of updates so far; raises OutOfRangeError when it is not below the limit.
+
+    On the ps, in a variable of worker k: a pull after it waits for no message.
+    """
+    with tf.device(step.device):
+        round_ = tf.get_local_variable("%s_%d" % (name, k), [], tf.int64, tf.zeros_initializer())
+        with tf.control_dependencies([round_.assign(step.read_value())]):
+            return tf.count_up_to(round_, limit)
 # endregion: rounds
 
 
@@ -125,6 +129,8 @@ def aggregation_state(w, step, n):
         tf.raw_ops.LookupTableFindV2(**table, keys=ranks, default_value=none, name="arrived")
         lock = tf.CriticalSection(shared_name="reports")
         tokens = [tf.FIFOQueue(-1, tf.int64, [[]], shared_name="tokens_%d" % k) for k in range(n)]
+    # At an early end: who waits for a token gets an OutOfRangeError.
+    tf.add_to_collection("stop", [token.close() for token in tokens])
 
     def arrive(k, version):
         noted = tf.raw_ops.LookupTableInsertV2(**table, keys=ranks[k], values=version)
@@ -180,7 +186,8 @@ def number(kind, low, below=2**31, strictly=False):
     return parse
 
 
-def parse_flags():
+def parse_flags(*switches):
+    """The flags; switches: (name, text) of flags that have no value."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -196,6 +203,8 @@ def parse_flags():
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
     add("--checkpoint-seconds", number(int, 1), 10, "seconds between them at most", metavar="S")
+    for name, text in switches:
+        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
     add_flags(add)
     return parser.parse_args()
 # endregion: flags
@@ -204,6 +213,7 @@ def parse_flags():
 # region: cluster
 REQUIRED_WAIT_SECONDS = 120  # for a peer without which this task cannot go on
 OPTIONAL_WAIT_SECONDS = 30  # for one without which it can
+EVALUATOR = "evaluator", "a task of the type evaluator tests w, not the chief"
 
 
 class Cluster:
@@ -217,21 +227,30 @@ class Cluster:
             raise ValueError("TF_CONFIG must list a ps and a worker, and say which task this is")
         self.job = "chief" if config.task_type == "master" else config.task_type
         self.spec, self.index, self.ps = tf.train.ClusterSpec(jobs), config.task_id, jobs["ps"]
-        self.spec.task_address(self.job, self.index)  # raises where there is no such task
+        self.is_evaluator = self.job == "evaluator"  # it stands outside of the cluster
+        self.is_evaluator or self.spec.task_address(self.job, self.index)  # is there such a task?
         self.workers = [(job, index) for job in ("chief", "worker")
                         for index in range(len(jobs.get(job, [])))]
-        self.rank = None if self.job == "ps" else self.workers.index((self.job, self.index))
-        self.is_chief = self.rank == 0
-        self.name = "%s-%d" % (self.job, self.index)
-        self.device = "/job:%s/task:%d" % (self.job, self.index)
+        task = self.job, self.index
+        self.rank = self.workers.index(task) if task in self.workers else 0
+        self.is_chief = task == self.workers[0]
+        self.name = "%s-%d" % task
+        self.device = "" if self.is_evaluator else "/job:%s/task:%d" % task
         # With the filters a task talks to itself and the ps, and never waits for another worker.
         self.config = tf.ConfigProto(device_filters=["/job:ps", self.device],
                                      operation_timeout_in_ms=1000 * REQUIRED_WAIT_SECONDS)
         self.config.experimental.disable_thread_spinning = True  # the cores have better work
 
+    def server(self):
+        """The server of this task; an evaluator has none, because nobody asks it."""
+        if not self.is_evaluator:
+            return tf.train.Server(self.spec, self.job, self.index, config=self.config)
+
     def placement(self):
         """For tf.device: a variable goes to the ps that holds the fewest numbers so far."""
         load = [0] * len(self.ps)
+        if self.is_evaluator:  # it has variables of its own, with the values of checkpoints
+            return ""
 
         def lightest(op):
             task = load.index(min(load))
@@ -271,7 +290,7 @@ class Barrier:
     """Where the workers wait for one another: a table on a ps, of the ranks that have arrived."""
 
     def __init__(self, name, cluster, ps=0):
-        rank = tf.constant([cluster.rank or 0], tf.int64)
+        rank = tf.constant([cluster.rank], tf.int64)
         with tf.device("/job:ps/task:%d" % ps):
             table = tf.raw_ops.MutableHashTableV2(
                 key_dtype=tf.int64, value_dtype=tf.int64, shared_name=name)
@@ -375,8 +394,10 @@ def batches(model, state, x, y, flags, rank=0):
             outputs = tf.identity(outputs)
         return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
     return batch_loss
+# endregion: batches
 
 
+# region: evaluation
 def gradients(loss, w):
     """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
     return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
@@ -390,7 +411,47 @@ def evaluation(model, state, w, x, y, first=None):
     outputs, _ = model.stateless_call(w, state, x_some, training=False)
     of_rows = [loss, *[metric for _, metric in METRICS.values()]]
     return [tf.constant(x.shape[0]), *[tf.reduce_mean(each(y_some, outputs)) for each in of_rows]]
-# endregion: batches
+# endregion: evaluation
+
+
+# region: evaluator
+STOPPED = 2**40  # added to the step, it ends training early: no update is left to take
+
+
+def last_update(directory, flags):
+    """--steps, or at an early end what the chief has written into the file `stop`."""
+    stop = os.path.join(directory, "stop")
+    text = open(stop).read() if os.path.exists(stop) else ""
+    return int(text) if text.isdigit() else flags.steps
+
+
+def test_checkpoints(metrics, step, test, flags, tested=None):
+    """The evaluator tests each checkpoint that is the newest, up to the last; yields its path.
+
+    tested: the path of one that need not be tested. Raises TimeoutError where no new one comes.
+    """
+    saver, seconds = tf.train.Saver(), REQUIRED_WAIT_SECONDS + flags.checkpoint_seconds
+    metrics.events = tf.summary.FileWriterCache.get(os.path.join(metrics.directory, "evaluator"))
+
+    def newest():
+        path = tf.train.latest_checkpoint(metrics.directory)
+        return path if path != tested else None
+
+    def over():
+        return metrics.step >= last_update(metrics.directory, flags)
+    with tf.Session() as session:
+        for initializer in tf.global_variables_initializer(), tf.local_variables_initializer():
+            session.run(initializer)
+        evaluate = session.make_callable([step, *test], ["first:0"])
+        while wait_until(lambda: over() or newest(), seconds) and not over():
+            tested = newest()
+            saver.restore(session, tested)
+            metrics.test(evaluate, all_rows=True)
+            yield tested
+    if not over():
+        raise TimeoutError("no new checkpoint came in %d s" % seconds)
+    print("done, the output is in", metrics.directory, flush=True)
+# endregion: evaluator
 
 
 # region: session
@@ -417,8 +478,12 @@ class SessionCreator(tf.train.SessionCreator):
 def train(cluster, server, step, update, test, flags, hooks=(), common_start=True):
     """Updates until all are made; the chief also evaluates w, and saves it."""
     metrics = Metrics(cluster.name, cluster.workers, flags, len(cluster.ps))
+    if cluster.is_evaluator:
+        return [*test_checkpoints(metrics, step, test, flags)]
+    metrics.next_test = float("inf") if flags.evaluator else 0
     saver = tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
-    path = os.path.join(metrics.directory, "model.ckpt")
+    path, stop_file = [os.path.join(metrics.directory, name) for name in ("model.ckpt", "stop")]
+    stop, undo_stop = step.assign_add(STOPPED), step.assign_sub(STOPPED)
     row, start = push_row(update, step, flags), Barrier("start", cluster)
     done = [Barrier("done", cluster, ps) for ps in range(len(cluster.ps))]
     creator = SessionCreator(cluster, server, saver, metrics.directory)
@@ -440,12 +505,21 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
                             metrics.test(evaluate)
                         if cluster.is_chief and metrics.time_to_save():
                             saver.save(inner, path, step, write_meta_graph=False)
+                        if cluster.is_chief and os.path.exists(stop_file):
+                            inner.run(stop)
+                            inner.run(tf.get_collection("stop"))  # nobody waits for the chief
                 except tf.errors.OutOfRangeError:  # from count_up_to: every update is taken
                     pass
                 if cluster.is_chief:
                     done[0].wait(inner, len(cluster.workers) - 1)
-                    metrics.test(evaluate, all_rows=True)
+                    if stopped := inner.run(step) >= STOPPED:
+                        inner.run(undo_stop)
+                    flags.evaluator or metrics.test(evaluate, all_rows=True)
                     saver.save(inner, path, step, write_meta_graph=False)
+                    if stopped:
+                        with open(stop_file, "w") as file:
+                            file.write("%d" % inner.run(step))
+                        inner.run(stop)
                 if inner.run(step) >= flags.steps:
                     inner.run([barrier.arrive for barrier in done])
                     return print("done, the output is in", metrics.directory, flush=True)
@@ -594,8 +668,8 @@ def build(cluster, model, data, flags):
 
 
 def main():
-    flags, cluster = parse_flags(), Cluster()
-    server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
+    flags, cluster = parse_flags(EVALUATOR), Cluster()
+    server = cluster.server()
     if cluster.job == "ps":
         with tf.Graph().as_default():
             return serve(cluster, server)

@@ -52,10 +52,8 @@ def build(launcher):
 
 def script_of(launcher):
     """The script that a run.sh starts."""
-    return (
-        launcher.parent
-        / re.search(r"(?:here/)?([\w./]+\.py)", launcher.read_text().split("exec ")[1])[1]
-    )
+    command = re.split(r"(?m)^ *(?:exec|tfrun) ", launcher.read_text(), maxsplit=1)[1]
+    return launcher.parent / re.search(r"(?:here/)?([\w./]+\.py)", command)[1]
 
 
 def kind_of(script):
@@ -158,9 +156,10 @@ def processes_of(directory):
 def task(directory, job, index):
     """The process of a task, None where it does not run."""
     for process in processes_of(directory):
-        config = json.loads(process.environ().get("TF_CONFIG", "{}"))
-        if config.get("task") == {"type": job, "index": index}:
-            return process
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended since
+            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
+            if config.get("task") == {"type": job, "index": index}:
+                return process
     return None
 
 

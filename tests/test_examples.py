@@ -25,7 +25,8 @@ def name(path):
 
 def test_every_folder_is_seen():
     folders = {path.parent for path in LAUNCHERS}
-    scripts = {path for folder in folders for path in folder.glob("*.py")}
+    beside = [path for folder in folders for path in folder.glob("*.py")]
+    scripts = {path for path in beside if "\nKind: " in path.read_text()}
     assert scripts == {support.script_of(path) for path in LAUNCHERS}, "a script without its run.sh"
     assert len(folders) >= 4
     for folder in folders:
@@ -79,7 +80,8 @@ def run_and_check(launcher, directory, steps=None):
     assert list(directory.glob("events.out.tfevents.*")) and list(
         directory.glob("model.ckpt-*.index")
     )
-    assert str(directory) in output.splitlines()[-1] and "test accuracy" in output.splitlines()[-1]
+    last = [line for line in output.splitlines() if line.startswith("[tfrun] ")][-1]
+    assert str(directory) in last and "test accuracy" in last
     assert not support.processes_of(directory)
     if "TF_CONFIG" in script.read_text():
         assert ports and not support.bound(ports)
@@ -124,6 +126,7 @@ def test_a_driver(launcher, tmp_path):
         "Messages": ["--steps", "50", "--repeats", "1", "--wide"],
         "Packing": ["--steps", "20", "--repeats", "1"],
         "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1"],
+        "Fault-Tolerance": ["--list"],
     }[launcher.parent.name]
     code, output, _ = support.launch(launcher, tmp_path, *few)
     assert code == 0, output

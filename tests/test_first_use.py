@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import support
 
-LAUNCHERS = [path for path in support.launchers() if "Measurements" not in path.parts]
+LAUNCHERS = [
+    path for path in support.launchers() if support.kind_of(support.script_of(path)) != "driver"
+]
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "run.sh"
 
 
@@ -21,7 +23,7 @@ MEANINGLESS = [
     pytest.param(launcher, name, id="%s, %s" % ("/".join(launcher.parts[-2:]), name))
     for launcher in LAUNCHERS
     for name in ("WORKERS", "PS")
-    if not re.search(r"(?m)^exec .*\$\{%s:-\d\}" % name, launcher.read_text())
+    if not re.search(r"(?m)^(?:exec|tfrun) .*\$\{%s:-\d\}" % name, launcher.read_text())
 ]
 
 

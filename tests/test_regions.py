@@ -9,24 +9,25 @@ import support
 SCRIPTS = regions.scripts()
 # Lines of a whole script, by its name or by its kind: HogWild, which has everything, and 18 more.
 LIMITS = {
-    "aeasgd.py": 570,  # what a worker keeps between two pushes
-    "aeamsgd.py": 580,
+    "aeasgd.py": 635,  # what a worker keeps between two pushes
+    "aeamsgd.py": 645,
     "non_distributed_setup.py": 370,
-    "sparse_embeddings.py": 530,
-    "collective_allreduce.py": 480,
+    "sparse_embeddings.py": 600,
+    "collective_allreduce.py": 490,
     "multiple_gpus_single_machine.py": 400,
     "multiple_gpus_single_machine_mirrored.py": 480,
     "horovod_ringallreduce.py": 440,
     "horovod_embeddings.py": 440,
     "ring_allreduce.py": 620,
     "model_parallelism.py": 560,
-    "parameter server, asynchronous": 550,
-    "parameter server, synchronous": 630,
+    "parameter server, asynchronous": 620,
+    "parameter server, synchronous": 700,
+    "train and evaluate": 690,
 }
-COLUMNS, ALGORITHM, OUTSIDE = 100, 60, 110  # of regions
+COLUMNS, ALGORITHM, OUTSIDE = 100, 60, 120  # of regions
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
-    *("all-reduce", "model parallel", "coordinator", "driver"),
+    *("all-reduce", "model parallel", "coordinator", "driver", "train and evaluate"),
 }
 
 
@@ -39,7 +40,8 @@ def test_all_copies_are_the_same():
     assert not found, "\n".join(found)
     assert copies >= 20
     run = {support.script_of(path) for path in support.launchers()}
-    assert set(SCRIPTS) >= {path for path in run if path.parent.parent == support.ROOT}
+    kinds = {path: support.kind_of(path) for path in run}
+    assert set(SCRIPTS) >= {path for path, kind in kinds.items() if kind != "driver"}
 
 
 def test_a_difference_is_found(tmp_path):

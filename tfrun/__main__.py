@@ -62,6 +62,11 @@ def parse(arguments):
     parser.add_argument("--workers", type=count, default=1, metavar="N", help="workers (1)")
     parser.add_argument("--chief", action="store_true", help="one task more, of the type chief")
     parser.add_argument(
+        "--evaluator",
+        action="store_true",
+        help="one task more, which tests the checkpoints; the script gets --evaluator, too",
+    )
+    parser.add_argument(
         "--timeout",
         type=seconds,
         default=os.environ.get("TFRUN_TIMEOUT"),
@@ -98,6 +103,8 @@ def parse(arguments):
             parser.error("there is no horovodrun on the PATH")
         if not 1 <= horovodrun.ranks(flags.arguments) <= 99:
             parser.error("horovodrun needs -np and the number of ranks, from 1 to 99")
+        if flags.evaluator:
+            parser.error("horovodrun starts no evaluator")
     elif not pathlib.Path(flags.script).is_file():
         parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
     if not flags.chief and not flags.workers:
@@ -205,10 +212,16 @@ def main(arguments=None):
     flags = parse(arguments)
     jobs = {
         job: n
-        for job, n in [("chief", int(flags.chief)), ("ps", flags.ps), ("worker", flags.workers)]
+        for job, n in [
+            ("chief", int(flags.chief)),
+            ("ps", flags.ps),
+            ("worker", flags.workers),
+            ("evaluator", int(flags.evaluator)),
+        ]
         if n
     }
     command = [sys.executable, flags.script, *flags.arguments]
+    command += ["--evaluator"] * flags.evaluator
     by_horovodrun = horovodrun.is_meant(flags.script)
     if by_horovodrun:
         command = command[1:]
@@ -223,6 +236,9 @@ def main(arguments=None):
     given = rundir.given()
     if given and (given / "result.json").exists():
         made = (rundir.result(given) or {}).get("steps")
+        if rundir.stopped_at(given):
+            print("[tfrun] " + rundir.STOPPED.format(given))
+            return 0
         if made is None or (rundir.steps_asked_for(command) or 0) <= made:
             print("[tfrun] " + rundir.FINISHED.format(given))
             return 0

@@ -29,15 +29,16 @@ def hold_ports(n):
 
 def tasks(jobs):
     """[(job, index)] of {job: number of tasks}, the ps first."""
-    order = sorted(jobs, key=["ps", "chief", "worker"].index)
+    order = sorted(jobs, key=["ps", "chief", "worker", "evaluator"].index)
     return [(job, index) for job in order for index in range(jobs[job])]
 
 
 def addresses(jobs, ports):
-    """The cluster of TF_CONFIG: {job: ["127.0.0.1:port", ...]}."""
-    cluster = {job: [] for job in jobs}
+    """The cluster of TF_CONFIG: {job: ["127.0.0.1:port", ...]}. An evaluator is not part of it."""
+    cluster = {job: [] for job in jobs if job != "evaluator"}
     for (job, _), port in zip(tasks(jobs), ports, strict=True):
-        cluster[job].append("127.0.0.1:%d" % port)
+        if job in cluster:
+            cluster[job].append("127.0.0.1:%d" % port)
     return cluster
 
 

@@ -197,6 +197,18 @@ group(
         "Try again later, or use --dataset digits, which needs no network.",
     ),
     (
+        r"No such file or directory: '.*records\.json'",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'runs/records/records.json'",
+        "There are no TFRecord files in that folder.",
+        "Write them first, with write_records.py.",
+    ),
+    (
+        r"files to train on, not|files are too few",
+        "ValueError: 2 files are too few for 3 workers",
+        "Each worker needs a file of its own, and none may be missing.",
+        "Write more of them (write_records.py --files), or start fewer workers.",
+    ),
+    (
         r"FileNotFoundError: .*No such file|neither digits",
         "FileNotFoundError: [Errno 2] No such file or directory: 'data.npz'",
         "A file is not there: most often --dataset has a misspelt name or path.",
@@ -330,8 +342,14 @@ group(
         r"|TensorSliceReader constructor",
         "file is too short to be an sstable",
         "The newest checkpoint is damaged or not complete.",
-        "Remove its files and its line in the file `checkpoint`: the run goes on from the one "
-        "before it.",
+        "Name the one before it in the first line of the file `checkpoint`: the run goes on from "
+        "there.",
+    ),
+    (
+        r"no new checkpoint came",
+        "TimeoutError: no new checkpoint came in 130 s",
+        "The evaluator waits for the chief, which has failed, stands still, or saves elsewhere.",
+        "Look into the chief's log. Both need the same OUTPUT_DIR.",
     ),
 )
 

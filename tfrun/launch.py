@@ -16,7 +16,7 @@ from tfrun import cluster, errors, rundir
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
-COLOURS = {"ps": 35, "chief": 32, "worker": 36, "tfrun": 33, "horovodrun": 33}
+COLOURS = {"ps": 35, "chief": 32, "worker": 36, "evaluator": 34, "tfrun": 33, "horovodrun": 33}
 
 # What TensorFlow prints at every start and no setting removes. The logs keep it.
 NOISE = re.compile(
@@ -307,7 +307,7 @@ class Run:
                 % (task.name, task.exit_description(), wait, task.starts, self.restarts)
             )
             return False
-        if self.restarts and task.job == "worker" and task.name != self.chief:
+        if self.restarts and task.job in ("worker", "evaluator") and task.name != self.chief:
             self.say(
                 "%s %s, has no restart left, and is let go: the others go on; log: %s"
                 % (task.name, task.exit_description(), task.path)
@@ -378,7 +378,7 @@ class Run:
                     % (self.timeout, ", ".join(task.name for task in self.running()))
                 )
                 return 124
-            if not self.running("chief", "worker"):
+            if not self.running("chief", "worker", "evaluator"):
                 ps_deadline = min(ps_deadline, time.monotonic() + PS_GRACE)
                 if time.monotonic() > ps_deadline:
                     self.say(

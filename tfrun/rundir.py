@@ -11,6 +11,7 @@ import shutil
 FINISHED = (
     "There is a finished run in {}: give it more --steps, or set OUTPUT_DIR to another folder"
 )
+STOPPED = "The run in {0} was ended early: remove {0}/stop, and it goes on"
 
 
 def base(example):
@@ -78,6 +79,15 @@ def steps_asked_for(arguments):
     """The value of --steps among the arguments of a script, a list of strings; None without."""
     found = re.findall(r"--steps[= ](\d+)(?: |$)", " ".join(arguments))
     return int(found[-1]) if found else None
+
+
+def stopped_at(directory):
+    """The number of the last update of a run that was ended early; None of another."""
+    try:
+        text = (directory / "stop").read_text()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
 
 
 def saved_step(directory):

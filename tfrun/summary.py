@@ -12,6 +12,8 @@ import os
 
 import numpy as np
 
+from tfrun import rundir
+
 RESTART = "# restart"
 
 # columns: {name: float array}, NaN where a row says nothing; pushes and tests: which rows are
@@ -148,6 +150,8 @@ def summarize(directories):
     }
     made = max([step for p in pushes.values() for step in p["global_step"]], default=0)
     steps = flags["arguments"].get("steps", int(made))
+    stopped = [rundir.stopped_at(directory) or steps for directory in directories]
+    steps, early = min([steps, *stopped]), min([steps, *stopped]) < steps
     test = last_evaluation(everything.values())
     if test is None or not test["global_step"] >= steps:
         raise Unfinished(
@@ -194,6 +198,7 @@ def summarize(directories):
         "late_per_worker": each_task(late),
         "restarts": sum(metrics.restarts for metrics in everything.values()),
         **({"missing": missing} if missing else {}),
+        **({"stopped_early": True} if early else {}),
         "arguments": flags["arguments"],
         "versions": flags["versions"],
     }

@@ -37,6 +37,8 @@ ORDER = [
     "Ring-AllReduce",
     "Horovod-RingAllReduce",
     "Model-Parallelism",
+    "Operations/Train-and-Evaluate",
+    "Operations/Fault-Tolerance",
     "Measurements/Compare",
     "Measurements/Stragglers",
     "Measurements/One-Step",
@@ -186,6 +188,8 @@ def flags(folder, _):
     rows, constants = ["| flag | default | meaning |", "| --- | --- | --- |"], {}
     tree = ast.parse(script(folder).read_text())
     for node in tree.body:  # such as STEPS, BATCH_SIZE = 3000, 32
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EVALUATOR":
+            constants["EVALUATOR"] = ast.literal_eval(node.value)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             names = [name.id for name in node.targets[0].elts]
             constants.update(zip(names, map(ast.literal_eval, node.value.elts)))
@@ -200,6 +204,8 @@ def flags(folder, _):
             if value(default) is None:  # a flag that this script does not have
                 continue
             rows.append("| `%s` | %s | %s |" % (value(flag), value(default), value(text)))
+    if "EVALUATOR" in constants:
+        rows.append("| `--%s` | off | %s |" % constants["EVALUATOR"])
     return "\n".join(rows)
 
 

@@ -35,16 +35,18 @@ def folders(root=ROOT):
     return [
         run.parent
         for run in tracked("run.sh", root)
-        if run.parent.parent == root
+        if run.parent.parent in (root, root / "Operations")
         and run.parent.name != "tests"
         and not list(run.parent.glob("*.ipynb"))
     ]
 
 
 def scripts(root=ROOT):
-    """The example scripts: every Python file beside a run.sh."""
-    beside = folders(root)
-    return sorted(path for path in tracked("*.py", root) if path.parent in beside)
+    """The example scripts: every Python file beside a run.sh that says its kind, but drivers."""
+    beside = [path for path in tracked("*.py", root) if path.parent in folders(root)]
+    return sorted(
+        path for path in beside if re.search(r"^Kind: +(?!\s|driver)", path.read_text(), re.M)
+    )
 
 
 def split(text):
@@ -112,7 +114,7 @@ def problems(root=ROOT):
     """(one text for each fault, the number of copies of regions that were compared)."""
     first, found, copies, defined = {}, [], 0, {}
     for folder in folders(root):
-        if not any(path.parent == folder for path in scripts(root)):
+        if not any(path.parent == folder for path in tracked("*.py", root)):
             found.append("%s has a run.sh and no script" % folder)
     for path in scripts(root):
         try:

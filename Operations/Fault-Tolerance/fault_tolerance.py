@@ -1,0 +1,514 @@
+"""Fault-Tolerance: faults on real runs, one drill each, and whether each promise is kept.
+
+A drill starts an example under tfrun, waits until it trains, and does one thing to it. The exit
+code is 0 if every promise was kept; with --without-recovery, if every promise was broken.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import argparse
+import collections
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import psutil
+from rich.table import Table
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
+import drivers
+from tfrun import isolate, rundir
+
+CLONE_NEWNS = 0x20000
+SAVE = 2  # seconds between checkpoints
+PAUSE = 10  # seconds for which a task is stopped, or the network is away
+WAIT = 60  # seconds at most for a run to begin, to move again, or to end
+ACCURACY = 0.95  # on the test, at the end of each drill
+
+
+class Run:
+    """An example under tfrun, in a folder of its own; what happens to it is noted.
+
+    example: its folder. changes: [(what stands in its script just once, what takes its place)].
+    disk: megabytes of a disk of its own for what it writes.
+    """
+
+    def __init__(self, folder, example="HogWild", ps=1, workers=2, restarts=2, flags=(),
+                 changes=(), disk=None):  # fmt: skip
+        self.directory, self.output = folder / "run", folder / "output.txt"
+        self.directory.mkdir(parents=True)
+        if disk:
+            mount(self.directory, disk)
+        script = ROOT / example / (example.replace("-", "_").lower() + ".py")
+        if changes:
+            text = drivers.changed(script, changes)
+            script = folder / script.name
+            script.write_text(text)
+        command = [ROOT / "tfrun" / "bin" / "tfrun", "--ps", ps, "--workers", workers]
+        command += ["--restarts", restarts, "--", script, "--steps", 10**6]
+        command += ["--checkpoint-seconds", SAVE, *flags]
+        self.command = [str(word) for word in command]
+        self.faults, self.codes = [], []  # (from, to) in seconds since 1970; exit codes
+        self.start()
+
+    def start(self):
+        """Starts the command, for the first time or again."""
+        self.process = self.launch()
+
+    def launch(self):
+        with open(self.output, "a") as output:
+            return subprocess.Popen(
+                self.command,
+                env={**os.environ, "OUTPUT_DIR": str(self.directory)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=drivers.end_with_us,
+            )
+
+    def pushes(self, since=0, task=None):
+        """The pushes of a task, or of all, after a time, in their order: [(time, step)]."""
+        found = [
+            (float(row["push_time"]), int(row["global_step"]))
+            for row in drivers.rows(self.directory)
+            if row["loss"] and row["bytes"] and task in (None, row["task"][len("metrics-") :])
+        ]
+        return sorted(row for row in found if row[0] > since)
+
+    def tests(self):
+        """The evaluations, in their order: [(time, accuracy)]."""
+        return sorted(
+            (float(row["push_time"]), float(row["test_accuracy"]))
+            for row in drivers.rows(self.directory)
+            if row["test_accuracy"]
+        )
+
+    def until(self, condition, what):
+        """Waits for condition(); returns whether it came true while the command ran, in time."""
+        deadline = time.monotonic() + WAIT
+        while not condition():
+            if self.process.poll() is not None:
+                return False
+            if time.monotonic() > deadline:
+                print("  after %d s: not %s" % (WAIT, what), flush=True)
+                return False
+            time.sleep(0.1)
+        return True
+
+    def trains(self, saves=True):
+        """Waits until it has trained for a while, and has a checkpoint that is not quite new."""
+
+        def ready():
+            pushes = self.pushes()
+            if not pushes or pushes[-1][0] < pushes[0][0] + 2 * SAVE + 1:
+                return False
+            return not saves or rundir.saved_step(self.directory)
+
+        if not self.until(ready, "training"):
+            raise RuntimeError("the run does not train:\n" + self.output.read_text()[-3000:])
+
+    def tasks(self):
+        """{(job, index): its process} of all that runs."""
+        found = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                env = process.environ()
+                if env.get("OUTPUT_DIR") == str(self.directory) and "TF_CONFIG" in env:
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        task = json.loads(env["TF_CONFIG"])["task"]
+                        found[task["type"], task["index"]] = process
+        return found
+
+    @contextlib.contextmanager
+    def fault(self):
+        """Notes when the fault that is made inside begins and ends."""
+        begin = time.time()
+        yield
+        self.faults.append((begin, time.time()))
+
+    def kill(self, *task):
+        with self.fault():
+            self.tasks()[task].kill()
+
+    def pause(self, *task):
+        with self.fault():
+            process = self.tasks()[task]
+            process.suspend()
+            time.sleep(PAUSE)
+            process.resume()
+
+    def moves(self, task=None):
+        """Waits until updates are made again, by a task or by anyone, and for a while after."""
+        since = self.faults[-1][1]
+        self.until(lambda: self.pushes(since + 0.5, task), "moving again")
+        time.sleep(3)
+
+    def stop(self):
+        """Ends training early, by the file `stop`."""
+        (self.directory / "stop").touch()
+        self.ends()
+
+    def ends(self):
+        """Waits for the end of the command; kills it if it does not come. Returns its exit code."""
+        try:
+            self.process.wait(WAIT)
+        except subprocess.TimeoutExpired:
+            print("  after %d s: not ended" % WAIT, flush=True)
+            self.process.kill()
+        self.codes.append(self.process.wait())
+        return self.codes[-1]
+
+    def longest_gap(self, task=None):
+        """The longest time without an update, of a task or of all, from the first fault on."""
+        times = [at for at, _ in self.pushes(self.faults[0][0] - 0.5, task)]
+        return max((b - a for a, b in zip(times, times[1:])), default=float("inf"))
+
+    def twice(self):
+        """The numbers of the updates that were made twice."""
+        counts = collections.Counter(step for _, step in self.pushes())
+        return [step for step, n in counts.items() if n > 1]
+
+    def lost(self):
+        """How many updates before the fault are not in w after it: from the first made twice on."""
+        before = [step for at, step in self.pushes() if at <= self.faults[0][1]]
+        again = self.twice()
+        return max(before) - min(again) + 1 if again else 0
+
+    def lost_seconds(self):
+        """The time in which the lost updates were made."""
+        times, lost = dict((step, at) for at, step in reversed(self.pushes())), self.lost()
+        before = max(step for at, step in self.pushes() if at <= self.faults[0][1])
+        return times[before] - times[before - lost + 1] if lost else 0
+
+
+def mount(directory, megabytes):
+    """Puts a disk of that size at a folder, for this process and those that it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = b"size=%dm" % megabytes
+    if libc.mount(b"tmpfs", os.fsencode(directory), b"tmpfs", 0, size):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def set_network(up):
+    """Brings the loopback interface of this process and those that it starts up, or down."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        request = struct.pack("16sh14x", b"lo", isolate.IFF_UP if up else 0)
+        fcntl.ioctl(s, isolate.SIOCSIFFLAGS, request)
+
+
+# What is done to a run. Each takes the Run, and whether recovery is switched off.
+
+
+def kill(job, index):
+    def drill(run, off):
+        run.trains()
+        run.kill(job, index)
+        run.moves(None if job == "ps" else "%s-%d" % (job, index))
+        run.stop()
+
+    return drill
+
+
+def pause(job, index):
+    def drill(run, off):
+        run.trains()
+        run.pause(job, index)
+        run.moves(None if job == "ps" else "%s-%d" % (job, index))
+        run.stop()
+
+    return drill
+
+
+def kill_everything(run, off):
+    run.trains()
+    with run.fault():
+        run.process.kill()  # its tasks die with it
+        run.ends()
+    if off:
+        (run.directory / "checkpoint").unlink()
+    run.start()
+    run.moves()
+    run.stop()
+
+
+def away_for_good(run, off):
+    """Then the same command goes on."""
+    run.trains()
+    with run.fault():
+        run.tasks()["worker", 1].suspend()
+        run.ends()
+    run.start()
+    run.moves()
+    run.stop()
+
+
+def network_away(run, off):
+    run.trains()
+    with run.fault():
+        set_network(False)
+        time.sleep(PAUSE)
+        set_network(True)
+    run.moves()
+    run.stop()
+
+
+def full_disk(run, off):
+    """Then there is room again, and the same command goes on."""
+    run.trains(saves=not off)
+    filler = run.directory / "filler"
+    with run.fault(), open(filler, "wb", buffering=0) as file:
+        with contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1024))
+        run.ends()
+    filler.unlink()
+    run.start()
+    run.moves()
+    run.stop()
+
+
+def cut_short(run, off):
+    """Then the one before it is named in the file `checkpoint`, as tfrun advises."""
+    run.trains()
+    with run.fault():
+        run.process.send_signal(signal.SIGINT)
+        run.ends()
+        state = run.directory / "checkpoint"
+        newest, *older = re.findall(r'path(?:s)?: "(.*)"', state.read_text())
+        for path in run.directory.glob(newest + ".data-*"):
+            os.truncate(path, path.stat().st_size // 2)
+    run.start()
+    run.ends()
+    older = [name for name in older if name != newest]
+    if older:
+        text = state.read_text().replace('model_checkpoint_path: "%s"' % newest,
+                                         'model_checkpoint_path: "%s"' % older[-1], 1)  # fmt: skip
+        state.write_text(text)
+    else:
+        state.unlink()
+    run.start()
+    run.moves()
+    run.stop()
+
+
+def two_chiefs(run, off):
+    run.trains()
+    with run.fault():
+        second = run.launch()
+        if off:  # it trains, too
+            run.until(lambda: len(run.twice()) > 10, "two in one folder")
+            second.terminate()
+        second.wait(WAIT)
+    run.moves()
+    run.stop()
+
+
+IMPATIENT = [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 5")]
+NO_LOCK = [("fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]
+ONE_CHECKPOINT = [("save_relative_paths=True)", "save_relative_paths=True, max_to_keep=1)")]
+NEVER = ("--checkpoint-seconds", 10**6, "--checkpoint-steps", 10**6)
+SYNCHRONOUS = {"example": "Synchronous-SGD"}
+
+# What is promised, and the fault. still: seconds at most without any update. away: a task, and the
+# seconds at most without one of its own. lost: 0, or the seconds in which all lost updates were
+# made. codes: the exit codes of the command, and after that of the one that goes on. says: what
+# tfrun prints. fault: a function of the Run. run, off: arguments of Run, with recovery and without.
+Drill = collections.namedtuple("Drill", "name still away lost codes says fault run off")
+ERROR = "an error"
+DRILLS = [
+    Drill("SIGKILL of a worker", 3, ("worker-1", 15), 0, [0], "worker 1 was killed by SIGKILL",
+          kill("worker", 1), {}, {"restarts": 0}),
+    Drill("SIGKILL of one ps of two", 15, None, SAVE + 1, [0], "ps 1 was killed by SIGKILL",
+          kill("ps", 1), {"ps": 2}, {"ps": 2, "restarts": 0}),
+    Drill("SIGKILL of the chief", 3, ("worker-0", 15), 0, [0], "worker 0 was killed by SIGKILL",
+          kill("worker", 0), {}, {"restarts": 0}),
+    Drill("SIGKILL of everything, even tfrun", 15, None, SAVE + 1, [-9, 0],
+          "it goes on from update", kill_everything, {}, {}),
+    Drill("SIGSTOP of a worker for 10 s", 3, ("worker-1", PAUSE + 2), 0, [0], None,
+          pause("worker", 1), {}, SYNCHRONOUS),
+    Drill("SIGSTOP of a ps for 10 s", PAUSE + 2, None, 0, [0], None,
+          pause("ps", 0), {}, {"changes": IMPATIENT, "restarts": 0}),
+    Drill("SIGSTOP of the chief for 10 s", 3, ("worker-0", PAUSE + 2), 0, [0], None,
+          pause("worker", 0), {}, SYNCHRONOUS),
+    Drill("No network for 10 s", PAUSE + 15, None, 0, [0], None,
+          network_away, {}, {"changes": IMPATIENT, "restarts": 0}),
+    Drill("A full disk", None, None, SAVE + 1, [ERROR, 0], "The disk is full",
+          full_disk, {"restarts": 0, "disk": 8}, {"restarts": 0, "disk": 8, "flags": NEVER}),
+    Drill("A checkpoint cut short", None, None, 2 * SAVE + 1, [130, ERROR, 0],
+          "checkpoint is damaged",
+          cut_short, {"restarts": 0}, {"restarts": 0, "changes": ONE_CHECKPOINT}),
+    Drill("A second chief by mistake", 3, None, 0, [0], "Another chief",
+          two_chiefs, {}, {"changes": NO_LOCK}),
+    Drill("Synchronous, SIGKILL of a worker", 15, None, 0, [0], "worker 1 was killed by SIGKILL",
+          kill("worker", 1), SYNCHRONOUS, {**SYNCHRONOUS, "restarts": 0}),
+    Drill("Synchronous, a worker stops for good", None, None, SAVE + 1, [ERROR, 0],
+          "no gradient of worker 1", away_for_good,
+          {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 10)},
+          {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 1000)}),
+]  # fmt: skip
+
+
+def in_words(drill):
+    """The promise of a drill as text."""
+    parts = []
+    if drill.still:
+        parts.append("at most %d s without an update" % drill.still)
+    if drill.away:
+        parts.append("%s pushes again within %d s" % drill.away)
+    parts.append(
+        "no update is lost" if not drill.lost else "updates of at most %d s are lost" % drill.lost
+    )
+    codes = ["killed" if code == -9 else "exit code %s" % code for code in drill.codes]
+    parts.append(", then ".join("an error" if ERROR in code else code for code in codes))
+    if drill.says:
+        parts.append('tfrun says "%s"' % drill.says)
+    return "; ".join(parts)
+
+
+def measure(drill, off, folder):
+    """Makes the drill: {what: a number}, and the parts of the promise that were broken."""
+    run = Run(folder, **(drill.off if off else drill.run))
+    try:
+        drill.fault(run, off)
+    finally:
+        for process in run.tasks().values():
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+        run.process.terminate()
+        run.process.wait(WAIT)
+        time.sleep(0.5)
+    output, left = run.output.read_text(), run.tasks()
+    accuracy = (rundir.result(run.directory) or {}).get("test_accuracy") or 0
+    found = {
+        "still": run.longest_gap(),
+        "away": run.longest_gap(drill.away[0]) if drill.away else None,
+        "lost": run.lost(),
+        "lost_seconds": run.lost_seconds(),
+        "twice": len(run.twice()),
+        "accuracy": accuracy,
+        "codes": run.codes,
+    }
+    kept = {
+        "still": not drill.still or found["still"] <= drill.still,
+        "away": not drill.away or found["away"] <= drill.away[1],
+        "lost": found["lost_seconds"] <= drill.lost,
+        "accuracy": accuracy >= ACCURACY,
+        "codes": len(run.codes) == len(drill.codes)
+        and all(a == b or a and b == ERROR for a, b in zip(run.codes, drill.codes)),
+        "says": not drill.says or drill.says in output,
+        "left": not left,
+    }
+    found["broken"] = [part for part, fine in kept.items() if not fine]
+    found["tests"], found["faults"] = run.tests(), run.faults
+    found["pushes"] = {
+        task: [at for at, _ in run.pushes(0, task)] for task in ("worker-0", "worker-1")
+    }
+    if found["broken"] and not off:
+        print(output[-3000:])
+    return found
+
+
+def draw(results, path):
+    """Accuracy against time in each drill, when each worker pushed, and the faults."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    columns, rows = 3, -(-len(results) // 3)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(11, 2.1 * rows), layout="constrained", sharey=True, squeeze=False
+    )
+    for panel in axes.flat[len(results) :]:
+        panel.set_axis_off()
+    for panel, (name, found) in zip(axes.flat, results.items()):
+        begin = min(at for pushes in found["pushes"].values() for at in pushes)
+        for lane, pushes in enumerate(found["pushes"].values()):
+            panel.plot([at - begin for at in pushes], [0.12 * lane - 0.12] * len(pushes), "|",
+                       color="C%d" % lane, markersize=5)  # fmt: skip
+        panel.plot([at - begin for at, _ in found["tests"]], [each for _, each in found["tests"]],
+                   "o-", color="#333333", markersize=2.5, linewidth=1)  # fmt: skip
+        for at, until in found["faults"]:
+            panel.axvspan(at - begin, max(until, at + 0.1) - begin, color="#d62728", alpha=0.35)
+        panel.set_title(name, fontsize=9)
+        panel.set_ylim(-0.25, 1.05)
+        panel.set_yticks([-0.12, 0, 0.5, 1], ["worker 0", "worker 1", "50%", "100%"], fontsize=7)
+        panel.tick_params(axis="x", labelsize=7)
+    for panel in axes[-1]:
+        panel.set_xlabel("seconds since the first update", fontsize=8)
+    figure.suptitle("Test accuracy, and each worker's pushes; red: the fault", fontsize=11)
+    figure.savefig(path, dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="drills with this in the name")
+    parser.add_argument("--list", action="store_true", help="print the drills and their promises")
+    parser.add_argument(
+        "--without-recovery", action="store_true", help="no restarts, no checkpoint, no lock, ..."
+    )
+    flags = parser.parse_args()
+    drills = [drill for drill in DRILLS if flags.only == drill.name]
+    drills = drills or [drill for drill in DRILLS if flags.only.lower() in drill.name.lower()]
+    if not drills:
+        parser.error("--only must be in one of: %s" % "; ".join(drill.name for drill in DRILLS))
+    if flags.list:
+        for drill in drills:
+            print("%s: %s" % (drill.name, in_words(drill)))
+        return 0
+    directory = drivers.output_directory("Fault-Tolerance").resolve()
+    try:  # a network and disks of our own, before anything starts a thread
+        isolate.enter()
+        if ctypes.CDLL(None).unshare(CLONE_NEWNS):
+            raise OSError("no mounts of its own")
+    except OSError as error:
+        print("the drills need namespaces, which this machine does not allow: %s" % error)
+        return 2
+    results, console = {}, drivers.console(150)
+    table = Table("fault", "no update for", "task away", "lost", "twice", "accuracy", "promise")
+    for drill in drills:
+        print("%s: %s" % (drill.name, in_words(drill)), flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            found = measure(drill, flags.without_recovery, pathlib.Path(folder))
+            ctypes.CDLL(None).umount2(os.fsencode(folder + "/run"), 2)  # its disk; 2: MNT_DETACH
+        results[drill.name] = found
+        table.add_row(
+            drill.name,
+            "%.1f s" % found["still"],
+            "%.1f s" % found["away"] if drill.away else "",
+            "%d" % found["lost"],
+            "%d" % found["twice"],
+            "%.1f%%" % (100 * found["accuracy"]) if found["accuracy"] else "none",
+            "broken: " + ", ".join(found["broken"]) if found["broken"] else "kept",
+        )
+    console.print(table)
+    console.print(drivers.setting())
+    facts = {
+        name: {key: value for key, value in found.items() if key not in ("tests", "pushes")}
+        for name, found in results.items()
+    }
+    (directory / "results.json").write_text(json.dumps(facts, indent=1))
+    draw(results, directory / "drills.png")
+    console.print("drills.png and results.json are in %s" % directory, soft_wrap=True)
+    if flags.without_recovery:
+        return int(not all(found["broken"] for found in results.values()))
+    return int(any(found["broken"] for found in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

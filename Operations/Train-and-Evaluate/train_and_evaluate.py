@@ -1,0 +1,684 @@
+"""Train-and-Evaluate: workers read files while they train, an evaluator judges each checkpoint.
+
+    worker     w_k <- w;  w <- w - lr * g(w_k)    g: on the next mini-batch of this worker's files
+    chief      worker 0; it saves w, and how far each worker is in its files, as a checkpoint
+    evaluator  tests each checkpoint once, keeps the best, ends training when none gets better
+
+Kind:          train and evaluate
+Paper:         Cheng et al. 2017, TensorFlow Estimators: Managing Simplicity vs. Flexibility
+Differs from:  HogWild: the examples come from files, and an evaluator has the word
+Simplified:    the rows of the test fit into memory
+Run:           bash run.sh
+"""
+import argparse
+import collections
+import fcntl
+import glob
+import json
+import os
+import shutil
+import socket
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import keras
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+
+
+def algorithm(w, step, batch_loss, place, flags):
+    """One update of one worker; all workers make theirs at once.
+
+    w: the variables. step: the counter of updates. batch_loss(w): the scalar loss on the next
+    mini-batch at w, and [epoch, examples of it that are read] after it. place: where that is kept.
+    """
+    version = step.read_value()
+    with tf.control_dependencies([version]):
+        w_k = pull(w)
+    loss, read = batch_loss(w_k)
+    g = gradients(loss, w_k)
+
+    # Train-and-Evaluate: HogWild's push.
+    delta = send(w, [flags.learning_rate * d for d in g])
+    with tf.control_dependencies(delta):
+        ticket = tf.count_up_to(step, flags.steps)
+    with tf.control_dependencies([ticket]):
+        push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
+
+    # Train-and-Evaluate: the examples count as read after the push. A worker that dies between the
+    # two repeats a mini-batch, and none is lost.
+    with tf.control_dependencies([push]):
+        noted = place.assign(read)
+    return Update(w_k, loss, g, version, ticket, noted.op)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+
+
+def add_flags(add):
+    """The flags that only this example has."""
+    add("--early-stopping", number(int, 0), 10,
+        "tests without a better one, after which training ends; 0: never", metavar="N")
+    add("--shuffle-buffer", number(int, 1), 1000, "examples among which the next one is drawn")
+
+
+# region: messages
+def pull(w):
+    """Copies of w on this worker: one message from each ps, instead of one for each variable."""
+    return transfer(w, lambda v, _: v.read_value(), to_ps=False)
+
+
+def send(w, tensors):
+    """These tensors, shaped as w, on the ps of their variables: one message to each ps."""
+    return transfer(w, lambda _, i: tensors[i], to_ps=True)
+
+
+def keep(state, own, update):
+    """The update, which also writes this worker's state to the ps: it is tested and saved there."""
+    with tf.control_dependencies(update.pushed):  # the gradient is that of the last local step
+        values = send(state, [v.read_value() for v in own])
+    kept = [v.assign(value) for v, value in zip(state, values)]
+    return update._replace(push=tf.group(update.push, *kept))
+
+
+def transfer(w, value, to_ps):
+    """value(v, i) of each of w, packed on the way: one vector for each ps, and type of number."""
+    moved, worker = {}, tf.no_op().device
+    for ps, dtype in sorted({(v.device, v.dtype) for v in w}, key=str):
+        some = [(i, v) for i, v in enumerate(w) if (v.device, v.dtype) == (ps, dtype)]
+        with tf.device(worker if to_ps else ps):
+            vector = tf.concat([tf.reshape(value(v, i), [-1]) for i, v in some], 0)
+        with tf.device(ps if to_ps else worker):
+            parts = tf.split(vector, [v.shape.num_elements() for _, v in some])
+            moved.update((i, tf.reshape(part, v.shape)) for (i, v), part in zip(some, parts))
+    return [moved[i] for i in range(len(w))]
+# endregion: messages
+
+
+# region: flags
+def number(kind, low, below=2**31, strictly=False):
+    """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
+    def parse(text):
+        value = kind(text)
+        if not low <= value < below or strictly and value == low:
+            raise argparse.ArgumentTypeError("must be %s %s and below %s, is %s" % (
+                "above" if strictly else "at least", low, below, text))
+        return value
+    parse.__name__ = kind.__name__
+    return parse
+
+
+def parse_flags(*switches):
+    """The flags; switches: (name, text) of flags that have no value."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def add(flag, kind, default, text, **options):
+        text += " (%(default)s)"
+        parser.add_argument(flag, type=kind, default=default, help=text, **options)
+    add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
+    add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
+    if LEARNING_RATE:
+        add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
+            "lr in the update rule", metavar="LR")
+    add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
+    add("--dataset", str, DATASET, DATASETS)
+    add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
+    add("--checkpoint-seconds", number(int, 1), 10, "seconds between them at most", metavar="S")
+    for name, text in switches:
+        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
+    add_flags(add)
+    return parser.parse_args()
+# endregion: flags
+
+
+# region: cluster
+REQUIRED_WAIT_SECONDS = 120  # for a peer without which this task cannot go on
+OPTIONAL_WAIT_SECONDS = 30  # for one without which it can
+EVALUATOR = "evaluator", "a task of the type evaluator tests w, not the chief"
+
+
+class Cluster:
+    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
+
+    def __init__(self):
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = {"chief" if job == "master" else job: tasks
+                for job, tasks in config.cluster_spec().as_dict().items()}
+        if not jobs.get("ps") or not (jobs.get("chief") or jobs.get("worker")):
+            raise ValueError("TF_CONFIG must list a ps and a worker, and say which task this is")
+        self.job = "chief" if config.task_type == "master" else config.task_type
+        self.spec, self.index, self.ps = tf.train.ClusterSpec(jobs), config.task_id, jobs["ps"]
+        self.is_evaluator = self.job == "evaluator"  # it stands outside of the cluster
+        self.is_evaluator or self.spec.task_address(self.job, self.index)  # is there such a task?
+        self.workers = [(job, index) for job in ("chief", "worker")
+                        for index in range(len(jobs.get(job, [])))]
+        task = self.job, self.index
+        self.rank = self.workers.index(task) if task in self.workers else 0
+        self.is_chief = task == self.workers[0]
+        self.name = "%s-%d" % task
+        self.device = "" if self.is_evaluator else "/job:%s/task:%d" % task
+        # With the filters a task talks to itself and the ps, and never waits for another worker.
+        self.config = tf.ConfigProto(device_filters=["/job:ps", self.device],
+                                     operation_timeout_in_ms=1000 * REQUIRED_WAIT_SECONDS)
+        self.config.experimental.disable_thread_spinning = True  # the cores have better work
+
+    def server(self):
+        """The server of this task; an evaluator has none, because nobody asks it."""
+        if not self.is_evaluator:
+            return tf.train.Server(self.spec, self.job, self.index, config=self.config)
+
+    def placement(self):
+        """For tf.device: a variable goes to the ps that holds the fewest numbers so far."""
+        load = [0] * len(self.ps)
+        if self.is_evaluator:  # it has variables of its own, with the values of checkpoints
+            return ""
+
+        def lightest(op):
+            task = load.index(min(load))
+            load[task] += tf.TensorShape(op.get_attr("shape")).num_elements()
+            return task
+        return tf.train.replica_device_setter(cluster=self.spec, worker_device=self.device,
+                                              ps_strategy=lightest)
+
+    def wait_for_ps(self):
+        """Returns when every ps listens at its address."""
+        for task, address in enumerate(self.ps):
+            listens(address) or print("waiting for ps %d at %s" % (task, address), flush=True)
+            if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
+                raise TimeoutError("ps %d did not answer at %s in %d s" % (
+                    task, address, REQUIRED_WAIT_SECONDS))
+
+
+def listens(address):
+    """Whether a server answers at host:port."""
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        return True
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds):
+    """Waits for condition() for so many seconds at most; returns whether it came true."""
+    deadline = time.time() + seconds
+    while not (met := condition()) and time.time() < deadline:
+        time.sleep(0.02)
+    return met
+
+
+class Barrier:
+    """Where the workers wait for one another: a table on a ps, of the ranks that have arrived."""
+
+    def __init__(self, name, cluster, ps=0):
+        rank = tf.constant([cluster.rank], tf.int64)
+        with tf.device("/job:ps/task:%d" % ps):
+            table = tf.raw_ops.MutableHashTableV2(
+                key_dtype=tf.int64, value_dtype=tf.int64, shared_name=name)
+            self.arrive = tf.raw_ops.LookupTableInsertV2(
+                table_handle=table, keys=rank, values=rank)
+            self.arrived, _ = tf.raw_ops.LookupTableExportV2(
+                table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
+
+    def wait(self, session, n):
+        """Returns when n workers have arrived, or after OPTIONAL_WAIT_SECONDS."""
+        wait_until(lambda: len(session.run(self.arrived)) >= n, OPTIONAL_WAIT_SECONDS)
+
+
+def serve(cluster, server):
+    """A ps stays until all workers are done, or for some time after the chief is."""
+    done = Barrier("done", cluster, cluster.index)
+    print("listening at", cluster.ps[cluster.index], flush=True)
+    with tf.Session(server.target, config=cluster.config) as session:
+        wait_until(lambda: len(session.run(done.arrived)), float("inf"))
+        # The chief may have much to evaluate and to save.
+        wait_until(lambda: 0 in session.run(done.arrived), 10 * OPTIONAL_WAIT_SECONDS)
+        done.wait(session, len(cluster.workers))
+    print("done", flush=True)
+# endregion: cluster
+
+
+# region: records -- put your own files and model here
+DATASET, DATASETS = "records", "the folder of the files that write_records.py has written"
+Data = collections.namedtuple("Data", "files x_test y_test shape classes")
+
+
+def load_data(folder):
+    """The paths of the files to train on, and the rows of the test, which fit into memory."""
+    with open(os.path.join(folder, "records.json")) as file:
+        about = json.load(file)
+    files, test = [sorted(glob.glob(os.path.join(folder, part + "-*.tfrecord")))
+                   for part in ("train", "test")]
+    if len(files) != about["files"]:
+        raise ValueError("%s has %d files to train on, not %d" % (
+            folder, len(files), about["files"]))
+    rows = tf.data.TFRecordDataset(test).batch(about["test_rows"])
+    x, y = parse(next(iter(rows)), about["shape"])
+    return Data(files, x.numpy(), y.numpy(), about["shape"], about["classes"])
+
+
+def parse(serialized, shape):
+    """Inputs [rows, *shape] and labels [rows] of serialized examples [rows]."""
+    example = tf.io.parse_example(serialized, {"x": tf.io.FixedLenFeature(shape, tf.float32),
+                                               "y": tf.io.FixedLenFeature([], tf.int64)})
+    return example["x"], tf.cast(example["y"], tf.int32)
+
+
+def make_model(data):
+    """A network from Keras. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential([
+        keras.Input(data.shape), keras.layers.Dense(128, "relu"),
+        keras.layers.Dense(64, "relu"), keras.layers.Dense(data.classes)])
+
+
+def loss(y, outputs):
+    """The cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row); the first chooses the best
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: records
+
+
+# region: pipeline
+def mini_batches(files, shape, place, flags):
+    """The mini-batches of these files, without end: ([epoch, examples of it that are read], x, y).
+
+    In each epoch each example comes once, in an order that depends on (seed, epoch) and nothing
+    else. So a worker that starts again goes on where it was, at `place`.
+    """
+    first_epoch, read = place[0], place[1]
+
+    def examples(epoch):
+        seed = flags.seed * 65536 + epoch
+        # Several files are read at once, and their examples come in an order that is known.
+        order = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed)
+        rows = order.interleave(tf.data.TFRecordDataset, cycle_length=4, deterministic=True,
+                                num_parallel_calls=tf.data.AUTOTUNE)
+        rows = rows.shuffle(flags.shuffle_buffer, seed).enumerate(1)
+        rows = rows.skip(tf.where(epoch > first_epoch, tf.constant(0, tf.int64), read))
+        return rows.map(lambda number, row: (tf.stack([epoch, number]), row))
+
+    def parsed(places, rows):
+        return places[-1], *parse(rows, shape)
+    epochs = tf.data.Dataset.range(2**31).skip(first_epoch)
+    rows = epochs.flat_map(examples).batch(flags.batch_size, drop_remainder=True)
+    return rows.map(parsed, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def batches(model, state, iterator):
+    """batch_loss(w) -> the loss at w on the next mini-batch, and the place in the files after it.
+
+    state: this worker's own variables for what the model keeps beside w.
+    """
+    def batch_loss(w):
+        place, x, y = iterator.get_next()
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in state]
+        outputs, after, penalties = model.stateless_call(
+            w, before, x, training=True, return_losses=True)
+        # The gradient comes after the state has moved, and with it the next local step.
+        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
+            outputs = tf.identity(outputs)
+        return tf.add_n([tf.reduce_mean(loss(y, outputs)), *penalties]), place
+    return batch_loss
+# endregion: pipeline
+
+
+# region: variables
+def variables(get_variable, name, values):
+    """Variables with these first values, which as constants would stand in each graph sent."""
+    return [get_variable("%s_%d" % (name, i), initializer=tf.ensure_shape(
+        tf.numpy_function(lambda v=v: np.asarray(v), [], v.dtype), v.shape))
+            for i, v in enumerate(values)]
+# endregion: variables
+
+
+# region: evaluation
+def gradients(loss, w):
+    """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
+    return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
+
+
+def evaluation(model, state, w, x, y, first=None):
+    """[number of rows, loss, each of METRICS] at w: means of TEST_ROWS rows, from "first:0" on."""
+    first = tf.placeholder_with_default(0, [], "first") if first is None else first
+    w, state = [[v.read_value() for v in each] for each in (w, state)]
+    x_some, y_some = [rows.read_value()[first:first + TEST_ROWS] for rows in (x, y)]
+    outputs, _ = model.stateless_call(w, state, x_some, training=False)
+    of_rows = [loss, *[metric for _, metric in METRICS.values()]]
+    return [tf.constant(x.shape[0]), *[tf.reduce_mean(each(y_some, outputs)) for each in of_rows]]
+# endregion: evaluation
+
+
+# region: evaluator
+STOPPED = 2**40  # added to the step, it ends training early: no update is left to take
+
+
+def last_update(directory, flags):
+    """--steps, or at an early end what the chief has written into the file `stop`."""
+    stop = os.path.join(directory, "stop")
+    text = open(stop).read() if os.path.exists(stop) else ""
+    return int(text) if text.isdigit() else flags.steps
+
+
+def test_checkpoints(metrics, step, test, flags, tested=None):
+    """The evaluator tests each checkpoint that is the newest, up to the last; yields its path.
+
+    tested: the path of one that need not be tested. Raises TimeoutError where no new one comes.
+    """
+    saver, seconds = tf.train.Saver(), REQUIRED_WAIT_SECONDS + flags.checkpoint_seconds
+    metrics.events = tf.summary.FileWriterCache.get(os.path.join(metrics.directory, "evaluator"))
+
+    def newest():
+        path = tf.train.latest_checkpoint(metrics.directory)
+        return path if path != tested else None
+
+    def over():
+        return metrics.step >= last_update(metrics.directory, flags)
+    with tf.Session() as session:
+        for initializer in tf.global_variables_initializer(), tf.local_variables_initializer():
+            session.run(initializer)
+        evaluate = session.make_callable([step, *test], ["first:0"])
+        while wait_until(lambda: over() or newest(), seconds) and not over():
+            tested = newest()
+            saver.restore(session, tested)
+            metrics.test(evaluate, all_rows=True)
+            yield tested
+    if not over():
+        raise TimeoutError("no new checkpoint came in %d s" % seconds)
+    print("done, the output is in", metrics.directory, flush=True)
+# endregion: evaluator
+
+
+# region: session
+class SessionCreator(tf.train.SessionCreator):
+    """The chief makes or restores the model where it is not on the ps; the others wait for it."""
+
+    def __init__(self, cluster, server, saver, directory):
+        self.cluster, self.target, self.directory = cluster, server.target, directory
+        self.scaffold = tf.train.Scaffold(saver=saver)
+
+    def create_session(self):
+        self.cluster.wait_for_ps()
+        session_of = self.scaffold.finalize(), self.target, self.cluster.config
+        with tf.Session(self.target, config=self.cluster.config) as session:
+            def made():
+                return not len(session.run(self.scaffold.ready_for_local_init_op))
+            if self.cluster.is_chief and not made():
+                return tf.train.ChiefSessionCreator(*session_of, self.directory).create_session()
+            if not wait_until(made, REQUIRED_WAIT_SECONDS):
+                raise TimeoutError("the chief made no model in %d s" % REQUIRED_WAIT_SECONDS)
+        return tf.train.WorkerSessionCreator(*session_of).create_session()
+
+
+def train(cluster, server, step, update, test, flags, hooks=(), common_start=True):
+    """Updates until all are made; the chief also evaluates w, and saves it."""
+    metrics = Metrics(cluster.name, cluster.workers, flags, len(cluster.ps))
+    if cluster.is_evaluator:
+        return [*test_checkpoints(metrics, step, test, flags)]
+    metrics.next_test = float("inf") if flags.evaluator else 0
+    saver = tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
+    path, stop_file = [os.path.join(metrics.directory, name) for name in ("model.ckpt", "stop")]
+    stop, undo_stop = step.assign_add(STOPPED), step.assign_sub(STOPPED)
+    row, start = push_row(update, step, flags), Barrier("start", cluster)
+    done = [Barrier("done", cluster, ps) for ps in range(len(cluster.ps))]
+    creator = SessionCreator(cluster, server, saver, metrics.directory)
+    with tf.train.MonitoredSession(creator, hooks) as session:
+        while True:
+            # The session itself: a callable costs less than run(), which calls the hooks.
+            inner = session.run_step_fn(lambda step_context: step_context.session)
+            update_w = inner.make_callable(row)
+            evaluate = inner.make_callable([step, *test], ["first:0"])
+            try:
+                try:
+                    metrics.push(update_w())
+                    if common_start:  # after the first call, which sets up the graph everywhere
+                        inner.run(start.arrive)
+                        start.wait(inner, len(cluster.workers))
+                    while True:
+                        metrics.push(update_w())
+                        if cluster.is_chief and time.time() > metrics.next_test:
+                            metrics.test(evaluate)
+                        if cluster.is_chief and metrics.time_to_save():
+                            saver.save(inner, path, step, write_meta_graph=False)
+                        if cluster.is_chief and os.path.exists(stop_file):
+                            inner.run(stop)
+                            inner.run(tf.get_collection("stop"))  # nobody waits for the chief
+                except tf.errors.OutOfRangeError:  # from count_up_to: every update is taken
+                    pass
+                if cluster.is_chief:
+                    done[0].wait(inner, len(cluster.workers) - 1)
+                    if stopped := inner.run(step) >= STOPPED:
+                        inner.run(undo_stop)
+                    flags.evaluator or metrics.test(evaluate, all_rows=True)
+                    saver.save(inner, path, step, write_meta_graph=False)
+                    if stopped:
+                        with open(stop_file, "w") as file:
+                            file.write("%d" % inner.run(step))
+                        inner.run(stop)
+                if inner.run(step) >= flags.steps:
+                    inner.run([barrier.arrive for barrier in done])
+                    return print("done, the output is in", metrics.directory, flush=True)
+            except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
+                # A ps was lost: to ask all of them makes a new session, and the model.
+                session.run([barrier.arrived for barrier in done])
+# endregion: session
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
+# loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
+# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
+PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
+        "bytes", "wait_seconds"]
+TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
+TEST_ROWS = 1000  # are tested at once; between them updates go on
+
+
+def push_row(update, step, flags, towers=1, travels=1):
+    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    towers: mini-batches of this process in an update. travels: how often each byte is sent.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    times = []
+    for before in update.pulled, update.pushed, [ticket]:
+        with tf.control_dependencies(before):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
+    local_steps = getattr(flags, "local_steps", 1)
+    examples = local_steps * flags.batch_size * towers
+    size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
+                         for t in update.pulled + update.pushed)
+    return tf.stack([tf.cast(column, tf.float64) for column in [
+        pushed, pulled, ticket + 1, local_steps, examples, update.loss,
+        ticket - update.version, size, pushed - ready]])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
+
+    def __init__(self, task, workers, flags, ps=0):
+        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.flags, self.step, self.saved, self.events = flags, 0, (0, time.time()), None
+        self.last, self.shown, self.tested, self.next_test = {}, (0, 0), 0, 0
+        os.makedirs(self.directory, exist_ok=True)
+        tasks = ["%s-%d" % worker for worker in workers]
+        if task == tasks[0]:
+            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
+            versions = {module.__name__.split(".")[0]: module.__version__
+                        for module in (tf, keras, np)}
+            facts = {"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
+                     "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
+                     "versions": versions}
+            with open(os.path.join(self.directory, "flags.json"), "w") as file:
+                json.dump(facts, file, indent=2)
+            with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
+                self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
+            text = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
+            self.events.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
+                tag="flags", metadata=text, tensor=tf.make_tensor_proto(json.dumps(facts)))]))
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH."""
+        self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
+        self.step, self.last["loss"], self.last["staleness"] = int(row[2]), row[5], row[6]
+        if not np.isfinite(row[5]):
+            raise FloatingPointError("loss is %s at update %d" % (row[5], self.step))
+        if self.events and row[0] > self.shown[1] + 1:
+            self.show(row[0])
+
+    def test(self, evaluate, all_rows=False):
+        """Tests TEST_ROWS rows more, or all; after the last it writes an evaluation, TEST."""
+        first = 0 if all_rows else self.tested
+        while True:
+            began = time.time()
+            self.step, rows, *means = evaluate(first)
+            share = min(TEST_ROWS, rows - first) / rows
+            self.sums = share * np.array(means) + (self.sums if first else 0)
+            first, now = first + TEST_ROWS, time.time()
+            if first >= rows or not all_rows:
+                break
+            if now > self.shown[1] + 1:
+                self.show(now)
+        # Tests take a twentieth of the time, but for the first, which sets up.
+        self.next_test = now + (20 * (now - began) if self.next_test else 0)
+        self.tested = first if first < rows else 0
+        if self.tested:
+            return
+        self.next_test = max(self.next_test, now + 0.25)
+        self.last.update(zip(TEST, self.sums))
+        if all_rows or now > self.shown[1] + 1:
+            self.show(now)
+        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
+                        + ",".join("%.6f" % number for number in self.sums) + "\n")
+        self.events.add_summary(tf.compat.v1.Summary(value=[
+            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in self.last.items()]), self.step)
+
+    def show(self, now):
+        """Prints where training is, how fast it is, and the last evaluation."""
+        step, since = self.shown
+        if now > since + 1 or "updates_per_second" not in self.last:
+            if since and self.step > step:
+                rate = {"updates_per_second": (self.step - step) / (now - since)}
+                self.last = {**rate, **self.last, **rate}
+            self.shown = self.step, now
+        print("update %d of %d   %s" % (self.step, self.flags.steps, "   ".join(
+            "%s %.4g" % pair for pair in self.last.items())), flush=True)
+
+    def time_to_save(self):
+        """Whether --checkpoint-steps or --checkpoint-seconds have passed since it last said so."""
+        step, since = self.saved
+        due = (self.step >= step + self.flags.checkpoint_steps
+               or time.time() > since + self.flags.checkpoint_seconds)
+        self.saved = (self.step, time.time()) if due else self.saved
+        return due
+# endregion: metrics
+
+
+# region: judge
+def judge(cluster, step, test, flags):
+    """The evaluator: it keeps the best checkpoint, and ends training when none gets better.
+
+    Returns (the run directory, the path of the best checkpoint). What it knows it also writes into
+    evaluator.json: when it starts again it tests no checkpoint twice.
+    """
+    metrics = Metrics(cluster.name, cluster.workers, flags)
+    note, best = [os.path.join(metrics.directory, name) for name in ("evaluator.json", "best")]
+    name, (direction, _) = next(iter(METRICS.items()))
+    known = {"tested": "", "step": 0, "best": None, "value": None, "since": 0}
+    if os.path.exists(note):
+        with open(note) as file:
+            known = json.load(file)
+    metrics.step, last = known["step"], os.path.join(metrics.directory, known["tested"])
+    for path in test_checkpoints(metrics, step, test, flags, last):
+        value, before = float(metrics.last["test_" + name]), known["value"]
+        tested = os.path.basename(path)
+        known.update(tested=tested, step=int(metrics.step), since=known["since"] + 1)
+        if before is None or (value > before if direction == "max" else value < before):
+            os.makedirs(best, exist_ok=True)
+            for part in glob.glob(path + ".*"):
+                shutil.copy(part, best)
+            known.update(best=tested, value=value, since=0)
+            print("best so far: %s %.4g at update %d" % (name, value, metrics.step), flush=True)
+        with open(note + ".new", "w") as file:
+            json.dump(known, file)
+        os.replace(note + ".new", note)  # whole or not at all
+        for part in os.listdir(best):
+            part.startswith(known["best"] + ".") or os.remove(os.path.join(best, part))
+        if known["since"] == flags.early_stopping > 0:
+            print("no better one in %d tests: training ends" % known["since"], flush=True)
+            open(os.path.join(metrics.directory, "stop"), "a").close()
+    return metrics.directory, os.path.join(best, known["best"])
+
+
+def export(model, checkpoint, directory):
+    """Writes the model with the values of a checkpoint as a SavedModel."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    for kind, values in ("w", model.trainable_variables), ("state", model.non_trainable_variables):
+        for i, v in enumerate(values):
+            v.assign(reader.get_tensor("%s_%d" % (kind, i)))
+    model.export(os.path.join(directory, "saved_model"), verbose=False)
+    print("exported %s to %s" % (checkpoint, os.path.join(directory, "saved_model")), flush=True)
+# endregion: judge
+
+
+def build(cluster, model, data, flags):
+    """The graph: the step counter, one update, the test. A worker has every n-th of the files."""
+    n = len(cluster.workers)
+    if len(data.files) < n:
+        raise ValueError("%d files are too few for %d workers" % (len(data.files), n))
+    with tf.device(cluster.placement()):
+        step = tf.train.get_or_create_global_step()
+        w = variables(tf.get_variable, "w", model.trainable_variables)
+        state = variables(tf.get_variable, "state", model.non_trainable_variables)  # the chief's
+        places = [tf.get_variable("place_%d" % k, [2], tf.int64, tf.zeros_initializer())
+                  for k in range(n)]
+    with tf.device(cluster.device):
+        test_rows = variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
+        own = [tf.get_local_variable("own_%d" % i, initializer=v.read_value())
+               for i, v in enumerate(state)]
+        place = places[cluster.rank]
+        files = data.files[cluster.rank::n]
+        iterator = tf.data.make_initializable_iterator(
+            mini_batches(files, data.shape, place.read_value(), flags))
+        # A new session of this worker starts it again, at the place that the ps knows.
+        tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+        update = algorithm(w, step, batches(model, own, iterator), place, flags)
+        update = keep(state, own, update) if cluster.is_chief else update
+        return step, update, evaluation(model, state, w, *test_rows)
+
+
+def main():
+    flags, cluster = parse_flags(EVALUATOR), Cluster()
+    server = cluster.server()
+    if cluster.job == "ps":
+        with tf.Graph().as_default():
+            return serve(cluster, server)
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)  # outside of the graph, where Keras makes its first values
+    with tf.Graph().as_default():
+        step, update, test = build(cluster, model, data, flags)
+        if not cluster.is_evaluator:
+            return train(cluster, server, step, update, test, flags)
+        directory, best = judge(cluster, step, test, flags)
+    export(model, best, directory)
+
+
+if __name__ == "__main__":
+    main()
