@@ -50,6 +50,7 @@ class Run:
                  changes=(), disk=None):  # fmt: skip
         self.directory, self.output = folder / "run", folder / "output.txt"
         self.directory.mkdir(parents=True)
+        self.synchronous = example == "Synchronous-SGD"
         if disk:
             mount(self.directory, disk)
         script = ROOT / example / (example.replace("-", "_").lower() + ".py")
@@ -58,20 +59,22 @@ class Run:
             script = folder / script.name
             script.write_text(text)
         command = [ROOT / "tfrun" / "bin" / "tfrun", "--ps", ps, "--workers", workers]
-        command += ["--restarts", restarts, "--", script, "--steps", 10**6]
+        command += ["--", script, "--steps", 10**6]
         command += ["--checkpoint-seconds", SAVE, *flags]
         self.command = [str(word) for word in command]
+        self.restarts = str(restarts)
         self.faults, self.codes = [], []  # (from, to) in seconds since 1970; exit codes
         self.start()
 
     def start(self):
         """Starts the command, for the first time or again."""
-        self.process = self.launch()
+        self.process = self.launch("--restarts", self.restarts)
 
-    def launch(self):
+    def launch(self, *flags):
+        """Starts the command, with more flags for tfrun; returns its process."""
         with open(self.output, "a") as output:
             return subprocess.Popen(
-                self.command,
+                [self.command[0], *flags, *self.command[1:]],
                 env={**os.environ, "OUTPUT_DIR": str(self.directory)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -177,9 +180,13 @@ class Run:
         return max((b - a for a, b in zip(times, times[1:])), default=float("inf"))
 
     def twice(self):
-        """The numbers of the updates that were made twice."""
-        counts = collections.Counter(step for _, step in self.pushes())
-        return [step for step, n in counts.items() if n > 1]
+        """The numbers of the updates that were made twice; synchronous workers share a number."""
+        tasks = ["worker-0", "worker-1"] if self.synchronous else [None]
+        found = set()
+        for task in tasks:
+            counts = collections.Counter(step for _, step in self.pushes(0, task))
+            found |= {step for step, n in counts.items() if n > 1}
+        return found
 
     def lost(self):
         """How many updates before the fault are not in w after it: from the first made twice on."""
@@ -307,7 +314,7 @@ def cut_short(run, off):
 def two_chiefs(run, off):
     run.trains()
     with run.fault():
-        second = run.launch()
+        second = run.launch("--restarts", "0")
         if off:  # it trains, too
             run.until(lambda: len(run.twice()) > 10, "two in one folder")
             second.terminate()
@@ -447,8 +454,7 @@ def draw(results, path):
         panel.set_ylim(-0.25, 1.05)
         panel.set_yticks([-0.12, 0, 0.5, 1], ["worker 0", "worker 1", "50%", "100%"], fontsize=7)
         panel.tick_params(axis="x", labelsize=7)
-    for panel in axes[-1]:
-        panel.set_xlabel("seconds since the first update", fontsize=8)
+    figure.supxlabel("seconds since the first update", fontsize=9)
     figure.suptitle("Test accuracy, and each worker's pushes; red: the fault", fontsize=11)
     figure.savefig(path, dpi=110)
 
@@ -489,8 +495,8 @@ def main():
         results[drill.name] = found
         table.add_row(
             drill.name,
-            "%.1f s" % found["still"],
-            "%.1f s" % found["away"] if drill.away else "",
+            "%.2f s" % found["still"] if not found["codes"][-1] else "it ended",
+            "%.1f s" % found["away"] if drill.away and not found["codes"][-1] else "",
             "%d" % found["lost"],
             "%d" % found["twice"],
             "%.1f%%" % (100 * found["accuracy"]) if found["accuracy"] else "none",
