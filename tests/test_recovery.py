@@ -11,51 +11,13 @@ import time
 
 import pytest
 import support
-from recovery import LAUNCHER, STEPS, begin, check_the_end, checkpoint
+from recovery import LAUNCHER, begin, check_the_end, checkpoint
 from tfrun import cluster, summary
 
 LAUNCHERS = [
     support.ROOT / folder / "run.sh"
     for folder in ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD", "AEASGD", "AEAMSGD")
 ]
-
-
-@pytest.mark.long
-def test_kill_everything_and_go_on(tmp_path):
-    """The same command in the same directory goes on from the checkpoint."""
-    directory = tmp_path / "run"
-    process = begin(directory)
-    support.wait_until(lambda: checkpoint(directory) >= 400, 40, "a checkpoint at 400")
-    process.kill()
-    process.wait()
-    support.wait_until(lambda: not support.processes_of(directory), 10, "all gone")
-    saved, before = checkpoint(directory), support.pushes(directory)
-    killed = time.time()
-    check_the_end(begin(directory), directory)
-    again = [row["global_step"] for row in support.pushes(directory) if row["push_time"] > killed]
-    # While the chief writes a checkpoint the other worker goes on: it may hold a few updates more
-    # than its name says.
-    assert before and saved < min(again) <= saved + 10, (min(again), saved)
-    assert sorted(again) == list(range(int(min(again)), STEPS + 1))
-
-
-@pytest.mark.parametrize(
-    "victim",
-    [
-        pytest.param(("worker", 1), id="worker", marks=pytest.mark.long),
-        pytest.param(("worker", 0), id="chief"),
-        pytest.param(("ps", 0), id="ps"),
-    ],
-)
-def test_a_task_that_dies_is_restarted(victim, tmp_path):
-    """kill -9 of one task in the middle; with a restart the run ends as if nothing had been."""
-    directory = tmp_path / "run"
-    process = begin(directory, TFRUN_RESTARTS="2")
-    support.wait_until(lambda: checkpoint(directory) >= 300, 40, "a checkpoint at 300")
-    support.task(directory, *victim).kill()
-    result, output = check_the_end(process, directory)
-    assert "%s %d was killed by SIGKILL; it starts again" % victim in output
-    assert len(result["pushes_per_worker"]) == 2 and None not in result["pushes_per_worker"]
 
 
 def by_hand(folder, order, delay, steps):

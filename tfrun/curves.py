@@ -167,7 +167,7 @@ def draw(directory, example):
             result["workers"],
             "s" * (result["workers"] > 1),
             result["steps"],
-            result["dataset"],
+            os.path.basename(result["dataset"] or ""),
             result["wall_seconds"] or 0,
         ),
         fontsize=13,

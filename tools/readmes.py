@@ -7,8 +7,10 @@ Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a 
 """
 
 import ast
+import json
 import pathlib
 import re
+import subprocess
 import sys
 
 import notebooks
@@ -209,7 +211,38 @@ def flags(folder, _):
     return "\n".join(rows)
 
 
+def drills(folder, _):
+    """The promises of Fault-Tolerance's drills, and what the committed runs have found."""
+    run = [sys.executable, folder / "fault_tolerance.py", "--list"]
+    listed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    with_, without = (
+        json.loads((folder / name).read_text())
+        for name in ("results.json", "without-recovery.json")
+    )
+    rows = [
+        "| fault | promise | no update for | the task is away for | updates lost | made twice | "
+        "accuracy at the end | without recovery |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, promise in (line.split(": ", 1) for line in listed.splitlines()):
+        found, off = with_[name], without[name]
+        kept = "**broken**: " + ", ".join(found["broken"]) if found["broken"] else "kept"
+        rows.append(
+            "| %s | %s: **%s** | %s | %s | %d | %d | %.1f%% | %s |"
+            % (
+                *(name, promise, kept, "%.1f s" % found["still"]),
+                "" if found["away"] is None else "%.1f s" % found["away"],
+                *(found["lost"], found["twice"], 100 * found["accuracy"]),
+                ("%d lost" % off["lost"] if "lost" in off["broken"] else "")
+                or ("the run ends" if "codes" in off["broken"] else "")
+                or ("no update for %.0f s" % off["still"]),
+            )
+        )
+    return "\n".join(rows)
+
+
 PARTS = {"table": table, "glossary": glossary, "links": links, "diff": diff, "flags": flags}
+PARTS["drills"] = drills
 
 
 def updated(path):
