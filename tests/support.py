@@ -153,6 +153,12 @@ def processes_of(directory):
     return found
 
 
+def task_type(process):
+    """The type of a task by its TF_CONFIG, None of another process."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return json.loads(process.environ().get("TF_CONFIG", "{}")).get("task", {}).get("type")
+
+
 def task(directory, job, index):
     """The process of a task, None where it does not run."""
     for process in processes_of(directory):
@@ -259,7 +265,8 @@ class ThreadCounts:
     def sample(self):
         for turn in itertools.count():
             if turn % 5 == 0:
-                running = processes_of(self.directory)
+                # An evaluator sets itself up while others train; and what asks a model is no task.
+                running = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
             for process in running:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     count = time.time(), process.num_threads()
@@ -268,8 +275,9 @@ class ThreadCounts:
                 return
 
     def growth(self, since):
-        """By how many threads a process grew at most after that time."""
-        later = [[n for at, n in each if at >= since] for each in self.counts.values()]
+        """By how many threads a process that was there grew at most after that time."""
+        there = [each for each in self.counts.values() if each[0][0] < since]
+        later = [[n for at, n in each if at >= since] for each in there]
         return max((max(each) - each[0] for each in later if each), default=0)
 
 
