@@ -275,7 +275,7 @@ def test_a_worker_that_dies_repeats_one_mini_batch_at_most(records, tmp_path):
     pushes = support.result(directory)["pushes_per_worker"]
     for rank, (kills, count) in enumerate(zip((0, 2), pushes)):
         size = sum(1 for file in data.files[rank::2] for _ in pipeline_rows(file))
-        epoch, read = reader.get_tensor("place_%d" % rank)
+        epoch, read = reader.get_tensor("place_%d_of_2" % rank)
         # A kill can also lose the line of a push that was made.
         assert abs(32 * count - (epoch * size + read)) <= 32 * kills, (rank, count, epoch, read)
 

@@ -646,8 +646,9 @@ def build(cluster, model, data, flags):
         step = tf.train.get_or_create_global_step()
         w = variables(tf.get_variable, "w", model.trainable_variables)
         state = variables(tf.get_variable, "state", model.non_trainable_variables)  # the chief's
-        places = [tf.get_variable("place_%d" % k, [2], tf.int64, tf.zeros_initializer())
-                  for k in range(n)]
+        # With n in the names: a checkpoint of another number of workers does not fit.
+        places = [tf.get_variable("place_%d_of_%d" % (k, n), [2], tf.int64,
+                                  tf.zeros_initializer()) for k in range(n)]
     with tf.device(cluster.device):
         test_rows = variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
         own = [tf.get_local_variable("own_%d" % i, initializer=v.read_value())
