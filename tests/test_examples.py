@@ -178,6 +178,7 @@ def test_the_embeddings_say_what_they_have_learned(tmp_path):
     assert 20 < int(moved) < int(whole) / 5
 
 
+@pytest.mark.long
 def test_two_ps_four_workers(tmp_path):
     code, output, _ = support.launch(
         support.ROOT / "HogWild" / "run.sh", tmp_path, "--steps", "60", PS="2", WORKERS="4"

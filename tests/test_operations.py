@@ -76,10 +76,10 @@ def test_the_evaluator_tests_instead_of_the_chief(tmp_path):
     assert list((directory / "evaluator").glob("events.out.tfevents.*"))
 
 
-IN_CORE = ("hogwild.py", "synchronous_sgd.py")
+IN_CORE = ["synchronous_sgd.py"]
 # Those in which a worker waits in its own way; the others wait as HogWild does.
-WAITING = (*IN_CORE, "synchronous_sgd_optimizer.py", "sagn.py", "dynsgd.py")
-WAITING += ("distributed_setup_supervisor.py",)
+WAITING = [*IN_CORE, "synchronous_sgd_optimizer.py", "sagn.py", "dynsgd.py", "hogwild.py"]
+WAITING += ["distributed_setup_supervisor.py"]
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,7 @@ def test_who_starts_again_goes_on_where_it_was(pipeline):
 # Train-and-Evaluate as a whole.
 
 
+@pytest.mark.long
 def test_the_exported_model_is_the_best_one(tmp_path):
     """run.sh: the client is right as often as the evaluator says of the best checkpoint."""
     flags = ["--steps", "400", "--checkpoint-steps", "100"]

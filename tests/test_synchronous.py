@@ -365,6 +365,7 @@ def test_a_slow_worker_takes_part_in_every_step(tmp_path):
     assert len(whole) > 30 and set(whole) == {3}
 
 
+@pytest.mark.long
 def test_those_who_wait_say_for_whom(tmp_path):
     """Worker 2 hangs: the others end in bounded time, and name it; tfrun says what that means."""
     with three_workers(tmp_path / "run", "--step-timeout", "15") as run:
