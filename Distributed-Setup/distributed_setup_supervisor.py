@@ -367,7 +367,6 @@ def test_checkpoints(metrics, step, test, flags, tested=None):
             yield tested
     if not over():
         raise TimeoutError("no new checkpoint came in %d s" % seconds)
-    print("done, the output is in", metrics.directory, flush=True)
 # endregion: evaluator
 
 
@@ -377,7 +376,9 @@ def train(cluster, server, step, update, test, flags):
         raise ValueError("This script is for one worker: HogWild/hogwild.py is for several")
     metrics = Metrics(cluster.name, cluster.workers, flags, len(cluster.ps))
     if cluster.is_evaluator:
-        return [*test_checkpoints(metrics, step, test, flags)]
+        for _ in test_checkpoints(metrics, step, test, flags):
+            pass
+        return print("done, the output is in", metrics.directory, flush=True)
     metrics.next_test = float("inf") if flags.evaluator else 0
     row, stop = push_row(update, step, flags), os.path.join(metrics.directory, "stop")
     done = [Barrier("done", cluster, ps) for ps in range(len(cluster.ps))]

@@ -441,7 +441,6 @@ def test_checkpoints(metrics, step, test, flags, tested=None):
             yield tested
     if not over():
         raise TimeoutError("no new checkpoint came in %d s" % seconds)
-    print("done, the output is in", metrics.directory, flush=True)
 # endregion: evaluator
 
 
@@ -470,7 +469,9 @@ def train(cluster, server, step, update, test, flags, hooks=(), common_start=Tru
     """Updates until all are made; the chief also evaluates w, and saves it."""
     metrics = Metrics(cluster.name, cluster.workers, flags, len(cluster.ps))
     if cluster.is_evaluator:
-        return [*test_checkpoints(metrics, step, test, flags)]
+        for _ in test_checkpoints(metrics, step, test, flags):
+            pass
+        return print("done, the output is in", metrics.directory, flush=True)
     metrics.next_test = float("inf") if flags.evaluator else 0
     saver = tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
     path, stop_file = [os.path.join(metrics.directory, name) for name in ("model.ckpt", "stop")]
