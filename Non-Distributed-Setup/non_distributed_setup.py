@@ -204,6 +204,7 @@ def train(step, update, test, flags, towers=1):
                     metrics.test(evaluate)
                 if metrics.time_to_save():
                     saver.save(session, path, step, write_meta_graph=False)
+                    metrics.mark("checkpoint", metrics.saved[1])
         except tf.errors.OutOfRangeError:  # from count_up_to: every update is made
             pass
         metrics.test(evaluate, all_rows=True)
@@ -215,7 +216,8 @@ def train(step, update, test, flags, towers=1):
 # region: metrics
 # A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
 # loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
-# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST.
+# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST. What
+# else takes time stands behind a #, with its begin and its end.
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
         "bytes", "wait_seconds"]
 TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
@@ -287,6 +289,7 @@ class Metrics:
         while True:
             began = time.time()
             self.step, rows, *means = evaluate(first)
+            self.mark("evaluation", began)
             share = min(TEST_ROWS, rows - first) / rows
             self.sums = share * np.array(means) + (self.sums if first else 0)
             first, now = first + TEST_ROWS, time.time()
@@ -308,6 +311,10 @@ class Metrics:
         self.events.add_summary(tf.compat.v1.Summary(value=[
             tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
             for tag, value in self.last.items()]), self.step)
+
+    def mark(self, what, began):
+        """Writes when something that is no update began, and that it has ended now."""
+        self.file.write("# %s %.6f %.6f\n" % (what, began, time.time()))
 
     def show(self, now):
         """Prints where training is, how fast it is, and the last evaluation."""

@@ -1,6 +1,9 @@
 """For all tests: a skip that is not in skips.txt is a failure; no process of ours is left."""
 
+import os
 import pathlib
+import shutil
+import tempfile
 
 import parts
 import psutil
@@ -13,13 +16,18 @@ ALLOWED = {
 }
 
 
-def pytest_sessionstart():
-    """Each module of tests belongs to one part of the tier `all`."""
+def pytest_sessionstart(session):
+    """Runs leave their records apart; each module of tests belongs to one part of `all`."""
+    session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="records-")
     here = {
         path.stem.removeprefix("test_") for path in pathlib.Path(__file__).parent.glob("test_*.py")
     }
     named = sum(parts.PARTS.values(), [])
     assert sorted(named) == sorted(here), "tests/parts.py: %s" % (here ^ set(named))
+
+
+def pytest_sessionfinish(session):
+    shutil.rmtree(session.records, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -35,6 +35,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "examples": ["examples", "cluster", "plug", "traffic"],
     "recovery": ["recovery"],
     "operations": ["operations"],
+    "watching": ["watching", "trace", "job"],
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],
 }

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import support
-from tfrun import curves, summary
+from tfrun import curves, summary, words
 
 HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 TESTS = ",test_accuracy,test_loss"
@@ -179,7 +179,7 @@ def test_any_metrics_of_the_test(tmp_path):
     assert (result["test_loss"], result["test_top5_accuracy"], result["test_mae"]) == (0.4, None, 4)
     assert result["best"] == {"test_loss": 0.4, "test_top5_accuracy": 0.75, "test_mae": 3}
     assert result["examples_per_second"] is None and result["wall_seconds"] == 0
-    assert summary.outcome(result) == "test top5 accuracy unknown, test mae 4"
+    assert words.tests(result) == "test top5 accuracy unknown, test mae 4"
     assert curves.draw(tmp_path, "HogWild").exists()
 
 
@@ -292,8 +292,8 @@ def test_the_command(tmp_path):
 def test_the_command_where_a_run_is_not_finished(tmp_path):
     flags(tmp_path)
     metrics(tmp_path, "worker-0", push(10, 1))
-    for directory, words in (tmp_path, "not finished"), (tmp_path / "none", "no flags.json"):
+    for directory, said in (tmp_path, "not finished"), (tmp_path / "none", "no flags.json"):
         process = command(directory)
         assert process.returncode == 1 and process.stdout == ""
-        assert len(process.stderr.splitlines()) == 1 and words in process.stderr
+        assert len(process.stderr.splitlines()) == 1 and said in process.stderr
     assert [path.name for path in tmp_path.glob(".*")] == []

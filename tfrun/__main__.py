@@ -9,6 +9,18 @@ runs script.py three times on this machine, with TF_CONFIG telling each process 
     tfrun curves DIR...     the picture of such a run, curves.png, also while it goes on
     tfrun explain LOG...    what the error at the end of a log means
     tfrun export DIR        the trained model of a run as DIR/model.keras and DIR/saved_model
+
+RUN is a name that tfrun status shows, a part of it, or a run directory:
+
+    tfrun status            all your runs on this machine, alive and past
+    tfrun monitor [RUN]     the tasks of a run, live: processor, memory, steps/s, staleness, loss
+    tfrun logs RUN [TASK]   what its tasks have printed; -f follows
+    tfrun kill RUN          ends it, even if its tfrun has died
+    tfrun tensorboard RUN   shows it in TensorBoard, on this machine only
+    tfrun trace RUN         who pulled and pushed when, as a picture and for Perfetto
+    tfrun run JOB.yaml      starts what a file describes, also a grid of runs
+
+Each has a --help of its own.
 """
 
 import argparse
@@ -22,7 +34,13 @@ import signal
 import subprocess
 import sys
 
-from tfrun import dryrun, errors, horovodrun, isolate, launch, rundir
+from tfrun import dryrun, errors, horovodrun, isolate, launch, resources, rundir
+
+
+# The commands about runs that there are, and their functions in watching.py.
+WATCHING = {
+    name: name + "_command" for name in ("status", "monitor", "logs", "kill", "tensorboard")
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -87,6 +105,32 @@ def parse(arguments):
         help="run in a network of its own, which nothing outside can reach; Linux only "
         "(TFRUN_ISOLATE=1)",
     )
+    for flag, value, example, text in [
+        ("--cpus", resources.whole, "ps=1,worker=1", "cores of its own for each such task; Linux"),
+        (
+            "--gpus",
+            resources.whole,
+            "worker=1",
+            "GPUs of its own for each such task, none for others",
+        ),
+        (
+            "--memory",
+            resources.size,
+            "worker=2G",
+            "a task that uses more is killed, and has failed",
+        ),
+    ]:
+        parser.add_argument(
+            flag, type=resources.per_role(value), default={}, metavar=example, help=text
+        )
+    parser.add_argument(
+        "--env",
+        type=resources.environment_variable,
+        action="append",
+        default=[],
+        metavar="[ROLE:]NAME=VALUE",
+        help="a variable for all tasks, or for those of one role; may be given several times",
+    )
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -105,6 +149,8 @@ def parse(arguments):
             parser.error("horovodrun needs -np and the number of ranks, from 1 to 99")
         if flags.evaluator:
             parser.error("horovodrun starts no evaluator")
+        if flags.cpus or flags.gpus or flags.memory or flags.env:
+            parser.error("horovodrun starts its ranks itself: no --cpus, --gpus, --memory, --env")
     elif not pathlib.Path(flags.script).is_file():
         parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
     if not flags.chief and not flags.workers:
@@ -168,21 +214,39 @@ def explain_command(arguments):
 
 def export_command(arguments):
     """`tfrun export DIR [--script FILE]`: writes the model of a run; returns the exit code."""
-    here = pathlib.Path(__file__).resolve().parents[1]
-    python_path = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
-    return without_noise(
-        [sys.executable, "-m", "tfrun.export", *arguments], PYTHONPATH=python_path.strip(os.pathsep)
-    )
+    return without_noise("tfrun.export", *arguments)
+
+
+def trace_command(arguments):
+    """`tfrun trace RUN`: writes trace.json and trace.png; returns the exit code."""
+    from tfrun import trace  # here, because it draws
+
+    return trace.command(arguments)
+
+
+def run_command(arguments):
+    """`tfrun run JOB.yaml`: starts the run, or the grid of runs, of a file; the exit code."""
+    from tfrun import job
+
+    return job.command(arguments)
 
 
 def script_help(flags, command):
     """Runs the script once, without a cluster, for its own help; returns its exit code."""
     if horovodrun.is_meant(flags.script):
         command = horovodrun.of_a_rank(command)
-    return without_noise(command)
+    return run_without_noise(command)
 
 
-def without_noise(command, **env):
+def without_noise(module, *arguments):
+    """Runs a module of tfrun that imports TensorFlow, in a process; returns its exit code."""
+    here = str(pathlib.Path(__file__).resolve().parents[1])
+    python_path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", module, *arguments]
+    return run_without_noise(command, PYTHONPATH=python_path)
+
+
+def run_without_noise(command, **env):
     """Runs a command that imports TensorFlow, without what that prints; returns its exit code."""
     env = {**{k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, **env}
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -198,17 +262,8 @@ def without_noise(command, **env):
     return code if code >= 0 else 128 - code
 
 
-def main(arguments=None):
-    """Runs the command; returns its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    commands = {
-        "summary": summary_command,
-        "curves": curves_command,
-        "explain": explain_command,
-        "export": export_command,
-    }
-    if arguments and arguments[0] in commands:
-        return commands[arguments[0]](arguments[1:])
+def check(arguments):
+    """(flags, {job: number of tasks}, their shares). Exits with 2, or raises ValueError."""
     flags = parse(arguments)
     jobs = {
         job: n
@@ -220,6 +275,31 @@ def main(arguments=None):
         ]
         if n
     }
+    return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory)
+
+
+def main(arguments=None):
+    """Runs the command; returns its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in WATCHING:
+        from tfrun import watching  # here, because a launch needs none of it
+
+        return getattr(watching, WATCHING[arguments[0]])(arguments[1:])
+    commands = {
+        "summary": summary_command,
+        "curves": curves_command,
+        "explain": explain_command,
+        "export": export_command,
+        "trace": trace_command,
+        "run": run_command,
+    }
+    if arguments and arguments[0] in commands:
+        return commands[arguments[0]](arguments[1:])
+    try:
+        flags, jobs, shares = check(arguments)
+    except ValueError as error:
+        print("tfrun: %s" % error, file=sys.stderr)
+        return 2
     command = [sys.executable, flags.script, *flags.arguments]
     command += ["--evaluator"] * flags.evaluator
     by_horovodrun = horovodrun.is_meant(flags.script)
@@ -231,7 +311,10 @@ def main(arguments=None):
     scripts = [word for word in command if word.endswith(".py")] or [flags.script]
     example = pathlib.Path(scripts[0]).resolve().parent.name
     if flags.dry_run:
-        print(dryrun.script({} if by_horovodrun else jobs, command, example), end="")
+        print(
+            dryrun.script({} if by_horovodrun else jobs, command, example, shares, flags.env),
+            end="",
+        )
         return 0
     given = rundir.given()
     if given and (given / "result.json").exists():
@@ -261,7 +344,7 @@ def main(arguments=None):
     )
     return launch.run(
         *(jobs, command, example, place),
-        *(flags.timeout, flags.restarts, flags.isolate, tasks, again),
+        *(flags.timeout, flags.restarts, flags.isolate, tasks, again, shares, flags.env),
     )
 
 

@@ -57,10 +57,12 @@ def gpus():
     return [str(i) for i in range(len(re.findall("^GPU ", listed.stdout, re.MULTILINE)))]
 
 
-def environments(jobs, ports, directory):
+def environments(jobs, ports, directory, shares=None, more=()):
     """{(job, index): the variables that this task gets on top of tfrun's own}.
 
-    A ps sees no GPU; several workers share what there is, and the cores; one alone has all.
+    A ps sees no GPU; several workers share what there is, and the cores; one alone has all. What a
+    task has of its own by `shares`, {(job, index): resources.Share}, it uses instead.
+    more: (role or None for all, name, value) of further variables.
     """
     cluster, found = addresses(jobs, ports), gpus()
     computing = [task for task in tasks(jobs) if task[0] != "ps"]
@@ -82,8 +84,13 @@ def environments(jobs, ports, directory):
             env["CUDA_VISIBLE_DEVICES"] = "-1"
         elif found and len(computing) > 1:
             env["CUDA_VISIBLE_DEVICES"] = found[computing.index((job, index)) % len(found)]
+        share = (shares or {}).get((job, index))
+        if share and share.gpus is not None:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus) or "-1"
+        own = str(len(share.cpus)) if share and share.cpus else threads
         for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
             if name not in os.environ:
-                env[name] = threads
+                env[name] = own
+        env.update((name, value) for role, name, value in more if role in (None, job))
         made[job, index] = env
     return made

@@ -9,65 +9,14 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tfrun import rundir, summary
-
-COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
+from tfrun import rundir, summary, trace, words
+from tfrun.trace import COLOURS
 
 
 def smooth(values, window):
     """The running mean of `values` over `window` neighbours, as long as they are."""
     padded = np.pad(values, (window // 2, window - 1 - window // 2), mode="edge")
     return np.convolve(padded, np.ones(window) / window, mode="valid")
-
-
-def timeline(axes, tasks, pushes, per_task=6):
-    """A short time from behind the middle of the run: each worker's pulls and pushes, and how late.
-
-    A dark bar lasts from the pull until what is pushed is computed, a light one until it has
-    arrived at the ps; the number at its end is the staleness. The ps's line counts the updates.
-    """
-    names = [name for name in tasks if pushes[name].sum() > 1]
-    if not names:
-        return axes.set_axis_off()
-    times = {name: tasks[name]["push_time"][pushes[name]] for name in names}
-    gap = np.median(np.concatenate([np.diff(np.sort(each)) for each in times.values()]))
-    # Not from the middle itself, where the chief may be saving a checkpoint.
-    middle = np.quantile(np.concatenate(list(times.values())), 0.6)
-    start, end = middle - per_task * gap / 2, middle + per_task * gap / 2
-    top, numbers, near = len(names), [], {"textcoords": "offset points", "fontsize": 8}
-    colours = dict(zip(tasks, COLOURS * len(tasks)))
-    for lane, name in enumerate(reversed(names)):
-        colour = colours[name]
-        columns = {key: values[pushes[name]] for key, values in tasks[name].items()}
-        shown = (columns["push_time"] > start) & (columns["pull_time"] < end)
-        pull, arrived, wait, late, step = (
-            columns[key][shown]
-            for key in ("pull_time", "push_time", "wait_seconds", "staleness", "global_step")
-        )
-        pull, arrived, wait = 1000 * (pull - start), 1000 * (arrived - start), 1000 * wait
-        axes.barh([lane] * len(pull), arrived - wait - pull, 0.5, pull, color=colour, alpha=0.85)
-        axes.barh([lane] * len(pull), wait, 0.5, arrived - wait, color=colour, alpha=0.3)
-        axes.vlines(pull, lane, top, color=colour, linewidth=0.6, linestyle=":")
-        axes.vlines(arrived, lane, top, color=colour, linewidth=1)
-        axes.plot(arrived, [top] * len(arrived), "v", color=colour, markersize=6)
-        for x, tau, number in zip(arrived, late, step):
-            if 0 < x < 1000 * (end - start):
-                axes.annotate("%d" % tau, (x, lane), (3, 0), va="center", **near)
-                numbers.append((x, number))
-    labelled = -np.inf
-    for x, number in sorted(numbers):
-        if x - labelled > 25 * (end - start):  # no room for each of them
-            axes.annotate("%d" % number, (x, top), (0, 6), ha="center", **near)
-            labelled = x
-    axes.axhline(top, color="#333333", linewidth=1)
-    axes.set_yticks(range(top + 1), [*reversed(names), "updates of w"])
-    axes.set(
-        title="A moment of the run. Dark: from the pull (dotted) until the push is computed; "
-        "light: until it has arrived; beside it its staleness",
-        xlabel="milliseconds",
-        xlim=(0, 1000 * (end - start)),
-        ylim=(-0.5, top + 0.6),
-    )
 
 
 def draw_tests(axes, found, start, best):
@@ -93,8 +42,8 @@ def draw_tests(axes, found, start, best):
             "o-",
             color=colour,
             markersize=4,
-            label=summary.in_words(name, last)
-            + (", best %s" % summary.value_in_words(name, best[name]) if name in best else ""),
+            label=words.test(name, last)
+            + (", best %s" % words.value(name, best[name]) if name in best else ""),
         )
         axes.axhline(last, color="#2ca02c", linestyle="--", linewidth=1)
     percent = bool(names) and all(name.endswith("accuracy") for name in names)
@@ -126,7 +75,15 @@ def draw(directory, example):
     grid = figure.add_gridspec(2, 3, height_ratios=[4.2, height])
     loss, tests, staleness = (figure.add_subplot(grid[0, column]) for column in range(3))
     moment = figure.add_subplot(grid[1, :])
-    timeline(moment, tasks, pushes)
+    activities = trace.activities([directory])
+    if window := trace.window(activities):
+        trace.timeline(moment, activities, *window)
+        moment.set_title(
+            "A moment of the run. Thin: pull; dark: until the push is computed; light: until it "
+            "has arrived; beside it its staleness"
+        )
+    else:
+        moment.set_axis_off()
     for (name, columns), colour in zip(tasks.items(), COLOURS * len(tasks)):
         at, values = columns["push_time"][pushes[name]] - start, columns["loss"][pushes[name]]
         window = max(1, len(values) // 40)

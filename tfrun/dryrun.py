@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 
-from tfrun import cluster, rundir
+from tfrun import cluster, resources, rundir
 
 
 def finished(command):
@@ -16,11 +16,12 @@ def finished(command):
     return '[ "%s" -ge %d ]' % (made, steps)
 
 
-def script(jobs, command, example):
+def script(jobs, command, example, shares=None, more_env=()):
     """A bash script that starts the tasks, waits for them, and stops what is left.
 
     The ports are free when the script is written; nobody holds them until it runs. Without jobs
-    `command` is all that is started.
+    `command` is all that is started. shares, more_env: as cluster.environments takes them; nobody
+    watches the memory there.
     """
     ports, held = cluster.hold_ports(len(cluster.tasks(jobs)))
     for s in held:
@@ -56,10 +57,17 @@ def script(jobs, command, example):
     ]
     for job, index in cluster.tasks(jobs):
         config = json.dumps({"cluster": addresses, "task": {"type": job, "index": index}})
-        hide = "CUDA_VISIBLE_DEVICES=-1 " if job == "ps" else ""
+        share = (shares or {}).get((job, index), resources.NO_LIMIT)
+        env = {name: value for role, name, value in more_env if role in (None, job)}
+        if job == "ps" or share.gpus is not None:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus or []) or "-1"
+        own = "".join("%s=%s " % (name, shlex.quote(value)) for name, value in env.items())
+        pin = "taskset -c %s " % ",".join(map(str, share.cpus)) if share.cpus else ""
         lines += [
-            "%sTF_CONFIG=%s \\" % (hide, shlex.quote(config)),
-            '    %s > "$OUTPUT_DIR/%s-%d.log" 2>&1 &' % (shlex.join(command), job, index),
+            "%sTF_CONFIG=%s \\" % (own, shlex.quote(config)),
+            "    "
+            + pin
+            + '%s > "$OUTPUT_DIR/%s-%d.log" 2>&1 &' % (shlex.join(command), job, index),
             "%s+=($!)" % ("servers" if job == "ps" else "workers"),
             "",
         ]

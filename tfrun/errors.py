@@ -464,6 +464,12 @@ group(
         "Lower --devices, or check CUDA_VISIBLE_DEVICES and nvidia-smi.",
     ),
     (
+        r"more than its limit of .*--memory",
+        "worker 0 used 2.1 GiB of memory, more than its limit of 2 GiB (--memory), and was killed",
+        "You set a limit with --memory, and the task needs more.",
+        "Give it more (--memory worker=3G), or lower --batch-size.",
+    ),
+    (
         r"killed by SIGKILL",
         "worker 1 was killed by SIGKILL",
         "Something ended the task by force; most often the kernel does, when memory runs out.",

@@ -12,7 +12,9 @@ import subprocess
 import sys
 import time
 
-from tfrun import cluster, errors, rundir
+import psutil
+
+from tfrun import cluster, errors, records, resources, rundir, words
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
@@ -45,19 +47,20 @@ LAST_LINES = 15  # of a task that failed, at most, that are shown again
 class Task:
     """One task of the run: a process, and after a restart another one in its place."""
 
-    def __init__(self, job, name, command, env, directory):
-        self.job, self.name = job, name
+    def __init__(self, job, name, command, env, directory, share=resources.NO_LIMIT):
+        self.job, self.name, self.share = job, name, share
         self.path = directory / (name.replace(" ", "-") + ".log")
         self.command, self.env = command, {**os.environ, **env}
         self.log = open(self.path, "ab", buffering=0)
         self.process, self.code, self.starts, self.start_at = None, None, 0, 0.0
+        self.identity, self.stopped, self.too_much = None, False, 0  # too_much: bytes over a limit
         self.held = {}  # {name: the lines of a usage, or from a traceback on, that are held back}
         self.held_until = {}  # {name: when these are shown at the latest}
 
     def start(self):
         """Starts the process; `code` is None until it has ended."""
         self.rest, self.eof, self.code, self.start_at = b"", False, None, None
-        self.starts += 1
+        self.starts, self.too_much = self.starts + 1, 0
         # (number on the screen, name, line) of what it has shown, the end of it.
         self.last = collections.deque(maxlen=300)
         self.process = subprocess.Popen(
@@ -67,8 +70,9 @@ class Task:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=lambda: prepare(self.share.cpus),
         )
+        self.identity = records.identity(self.process.pid)
         os.set_blocking(self.process.stdout.fileno(), False)
 
     def signal(self, number):
@@ -133,15 +137,54 @@ class Task:
 
     def exit_description(self):
         """How it ended, in words."""
+        if self.too_much:
+            return "used %s of memory, more than its limit of %s (--memory), and was killed" % (
+                words.size(self.too_much),
+                words.size(self.share.memory),
+            )
         if self.process.returncode < 0:
             return "was killed by %s" % signal.Signals(-self.process.returncode).name
         return "failed with exit code %d" % self.code
 
+    def check_memory(self):
+        """Kills it where it uses more memory than it may, with all that it has started."""
+        if not self.running() or self.share.memory is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self.process.pid)
+            used = sum(each.memory_info().rss for each in [root, *root.children(recursive=True)])
+            if used > self.share.memory:
+                self.too_much = used
+                self.signal(signal.SIGKILL)
 
-def die_with_parent():
-    """In the new process, on Linux: it dies when tfrun does. The watchdog gets what it started."""
+    def facts(self):
+        """What the record of the run says about this task."""
+        state = "waiting" if not self.starts else "running" if self.running() else "restarting"
+        if self.code is not None and self.start_at is None:
+            state = "stopped" if self.stopped and self.code else "failed" if self.code else "done"
+        return {
+            "task": self.name,
+            "role": self.job,
+            "state": state,
+            "process": self.identity if self.running() else None,
+            "restarts": max(0, self.starts - 1),
+            "exit_code": self.code,
+            "log": str(self.path),
+            "cpus": self.share.cpus,
+            "gpus": self.env.get("CUDA_VISIBLE_DEVICES"),
+            "memory_limit": self.share.memory,
+        }
+
+
+def prepare(cpus):
+    """In the new process: it dies when tfrun does, and keeps to these cores; both on Linux.
+
+    The watchdog gets what it started.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+    if cpus:
+        os.sched_setaffinity(0, cpus)
 
 
 class Screen:
@@ -164,7 +207,7 @@ class Screen:
 class Run:
     """The tasks of one run and what becomes of them."""
 
-    def __init__(self, jobs, command, place, timeout, restarts, tasks):
+    def __init__(self, jobs, command, example, place, timeout, restarts, tasks, shares, more_env):
         self.screen, self.timeout, self.restarts, self.stopped_by = (
             Screen(),
             timeout,
@@ -190,9 +233,17 @@ class Run:
         )
         ports, self.held = cluster.hold_ports(0 if tasks else len(cluster.tasks(jobs)))
         self.tasks = tasks or [
-            Task(job, "%s %d" % (job, index), command, env, place.path)
-            for (job, index), env in cluster.environments(jobs, ports, place.path).items()
+            Task(*(job, "%s %d" % (job, index), command, env, place.path), shares[job, index])
+            for (job, index), env in cluster.environments(
+                *(jobs, ports, place.path), shares, more_env
+            ).items()
         ]
+        self.record = None
+        try:
+            self.record = records.Record(example, place.path)
+            self.write_record()
+        except OSError as error:
+            self.say("tfrun status will not know of this run: %s" % error)
         # As the scripts see it: without a task of the type chief, worker 0 is the chief.
         self.chief = "chief 0" if "chief" in jobs else "worker 0"
 
@@ -201,6 +252,15 @@ class Run:
         task.start()
         self.tell_watchdog("+", task)
         self.selector.register(task.process.stdout, selectors.EVENT_READ, task)
+        self.write_record()
+
+    def write_record(self, **changes):
+        """Writes what has become of the run and its tasks into its record."""
+        if self.record:
+            try:
+                self.record.write(tasks=[task.facts() for task in self.tasks], **changes)
+            except OSError:  # a full disk: the record stays as it was
+                pass
 
     def tell_watchdog(self, sign, task):
         """Says that the process group of a task is there, or is no more."""
@@ -350,12 +410,13 @@ class Run:
         `stopped` says whether there was an end before all tasks were done.
         """
         deadline = time.monotonic() + (self.timeout or float("inf"))
-        ps_deadline, code = float("inf"), 0
+        ps_deadline, memory_at, code = float("inf"), 0.0, 0
         while self.running():
             for task in self.tasks:
                 if task.start_at is not None and task.start_at <= time.monotonic():
                     self.start(task)
-            for task in self.poll(min(deadline, ps_deadline)):
+            ended = self.poll(min(deadline, ps_deadline))
+            for task in ended:
                 if task.code:
                     if self.failed(task):
                         return code or (2 if task.bad_use() else task.code)
@@ -363,10 +424,16 @@ class Run:
                         code = code or task.code
                 for name in [*task.held]:
                     self.print_held(task, name)
+            if ended:
+                self.write_record()
             for task in self.tasks:
                 for name, until in task.held_until.items():
                     if time.monotonic() > until:
                         self.print_held(task, name)
+            if time.monotonic() > memory_at:
+                memory_at = time.monotonic() + 0.5
+                for task in self.tasks:
+                    task.check_memory()
             if self.stopped_by is not None:
                 self.interrupted = True
                 self.say("stopped by %s" % self.stopped_by.name)
@@ -393,12 +460,21 @@ class Run:
         """Prints a line of tfrun's own."""
         self.screen.show("tfrun", text)
 
+    def finish(self, code):
+        """Writes how the run has ended; returns the exit code."""
+        ended_by_user = self.interrupted or code == 128 + signal.SIGPIPE
+        state = "stopped" if ended_by_user else "failed" if code else "done"
+        if self.record and self.record.path.exists():
+            self.write_record(state=state, ended=time.time(), exit_code=code)
+        return code
+
     def end(self):
         """Stops what still runs, first kindly."""
         for task in self.tasks:
             task.start_at = None
         for number in (signal.SIGTERM, signal.SIGKILL):
             for task in self.running():
+                task.stopped = True
                 task.signal(number)
             deadline = time.monotonic() + GRACE
             while self.running() and time.monotonic() < deadline:
@@ -416,16 +492,28 @@ class Run:
 
 
 def run(
-    jobs, command, example, place, timeout=None, restarts=0, isolated=False, tasks=None, again=None
+    jobs,
+    command,
+    example,
+    place,
+    timeout=None,
+    restarts=0,
+    isolated=False,
+    tasks=None,
+    again=None,
+    shares=None,
+    more_env=(),
 ):
     """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code.
 
     place: the rundir.RunDirectory. tasks: what to run instead, where the workers in `jobs` are
     started by a launcher of their own. again: the command that goes on with this run.
+    shares, more_env: as cluster.environments takes them.
     """
     directory = place.path
+    shares = shares or dict.fromkeys(cluster.tasks(jobs), resources.NO_LIMIT)
     try:
-        launched = Run(jobs, command, place, timeout, restarts, tasks)
+        launched = Run(*(jobs, command, example, place, timeout, restarts, tasks), shares, more_env)
     except OSError as error:
         print("tfrun: the run cannot start: %s" % error, file=sys.stderr)
         return 2
@@ -452,14 +540,16 @@ def run(
     if launched.wrong_flag:
         if place.discard():
             launched.say("nothing is left of this run: it had not begun")
-        return code
+            if launched.record:
+                launched.record.remove()
+        return launched.finish(code)
     if launched.interrupted and again:
         saved = rundir.saved_step(directory)
         launched.say(
             "this run is in %s; it %s with: %s"
             % (directory, "goes on from update %d" % saved if saved else "begins again", again)
         )
-    return code if launched.stopped else conclude(launched, example, code)
+    return launched.finish(code if launched.stopped else conclude(launched, example, code))
 
 
 def conclude(launched, example, code):
@@ -485,7 +575,7 @@ def conclude(launched, example, code):
     launched.say(
         "%s; everything of this run%s is in %s"
         % (
-            summary.outcome(result),
+            words.tests(result),
             ", and its picture %s," % picture.name if picture else "",
             directory,
         )

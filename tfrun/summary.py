@@ -6,15 +6,12 @@ here needs TensorFlow.
 """
 
 import collections
-import csv
 import json
 import os
 
 import numpy as np
 
-from tfrun import rundir
-
-RESTART = "# restart"
+from tfrun import rows, rundir
 
 # columns: {name: float array}, NaN where a row says nothing; pushes and tests: which rows are
 # which, arrays of booleans; restarts: how often the task was started again.
@@ -25,48 +22,22 @@ class Unfinished(ValueError):
     """No evaluation has followed the last update."""
 
 
-def number(text):
-    """A field as a float, NaN where it is empty. Raises ValueError."""
-    return float(text) if text else float("nan")
-
-
-def rows_of(path):
-    """(header, {row as text: its fields, numbers by name}, restarts) of one file."""
-    # What a kill has cut short is no row: the last line without its end, and a line that a restart
-    # has marked.
-    whole, _, _ = path.read_bytes().rpartition(b"\n")
-    header, *lines = whole.decode("utf-8", "replace").split("\n")
-    header, rows = next(csv.reader([header]), []), {}
-    for line in lines:
-        texts = dict(zip(header, line.rstrip("\r").split(",")))
-        if "#" in line or line.count(",") != len(header) - 1:
-            continue
-        if not texts.get("push_time") or not texts.get("global_step"):
-            continue
-        try:
-            row = {name: number(text) for name, text in texts.items()}
-        except ValueError:
-            continue
-        rows[line] = {**row, "push": bool(texts.get("loss")), "test": bool(texts.get("test_loss"))}
-    return header, rows, sum(RESTART in line for line in lines)
-
-
 def read(*paths):
     """The Metrics of one task, from its files, in the order of time; None where it has no row.
 
     Several files are those of one task that has run on several hosts. A file whose rows are all
     in another one is a copy of it.
     """
-    header, rows, restarts, parts = {}, {}, 0, 0
+    header, found, restarts, parts = {}, {}, 0, 0
     for path in paths:
-        names, more, marks = rows_of(path)
+        names, more, marks = rows.of(path)
         header.update(dict.fromkeys(names))
-        if more.keys() - rows.keys():
+        if more.keys() - found.keys():
             restarts, parts = restarts + marks, parts + 1
-        rows.update(more)
+        found.update(more)
     if "push_time" not in header:
         return None
-    ordered = sorted(rows.values(), key=lambda row: row["push_time"])
+    ordered = sorted(found.values(), key=lambda row: row["push_time"])
     columns = {
         name: np.array([row.get(name, float("nan")) for row in ordered], float) for name in header
     }
@@ -222,22 +193,3 @@ def missing_tasks(result):
         names = ", ".join(result["missing"])
         return "there are no metrics of %s: is the folder of its host among those given?" % names
     return None
-
-
-def value_in_words(name, value):
-    """A number of the tests as text, of an accuracy as a percentage."""
-    if value is None:
-        return "unknown"
-    return "%.1f%%" % (100 * value) if name.endswith("accuracy") else "%.4g" % value
-
-
-def in_words(name, value):
-    """A column of the tests and its value as text: "test accuracy 98.3%"."""
-    return "%s %s" % (name.replace("_", " "), value_in_words(name, value))
-
-
-def outcome(result):
-    """The tests of result.json in words; the loss only where there is no other metric."""
-    names = [name for name in result if name.startswith("test_")]
-    others = [name for name in names if name != "test_loss"]
-    return ", ".join(in_words(name, result[name]) for name in others or names)

@@ -1,0 +1,191 @@
+"""tfrun trace: what the tasks did when, from their metrics; its form, and its figures."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+import support
+from matplotlib import image
+from small import TFRUN
+from tfrun import trace
+
+HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+HEADER += ",test_loss\n"
+
+
+def write(folder, **tasks):
+    """Metrics of tasks from their lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for task, lines in tasks.items():
+        name = "metrics-%s.csv" % task.replace("_", "-")
+        (folder / name).write_text(HEADER + "".join(line + "\n" for line in lines))
+
+
+def push(pull, ready, arrival, step, late=0):
+    """The line of a push, from its times."""
+    wait = arrival - ready
+    return "%.6f,%.6f,%d,1,32,0.5,%d,100,%.6f," % (arrival, pull, step, late, wait)
+
+
+def tfrun_trace(directory, *flags):
+    done = subprocess.run(
+        [*TFRUN, "trace", str(directory), *flags],
+        cwd=support.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=support.patience(40),
+    )
+    return done, directory
+
+
+def test_activities_by_hand(tmp_path):
+    """A pull begins where what came before has ended; a long gap is a wait before it."""
+    write(
+        tmp_path,
+        worker_0=[
+            push(10.00, 10.01, 10.02, 1),
+            "# evaluation 10.020000 10.030000",
+            "10.030000,,1,,,,,,,0.5",
+            push(10.04, 10.05, 10.06, 3, 1),
+            push(10.07, 10.08, 10.09, 4, 2),
+            "# checkpoint 10.090000 10.300000",
+            "# restart",
+            push(12.00, 12.01, 12.02, 5),
+        ],
+        worker_1=[push(10.00, 10.02, 10.03, 2, 1)],
+    )
+    found = [
+        (each.task, each.name, round(each.begin, 6), round(each.end, 6), each.of.get("staleness"))
+        for each in trace.activities([tmp_path])
+    ]
+    one = "worker 0"
+    assert sorted(found[:-3], key=lambda each: each[2:4]) == [
+        (one, "pull", 10.00, 10.00, None),
+        (one, "compute", 10.00, 10.01, None),
+        (one, "push", 10.01, 10.02, 0),
+        (one, "evaluation", 10.02, 10.03, None),
+        (one, "pull", 10.03, 10.04, None),
+        (one, "compute", 10.04, 10.05, None),
+        (one, "push", 10.05, 10.06, 1),
+        (one, "pull", 10.06, 10.07, None),
+        (one, "compute", 10.07, 10.08, None),
+        (one, "push", 10.08, 10.09, 2),
+        (one, "checkpoint", 10.09, 10.30, None),
+        (one, "wait", 10.30, 12.00, None),
+        (one, "pull", 12.00, 12.00, None),
+        (one, "compute", 12.00, 12.01, None),
+        (one, "push", 12.01, 12.02, 0),
+    ]
+    assert found[-3:] == [
+        ("worker 1", "pull", 10.00, 10.00, None),
+        ("worker 1", "compute", 10.00, 10.02, None),
+        ("worker 1", "push", 10.02, 10.03, 1),
+    ]
+
+
+def check_form(made, pushes):
+    """The Trace Event Format, as Perfetto reads it, and every push of the metrics in it."""
+    assert made["displayTimeUnit"] == "ms"
+    events, start = made["traceEvents"], made["otherData"]["begin_seconds_since_1970"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    for event in events:
+        assert event["ph"] in "MXi" and event["pid"] in names and event["tid"] == 0
+        if event["ph"] == "X":
+            assert event["ts"] >= 0 and event["dur"] >= 0
+            assert event["name"] in {
+                *("pull", "compute", "push", "wait", "checkpoint", "evaluation")
+            }
+        if event["ph"] == "i":
+            assert names[event["pid"]] == "updates of w" and event["s"] == "t"
+    for task in set(names.values()) - {"updates of w"}:
+        mine = [e for e in events if e["ph"] == "X" and names[e["pid"]] == task]
+        order = sorted(mine, key=lambda e: (e["ts"], e["ts"] + e["dur"]))
+        for before, after in zip(order, order[1:]):  # a task does one thing at a time
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.5, (before, after)
+        names_in_order = [e["name"] for e in order if e["name"] in ("pull", "compute", "push")]
+        assert names_in_order == ["pull", "compute", "push"] * (len(names_in_order) // 3)
+    seen = sorted(
+        (
+            round(start + (e["ts"] + e["dur"]) / 1e6, 4),
+            e["args"]["global_step"],
+            e["args"]["staleness"],
+        )
+        for e in events
+        if e["ph"] == "X" and e["name"] == "push"
+    )
+    assert seen == sorted(
+        (round(row["push_time"], 4), row["global_step"], row["staleness"]) for row in pushes
+    )
+    return names, events
+
+
+@pytest.fixture(scope="module", params=["HogWild", "DOWNPOUR", "Synchronous-SGD"])
+def real(request, tmp_path_factory):
+    """The run directory of a short real run."""
+    directory = tmp_path_factory.mktemp("real") / "run"
+    launcher = support.ROOT / request.param / "run.sh"
+    flags = ["--steps", "300", "--checkpoint-steps", "100"]
+    code, output, _ = support.launch(launcher, directory, *flags)
+    assert code == 0, output
+    return directory
+
+
+@pytest.mark.long
+def test_the_trace_of_a_real_run(real):
+    """Every push has its pull before it, and the staleness that its metrics say."""
+    done, _ = tfrun_trace(real)
+    assert done.returncode == 0, done.stderr
+    pushes = support.pushes(real)
+    made = json.loads((real / "trace.json").read_text())
+    names, events = check_form(made, pushes)
+    assert set(names.values()) == {"updates of w", "worker 0", "worker 1"}
+    kinds = [event["name"] for event in events if event["ph"] == "X"]
+    assert kinds.count("checkpoint") >= 2 and kinds.count("evaluation") >= 2
+    height, width, _ = image.imread(real / "trace.png").shape
+    assert width > 3 * height
+    # Between a pull and its push, so many others arrived or were on their way.
+    by_task = {}
+    for event in events:
+        if event["ph"] == "X":
+            by_task.setdefault(event["pid"], []).append(event)
+    tickets = [e for e in events if e["ph"] == "X" and e["name"] == "push"]
+    for mine in by_task.values():
+        pulls = [e for e in mine if e["name"] == "pull"]
+        own = [e for e in mine if e["name"] == "push"]
+        for pull, push_ in zip(pulls, own):
+            pulled = pull["ts"] + pull["dur"]
+            others = [
+                e
+                for e in tickets
+                if e["pid"] != push_["pid"]
+                and e["args"]["global_step"] < push_["args"]["global_step"]
+                and e["ts"] + e["dur"] > pulled + 1000
+            ]
+            # All that had a ticket before, and arrived a millisecond or more after the pull.
+            assert len(others) <= push_["args"]["staleness"] + 1
+
+
+def test_the_form_and_the_window(tmp_path):
+    """--from and --seconds choose the window; the files go where --output says."""
+    lines = [push(i / 100, i / 100 + 0.004, i / 100 + 0.008, i, i % 3) for i in range(1, 60)]
+    write(tmp_path, worker_0=lines)
+    where = tmp_path / "there"
+    flags = ["--json", "--output", str(where), "--from", "0.1", "--seconds", "0.05"]
+    done, _ = tfrun_trace(tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert (made["from"], made["seconds"]) == (pytest.approx(0.1), 0.05)
+    check_form(json.loads((where / "trace.json").read_text()), support.pushes(tmp_path))
+    assert pathlib.Path(made["picture"]).stat().st_size > 10000
+    late, _ = tfrun_trace(tmp_path, "--from", "100")
+    assert late.returncode == 2 and "no task did anything in that time" in late.stderr
+
+
+def test_runs_without_updates(tmp_path):
+    write(tmp_path, worker_0=[])
+    done, _ = tfrun_trace(tmp_path)
+    assert done.returncode == 1 and "no update was made yet" in done.stderr
+    done, _ = tfrun_trace(tmp_path, "--seconds", "-1")
+    assert done.returncode == 2 and "must be at least 0" in done.stderr
+    assert not (tmp_path / "trace.json").exists()

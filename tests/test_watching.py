@@ -1,0 +1,466 @@
+"""tfrun's commands about runs: status, monitor, logs, kill, tensorboard; small scripts as tasks."""
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+import psutil
+import pytest
+import support
+from small import TFRUN, run, start, tasks, write
+from tfrun import progress, records
+
+SLEEP = "print('ready', flush=True); time.sleep(60)\n"
+BUSY = """
+held = bytearray(200 << 20) if index else None
+print('ready', flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    index and time.sleep(0.1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_records(tmp_path, monkeypatch):
+    """Each test begins without a record."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def tfrun(*arguments, **env):
+    """Runs a command of tfrun to its end."""
+    return subprocess.run(
+        [*TFRUN, *arguments],
+        cwd=support.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=support.patience(20),
+        env={**os.environ, **env},
+    )
+
+
+def status():
+    """{run: what status says of it}"""
+    done = tfrun("status", "--json")
+    assert done.returncode == 0, done.stderr
+    return {run["run"]: run for run in json.loads(done.stdout)}
+
+
+@contextlib.contextmanager
+def running(folder, body=SLEEP, *flags, **env):
+    """A run whose tasks have all printed `ready`; ended afterwards. Yields tfrun's process."""
+    write(folder, body)
+    flags = flags or ("--ps", "1", "--workers", "2")
+    process, expected = start(folder, *flags, **env), sum(map(int, flags[1::2]))
+    try:
+        logs = folder / "run"
+        support.wait_until(
+            lambda: sum("ready" in log.read_text() for log in logs.glob("*.log")) >= expected,
+            *(20, "ready"),
+        )
+        yield process
+    finally:
+        for each in tasks(folder):
+            each.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.communicate(timeout=support.patience(20))
+        for each in tasks(folder):
+            each.kill()
+
+
+def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
+    """Two at once; one done, one failed, one stopped by Ctrl-C, one by its time-out."""
+    with running(tmp_path / "a") as first, running(tmp_path / "b"):
+        seen = status()
+        assert {name: run["state"] for name, run in seen.items()} == {
+            "a/run": "running",
+            "b/run": "running",
+        }
+        assert {"run", "state", "example", "started"} <= seen["a/run"].keys()
+        assert seen["a/run"]["example"] == "a" and abs(time.time() - seen["a/run"]["started"]) < 60
+        assert 0 < seen["a/run"]["age_seconds"] < 60
+        first.send_signal(signal.SIGINT)
+        first.wait(support.patience(20))
+    for name, body, flags in [
+        ("good", "", []),
+        ("bad", "sys.exit(3)", []),
+        ("late", "time.sleep(60)", ["--timeout", "1"]),
+    ]:
+        write(tmp_path / name, body)
+        run(tmp_path / name, *flags)
+    ends = {name: (each["state"], each["exit_code"]) for name, each in status().items()}
+    assert ends == {
+        "a/run": ("stopped", 130),
+        "b/run": ("stopped", 143),
+        "good/run": ("done", 0),
+        "bad/run": ("failed", 3),
+        "late/run": ("stopped", 124),
+    }
+    lines = tfrun("status").stdout.splitlines()
+    assert (
+        len(lines) == 6
+        and "failed (3)" in lines[4]
+        and lines[5].split()[:2]
+        == [
+            "late/run",
+            "stopped",
+        ]
+    )
+
+
+def test_a_result_in_status(tmp_path):
+    """A finished run's comes from result.json, a live one's from the last evaluation."""
+    header = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,test_accuracy"
+    header += ",test_loss"
+    body = """
+open(os.environ["OUTPUT_DIR"] + "/metrics-worker-0.csv", "w").write('''%s
+%f,,7,,,,,0.25,1.5
+%f,,5,,,,,0.75,1.5
+''')
+""" % (header, time.time(), time.time())
+    with running(tmp_path / "live", body + SLEEP):
+        seen = status()["live/run"]
+        assert (seen["accuracy"], seen["update"]) == (0.25, 7)
+    (tmp_path / "live/run/result.json").write_text('{"test_accuracy": 0.5, "steps": 9}')
+    assert status()["live/run"]["accuracy"] == 0.5
+
+
+def test_monitor_shows_what_psutil_sees(tmp_path):
+    """A task that computes, one that sleeps and holds 200 MiB; --once, as JSON."""
+    with running(tmp_path, BUSY, "--workers", "2"):
+        own = {task: support.task(tmp_path / "run", "worker", task) for task in (0, 1)}
+        for process in own.values():
+            process.cpu_percent()
+        done = tfrun("monitor", "--once", "--json")
+        assert done.returncode == 0, done.stderr
+        seen = json.loads(done.stdout)
+        assert [task["task"] for task in seen["tasks"]] == ["worker 0", "worker 1"]
+        for number, task in enumerate(seen["tasks"]):
+            process = own[number]
+            assert task["pid"] == process.pid and task["state"] == "running"
+            memory = process.memory_info().rss
+            assert abs(task["memory_bytes"] - memory) < 0.05 * memory
+            total = psutil.virtual_memory().total
+            assert task["memory_percent"] == pytest.approx(100 * task["memory_bytes"] / total)
+            assert abs(task["cpu_percent"] - process.cpu_percent()) < 50
+        busy, idle = (task["cpu_percent"] for task in seen["tasks"])
+        assert busy > 25 > idle
+        assert seen["tasks"][1]["memory_bytes"] > 200 << 20 > seen["tasks"][0]["memory_bytes"]
+
+
+def rows(*pushes):
+    """Rows of metrics, from (time, local steps, staleness, loss)."""
+    return [
+        {"push": True, "test": False, "push_time": at, "local_steps": n, "staleness": late}
+        | {"loss": loss, "global_step": number}
+        for number, (at, n, late, loss) in enumerate(pushes, 1)
+    ]
+
+
+def test_rates_by_hand():
+    """The rate of a live task falls when it pushes no more; that of another is its last."""
+    found = rows((100, 10, 0, 3.0), (101, 10, 4, 2.0), (102, 10, 0, 1.0), (103, 10, 2, 0.5))
+    live = progress.of_task(found, now=104.0, live=True)
+    assert live == {"steps_per_second": 30 / 4, "staleness": 1.5, "loss": 0.5, "update": 4}
+    later = progress.of_task(found, now=107.0, live=True)
+    assert (later["steps_per_second"], later["staleness"]) == (10 / 5, 2.0)
+    assert progress.of_task(found, now=200.0, live=True)["steps_per_second"] == 0
+    assert progress.of_task(found, now=200.0, live=False)["steps_per_second"] == 30 / 3
+    assert progress.of_task([], now=1.0, live=True)["loss"] is None
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+def test_terminals_of_any_width(tmp_path, columns):
+    """Nothing is lost at any width: the names are folded, not cut."""
+    with running(tmp_path, SLEEP, "--workers", "1"):
+        for command in (["status"], ["monitor", "--once"]):
+            done = tfrun(*command, COLUMNS=str(columns))
+            assert done.returncode == 0, done.stderr
+            text = "".join(done.stdout.split())
+            assert max(map(len, done.stdout.splitlines())) <= columns
+            if command == ["status"]:
+                assert "running" in text
+                name = "".join(line.split()[0] for line in done.stdout.splitlines()[1:])
+                assert name == tmp_path.name + "/run" or columns < 40
+            else:
+                assert "worker0running" in text and ("CPU%" in text or columns < 30)
+
+
+def test_a_live_table_on_a_terminal(tmp_path):
+    """It is drawn anew until the run has ended, and then ends itself."""
+    with running(tmp_path, SLEEP) as process:
+        ours, theirs = pty.openpty()
+        env = {**os.environ, "COLUMNS": "100", "TERM": "xterm"}
+        live = subprocess.Popen(
+            [*TFRUN, "monitor"], cwd=support.ROOT, stdin=theirs, stdout=theirs, env=env
+        )
+        os.close(theirs)
+        output = b""
+        while output.count(b"worker 1") < 2:  # a second table
+            output += os.read(ours, 10000)
+        process.terminate()
+        with contextlib.suppress(OSError):  # it closes its side
+            while part := os.read(ours, 10000):
+                output += part
+        assert live.wait(support.patience(10)) == 0
+        os.close(ours)
+        assert b"stopped" in output.split(b"worker 1")[-1]
+
+
+def test_monitor_of_runs_that_have_ended(tmp_path):
+    write(tmp_path, "sys.exit(4 * index)")
+    run(tmp_path, "--workers", "2")
+    seen = json.loads(tfrun("monitor", "--json").stdout)
+    assert (seen["state"], seen["exit_code"]) == ("failed", 4)
+    ends = {task["task"]: (task["state"], task["exit_code"]) for task in seen["tasks"]}
+    assert ends["worker 1"] == ("failed", 4) and ends["worker 0"][0] in ("done", "stopped")
+    write(tmp_path / "again", "time.sleep(3 if index else 0); sys.exit(index)")
+    process = start(tmp_path / "again", "--workers", "2", "--restarts", "1")
+    try:
+        support.wait_until(
+            lambda: (
+                [
+                    t["restarts"]
+                    for t in json.loads(tfrun("monitor", "--once", "--json").stdout)["tasks"]
+                ]
+                == [0, 1]
+            ),
+            *(20, "restarted"),
+        )
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def test_kill_ends_a_run(tmp_path):
+    """Nothing is left within 5 s, though tasks ignore SIGTERM; a second kill finds nothing."""
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    with running(tmp_path, stubborn + SLEEP) as process:
+        began = time.monotonic()
+        done = tfrun("kill", str(tmp_path / "run"))
+        assert done.returncode == 0 and "is stopped" in done.stdout, done.stderr
+        assert time.monotonic() - began < support.patience(5)
+        assert not tasks(tmp_path) and process.wait(5) == 143
+        (seen,) = status().values()
+        assert seen["state"] == "stopped" and seen["ended"]
+        again = tfrun("kill", seen["run"])
+        assert again.returncode == 1 and "has ended already: stopped" in again.stderr
+
+
+def test_kill_ends_a_launcher_that_hangs(tmp_path):
+    with running(tmp_path) as process:
+        process.send_signal(signal.SIGSTOP)
+        done = tfrun("kill", tmp_path.name)
+        assert done.returncode == 0 and process.wait(5) == -signal.SIGKILL, done.stderr
+        support.wait_until(lambda: not tasks(tmp_path), 5, "ended")
+        (seen,) = status().values()
+        assert seen["state"] == "stopped"
+
+
+CHILD = """
+import subprocess
+subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])
+"""
+
+
+def test_a_killed_launcher_is_lost_and_kill_cleans(tmp_path):
+    """Its watchdog is killed, too, so that what a task has started lives on."""
+    with running(tmp_path, CHILD + SLEEP, "--workers", "1") as process:
+        (watchdog,) = [
+            each
+            for each in psutil.Process(process.pid).children()
+            if "watchdog" in str(each.cmdline())
+        ]
+        watchdog.kill()
+        process.kill()
+        process.wait()
+        (orphan,) = support.wait_until(lambda: tasks(tmp_path)[:1], 5, "left")
+        (seen,) = status().values()
+        assert seen["state"] == "lost"
+        table = json.loads(tfrun("monitor", "--once", "--json").stdout)
+        assert [task["state"] for task in table["tasks"]] == ["lost"]
+        done = tfrun("kill", "--json", seen["run"])
+        assert json.loads(done.stdout)["processes_killed"] == [orphan.pid], done.stderr
+        assert not tasks(tmp_path)
+        assert [each["state"] for each in status().values()] == ["stopped"]
+
+
+def test_records_that_are_stale_or_cut_short(tmp_path):
+    """Another process with the same id is not the run's; a half-written record is none."""
+    write(tmp_path, "")
+    run(tmp_path)
+    (path,) = records.folder().glob("*.json")
+    record = json.loads(path.read_text())
+    me = psutil.Process()
+    for start_time, state in [(me.create_time(), "running"), (me.create_time() - 60, "lost")]:
+        who = {"pid": me.pid, "start": start_time}
+        path.write_text(json.dumps({**record, "state": "running", "tfrun": who}))
+        assert [each["state"] for each in status().values()] == [state]
+    path.write_text(path.read_text()[:-20])
+    ((name, seen),) = status().items()
+    assert seen["state"] == "unreadable" and tfrun("monitor", name).returncode == 2
+    run(tmp_path)  # the same directory: it keeps a name of its own
+    assert sorted(each["state"] for each in status().values()) == ["done", "unreadable"]
+    assert tfrun("kill", name).returncode == 0
+    assert [each["state"] for each in status().values()] == ["done"]
+
+
+def test_a_record_goes_with_its_run_directory(tmp_path):
+    write(tmp_path, "")
+    run(tmp_path)
+    assert len(status()) == 1
+    for path in (tmp_path / "run").iterdir():
+        path.unlink()
+    (tmp_path / "run").rmdir()
+    assert not status() and not [*records.folder().glob("*.json")]
+
+
+def test_two_runs_in_one_directory_have_two_records(tmp_path):
+    with running(tmp_path):
+        other = start(tmp_path, "--workers", "1", script="train.py")
+        support.wait_until(lambda: len(status()) == 2, 10, "two records")
+        assert {each["state"] for each in status().values()} == {"running"}
+        other.terminate()
+        other.communicate(timeout=20)
+
+
+def test_a_run_without_a_place_for_its_record(tmp_path):
+    """It goes on, and says so."""
+    (tmp_path / "state").write_text("a file")
+    write(tmp_path, "")
+    code, lines = run(tmp_path)
+    assert code == 0 and "tfrun status will not know" in lines[0]
+
+
+def test_which_run_is_meant(tmp_path):
+    with running(tmp_path / "one"), running(tmp_path / "two"):
+        for name, words in [("run", "may mean 2 runs"), ("none", "there is no run none")]:
+            for command in ("kill", "logs", "monitor", "trace", "tensorboard"):
+                done = tfrun(command, name)
+                assert done.returncode == 2 and words in done.stderr, command
+                assert len(done.stderr.splitlines()) == 1
+        assert json.loads(tfrun("monitor", "--once", "--json").stdout)["run"] == "two/run"
+        assert json.loads(tfrun("monitor", "one", "--once", "--json").stdout)["run"] == "one/run"
+
+
+def test_logs(tmp_path):
+    """Of all tasks, of one, as JSON, without the notices, and to a reader that goes away."""
+    write(tmp_path, "print('a line', job, index)\nprint('2026 oneDNN custom operations are on.')\n")
+    run(tmp_path, "--ps", "1", "--workers", "2")
+    name = tmp_path.name
+    lines = ["[%s] a line %s" % (task, task) for task in ("ps 0", "worker 0", "worker 1")]
+    assert tfrun("logs", name).stdout.splitlines() == lines
+    for task in ("worker-1", "worker 1"):
+        assert tfrun("logs", name, task).stdout == "a line worker 1\n"
+    seen = [json.loads(line) for line in tfrun("logs", name, "--json").stdout.splitlines()]
+    assert seen[0] == {"task": "ps 0", "line": "a line ps 0"}
+    wrong = tfrun("logs", name, "worker-7")
+    assert wrong.returncode == 2 and "no task worker 7; it has ps 0, worker 0" in wrong.stderr
+    (tmp_path / "run" / "ps-0.log").write_text("x\n" * 10**6)
+    command = "%s -m tfrun logs %s | head -1; exit ${PIPESTATUS[0]}" % (sys.executable, name)
+    cut = subprocess.run(
+        ["bash", "-c", command], cwd=support.ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (cut.returncode, cut.stdout, cut.stderr) == (0, "[ps 0] x\n", "")
+
+
+def test_logs_that_are_followed(tmp_path):
+    """They end with the run; each line comes once."""
+    body = "for i in range(30): print('line', i, flush=True); time.sleep(0.1 if i > 24 else 0)"
+    write(tmp_path, body)
+    process = start(tmp_path, "--workers", "1")
+    support.wait_until(lambda: status(), 10, "a record")
+    followed = tfrun("logs", tmp_path.name, "worker-0", "-f").stdout.splitlines()
+    process.communicate(timeout=20)
+    numbers = [int(line.split()[1]) for line in followed]
+    assert numbers == [*range(numbers[0], 30)] and numbers[0] <= 24
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status", "x"], ["monitor", "--often"], ["logs"], ["kill"], ["trace"]]
+)
+def test_bad_use(arguments):
+    done = tfrun(*arguments)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+# What real examples do.
+
+
+@pytest.fixture(scope="module")
+def downpour(tmp_path_factory):
+    """DOWNPOUR while it trains: (its directory, its process)."""
+    folder = tmp_path_factory.mktemp("real")
+    state = {"XDG_STATE_HOME": str(folder / "state")}
+    launcher = support.ROOT / "DOWNPOUR" / "run.sh"
+    with support.Run(launcher, folder / "run", "--steps", "100000", **state) as run:
+        support.wait_until(lambda: run.step() > 100, 60, "training")
+        time.sleep(2)
+        yield run, state
+
+
+@pytest.mark.long
+def test_a_real_run_is_watched_and_killed(downpour):
+    """All tasks have figures; then nothing is left within 5 s."""
+    run, state = downpour
+    seen = json.loads(tfrun("monitor", "--once", "--json", **state).stdout)
+    assert [task["task"] for task in seen["tasks"]] == ["ps 0", "worker 0", "worker 1"]
+    assert seen["test"]["test_accuracy"] > 0.5 and seen["steps"] == 100000
+    for task in seen["tasks"]:
+        assert task["cpu_percent"] > 1 and task["memory_bytes"] > 200 << 20
+    pushes = support.pushes(run.directory)
+    for number in (1, 2):
+        task = seen["tasks"][number]
+        assert task["steps_per_second"] > 10 and 0 <= task["staleness"] < 5
+        known = {row["loss"] for row in pushes}
+        assert task["loss"] in known
+    began = time.monotonic()
+    done = tfrun("kill", str(run.directory), **state)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < support.patience(5)
+    assert not support.processes_of(run.directory)
+
+
+@pytest.mark.long
+def test_tensorboard(downpour):
+    """On loopback only; the scalars of its HTTP API are those of the metrics; Ctrl-C ends it."""
+    run, state = downpour
+    board = subprocess.Popen(
+        [*TFRUN, "tensorboard", str(run.directory)],
+        cwd=support.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **state},
+    )
+    try:
+        address = board.stdout.readline().split()[0]
+        assert address.startswith("http://127.0.0.1:") or address.startswith("http://localhost:")
+        query = address + "data/plugin/scalars/scalars?run=.&tag=test_accuracy"
+
+        def scalars():
+            with contextlib.suppress(urllib.error.URLError):
+                return json.load(urllib.request.urlopen(query, timeout=10))
+
+        points = support.wait_until(scalars, 40, "scalars")
+        seen = {int(step): value for _, step, value in points}
+        with open(run.directory / "metrics-worker-0.csv") as file:
+            lines = [line.strip().split(",") for line in file if line[0] != "#"]
+        column = lines[0].index("test_accuracy")
+        written = {int(row[2]): float(row[column]) for row in lines[1:] if row[column:][0]}
+        assert len(seen) > 3
+        for step, value in seen.items():
+            assert value == pytest.approx(written[step], abs=1e-5)
+        (server,) = psutil.Process(board.pid).children()
+        (port,) = {each.laddr.port for each in server.net_connections() if each.status == "LISTEN"}
+        (where,) = {each.laddr.ip for each in server.net_connections() if each.status == "LISTEN"}
+        assert where == "127.0.0.1" and str(port) in address
+    finally:
+        board.send_signal(signal.SIGINT)
+    assert board.wait(support.patience(10)) == 0, board.stderr.read()
+    assert board.stderr.read() == ""

@@ -1,0 +1,77 @@
+"""How far a run is, from the ends of the files that its tasks write: quick, also for a long run."""
+
+import json
+import pathlib
+
+from tfrun import rows, rundir
+
+TAIL = 2**17  # bytes of each file of metrics: about 1,500 lines
+WINDOW = 5  # seconds over which a rate and a staleness are taken
+
+
+def mean(values):
+    """Their mean without NaN, None where there is none."""
+    values = [value for value in values if value == value]
+    return sum(values) / len(values) if values else None
+
+
+def of_task(found, now, live):
+    """steps_per_second, staleness, loss and update of one task; None where unknown.
+
+    found: its last rows in order of time. Of a task that runs, rate and staleness are those of the
+    last WINDOW seconds before `now`; of another, those of the last WINDOW seconds in which it ran.
+    """
+    pushes = [row for row in found if row["push"]]
+    if not pushes:
+        return dict.fromkeys(["steps_per_second", "staleness", "loss", "update"])
+    end = now if live else pushes[-1]["push_time"]
+    recent = [row for row in pushes if row["push_time"] > end - WINDOW]
+    # The steps of the first push were made before it.
+    seconds = min(WINDOW, end - pushes[0]["push_time"])
+    steps = sum(row["local_steps"] for row in recent if row is not pushes[0])
+    return {
+        "steps_per_second": steps / seconds if seconds > 0 else None,
+        "staleness": mean([row.get("staleness", float("nan")) for row in recent]),
+        "loss": pushes[-1]["loss"],
+        "update": int(pushes[-1]["global_step"]),
+    }
+
+
+def of_run(directory, now, live=()):
+    """{"update", "steps", "test", "tasks": {task: …}} of the run in a directory.
+
+    live: the tasks that run, by the names of their files, such as worker-0; the last evaluation is
+    `test`. A key is None where nothing is known.
+    """
+    directory = pathlib.Path(directory)
+    tasks, tests, update = {}, [], 0
+    for path in sorted(directory.glob("metrics-*.csv")):
+        task = path.stem.removeprefix("metrics-")
+        try:
+            found = [*rows.of(path, TAIL)[1].values()]
+        except OSError:
+            continue
+        tasks[task] = of_task(found, now, task in live)
+        tests += [row for row in found if row["test"]]
+        update = max([update, *(row["global_step"] for row in found)])
+    result = rundir.result(directory) or {}
+    last = max(tests, key=lambda row: (row["global_step"], row["push_time"]), default={})
+    seen = result if result and not live else last
+    return {
+        "update": int(update) or None,
+        "steps": steps_of(directory),
+        "test": {
+            name: value
+            for name, value in seen.items()
+            if name.startswith("test_") and value is not None and value == value
+        },
+        "tasks": tasks,
+    }
+
+
+def steps_of(directory):
+    """How many updates the run is to make, by its flags; None where that is not known."""
+    try:
+        return json.loads((directory / "flags.json").read_text())["arguments"].get("steps")
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None

@@ -1,0 +1,186 @@
+"""The record of each run: a small file that tfrun keeps while the run goes on, and leaves behind.
+
+The records of a user stand in $XDG_STATE_HOME/tfrun, or ~/.local/state/tfrun. There is no daemon:
+a record names processes by their id and the time of their start, and whoever reads it looks
+whether these still run. A record whose run directory was removed is removed, too.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import time
+
+import psutil
+
+NAMES = {"run", "example", "directory", "state", "started", "ended", "exit_code", "tfrun", "tasks"}
+SEE = " (tfrun status lists all)"
+
+
+def folder():
+    """Where the records are."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return pathlib.Path(state) / "tfrun"
+
+
+def identity(pid):
+    """{"pid": …, "start": …} of a running process; None where there is none."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return {"pid": pid, "start": psutil.Process(pid).create_time()}
+
+
+def process(who):
+    """The psutil.Process of an identity; None where it has ended, or its id is another's by now."""
+    with contextlib.suppress(psutil.NoSuchProcess, TypeError, KeyError):
+        found = psutil.Process(who["pid"])
+        if is_same(found, who) and found.status() != psutil.STATUS_ZOMBIE:
+            return found
+
+
+def is_same(found, who):
+    """Whether a process is the one that a record names."""
+    # The start is known to 0.01 s; a clock that was set moves it a little.
+    return abs(found.create_time() - who["start"]) < 2
+
+
+class Record:
+    """The record that this tfrun keeps. Raises OSError where it cannot be written."""
+
+    def __init__(self, example, directory):
+        self.content = {
+            "run": "",
+            "example": example,
+            "directory": str(directory),
+            "state": "running",
+            "started": time.time(),
+            "ended": None,
+            "exit_code": None,
+            "tfrun": identity(os.getpid()),
+            "tasks": [],
+        }
+        folder().mkdir(parents=True, exist_ok=True)
+        with open(folder() / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two that begin at once do not take the same name
+            self.path = self.free_path(name_of(example, directory).replace("/", "--"), directory)
+            self.content["run"] = self.path.stem.replace("--", "/")
+            self.write()
+
+    @staticmethod
+    def free_path(name, directory):
+        """A file of that name; with a number, if a run in another directory has it."""
+        for suffix in ["", *("-%d" % i for i in range(2, 10**6))]:
+            path = folder() / (name + suffix + ".json")
+            known = read(path)
+            ours = known and known["directory"] == str(directory)
+            if not path.exists() or ours and state(known) != "running":
+                return path
+        raise OSError("no name is free for a record of %s" % directory)
+
+    def write(self, **changes):
+        """Writes it, whole or not at all."""
+        self.content.update(changes)
+        replace(self.path, self.content)
+
+    def remove(self):
+        """Removes the record of a run that had not begun."""
+        self.path.unlink(missing_ok=True)
+
+
+def name_of(example, directory):
+    """HogWild/2026-11-21_19-46-51: the end of the directory, from the example's name on."""
+    parts = directory.parts
+    if example in parts[-4:-1]:
+        return "/".join(parts[len(parts) - 1 - parts[::-1].index(example) :])
+    return "/".join(parts[-2:]).lstrip("/")
+
+
+def replace(path, content):
+    """Writes a record, whole or not at all. Raises OSError."""
+    partial = path.with_suffix(".%d" % os.getpid())
+    try:
+        partial.write_text(json.dumps(content))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read(path):
+    """The content of a record; None of a file that is none, such as one that was cut short."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        content = json.loads(path.read_text())
+        return content if NAMES <= content.keys() else None
+
+
+def state(record):
+    """running, done, failed, stopped; or lost: its tfrun has ended without writing how."""
+    if record["state"] == "running" and not process(record["tfrun"]):
+        return "lost"
+    return record["state"]
+
+
+def read_all():
+    """All records in the order of their start, each with its path.
+
+    What cannot be read has the state unreadable; a live tfrun writes it again at the next change.
+    """
+    found = []
+    for path in sorted(folder().glob("*.json")):
+        record = read(path)
+        if record is None:
+            if path.exists():
+                name = path.stem.replace("--", "/")
+                broken = dict.fromkeys(NAMES) | {"run": name, "state": "unreadable", "tasks": []}
+                found.append({**broken, "started": path.stat().st_mtime, "path": path})
+            continue
+        record = {**record, "state": state(record), "path": path}
+        if record["state"] != "running" and not os.path.isdir(record["directory"]):
+            if not left(record):
+                path.unlink(missing_ok=True)
+                continue
+        found.append(record)
+    return sorted(found, key=lambda record: record["started"])
+
+
+def left(record):
+    """The processes of a run's tasks that still run, with all in their process groups."""
+    leaders = {
+        task["process"]["pid"]: task["process"] for task in record["tasks"] if task["process"]
+    }
+    # A group outlives its leader; while it does nobody else gets the leader's id.
+    groups, found = set(leaders), []
+    for pid, who in leaders.items():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if not is_same(psutil.Process(pid), who):
+                groups.remove(pid)
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if os.getpgid(each.pid) in groups and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
+
+
+def find(name=None):
+    """The record that `name` means: a run, a part of its name, or its directory.
+
+    Without a name the newest of those that run, else the newest. Raises LookupError.
+    """
+    records = read_all()
+    if name is None:
+        matching = records
+    else:
+        place = os.path.realpath(name)
+        matching = [r for r in records if r["run"] == name]
+        matching = matching or [r for r in records if r["directory"] == place]
+        matching = matching or [r for r in records if name in r["run"]]
+    live = [record for record in matching if record["state"] == "running"]
+    if not matching:
+        raise LookupError(
+            "there is no run yet" if name is None else "there is no run %s" % name + SEE
+        )
+    if name is None:
+        return (live or matching)[-1]
+    if len(live or matching) > 1:
+        names = ", ".join(record["run"] for record in (live or matching)[-5:])
+        raise LookupError("%s may mean %d runs: %s" % (name, len(live or matching), names) + SEE)
+    return (live or matching)[0]
