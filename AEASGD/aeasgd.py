@@ -375,7 +375,7 @@ def test_checkpoints(metrics, step, test, flags, tested=None):
     tested: the path of one that need not be tested. Raises TimeoutError where no new one comes.
     """
     saver, seconds = tf.train.Saver(), REQUIRED_WAIT_SECONDS + flags.checkpoint_seconds
-    metrics.events = tf.summary.FileWriterCache.get(os.path.join(metrics.directory, "evaluator"))
+    metrics.events = tf.summary.FileWriter(os.path.join(metrics.directory, "evaluator"))
 
     def newest():
         path = tf.train.latest_checkpoint(metrics.directory)
@@ -527,7 +527,7 @@ class Metrics:
             with open(os.path.join(self.directory, "flags.json"), "w") as file:
                 json.dump(facts, file, indent=2)
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
-                self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
+                self.events = tf.compat.v1.summary.FileWriter(self.directory, flush_secs=1)
             text = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
             self.events.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
                 tag="flags", metadata=text, tensor=tf.make_tensor_proto(json.dumps(facts)))]))

@@ -293,7 +293,7 @@ class Metrics:
             with open(os.path.join(self.directory, "flags.json"), "w") as file:
                 json.dump(facts, file, indent=2)
             with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
-                self.events = tf.compat.v1.summary.FileWriterCache.get(self.directory)
+                self.events = tf.compat.v1.summary.FileWriter(self.directory, flush_secs=1)
             text = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
             self.events.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
                 tag="flags", metadata=text, tensor=tf.make_tensor_proto(json.dumps(facts)))]))

@@ -9,20 +9,20 @@ import support
 SCRIPTS = regions.scripts()
 # Lines of a whole script, by its name or by its kind: HogWild, which has everything, and 18 more.
 LIMITS = {
-    "aeasgd.py": 635,  # what a worker keeps between two pushes
-    "aeamsgd.py": 645,
+    "aeasgd.py": 645,  # what a worker keeps between two pushes
+    "aeamsgd.py": 655,
     "non_distributed_setup.py": 370,
-    "sparse_embeddings.py": 600,
+    "sparse_embeddings.py": 610,
     "collective_allreduce.py": 490,
     "multiple_gpus_single_machine.py": 400,
     "multiple_gpus_single_machine_mirrored.py": 480,
     "horovod_ringallreduce.py": 440,
     "horovod_embeddings.py": 440,
-    "ring_allreduce.py": 620,
+    "ring_allreduce.py": 630,
     "model_parallelism.py": 560,
     "parameter server, asynchronous": 620,
-    "parameter server, synchronous": 700,
-    "train and evaluate": 690,
+    "parameter server, synchronous": 710,
+    "train and evaluate": 700,
 }
 COLUMNS, ALGORITHM, OUTSIDE = 100, 60, 120  # of regions
 KINDS = {

@@ -153,6 +153,27 @@ def test_monitor_shows_what_psutil_sees(tmp_path):
         assert seen["tasks"][1]["memory_bytes"] > 200 << 20 > seen["tasks"][0]["memory_bytes"]
 
 
+NVIDIA_SMI = """#!/bin/sh
+case "$1" in
+    -L) echo 'GPU 0: A (UUID: 1)'; echo 'GPU 1: A (UUID: 2)';;
+    *) echo '0, 37, 1024'; echo '1, 90, 2048';;
+esac
+"""
+
+
+def test_monitor_of_gpus(tmp_path):
+    """With a stand-in for nvidia-smi, which answers as the real one does."""
+    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    path = {"PATH": "%s:%s" % (tmp_path, os.environ["PATH"])}
+    with running(tmp_path, SLEEP, "--ps", "1", "--workers", "2", **path):
+        seen = json.loads(tfrun("monitor", "--once", "--json", **path).stdout)["tasks"]
+        found = [(each["gpu_percent"], each["gpu_memory_bytes"]) for each in seen]
+        assert found == [(None, None), (37, 2**30), (90, 2**31)]
+        table = tfrun("monitor", "--once", COLUMNS="150", **path).stdout
+        assert "GPU %" in table and "2 GiB" in table
+
+
 def rows(*pushes):
     """Rows of metrics, from (time, local steps, staleness, loss)."""
     return [
