@@ -50,24 +50,23 @@ def activities(directories):
             for mark in rows.marks(path)
         ]
         pushes = {key: values[metrics.pushes] for key, values in metrics.columns.items()}
-        times = zip(pushes["pull_time"], pushes["push_time"], pushes["wait_seconds"])
-        ends = sorted([mark.end for mark in marks] + [*pushes["push_time"]])
-        before = np.searchsorted(ends, pushes["pull_time"], side="right") - 1
-        begins = [ends[i] if i >= 0 else math.nan for i in before]
-        gaps = pushes["pull_time"] - begins
-        usual = np.nanmedian(gaps) if np.isfinite(gaps).any() else 0.0
-        for i, (pull, push, wait) in enumerate(times):
-            begin = begins[i] if math.isfinite(begins[i]) else pull
-            if pull - begin > max(0.1, 10 * usual):
-                found.append(Activity(name, "wait", begin, pull, {}))
-                begin = pull
+        # A clock is read after what it times, and may be read late: no time is after a later one's.
+        push = pushes["push_time"]
+        ready = np.fmin(push, push - pushes["wait_seconds"])
+        pull = np.fmin(pushes["pull_time"], ready)
+        ends = np.sort([*(mark.end for mark in marks), *push])
+        before = np.searchsorted(ends, pull, side="right") - 1
+        begins = np.where(before >= 0, ends[before], pull)
+        usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
+        for i, begin in enumerate(begins):
+            if pull[i] - begin > max(0.1, 10 * usual):
+                found.append(Activity(name, "wait", begin, pull[i], {}))
+                begin = pull[i]
             facts = {key: float(values[i]) for key, values in pushes.items()}
             facts = {key: value for key, value in facts.items() if math.isfinite(value)}
-            ready = push - wait if math.isfinite(wait) else push
-            ready = min(max(pull, ready), push)  # the clock may be read a little late
-            found.append(Activity(name, "pull", begin, pull, {}))
-            found.append(Activity(name, "compute", pull, ready, {}))
-            found.append(Activity(name, "push", ready, push, facts))
+            found.append(Activity(name, "pull", begin, pull[i], {}))
+            found.append(Activity(name, "compute", pull[i], ready[i], {}))
+            found.append(Activity(name, "push", ready[i], push[i], facts))
         found += marks
     return sorted(found, key=lambda each: (each.task, each.begin))
 
