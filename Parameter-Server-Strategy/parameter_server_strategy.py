@@ -362,6 +362,10 @@ def build(strategy, coordinator, model, data, flags, n):
         step = tf.Variable(0, dtype=tf.int64)
         w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
         state = [tf.Variable(v.numpy()) for v in model.non_trainable_variables]
+    for i, v in enumerate(w):
+        if parts(v)[1:]:
+            print("w_%d is split: %s" % (i, ", ".join("%d rows on ps %d" % (
+                part.shape[0], tf.DeviceSpec.from_string(part.device).task) for part in parts(v))))
     batches = mini_batches(coordinator, step, data, flags, n)
 
     @tf.function

@@ -34,7 +34,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     ],
     "examples": ["examples", "cluster", "plug", "traffic"],
     "recovery": ["recovery"],
-    "operations": ["operations"],
+    "operations": ["operations", "coordinator"],
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],
 }
