@@ -190,15 +190,17 @@ class Cluster:
             tell = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=one, values=one)
             told = tf.raw_ops.LookupTableSizeV2(table_handle=table)
             config = tf.compat.v1.ConfigProto(device_filters=["/job:%s/task:%d" % (job, index)],
-                                              operation_timeout_in_ms=1000 * REQUIRED_WAIT_SECONDS)
+                                              operation_timeout_in_ms=5000)
             return tf.compat.v1.Session(target, config=config), told, tell
 
     def serve(self):
         """A ps or a worker executes what the chief sends, until the chief says that all is done."""
-        server = tf.distribute.Server(self.spec, self.job, self.index)
+        config = tf.compat.v1.ConfigProto()
+        config.experimental.disable_thread_spinning = True  # the cores have better work
+        server = tf.distribute.Server(self.spec, self.job, self.index, config=config)
         print("listening at", self.servers[self.job, self.index], flush=True)
         session, told, _ = self.session(server.target, self.job, self.index)
-        while not session.run(told):
+        while not run(session, told):
             if answers(self.chief, 1):
                 self.heard = time.time()
             elif time.time() > self.heard + REQUIRED_WAIT_SECONDS:
@@ -215,11 +217,19 @@ class Cluster:
         def all_told():
             for task, address in self.servers.items():
                 if task in left and answers(address, 1):
-                    session, _, tell = self.session("grpc://" + address, *task)
-                    session.run(tell)
-                    del left[task]
+                    session, told, tell = self.session("grpc://" + address, *task)
+                    if run(session, [told, tell]):
+                        del left[task]
             return not left
         wait_until(all_told, OPTIONAL_WAIT_SECONDS)  # one that was lost may be starting again
+
+
+def run(session, fetch):
+    """Its value; None where that was not to be had in time, or the task is gone."""
+    try:
+        return session.run(fetch)
+    except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
+        return None
 
 
 def answers(address, greeting=0):

@@ -1,14 +1,16 @@
 """ParameterServerStrategy: its update, its staleness, its shards, lost tasks, and its table."""
 
+import json
 import re
 import signal
+import subprocess
 import time
 
 import numpy as np
 import pytest
 import support
 from problem import BATCH, LR, SEED, digits_like, gradient_on_digits
-from tfrun import errors, export, summary
+from tfrun import cluster, errors, export, summary
 
 FOLDER = support.ROOT / "Parameter-Server-Strategy"
 SCRIPT = support.main_script("Parameter-Server-Strategy")
@@ -240,7 +242,7 @@ def lose(directory, job, index, steps, number=signal.SIGKILL, **env):
 @pytest.mark.parametrize("job", ["worker", "ps", "chief"])
 def test_a_run_survives_a_killed(job, tmp_path):
     """With restarts: it ends by itself with at least --steps updates, and has learned."""
-    directory, steps = tmp_path / "run", 5000 if job == "worker" else 1500
+    directory, steps = tmp_path / "run", int(support.patience(6000)) if job == "worker" else 1500
     index = int(job == "worker")
     code, output, killed = lose(directory, job, index, steps, TFRUN_RESTARTS="2")
     assert code == 0, output
@@ -255,6 +257,9 @@ def test_a_run_survives_a_killed(job, tmp_path):
         assert back.max() > killed + 1, "it did not take part again"
     else:  # everything stands until it is back; the rest begins at the checkpoint
         assert min(after) - killed > 2
+        log = (directory / "chief-0.log").read_text()
+        named = re.search(r"ConnectionError: ps 0 did not answer at 127.0.0.1:\d+", log)
+        assert bool(named) == (job == "ps"), log
         assert re.search(r"scheduled (\d+) updates, made \1\n", output)
         assert result["steps"] == steps
 
@@ -265,12 +270,189 @@ def test_without_restarts_the_first_that_is_lost_ends_the_run(tmp_path):
     assert code == 137 and "worker 1 was killed by SIGKILL; the run is stopped" in output
 
 
+QUICK = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
+
+
+def alone(quick, folder, job, seconds):
+    """Starts one task whose peers never come, and that waits so long: how it ended."""
+    (old, new), folder = QUICK, folder / job
+    folder.mkdir()
+    (folder / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % seconds)]))
+    ports, held = cluster.hold_ports(3)
+    tasks = cluster.addresses({"ps": 1, "chief": 1, "worker": 1}, ports)
+    config = json.dumps({"cluster": tasks, "task": {"type": job, "index": 0}})
+    env = {"TF_CONFIG": config, "TF_GRPC_REUSE_PORT": "1"}
+    ended = quick.zygotes[0].run(SCRIPT.name, [], folder, **env)
+    for s in held:
+        s.close()
+    return ended, tasks
+
+
+@pytest.mark.parametrize(
+    "job, missing, words",
+    [
+        ("chief", "ps", "TimeoutError: ps 0 did not answer at %s in 1 s"),
+        ("worker", "chief", "TimeoutError: the chief did not answer at %s in 1 s"),
+    ],
+)
+def test_a_task_that_never_comes_is_named(job, missing, words, quick, tmp_path):
+    ended, tasks = alone(quick, tmp_path, job, 1)
+    assert ended.returncode == 1 and words % tasks[missing][0] in ended.stderr, ended.stderr
+    assert "Look into the log of the task" in errors.explain(ended.stderr)
+
+
 @pytest.mark.long
-def test_a_ps_that_is_lost_is_named(tmp_path):
-    """And explained; there are no parameters without it."""
-    code, output, _ = lose(tmp_path / "run", "ps", 0, 3000, TFRUN_RESTARTS="0")
-    assert code, output
-    text = (tmp_path / "run" / "chief-0.log").read_text()
-    if "ConnectionError" in text:  # it may be stopped before it has said so
-        assert re.search(r"ConnectionError: ps 0 did not answer at 127.0.0.1:\d+", text), text
-        assert "connection to another task is lost" in errors.explain(text)
+def test_a_worker_that_hangs_is_named(tmp_path):
+    """One that is suspended keeps its closure: nothing in TensorFlow ends the wait for it."""
+    old, new = QUICK
+    (tmp_path / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % 10)]))
+    command = [support.ROOT / "tfrun" / "bin" / "tfrun", "--chief", "--ps", "1", "--workers", "2"]
+    command += ["--timeout", "90", "--", tmp_path / SCRIPT.name, "--steps", "100000"]
+    run = subprocess.Popen(
+        command,
+        env=support.environment(tmp_path / "run"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        support.wait_until(
+            lambda: (tmp_path / "run").exists() and len(support.pushes(tmp_path / "run")) > 100,
+            60,
+            "training",
+        )
+        support.task(tmp_path / "run", "worker", 1).send_signal(signal.SIGSTOP)
+        output = run.communicate(timeout=support.patience(90))[0]
+    finally:
+        run.terminate()
+        run.wait(30)
+    assert run.returncode == 1, output
+    assert re.search(r"no update came in 10 s; worker 1 did not answer at 127", output), output
+
+
+# The table of the page: what each way can do -----------------------------------------------------
+
+
+def test_the_chief_alone_runs_the_loop(two):
+    """The servers of the others execute what it sends; they begin, and end by themselves."""
+    outputs = re.split(r"(?m)^(?=listening at|waiting for|w_0|update 1 )", two[1])
+    servers = [text for text in outputs if text.startswith("listening at")]
+    assert len(servers) == 3, two[1]
+    assert all(re.fullmatch(r"listening at \S+\ndone\s*", text) for text in servers), servers
+
+
+IN_ONE_PROCESS = """
+import os, socket, sys
+import keras, numpy as np, tensorflow as tf
+held = [socket.create_server(("", 0)) for _ in range(4)]
+places = ["127.0.0.1:%d" % s.getsockname()[1] for s in held]
+for s in held:
+    s.close()
+spec = tf.train.ClusterSpec({"chief": places[:1], "ps": places[1:2], "worker": places[2:]})
+config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)
+servers = [tf.distribute.Server(spec, job, i, config=config, protocol="grpc")
+           for job, i in (("ps", 0), ("worker", 0), ("worker", 1))]
+strategy = tf.distribute.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, rpc_layer="grpc", task_type="chief", task_id=0))
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+def all_of(closure):
+    values = [coordinator.schedule(closure) for _ in range(4)]
+    coordinator.join()
+    return sorted(float(value.fetch()) for value in values)
+
+made = []
+
+@tf.function
+def count():
+    if not made:
+        made.append(tf.Variable(0.0))
+    return made[0].assign_add(1.0, read_value=True) + 0
+
+@tf.function
+def total():
+    def one():
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0))
+    return strategy.run(one)
+
+print("a variable of a closure:", tf.DeviceSpec.from_string((all_of(count), made[0])[1].device).job)
+print("replicas:", strategy.num_replicas_in_sync, all_of(total))
+with strategy.scope():
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    model.compile("sgd", loss="mse")
+x, y = np.ones((64, 4), "f"), np.ones((64, 2), "f")
+
+def rows():
+    return tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(8)
+
+for data in [(x, y), (rows(),), (coordinator.create_per_worker_dataset(rows),)]:
+    try:
+        model.fit(*data, epochs=1, steps_per_epoch=4, verbose=0)
+        print("fit: works")
+    except ValueError as error:
+        print("fit:", error)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.long
+def test_what_the_strategy_cannot_do():
+    """A worker has no variable of its own; no all-reduce joins workers; model.fit does not work."""
+    done = support.python(IN_ONE_PROCESS, TF_CPP_MIN_LOG_LEVEL="3")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5, done.stderr
+    assert lines[:2] == ["a variable of a closure: ps", "replicas: 1 [1.0, 1.0, 1.0, 1.0]"]
+    for line in lines[2:]:
+        assert "create_per_worker_dataset" in line or "Unrecognized data type" in line, lines
+
+
+@pytest.mark.long
+def test_a_partitioner_of_compat_v1():
+    """With sessions a variable can be split, too; HogWild does not."""
+    code = """
+import tensorflow.compat.v1 as tf
+with tf.Graph().as_default():
+    with tf.device(tf.train.replica_device_setter(ps_tasks=2)):
+        v = tf.get_variable("v", [64, 128], partitioner=tf.fixed_size_partitioner(2))
+    print([part.device for part in v])
+"""
+    done = support.python(code)
+    assert done.stdout.splitlines()[-1:] == ["['/job:ps/task:0', '/job:ps/task:1']"], done.stderr
+
+
+def away(directory, task, since):
+    """When a worker pushed for the first time after that time, None before it has."""
+    times = rows_of(directory, task)["push_time"]
+    return min(times[times > since], default=None)
+
+
+@pytest.mark.long
+def test_what_compat_v1_can_do(tmp_path):
+    """HogWild loses a worker, the chief and a ps, one after the other, in one run.
+
+    While the chief is away the other worker goes on. No worker ends with the ps. The number of
+    updates is exact.
+    """
+    directory, steps = tmp_path / "run", 12000
+    launcher = support.ROOT / "HogWild" / "run.sh"
+    flags = ["--steps", str(steps), "--checkpoint-seconds", "1"]
+    with support.Run(launcher, directory, *flags, TFRUN_RESTARTS="3") as run:
+        support.wait_until(lambda: run.step() >= 300, 60, "training")
+        for index in 1, 0:
+            killed = time.time()
+            run.worker(index).kill()
+            name = "worker-%d" % index
+            support.wait_until(lambda k=killed, t=name: away(directory, t, k + 1), 60, "back")
+        gone, back = killed + 0.5, away(directory, "worker-0", killed + 1)
+        meanwhile = rows_of(directory, "worker-1")["push_time"]
+        assert ((meanwhile > gone) & (meanwhile < back)).sum() > 50
+        workers = [run.worker(index).pid for index in range(2)]
+        killed = time.time()
+        support.task(directory, "ps", 0).kill()
+        support.wait_until(lambda: away(directory, "worker-1", killed + 1), 60, "back")
+        assert [run.worker(index).pid for index in range(2)] == workers
+        output = run.process.communicate(timeout=support.patience(100))[0]
+    assert run.process.returncode == 0, output
+    assert support.result(directory)["steps"] == steps
