@@ -13,6 +13,7 @@ Run:           bash run.sh
 import argparse
 import collections
 import fcntl
+import gc
 import json
 import os
 import socket
@@ -568,13 +569,8 @@ class Metrics:
 # endregion: metrics
 
 
-def main():
-    flags, cluster = parse_flags(), Cluster()
-    if cluster.job != "chief":
-        return cluster.serve()
-    data = load_data(flags.dataset)
-    metrics = [Metrics("%s-%d" % task, cluster.workers, flags, len(cluster.ps))
-               for task in cluster.workers]
+def lead(cluster, data, metrics, flags):
+    """The chief's part, from the first connection to the last update."""
     cluster.wait_for_servers()
     threading.Thread(target=cluster.watch, daemon=True).start()
     partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
@@ -587,6 +583,18 @@ def main():
         train(coordinator, built, metrics, cluster, flags)
     except tf.errors.UnavailableError as error:  # a ps was lost; without it there is no w
         raise ConnectionError(cluster.silent() or "all answer") from error
+
+
+def main():
+    flags, cluster = parse_flags(), Cluster()
+    if cluster.job != "chief":
+        return cluster.serve()
+    data = load_data(flags.dataset)
+    metrics = [Metrics("%s-%d" % task, cluster.workers, flags, len(cluster.ps))
+               for task in cluster.workers]
+    lead(cluster, data, metrics, flags)
+    # With the loop's variables TensorFlow takes its functions back, for which it needs the servers.
+    gc.collect()
     cluster.dismiss()
     print("done, the output is in", metrics[0].directory, flush=True)
 

@@ -226,48 +226,72 @@ def test_another_worker_s_rows_are_caught(train):
 # Lost tasks --------------------------------------------------------------------------------------
 
 
-def lose(directory, job, index, steps, number=signal.SIGKILL, **env):
-    """A run of run.sh of which a task is killed: (its exit code, the output, when it was)."""
-    flags = ["--steps", str(steps), "--checkpoint-seconds", "1"]
-    with support.Run(LAUNCHER, directory, *flags, **env) as run:
-        support.wait_until(lambda: run.step() >= steps / 4, 60, "training")
-        killed = time.time()
-        support.task(directory, job, index).send_signal(number)
-        output = run.process.communicate(timeout=support.patience(110))[0]
-    assert not support.processes_of(directory)
-    return run.process.returncode, output, killed
+class Lossy(support.Run):
+    """A run with restarts of which a test kills tasks."""
+
+    def __init__(self, launcher, directory, steps):
+        flags = ["--steps", str(steps), "--checkpoint-seconds", "1"]
+        super().__init__(launcher, directory, *flags, TFRUN_RESTARTS="3")
+
+    def trains(self):
+        support.wait_until(lambda: self.step() >= 300, 60, "training")
+
+    def lose(self, job, index):
+        """Kills a task: when that was."""
+        support.task(self.directory, job, index).kill()
+        return time.time()
+
+    def back(self, name, since):
+        """Waits for an update of a worker after that time; returns when it was."""
+
+        def first():
+            times = rows_of(self.directory, name)["push_time"]
+            return min(times[times > since + 1], default=None)
+
+        return support.wait_until(first, 60, "another update of %s" % name)
+
+    def ends_well(self):
+        """Waits for the end: the result and the output."""
+        output = self.process.communicate(timeout=support.patience(110))[0]
+        assert self.process.returncode == 0, output
+        return support.result(self.directory), output
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("job", ["worker", "ps", "chief"])
-def test_a_run_survives_a_killed(job, tmp_path):
-    """With restarts: it ends by itself with at least --steps updates, and has learned."""
-    directory, steps = tmp_path / "run", int(support.patience(6000)) if job == "worker" else 1500
-    index = int(job == "worker")
-    code, output, killed = lose(directory, job, index, steps, TFRUN_RESTARTS="2")
-    assert code == 0, output
-    result, rows = support.result(directory), support.pushes(directory)
-    assert result["test_accuracy"] >= 0.97 and result["steps"] >= steps, result
-    assert "%s %d was killed by SIGKILL; it starts again" % (job, index) in output
-    after = [row["push_time"] for row in rows if row["push_time"] > killed + 0.5]
-    if job == "worker":
-        # The closures that were cut off are made again: at most two of ten for each worker.
-        assert result["steps"] <= steps + 40 and "scheduled %d updates" % steps in output
-        back = rows_of(directory, "worker-1")["push_time"]
-        assert back.max() > killed + 1, "it did not take part again"
-    else:  # everything stands until it is back; the rest begins at the checkpoint
-        assert min(after) - killed > 2
-        log = (directory / "chief-0.log").read_text()
-        named = re.search(r"ConnectionError: ps 0 did not answer at 127.0.0.1:\d+", log)
-        assert bool(named) == (job == "ps"), log
-        assert re.search(r"scheduled (\d+) updates, made \1\n", output)
-        assert result["steps"] == steps
+def test_a_run_survives_a_killed_worker(tmp_path):
+    """It makes at least --steps updates: what was cut off is made again, on any worker."""
+    directory, steps = tmp_path / "run", int(support.patience(6000))
+    with Lossy(LAUNCHER, directory, steps) as run:
+        run.trains()
+        killed = run.lose("worker", 1)
+        result, output = run.ends_well()
+    assert result["test_accuracy"] >= 0.97
+    # A worker makes one closure at a time, and the rows of another may not have been fetched.
+    assert steps <= result["steps"] <= steps + 40, result
+    assert "scheduled %d updates, made %d\n" % (steps, result["steps"]) in output
+    back = rows_of(directory, "worker-1")["push_time"]
+    assert back.max() > killed + 1, "it did not take part again"
 
 
 @pytest.mark.long
-def test_without_restarts_the_first_that_is_lost_ends_the_run(tmp_path):
-    code, output, _ = lose(tmp_path / "run", "worker", 1, 3000)
-    assert code == 137 and "worker 1 was killed by SIGKILL; the run is stopped" in output
+def test_a_run_survives_a_killed_ps_and_a_killed_chief(tmp_path):
+    """Everything stands until the chief is back; it goes on from the checkpoint."""
+    directory = tmp_path / "run"
+    with Lossy(LAUNCHER, directory, 3000) as run:
+        run.trains()
+        workers = [run.worker(index).pid for index in range(2)]
+        for job in "ps", "chief":
+            killed = run.lose(job, 0)
+            assert run.back("worker-0", killed) - killed > 2
+            rows = [row["push_time"] for row in support.pushes(directory)]
+            assert not [at for at in rows if killed + 0.5 < at < killed + 2]
+        assert [run.worker(index).pid for index in range(2)] == workers
+        result, output = run.ends_well()
+    assert result["test_accuracy"] >= 0.97 and result["steps"] == 3000
+    assert re.search(r"scheduled (\d+) updates, made \1\n", output)
+    log = (directory / "chief-0.log").read_text()
+    error = re.search(r"ConnectionError: ps 0 did not answer at 127.0.0.1:\d+", log)
+    assert error and "connection to another task is lost" in errors.explain(error[0])
 
 
 QUICK = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
@@ -298,14 +322,14 @@ def alone(quick, folder, job, seconds):
 def test_a_task_that_never_comes_is_named(job, missing, words, quick, tmp_path):
     ended, tasks = alone(quick, tmp_path, job, 1)
     assert ended.returncode == 1 and words % tasks[missing][0] in ended.stderr, ended.stderr
-    assert "Look into the log of the task" in errors.explain(ended.stderr)
+    assert errors.explain(ended.stderr)
 
 
 @pytest.mark.long
 def test_a_worker_that_hangs_is_named(tmp_path):
     """One that is suspended keeps its closure: nothing in TensorFlow ends the wait for it."""
     old, new = QUICK
-    (tmp_path / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % 10)]))
+    (tmp_path / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % 6)]))
     command = [support.ROOT / "tfrun" / "bin" / "tfrun", "--chief", "--ps", "1", "--workers", "2"]
     command += ["--timeout", "90", "--", tmp_path / SCRIPT.name, "--steps", "100000"]
     run = subprocess.Popen(
@@ -327,7 +351,7 @@ def test_a_worker_that_hangs_is_named(tmp_path):
         run.terminate()
         run.wait(30)
     assert run.returncode == 1, output
-    assert re.search(r"no update came in 10 s; worker 1 did not answer at 127", output), output
+    assert re.search(r"no update came in 6 s; worker 1 did not answer at 127", output), output
 
 
 # The table of the page: what each way can do -----------------------------------------------------
@@ -335,10 +359,8 @@ def test_a_worker_that_hangs_is_named(tmp_path):
 
 def test_the_chief_alone_runs_the_loop(two):
     """The servers of the others execute what it sends; they begin, and end by themselves."""
-    outputs = re.split(r"(?m)^(?=listening at|waiting for|w_0|update 1 )", two[1])
-    servers = [text for text in outputs if text.startswith("listening at")]
+    servers = re.findall(r"(?m)^listening at \S+\ndone$", two[1])
     assert len(servers) == 3, two[1]
-    assert all(re.fullmatch(r"listening at \S+\ndone\s*", text) for text in servers), servers
 
 
 IN_ONE_PROCESS = """
@@ -422,37 +444,33 @@ with tf.Graph().as_default():
     assert done.stdout.splitlines()[-1:] == ["['/job:ps/task:0', '/job:ps/task:1']"], done.stderr
 
 
-def away(directory, task, since):
-    """When a worker pushed for the first time after that time, None before it has."""
-    times = rows_of(directory, task)["push_time"]
-    return min(times[times > since], default=None)
-
-
 @pytest.mark.long
 def test_what_compat_v1_can_do(tmp_path):
-    """HogWild loses a worker, the chief and a ps, one after the other, in one run.
+    """HogWild loses the chief, a ps and a worker, one after the other, in one run.
 
     While the chief is away the other worker goes on. No worker ends with the ps. The number of
     updates is exact.
     """
-    directory, steps = tmp_path / "run", 12000
-    launcher = support.ROOT / "HogWild" / "run.sh"
-    flags = ["--steps", str(steps), "--checkpoint-seconds", "1"]
-    with support.Run(launcher, directory, *flags, TFRUN_RESTARTS="3") as run:
-        support.wait_until(lambda: run.step() >= 300, 60, "training")
-        for index in 1, 0:
-            killed = time.time()
-            run.worker(index).kill()
-            name = "worker-%d" % index
-            support.wait_until(lambda k=killed, t=name: away(directory, t, k + 1), 60, "back")
-        gone, back = killed + 0.5, away(directory, "worker-0", killed + 1)
-        meanwhile = rows_of(directory, "worker-1")["push_time"]
-        assert ((meanwhile > gone) & (meanwhile < back)).sum() > 50
+    directory, steps = tmp_path / "run", int(support.patience(9000))
+    with Lossy(support.ROOT / "HogWild" / "run.sh", directory, steps) as run:
+        run.trains()
+        killed = run.lose("worker", 0)
+        back, meanwhile = run.back("worker-0", killed), rows_of(directory, "worker-1")["push_time"]
+        assert ((meanwhile > killed + 0.5) & (meanwhile < back)).sum() > 50
         workers = [run.worker(index).pid for index in range(2)]
-        killed = time.time()
-        support.task(directory, "ps", 0).kill()
-        support.wait_until(lambda: away(directory, "worker-1", killed + 1), 60, "back")
+        run.back("worker-1", run.lose("ps", 0))
         assert [run.worker(index).pid for index in range(2)] == workers
-        output = run.process.communicate(timeout=support.patience(100))[0]
-    assert run.process.returncode == 0, output
-    assert support.result(directory)["steps"] == steps
+        killed = run.lose("worker", 1)
+        result, _ = run.ends_well()
+    assert rows_of(directory, "worker-1")["push_time"].max() > killed + 1
+    assert result["steps"] == steps
+
+
+def test_the_tests_of_the_table_exist():
+    rows = re.findall(
+        r"(?m)^\| [^|]+\?[^|]*\|[^|]+\|[^|]+\| ([^|]+) \|$", (FOLDER / "README.md").read_text()
+    )
+    texts = "".join(path.read_text() for path in (support.ROOT / "tests").glob("test_*.py"))
+    names = re.findall(r"`(test_\w+)", " ".join(rows))
+    assert len(rows) >= 10 and len(names) >= 18
+    assert not [name for name in names if "def %s(" % name not in texts]
