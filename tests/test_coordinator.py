@@ -291,7 +291,7 @@ def test_a_run_survives_a_killed_ps_and_a_killed_chief(tmp_path):
     assert re.search(r"scheduled (\d+) updates, made \1\n", output)
     log = (directory / "chief-0.log").read_text()
     error = re.search(r"ConnectionError: ps 0 did not answer at 127.0.0.1:\d+", log)
-    assert error and "connection to another task is lost" in errors.explain(error[0])
+    assert error and "A parameter server was lost" in errors.explain(error[0])
 
 
 QUICK = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
