@@ -596,7 +596,9 @@ def main():
     # With the loop's variables TensorFlow takes its functions back, for which it needs the servers.
     gc.collect()
     cluster.dismiss()
+    metrics[0].events.flush()
     print("done, the output is in", metrics[0].directory, flush=True)
+    os._exit(0)  # at Python's own end a thread of TensorFlow that awaits a lost worker would abort
 
 
 if __name__ == "__main__":
