@@ -36,6 +36,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "recovery": ["recovery"],
     "operations": ["operations"],
     "watching": ["watching", "trace", "job"],
+    "coordinator": ["coordinator"],
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],
 }

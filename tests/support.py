@@ -366,13 +366,13 @@ class Zygote:
 
 
 class QuickCluster:
-    """Runs scripts as tfrun does, as at most 3 tasks, which need not import TensorFlow."""
+    """Runs scripts as tfrun does, as so many tasks at most, which need not import TensorFlow."""
 
-    def __init__(self, *warm, ps=1):
-        self.warm, self.ps = warm, ps
+    def __init__(self, *warm, ps=1, chief=0, tasks=3):
+        self.warm, self.ps, self.chief, self.tasks = warm, ps, chief, tasks
 
     def __enter__(self):
-        self.zygotes = [Zygote(*self.warm).__enter__() for _ in range(3)]
+        self.zygotes = [Zygote(*self.warm).__enter__() for _ in range(self.tasks)]
         return self
 
     def __exit__(self, *_):
@@ -380,8 +380,9 @@ class QuickCluster:
             zygote.__exit__()
 
     def run(self, script, directory, *flags, workers=2, **env):
-        """(the exit codes of the ps and the workers; all that they printed)"""
-        jobs = {"ps": self.ps, "worker": workers} if self.ps else {"worker": workers}
+        """(the exit codes of the ps, the chief and the workers; all that they printed)"""
+        numbers = {"ps": self.ps, "chief": self.chief, "worker": workers}
+        jobs = {job: n for job, n in numbers.items() if n}
         ports, held = cluster.hold_ports(sum(jobs.values()))
         environments = cluster.environments(jobs, ports, directory)
         folders = [directory / ("%s-%d" % task) for task in environments]

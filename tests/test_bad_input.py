@@ -24,6 +24,7 @@ SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
 SYNCHRONOUS = support.main_script("Synchronous-SGD")
 PLACES = support.main_script("Model-Parallelism")
 RATES = support.main_script("Synchronous-SGD-different-learning-rates")
+COORDINATOR = support.main_script("Parameter-Server-Strategy")
 
 
 def config(cluster=None, job="worker", index=0, **more):
@@ -194,6 +195,8 @@ CASES = {
     "negative task": task(config(index=-1), "-1"),
     "unknown job": task(config(job="boss"), "boss"),
     "no ps": task(config({"worker": ["a:1"]}), "TF_CONFIG must list a ps"),
+    "no steps in a closure": flag(COORDINATOR, "--closure-steps", "0", "must be at least 1"),
+    "no chief": (COORDINATOR, [], config(), None, "TF_CONFIG must list a ps", 1),
     "no worker": task(config({"ps": ["a:1"]}, "ps"), "TF_CONFIG must list a ps"),
     "no port": (
         *("hogwild.py", [], config({"ps": ["a"], "worker": ["b:1"]}, "ps")),

@@ -58,8 +58,11 @@ def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
     steps = (
         ["--steps", "80", "--local-steps", "4"] if "--local-steps" in text else ["--steps", "240"]
     )
-    workers = 1 if kind == "single process" or "Distributed-Setup" in script.parts else 2
-    monkeypatch.setattr(quick, "ps", int(kind.startswith("parameter server")))
+    # A coordinator has a worker less, and a chief instead.
+    one = kind in ("single process", "coordinator") or "Distributed-Setup" in script.parts
+    workers = 1 if one else 2
+    monkeypatch.setattr(quick, "ps", int(kind.startswith(("parameter server", "coordinator"))))
+    monkeypatch.setattr(quick, "chief", int(kind == "coordinator"))
     codes, output = quick.run(path, tmp_path / "run", *steps, workers=workers)
     assert not any(codes), output
     result = summary.summarize([tmp_path / "run"])

@@ -26,7 +26,10 @@ def run(quick, folder, script, changes, *flags, workers=2):
     """Runs a copy of the script with these changes; returns the run directory."""
     folder.mkdir(exist_ok=True)
     (folder / script.name).write_text(support.replaced(script, changes))
-    quick.ps = int(support.kind_of(script).startswith("parameter server"))
+    kind = support.kind_of(script)
+    quick.ps = int(kind.startswith(("parameter server", "coordinator")))
+    quick.chief = int(kind == "coordinator")
+    workers -= workers > 1 and quick.chief  # there are as many tasks
     codes, output = quick.run(folder / script.name, folder / "run", *flags, workers=workers)
     assert not any(codes), output
     return folder / "run"
@@ -60,7 +63,7 @@ def check_tests(directory):
 
 
 # One with each form of the region that tests.
-TESTED = ["HogWild", "Collective-AllReduce", "Model-Parallelism"]
+TESTED = ["HogWild", "Collective-AllReduce", "Model-Parallelism", "Parameter-Server-Strategy"]
 
 
 @pytest.mark.parametrize("folder", TESTED)

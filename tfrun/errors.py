@@ -154,7 +154,7 @@ group(
         "Choose a free port, or let tfrun choose; `ss -ltnp` shows which program has it.",
     ),
     (
-        r"ps \d+ (is silent|did not answer|does not answer)",
+        r"(?<!ConnectionError: )ps \d+ (is silent|did not answer|does not answer)",
         "TimeoutError: ps 0 did not answer at 127.0.0.1:9 in 120 s",
         "The parameter server did not start, or the network does not let this task reach it.",
         "Look into its log, and at the address in TF_CONFIG and the firewall between the hosts.",
@@ -374,6 +374,13 @@ group(
         "Another rank is gone or did not answer in time, so that this one cannot go on.",
         "Look for the first error among the ranks. The same command goes on from the last "
         "checkpoint.",
+    ),
+    (
+        r"ConnectionError: ps \d+ did not answer",
+        "ConnectionError: ps 0 did not answer at 127.0.0.1:9",
+        "A parameter server was lost, and its parameters with it.",
+        "Look into its log; the same command goes on from the last checkpoint, and `tfrun "
+        "--restarts 3` does so by itself.",
     ),
     (
         r"[Cc]ollective ops is aborted|current incarnation doesn't match",

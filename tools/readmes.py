@@ -39,6 +39,7 @@ ORDER = [
     "Ring-AllReduce",
     "Horovod-RingAllReduce",
     "Model-Parallelism",
+    "Parameter-Server-Strategy",
     "Operations/Train-and-Evaluate",
     "Operations/Fault-Tolerance",
     "Measurements/Compare",
