@@ -294,6 +294,20 @@ def test_a_run_survives_a_killed_ps_and_a_killed_chief(tmp_path):
     assert error and "A parameter server was lost" in errors.explain(error[0])
 
 
+@pytest.mark.long
+def test_a_checkpoint_fits_another_number_of_ps(tmp_path):
+    """It holds whole variables: the next run splits them over two ps, and goes on."""
+    losses = []
+    for steps, ps in ((200, "1"), (220, "2")):
+        code, output, _ = support.launch(LAUNCHER, tmp_path, "--steps", str(steps), PS=ps)
+        assert code == 0, output
+        losses.append(support.result(tmp_path)["test_loss"])
+    assert "w_0 is split: 32 rows" in output and "scheduled 20 updates, made 20\n" in output
+    assert losses[1] == pytest.approx(losses[0], rel=0.3)
+    later = [row["loss"] for row in support.pushes(tmp_path) if row["global_step"] > 200]
+    assert len(later) == 20 and np.mean(later) < 1  # 2.3 at the first values
+
+
 QUICK = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
 
 
