@@ -295,13 +295,13 @@ def test_a_run_survives_a_killed_ps_and_a_killed_chief(tmp_path):
 
 
 @pytest.mark.long
-def test_a_checkpoint_fits_another_number_of_ps(tmp_path):
+def test_a_checkpoint_fits_another_number_of_ps(quick, tmp_path):
     """It holds whole variables: the next run splits them over two ps, and goes on."""
     losses = []
-    for steps, ps in ((200, "1"), (220, "2")):
-        code, output, _ = support.launch(LAUNCHER, tmp_path, "--steps", str(steps), PS=ps)
-        assert code == 0, output
-        losses.append(support.result(tmp_path)["test_loss"])
+    for steps, quick.ps in ((200, 1), (220, 2)):
+        codes, output = quick.run(SCRIPT, tmp_path, "--steps", str(steps), workers=1)
+        assert not any(codes), output
+        losses.append(summary.summarize([tmp_path])["test_loss"])
     assert "w_0 is split: 32 rows" in output and "scheduled 20 updates, made 20\n" in output
     assert losses[1] == pytest.approx(losses[0], rel=0.3)
     later = [row["loss"] for row in support.pushes(tmp_path) if row["global_step"] > 200]
@@ -456,28 +456,6 @@ with tf.Graph().as_default():
 """
     done = support.python(code)
     assert done.stdout.splitlines()[-1:] == ["['/job:ps/task:0', '/job:ps/task:1']"], done.stderr
-
-
-@pytest.mark.long
-def test_what_compat_v1_can_do(tmp_path):
-    """HogWild loses the chief, a ps and a worker, one after the other, in one run.
-
-    While the chief is away the other worker goes on. No worker ends with the ps. The number of
-    updates is exact.
-    """
-    directory, steps = tmp_path / "run", int(support.patience(9000))
-    with Lossy(support.ROOT / "HogWild" / "run.sh", directory, steps) as run:
-        run.trains()
-        killed = run.lose("worker", 0)
-        back, meanwhile = run.back("worker-0", killed), rows_of(directory, "worker-1")["push_time"]
-        assert ((meanwhile > killed + 0.5) & (meanwhile < back)).sum() > 50
-        workers = [run.worker(index).pid for index in range(2)]
-        run.back("worker-1", run.lose("ps", 0))
-        assert [run.worker(index).pid for index in range(2)] == workers
-        killed = run.lose("worker", 1)
-        result, _ = run.ends_well()
-    assert rows_of(directory, "worker-1")["push_time"].max() > killed + 1
-    assert result["steps"] == steps
 
 
 def test_the_tests_of_the_table_exist():

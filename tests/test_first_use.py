@@ -65,6 +65,7 @@ def goes_on(output):
     return int(found[1]), found[2]
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_goes_on(tmp_path):
     """By the command that it prints; at most --checkpoint-seconds are lost; then further."""
     directory = tmp_path / "my run"

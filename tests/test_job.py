@@ -184,7 +184,7 @@ open(out + "/metrics-worker-0.csv", "w").write(
 """
 
 
-@pytest.mark.parametrize("parallel", [1, 2])
+@pytest.mark.parametrize("parallel", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_grid(tmp_path, parallel):
     """A run for each combination; one that fails does not stop the others; a table at the end."""
     text = """

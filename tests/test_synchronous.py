@@ -398,9 +398,15 @@ def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
-    directory = tmp_path / "run"
-    with three_workers(directory, "--backup-workers", "1", "--steps", "400") as run:
+    """A copy of the example, whose tasks wait for others 8 s instead of 30."""
+    copy, change = tmp_path / "copy", ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 8")
+    copy.mkdir()
+    (copy / SYNC.name).write_text(support.replaced(SYNC, [change]))
+    (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
+    (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
+    directory, flags = tmp_path / "run", ["--backup-workers", "1", "--steps", "400"]
+    with three_workers(directory, *flags, launcher=copy / "run.sh") as run:
         run.worker(2).send_signal(signal.SIGSTOP)
-        support.wait_until(lambda: not support.task(directory, "ps", 0), 100, "the ps ends")
+        support.wait_until(lambda: not support.task(directory, "ps", 0), 60, "the ps ends")
         assert not support.task(directory, "worker", 0), "the chief ends before the ps"
     assert summary.summarize([directory])["steps"] == 400

@@ -120,7 +120,7 @@ def check_form(made, pushes):
     return names, events
 
 
-@pytest.fixture(scope="module", params=["HogWild", "DOWNPOUR", "Synchronous-SGD"])
+@pytest.fixture(scope="module", params=["HogWild", "Synchronous-SGD"])
 def real(request, tmp_path_factory):
     """The run directory of a short real run."""
     directory = tmp_path_factory.mktemp("real") / "run"

@@ -273,6 +273,7 @@ def test_kill_ends_a_run(tmp_path):
         assert again.returncode == 1 and "has ended already: stopped" in again.stderr
 
 
+@pytest.mark.long
 def test_kill_ends_a_launcher_that_hangs(tmp_path):
     with running(tmp_path) as process:
         process.send_signal(signal.SIGSTOP)
