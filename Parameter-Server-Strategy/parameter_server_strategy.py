@@ -432,10 +432,13 @@ def train(coordinator, built, metrics, cluster, flags):
             pending.append(schedule(count))
             scheduled += count
         try:  # the oldest one; the others go on meanwhile
-            rank, rows = pending.popleft().fetch()
+            fetched = pending.popleft().fetch()
         except tf.errors.OpError as error:  # schedule or join raises what is not a lost worker
             print("the rows of a closure are lost: %s" % type(error).__name__, flush=True)
             continue
+        if fetched is None:  # it failed just now, and schedule or join will raise why
+            continue
+        rank, rows = fetched
         for row in rows:
             metrics[rank].push(row)
         chief.step, cluster.heard = max(each.step for each in metrics), time.time()

@@ -51,12 +51,14 @@ def measure(directory, steps, closure_steps, seed):
             env={**os.environ, "OUTPUT_DIR": str(directory)}, preexec_fn=drivers.end_with_us)
     while run.poll() is None and len(pushes(directory)) < steps / 3:
         time.sleep(0.2)
-    for process in psutil.process_iter():
-        if run.poll() is None and task_of(process) == (str(directory), VICTIM):
-            process.kill()
+    victims = [process for process in psutil.process_iter()
+               if task_of(process) == (str(directory), VICTIM)]
+    for process in victims:
+        process.kill()
     killed = time.time()
-    if run.wait():
-        sys.exit((directory / "output.txt").read_text())
+    if run.wait() or len(victims) != 1:
+        sys.exit("%s\n%d workers were killed" % (
+            (directory / "output.txt").read_text(), len(victims)))
     result, made = json.loads((directory / "result.json").read_text()), pushes(directory)
     back = [at for at, _ in pushes(directory, "worker-1") if at > killed + 1]
     return {"scheduled": steps, "closure_steps": closure_steps, "made": result["steps"],

@@ -99,6 +99,7 @@ time.sleep(60 if index else 4)
         (["--cpus", "boss=1"], "the roles are ps, chief, worker, evaluator"),
         (["--cpus", "worker=0.5"], "must be a whole number above 0, is '0.5'"),
         (["--cpus", "worker=1,worker=1"], "worker is named twice"),
+        (["--memory", "worker=2"], "must be 1M or more, is '2'"),
         (["--memory", "worker=much"], "must be a size such as 512M or 2G, is 'much'"),
         (["--env", "worker"], "is not like NAME=VALUE or worker:NAME=VALUE"),
         (["--env", "TF_CONFIG=1"], "TF_CONFIG is set by tfrun"),
@@ -211,6 +212,14 @@ grid: {rate: [0.5, 0.75, 2], seed: [0, 1]}
     assert sum("There is a finished run" in line for line in lines) == 4
 
 
+def test_each_run_of_a_grid_has_a_folder_of_its_own(tmp_path):
+    """Though their names differ in nothing that a folder's name may have."""
+    code, lines = job(tmp_path, "script: train.py\ngrid: {rate: [a/b, a_b, ä]}\n", "sys.exit(0)")
+    made = json.loads((tmp_path / "run/grid.json").read_text())
+    assert code == 0 and [row["run"] for row in made] == ["rate=a_b", "rate=a_b+", "rate=_"], lines
+    assert all((tmp_path / "run" / row["run"]).is_dir() for row in made)
+
+
 def test_a_grid_that_is_stopped(tmp_path):
     """Ctrl-C ends the runs that go on and begins no other; the table says so."""
     (tmp_path / "train.py").write_text(TASK + "print('ready', flush=True); time.sleep(60)")
@@ -253,6 +262,7 @@ def test_a_grid_that_is_stopped(tmp_path):
         ("script: train.py\ngrid: {seed: 1}", "grid: seed must be a list, is 1"),
         ("script: train.py\ngrid: {seed: []}", "grid: seed must have a value"),
         ("script: train.py\narguments: {a: [1]}", "a must be a number, a text, true or false"),
+        ("script: train.py\nisolate: yes please", "isolate must be true or false"),
         ("script: train.py\nparallel: 0", "parallel must be a whole number above 0"),
         ("script: train.py\ntimeout: soon", "argument --timeout"),
         (

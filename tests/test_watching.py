@@ -124,10 +124,17 @@ open(os.environ["OUTPUT_DIR"] + "/metrics-worker-0.csv", "w").write('''%s
 ''')
 """ % (header, time.time(), time.time())
     with running(tmp_path / "live", body + SLEEP):
+        result = tmp_path / "live/run/result.json"
+        result.write_text('{"test_accuracy": 0.5, "steps": 9}')  # of before, with fewer --steps
         seen = status()["live/run"]
         assert (seen["accuracy"], seen["update"]) == (0.25, 7)
-    (tmp_path / "live/run/result.json").write_text('{"test_accuracy": 0.5, "steps": 9}')
     assert status()["live/run"]["accuracy"] == 0.5
+    result.write_text('{"test_accuracy": 0.5, "steps": 6}')
+    assert status()["live/run"]["accuracy"] == 0.25
+    result.write_text("[]")
+    (tmp_path / "live/run/flags.json").write_text("[]")
+    (tmp_path / "live/run/metrics-worker-1.csv").write_text("push_time,global_step\n1,inf\n")
+    assert status()["live/run"]["accuracy"] == 0.25, "other scripts' files hide nothing"
 
 
 def test_monitor_shows_what_psutil_sees(tmp_path):
@@ -193,6 +200,8 @@ def test_rates_by_hand():
     assert progress.of_task(found, now=200.0, live=True)["steps_per_second"] == 0
     assert progress.of_task(found, now=200.0, live=False)["steps_per_second"] == 30 / 3
     assert progress.of_task([], now=1.0, live=True)["loss"] is None
+    diverged = rows((100, 1, 0, 3.0), (101, 1, 0, float("nan")))
+    assert progress.of_task(diverged, now=101.0, live=True)["loss"] is None, "JSON has no NaN"
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80, 200])
@@ -301,7 +310,11 @@ def test_a_killed_launcher_is_lost_and_kill_cleans(tmp_path):
         watchdog.kill()
         process.kill()
         process.wait()
-        (orphan,) = support.wait_until(lambda: tasks(tmp_path)[:1], 5, "left")
+        left = support.wait_until(
+            lambda: [p for p in tasks(tmp_path) if "time.sleep(99)" in str(p.cmdline())], 5, "left"
+        )
+        support.wait_until(lambda: len(tasks(tmp_path)) == 1, 5, "the task has ended")
+        (orphan,) = left
         (seen,) = status().values()
         assert seen["state"] == "lost"
         table = json.loads(tfrun("monitor", "--once", "--json").stdout)
@@ -325,7 +338,10 @@ def test_records_that_are_stale_or_cut_short(tmp_path):
         assert [each["state"] for each in status().values()] == [state]
     path.write_text(path.read_text()[:-20])
     ((name, seen),) = status().items()
-    assert seen["state"] == "unreadable" and tfrun("monitor", name).returncode == 2
+    assert seen["state"] == "unreadable"
+    for command in ("monitor", "logs", "trace", "tensorboard"):
+        done = tfrun(command, name)
+        assert done.returncode == 2 and "cannot be read; tfrun kill removes it" in done.stderr
     run(tmp_path)  # the same directory: it keeps a name of its own
     assert sorted(each["state"] for each in status().values()) == ["done", "unreadable"]
     assert tfrun("kill", name).returncode == 0
@@ -342,13 +358,46 @@ def test_a_record_goes_with_its_run_directory(tmp_path):
     assert not status() and not [*records.folder().glob("*.json")]
 
 
+def test_odd_names(tmp_path):
+    """What means something to a file's name or to rich is shown as it is, and is found."""
+    folder = tmp_path / "a--b [old] c"
+    write(folder, "print('hello')")
+    run(folder)
+    (name,) = status()
+    assert name == "a--b [old] c/run" and name in tfrun("status").stdout
+    assert tfrun("logs", name).stdout == "hello\n"
+
+
+def test_what_is_not_of_the_run_is_not_killed(tmp_path):
+    """A group that has the id of a task of long ago, as after a restart of the machine."""
+    write(tmp_path, "")
+    run(tmp_path)
+    (path,) = records.folder().glob("*.json")
+    record = json.loads(path.read_text())
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        who = {"pid": other.pid, "start": psutil.Process(other.pid).create_time()}
+        for start_time in (who["start"], who["start"] - 60):
+            task = {**record["tasks"][0], "process": {**who, "start": start_time}}
+            gone = {"pid": other.pid, "start": 0.0}
+            content = {**record, "state": "running", "tfrun": gone, "tasks": [task]}
+            path.write_text(json.dumps(content))
+            assert tfrun("kill", tmp_path.name).returncode == 0 and other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_two_runs_in_one_directory_have_two_records(tmp_path):
     with running(tmp_path):
-        other = start(tmp_path, "--workers", "1", script="train.py")
-        support.wait_until(lambda: len(status()) == 2, 10, "two records")
-        assert {each["state"] for each in status().values()} == {"running"}
-        other.terminate()
-        other.communicate(timeout=20)
+        other = start(tmp_path, "--workers", "1")
+        try:
+            support.wait_until(lambda: len(status()) == 2, 10, "two records")
+            assert {each["state"] for each in status().values()} == {"running"}
+        finally:
+            other.terminate()
+            other.communicate(timeout=20)
+        assert sorted(each["state"] for each in status().values()) == ["running", "stopped"]
 
 
 def test_a_run_without_a_place_for_its_record(tmp_path):
@@ -361,7 +410,8 @@ def test_a_run_without_a_place_for_its_record(tmp_path):
 
 def test_which_run_is_meant(tmp_path):
     with running(tmp_path / "one"), running(tmp_path / "two"):
-        for name, words in [("run", "may mean 2 runs"), ("none", "there is no run none")]:
+        names = [("run", "may mean 2 runs"), ("none", "there is no run none"), ("", "RUN is empty")]
+        for name, words in names:
             for command in ("kill", "logs", "monitor", "trace", "tensorboard"):
                 done = tfrun(command, name)
                 assert done.returncode == 2 and words in done.stderr, command

@@ -17,7 +17,7 @@ RUN is a name that tfrun status shows, a part of it, or a run directory:
     tfrun logs RUN [TASK]   what its tasks have printed; -f follows
     tfrun kill RUN          ends it, even if its tfrun has died
     tfrun tensorboard RUN   shows it in TensorBoard, on this machine only
-    tfrun trace RUN         who pulled and pushed when, as a picture and for Perfetto
+    tfrun trace RUN         when each task pulled and pushed, as a picture and for Perfetto
     tfrun run JOB.yaml      starts what a file describes, also a grid of runs
 
 Each has a --help of its own.
@@ -37,10 +37,8 @@ import sys
 from tfrun import dryrun, errors, horovodrun, isolate, launch, resources, rundir
 
 
-# The commands about runs that there are, and their functions in watching.py.
-WATCHING = {
-    name: name + "_command" for name in ("status", "monitor", "logs", "kill", "tensorboard")
-}
+# The commands about runs that there are: each NAME_command in watching.py.
+WATCHING = ("status", "monitor", "logs", "kill", "tensorboard")
 
 
 class Parser(argparse.ArgumentParser):
@@ -284,7 +282,7 @@ def main(arguments=None):
     if arguments and arguments[0] in WATCHING:
         from tfrun import watching  # here, because a launch needs none of it
 
-        return getattr(watching, WATCHING[arguments[0]])(arguments[1:])
+        return watching.run(getattr(watching, arguments[0] + "_command"), arguments[1:])
     commands = {
         "summary": summary_command,
         "curves": curves_command,

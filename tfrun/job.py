@@ -17,7 +17,6 @@ parallel: 1                       # runs at once
 
 import concurrent.futures
 import contextlib
-import ctypes
 import itertools
 import json
 import os
@@ -28,10 +27,10 @@ import subprocess
 import sys
 import threading
 
-from tfrun import cluster, resources, rundir, words
+from tfrun import cluster, launch, resources, rundir, words
 
-RUN_KEYS = {"script", "arguments", "roles", "environment", "timeout", "restarts", "isolate"}
-KEYS = {*RUN_KEYS, "grid", "parallel"}
+KEYS = {"script", "arguments", "roles", "environment", "timeout", "restarts", "isolate"}
+KEYS |= {"grid", "parallel"}
 ROLE_KEYS = {"replicas", "cpus", "gpus", "memory", "environment"}
 SCALARS = (str, int, float, bool)
 
@@ -90,6 +89,8 @@ def read(path):
     for name, value in scalars.items():
         if not isinstance(value, SCALARS):
             raise WrongJob("%s must be a number, a text, true or false, is %r" % (name, value))
+    if job.get("isolate") not in (None, True, False):
+        raise WrongJob("isolate must be true or false, is %r" % job["isolate"])
     if type(job.setdefault("parallel", 1)) is not int or job["parallel"] < 1:
         raise WrongJob("parallel must be a whole number above 0, is %r" % job["parallel"])
     return job
@@ -145,15 +146,16 @@ def command_line(job, path, point):
 def name_of(point):
     """A name for a run of the grid, fit for a folder: learning-rate=0.1,seed=0."""
     made = ",".join("%s=%s" % (name, text(value)) for name, value in point.items())
-    return "".join(c if c.isalnum() or c in "=,.-_+" else "_" for c in made)[:120]
+    return "".join(c if c.isascii() and c.isalnum() or c in "=,.-_+" else "_" for c in made)[:120]
 
 
 def fits(job, n_runs, shares):
     """Raises WrongJob where runs at once have too few cores or GPUs for what each asks for."""
     n = min(job["parallel"], n_runs)
-    for what, there in (("cpus", resources.cores() or []), ("gpus", cluster.gpus())):
+    for what in ("cpus", "gpus"):
         needed = sum(len(getattr(share, what) or []) for share in shares.values())
-        if needed > len(there) // n:
+        there = (resources.cores() or []) if what == "cpus" else needed and cluster.gpus()
+        if needed and needed > len(there) // n:
             raise WrongJob(
                 "%d runs at once share the %d %s of this machine, and each asks for %d: lower "
                 "parallel" % (n, len(there), "cores" if what == "cpus" else "GPUs", needed)
@@ -165,15 +167,21 @@ class Grid:
 
     def __init__(self, job, path, directory):
         self.job, self.path, self.directory, self.over = job, path, directory, threading.Event()
-        self.points = {name_of(point): point for point in points(job)}
+        self.points = {}
+        for point in points(job):
+            name = name_of(point)
+            while name in self.points:  # names that differ in what no folder's name may have
+                name += "+"
+            self.points[name] = point
         self.codes, self.running, self.lock = {}, {}, threading.Lock()
         n, cores, gpus = min(job["parallel"], len(self.points)), resources.cores(), cluster.gpus()
         # Runs at once share what there is: each has the cores and GPUs of its place.
         shared = cores if cores and n <= len(cores) else None
-        self.places = [(shared and shared[i::n], gpus[i::n]) for i in range(n)]
+        dealt = [gpus[i::n] or gpus[i % len(gpus) :][:1] if gpus else [] for i in range(n)]
+        self.places = [(shared and shared[i::n], dealt[i]) for i in range(n)]
 
     def say(self, line):
-        with self.lock:
+        with self.lock, contextlib.suppress(BrokenPipeError):  # the runs go on without a reader
             print(line, flush=True)
 
     def run_one(self, name):
@@ -202,7 +210,7 @@ class Grid:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=lambda: prepare(cores),
+            preexec_fn=lambda: launch.prepare(cores, signal.SIGTERM),
         )
         with self.lock:
             self.running[name] = process
@@ -210,7 +218,8 @@ class Grid:
             process.terminate()
         for line in process.stdout:
             self.say("[%s] %s" % (name, line.rstrip("\n")))
-        self.codes[name] = process.wait()
+        code = process.wait()
+        self.codes[name] = code if code >= 0 else 128 - code
         with self.lock:
             del self.running[name]
             self.places.append(place)
@@ -271,14 +280,6 @@ class Grid:
             (self.directory / "grid.json").write_text(json.dumps(rows, indent=2) + "\n")
         watching.console().print(table)
         print("the runs are in %s" % self.directory)
-
-
-def prepare(cores):
-    """In the new process, on Linux: it is told to end when this one dies, and has its cores."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
-    if cores:
-        os.sched_setaffinity(0, cores)
 
 
 def command(arguments):

@@ -150,12 +150,15 @@ class Task:
         """Kills it where it uses more memory than it may, with all that it has started."""
         if not self.running() or self.share.memory is None:
             return
+        used = 0
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(self.process.pid)
-            used = sum(each.memory_info().rss for each in [root, *root.children(recursive=True)])
-            if used > self.share.memory:
-                self.too_much = used
-                self.signal(signal.SIGKILL)
+            for each in [root, *root.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    used += each.memory_info().rss
+        if used > self.share.memory:
+            self.too_much = used
+            self.signal(signal.SIGKILL)
 
     def facts(self):
         """What the record of the run says about this task."""
@@ -176,13 +179,13 @@ class Task:
         }
 
 
-def prepare(cpus):
-    """In the new process: it dies when tfrun does, and keeps to these cores; both on Linux.
+def prepare(cpus, number=signal.SIGKILL):
+    """In the new process: it gets a signal when tfrun dies, and keeps to these cores; on Linux.
 
     The watchdog gets what it started.
     """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, number)  # 1: PR_SET_PDEATHSIG
     if cpus:
         os.sched_setaffinity(0, cpus)
 
@@ -200,7 +203,10 @@ class Screen:
         prefix = "[%s]" % name
         if self.colour:
             prefix = "\033[%dm%s\033[0m" % (COLOURS[name.split()[0]], prefix)
-        print(prefix, text, flush=True)
+        try:
+            print(prefix, text, flush=True)
+        except OSError as error:  # a terminal that was closed
+            raise BrokenPipeError(*error.args) from error
         self.count += 1
 
 
@@ -537,19 +543,20 @@ def run(
         code = 128 + signal.SIGPIPE
     finally:
         launched.end()
-    if launched.wrong_flag:
-        if place.discard():
-            launched.say("nothing is left of this run: it had not begun")
+    with contextlib.suppress(BrokenPipeError):
+        if launched.wrong_flag and place.discard():
             if launched.record:
                 launched.record.remove()
-        return launched.finish(code)
-    if launched.interrupted and again:
-        saved = rundir.saved_step(directory)
-        launched.say(
-            "this run is in %s; it %s with: %s"
-            % (directory, "goes on from update %d" % saved if saved else "begins again", again)
-        )
-    return launched.finish(code if launched.stopped else conclude(launched, example, code))
+            launched.say("nothing is left of this run: it had not begun")
+        elif launched.interrupted and again:
+            saved = rundir.saved_step(directory)
+            launched.say(
+                "this run is in %s; it %s with: %s"
+                % (directory, "goes on from update %d" % saved if saved else "begins again", again)
+            )
+        elif not launched.stopped:
+            code = conclude(launched, example, code)
+    return launched.finish(code)
 
 
 def conclude(launched, example, code):

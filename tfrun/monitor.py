@@ -80,7 +80,7 @@ def snapshot(record, sampler):
     """All that monitor shows of a run, as --json prints it."""
     costs, now = sampler.look(record), time.time()
     gpus = gpu_figures() if any(task["gpus"] != "-1" for task in record["tasks"]) else {}
-    live = [name.replace(" ", "-") for name in costs]
+    live = [words.file_name(name) for name in costs]
     facts = progress.of_run(record["directory"], now, live)
     tasks, total = [], psutil.virtual_memory().total
     for task in record["tasks"]:
@@ -102,7 +102,7 @@ def snapshot(record, sampler):
                 "gpus": own,
                 "gpu_percent": progress.mean([gpus[name][0] for name in own]),
                 "gpu_memory_bytes": sum(gpus[name][1] for name in own) if own else None,
-                **facts["tasks"].pop(task["task"].replace(" ", "-"), progress.of_task([], now, 0)),
+                **facts["tasks"].pop(words.file_name(task["task"]), progress.of_task([], now, 0)),
             }
         )
     # The ranks of horovodrun are no tasks of tfrun's own, but leave metrics.

@@ -1,6 +1,7 @@
 """How far a run is, from the ends of the files that its tasks write: quick, also for a long run."""
 
 import json
+import math
 import pathlib
 
 from tfrun import rows, rundir
@@ -9,9 +10,14 @@ TAIL = 2**17  # bytes of each file of metrics: about 1,500 lines
 WINDOW = 5  # seconds over which a rate and a staleness are taken
 
 
+def finite(value):
+    """A number for JSON, which has no NaN: None where there is none."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def mean(values):
     """Their mean without NaN, None where there is none."""
-    values = [value for value in values if value == value]
+    values = [value for value in values if math.isfinite(value)]
     return sum(values) / len(values) if values else None
 
 
@@ -28,11 +34,11 @@ def of_task(found, now, live):
     recent = [row for row in pushes if row["push_time"] > end - WINDOW]
     # The steps of the first push were made before it.
     seconds = min(WINDOW, end - pushes[0]["push_time"])
-    steps = sum(row["local_steps"] for row in recent if row is not pushes[0])
+    steps = sum(row.get("local_steps", 1) for row in recent if row is not pushes[0])
     return {
-        "steps_per_second": steps / seconds if seconds > 0 else None,
+        "steps_per_second": finite(steps / seconds) if seconds > 0 else None,
         "staleness": mean([row.get("staleness", float("nan")) for row in recent]),
-        "loss": pushes[-1]["loss"],
+        "loss": finite(pushes[-1]["loss"]),
         "update": int(pushes[-1]["global_step"]),
     }
 
@@ -51,19 +57,21 @@ def of_run(directory, now, live=()):
             found = [*rows.of(path, TAIL)[1].values()]
         except OSError:
             continue
+        found = [row for row in found if math.isfinite(row["push_time"] + row["global_step"])]
         tasks[task] = of_task(found, now, task in live)
         tests += [row for row in found if row["test"]]
         update = max([update, *(row["global_step"] for row in found)])
     result = rundir.result(directory) or {}
     last = max(tests, key=lambda row: (row["global_step"], row["push_time"]), default={})
-    seen = result if result and not live else last
+    # A run that was begun again, with more --steps, has the result of before.
+    seen = result if not live and (result.get("steps") or 0) >= update else last
     return {
         "update": int(update) or None,
         "steps": steps_of(directory),
         "test": {
             name: value
             for name, value in seen.items()
-            if name.startswith("test_") and value is not None and value == value
+            if name.startswith("test_") and finite(value) is not None
         },
         "tasks": tasks,
     }
@@ -73,5 +81,5 @@ def steps_of(directory):
     """How many updates the run is to make, by its flags; None where that is not known."""
     try:
         return json.loads((directory / "flags.json").read_text())["arguments"].get("steps")
-    except (OSError, ValueError, KeyError, AttributeError):
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return None

@@ -1,7 +1,7 @@
 """The record of each run: a small file that tfrun keeps while the run goes on, and leaves behind.
 
-The records of a user stand in $XDG_STATE_HOME/tfrun, or ~/.local/state/tfrun. There is no daemon:
-a record names processes by their id and the time of their start, and whoever reads it looks
+The records of a user are in $XDG_STATE_HOME/tfrun/<host>, or ~/.local/state/tfrun/<host>. There is
+no daemon: a record names each process by its id and the time of its start, and each command looks
 whether these still run. A record whose run directory was removed is removed, too.
 """
 
@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import pathlib
+import socket
 import time
 
 import psutil
@@ -21,7 +22,7 @@ SEE = " (tfrun status lists all)"
 def folder():
     """Where the records are."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return pathlib.Path(state) / "tfrun"
+    return pathlib.Path(state) / "tfrun" / socket.gethostname()  # a home may be on several hosts
 
 
 def identity(pid):
@@ -62,19 +63,18 @@ class Record:
         folder().mkdir(parents=True, exist_ok=True)
         with open(folder() / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two that begin at once do not take the same name
-            self.path = self.free_path(name_of(example, directory).replace("/", "--"), directory)
-            self.content["run"] = self.path.stem.replace("--", "/")
+            self.path, self.content["run"] = self.free(name_of(example, directory), directory)
             self.write()
 
     @staticmethod
-    def free_path(name, directory):
-        """A file of that name; with a number, if a run in another directory has it."""
+    def free(name, directory):
+        """(the file, the name); with a number, if a run in another directory has that name."""
         for suffix in ["", *("-%d" % i for i in range(2, 10**6))]:
-            path = folder() / (name + suffix + ".json")
+            path = folder() / ((name + suffix).replace("/", "--") + ".json")
             known = read(path)
             ours = known and known["directory"] == str(directory)
-            if not path.exists() or ours and state(known) != "running":
-                return path
+            if not path.exists() or ours and state(known) != "running" and not left(known):
+                return path, name + suffix
         raise OSError("no name is free for a record of %s" % directory)
 
     def write(self, **changes):
@@ -128,7 +128,7 @@ def read_all():
     for path in sorted(folder().glob("*.json")):
         record = read(path)
         if record is None:
-            if path.exists():
+            with contextlib.suppress(FileNotFoundError):  # another command has just removed it
                 name = path.stem.replace("--", "/")
                 broken = dict.fromkeys(NAMES) | {"run": name, "state": "unreadable", "tasks": []}
                 found.append({**broken, "started": path.stat().st_mtime, "path": path})
@@ -136,27 +136,35 @@ def read_all():
         record = {**record, "state": state(record), "path": path}
         if record["state"] != "running" and not os.path.isdir(record["directory"]):
             if not left(record):
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink()
                 continue
         found.append(record)
     return sorted(found, key=lambda record: record["started"])
 
 
 def left(record):
-    """The processes of a run's tasks that still run, with all in their process groups."""
+    """The processes of a run's tasks that still run, with all in their process groups.
+
+    A task begins a session of its own and has OUTPUT_DIR: by these its processes are known, should
+    others have the ids of a run that ended long ago.
+    """
     leaders = {
         task["process"]["pid"]: task["process"] for task in record["tasks"] if task["process"]
     }
     # A group outlives its leader; while it does nobody else gets the leader's id.
     groups, found = set(leaders), []
     for pid, who in leaders.items():
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             if not is_same(psutil.Process(pid), who):
                 groups.remove(pid)
     for each in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            if os.getpgid(each.pid) in groups and each.status() != psutil.STATUS_ZOMBIE:
-                found.append(each)
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            group = os.getpgid(each.pid)
+            if group in groups and os.getsid(each.pid) == group:
+                ours = each.environ().get("OUTPUT_DIR") == record["directory"]
+                if ours and each.status() != psutil.STATUS_ZOMBIE:
+                    found.append(each)
     return found
 
 
@@ -165,6 +173,8 @@ def find(name=None):
 
     Without a name the newest of those that run, else the newest. Raises LookupError.
     """
+    if name == "":
+        raise LookupError("RUN is empty" + SEE)
     records = read_all()
     if name is None:
         matching = records

@@ -50,6 +50,8 @@ def size(text):
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError("must be a size such as 512M or 2G, is %r" % text)
+    if float(found[1]) * UNITS[found[2]] < UNITS["M"]:
+        raise argparse.ArgumentTypeError("must be 1M or more, is %r" % text)
     return int(float(found[1]) * UNITS[found[2]])
 
 
@@ -61,8 +63,8 @@ def cores():
 def shares(jobs, cpus, gpus, memory):
     """{(job, index): its Share}. Raises ValueError, one line, where the machine has not so much.
 
-    jobs, cpus, gpus, memory: {role: number of tasks}, {role: amount for each of them}. Cores and
-    GPUs are a task's own: no other task of the run has them.
+    jobs, cpus, gpus, memory: {role: number of tasks}, {role: amount for each of them}. No two tasks
+    of the roles in `cpus` share a core; the others may use all. GPUs are a task's own.
     """
     for flag, wanted in (("--cpus", cpus), ("--gpus", gpus), ("--memory", memory)):
         if absent := [role for role in wanted if role not in jobs]:

@@ -70,9 +70,10 @@ def new_folder(parent):
 def result(directory):
     """The content of result.json, or None where there is none."""
     try:
-        return json.loads((directory / "result.json").read_text())
+        content = json.loads((directory / "result.json").read_text())
     except (OSError, ValueError):
         return None
+    return content if isinstance(content, dict) else None
 
 
 def steps_asked_for(arguments):

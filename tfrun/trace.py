@@ -35,10 +35,11 @@ Activity = collections.namedtuple("Activity", "task name begin end of")
 def activities(directories):
     """All Activities of the tasks in these directories, in order of task and begin.
 
-    A pull lasts from the end of what came before it until w has arrived: nobody notes its begin. A
-    gap of over ten times the usual one, and of over 0.1 s, is called a wait, and the pull at its
-    end has no length; so has a task's first. A push lasts from the gradient to its arrival; of a
-    synchronous example it ends with the step that all make together.
+    A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
+    gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
+    has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
+    synchronous example it ends with the step that all make together. Evaluations and checkpoints in
+    the midst of a worker's updates are those of a coordinator, which writes for its workers.
     """
     found = []
     for task, metrics in summary.read_all(directories).items():
@@ -50,10 +51,15 @@ def activities(directories):
             for mark in rows.marks(path)
         ]
         pushes = {key: values[metrics.pushes] for key, values in metrics.columns.items()}
+        if not {"push_time", "pull_time", "wait_seconds"} <= pushes.keys():
+            continue  # another script's file
         # A clock is read after what it times, and may be read late: no time is after a later one's.
         push = pushes["push_time"]
         ready = np.fmin(push, push - pushes["wait_seconds"])
         pull = np.fmin(pushes["pull_time"], ready)
+        if by_another(marks, pull, push):
+            found += [mark._replace(task="chief 0") for mark in marks]
+            marks = []
         ends = np.sort([*(mark.end for mark in marks), *push])
         before = np.searchsorted(ends, pull, side="right") - 1
         begins = np.where(before >= 0, ends[before], pull)
@@ -69,6 +75,12 @@ def activities(directories):
             found.append(Activity(name, "push", ready[i], push[i], facts))
         found += marks
     return sorted(found, key=lambda each: (each.task, each.begin))
+
+
+def by_another(marks, pull, push):
+    """Whether most of the marks lie over updates of the task: it does one thing at a time."""
+    over = [((pull < mark.end) & (push > mark.begin)).any() for mark in marks]
+    return sum(over) > len(over) / 2
 
 
 def events(found):
@@ -187,14 +199,21 @@ def seconds(text):
     return float(text)
 
 
+def positive(text):
+    """A type of flag: a number of seconds above 0."""
+    if seconds(text) == 0:
+        raise argparse.ArgumentTypeError("must be above 0, is %s" % text)
+    return float(text)
+
+
 def command(arguments):
     """`tfrun trace RUN`: writes the trace and its picture; returns the exit code."""
     from tfrun import watching
 
     about = "When each task pulled, computed, pushed and waited: trace.json and trace.png."
     made = watching.add_json(watching.parser("trace", about))
-    made.add_argument("--from", type=seconds, metavar="S", help="begin of the picture's window")
-    made.add_argument("--seconds", type=seconds, metavar="S", help="length of that window")
+    made.add_argument("--from", type=seconds, metavar="S", help="start of the picture's window")
+    made.add_argument("--seconds", type=positive, metavar="S", help="length of that window")
     made.add_argument("--output", type=pathlib.Path, metavar="DIR", help="where to write (the run)")
     flags = made.parse_args(arguments)
     try:
@@ -206,7 +225,7 @@ def command(arguments):
         return watching.fail("no update was made yet in %s" % directory, 1)
     start = min(each.end for each in found if each.name == "push")
     begin, end = window(found) or (start, max(each.end for each in found))
-    length = flags.seconds or end - begin
+    length = end - begin if flags.seconds is None else flags.seconds
     begin = begin if vars(flags)["from"] is None else start + vars(flags)["from"]
     output = flags.output or directory
     title = "%s, from %.3f s after the first push on" % (title_of(directory), begin - start)

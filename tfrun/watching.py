@@ -38,7 +38,7 @@ def console():
     from rich.console import Console
 
     wide = {} if sys.stdout.isatty() or "COLUMNS" in os.environ else {"width": 200}
-    return Console(highlight=False, **wide)
+    return Console(highlight=False, markup=False, emoji=False, **wide)
 
 
 def fail(error, code=2):
@@ -84,8 +84,10 @@ def status(record):
     seen |= {name: record[name] for name in ("started", "ended", "exit_code")}
     seen["age_seconds"] = (record["ended"] or time.time()) - record["started"]
     facts = {"update": None, "steps": None, "test": {}}
-    if record["directory"]:
-        facts |= progress.of_run(record["directory"], time.time())
+    live = [words.file_name(t["task"]) for t in record["tasks"] if record["state"] == "running"]
+    # A script may leave other files of these names: they must not hide the other runs.
+    with contextlib.suppress(LookupError, TypeError, ValueError, OverflowError):
+        facts |= progress.of_run(record["directory"], time.time(), live)
     seen |= {name: facts[name] for name in ("update", "steps", "test")}
     return {**seen, "accuracy": facts["test"].get("test_accuracy")}
 
@@ -97,22 +99,39 @@ def monitor_command(arguments):
     made.add_argument("--once", action="store_true", help="once, instead of every second")
     flags = made.parse_args(arguments)
     try:
-        record = records.find(flags.run)
+        record = readable(records.find(flags.run))
     except LookupError as error:
         return fail(error)
-    if record["state"] == "unreadable":
-        return fail("the record of %s cannot be read: tfrun kill removes it" % record["run"])
     sampler = monitor.Sampler()
     sampler.look(record)  # a share of processor time is that between two looks
     looked = time.monotonic()
     screen = console()  # here, because the import takes a while, in which the processes go on
 
-    with contextlib.suppress(KeyboardInterrupt):
-        if flags.once or not sys.stdout.isatty() or flags.json:
-            watch_lines(record, sampler, flags, screen, looked)
-        else:
-            watch_screen(record, sampler, screen)
+    if flags.once or not sys.stdout.isatty() or flags.json:
+        watch_lines(record, sampler, flags, screen, looked)
+    else:
+        watch_screen(record, sampler, screen)
     return 0
+
+
+def run(command, arguments):
+    """Runs one of these commands; Ctrl-C, or a reader that goes away, ends it with 0."""
+    try:
+        code = command(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def readable(record):
+    """The record. Raises LookupError where it was cut short."""
+    if record["state"] == "unreadable":
+        raise LookupError("the record of %s cannot be read; tfrun kill removes it" % record["run"])
+    return record
 
 
 def again(record):
@@ -158,7 +177,7 @@ def logs_command(arguments):
     made.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
     flags = made.parse_args(arguments)
     try:
-        record = records.find(flags.run)
+        record = readable(records.find(flags.run))
     except LookupError as error:
         return fail(error)
     logs = {task["task"]: pathlib.Path(task["log"]) for task in record["tasks"]}
@@ -167,26 +186,21 @@ def logs_command(arguments):
         if name not in logs:
             return fail("%s has no task %s; it has %s" % (record["run"], name, ", ".join(logs)))
         logs = {name: logs[name]}
-    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        follow(record, logs, flags)
-        sys.stdout.flush()
-        return 0
-    with contextlib.suppress(BrokenPipeError), open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    follow(record, logs, flags)
     return 0
 
 
 def follow(record, logs, flags):
     """Prints the lines of these logs, and of a run that goes on what comes, if asked."""
-    read = dict.fromkeys(logs, 0)
+    read, first = dict.fromkeys(logs, 0), True
     while True:
         live = flags.follow and again(record)["state"] == "running"
         for name, path in logs.items():
             lines, position = lines_of(path, read[name], whole=live)
-            # -f begins with the last lines.
-            for line in lines if read[name] or not live else lines[-LAST_LINES:]:
+            for line in lines[-LAST_LINES:] if first and live else lines:
                 show(name, line, flags, len(logs) > 1)
             read[name] = position
+        first = False
         sys.stdout.flush()
         if not live:
             return
@@ -232,11 +246,15 @@ def kill_command(arguments):
     if record["state"] not in ("running", "lost", "unreadable"):
         return fail("%s has ended already: %s" % (record["run"], record["state"]), 1)
     ended = kill(record)
+    if left := records.left(record):
+        pids = ", ".join(str(process.pid) for process in left)
+        return fail("%s: these processes do not end: %s" % (record["run"], pids), 1)
+    state = (records.read(record["path"]) or {"state": "removed"})["state"]
     if flags.json:
-        print(json.dumps({"run": record["run"], "state": "stopped", "processes_killed": ended}))
+        print(json.dumps({"run": record["run"], "state": state, "processes_killed": ended}))
     else:
         how = {"lost": "; its tfrun had died", "unreadable": "; its record could not be read"}
-        print("%s is stopped%s" % (record["run"], how.get(record["state"], "")))
+        print("%s is %s%s" % (record["run"], state, how.get(record["state"], "")))
     return 0
 
 
@@ -247,19 +265,18 @@ def kill(record):
         return []
     launcher = records.process(record["tfrun"])
     if launcher:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             launcher.send_signal(signal.SIGTERM)  # it ends its tasks, and writes its record
         if not ends(lambda: not records.process(record["tfrun"]), STOP):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 launcher.kill()
             ends(lambda: not records.process(record["tfrun"]), STOP)
     record = again(record)
     killed = records.left(record)
     for process in killed:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             process.kill()
-    ends(lambda: not records.left(record), STOP)
-    if record["state"] == "lost":
+    if ends(lambda: not records.left(record), STOP) and record["state"] == "lost":
         content = {name: value for name, value in record.items() if name != "path"}
         content |= {"state": "stopped", "ended": time.time()}
         for task in content["tasks"]:
@@ -298,7 +315,7 @@ def tensorboard_command(arguments):
 def directory_of(name):
     """The run directory that `name` means: that of a record, or any with what a run leaves."""
     try:
-        return records.find(name)["directory"]
+        return readable(records.find(name))["directory"]
     except LookupError:
         path = pathlib.Path(name)
         if (path / "flags.json").exists() or any(path.glob("metrics-*.csv")):

@@ -20,6 +20,11 @@ def tests(found):
     return ", ".join(test(name, found[name]) for name in others or names)
 
 
+def file_name(task):
+    """worker 0 as in the names of files: worker-0."""
+    return task.replace(" ", "-")
+
+
 def size(n_bytes):
     """A number of bytes: 512 MiB, 1.5 GiB; empty for None."""
     if n_bytes is None:
