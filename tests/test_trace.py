@@ -120,7 +120,7 @@ def check_form(made, pushes):
     return names, events
 
 
-@pytest.fixture(scope="module", params=["HogWild", "Synchronous-SGD"])
+@pytest.fixture(scope="module", params=["HogWild", "Synchronous-SGD", "Parameter-Server-Strategy"])
 def real(request, tmp_path_factory):
     """The run directory of a short real run."""
     directory = tmp_path_factory.mktemp("real") / "run"
@@ -139,7 +139,9 @@ def test_the_trace_of_a_real_run(real):
     pushes = support.pushes(real)
     made = json.loads((real / "trace.json").read_text())
     names, events = check_form(made, pushes)
-    assert set(names.values()) == {"updates of w", "worker 0", "worker 1"}
+    # A coordinator writes what its workers do, and evaluates while they do it.
+    lead = {"chief 0"} if (real / "chief-0.log").exists() else set()
+    assert set(names.values()) == {"updates of w", "worker 0", "worker 1"} | lead
     kinds = [event["name"] for event in events if event["ph"] == "X"]
     assert kinds.count("checkpoint") >= 2 and kinds.count("evaluation") >= 2
     height, width, _ = image.imread(real / "trace.png").shape
