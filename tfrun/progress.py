@@ -57,6 +57,7 @@ def of_run(directory, now, live=()):
             found = [*rows.of(path, TAIL)[1].values()]
         except OSError:
             continue
+        # Other scripts may leave files of these names.
         found = [row for row in found if math.isfinite(row["push_time"] + row["global_step"])]
         tasks[task] = of_task(found, now, task in live)
         tests += [row for row in found if row["test"]]
@@ -64,14 +65,16 @@ def of_run(directory, now, live=()):
     result = rundir.result(directory) or {}
     last = max(tests, key=lambda row: (row["global_step"], row["push_time"]), default={})
     # A run that was begun again, with more --steps, has the result of before.
-    seen = result if not live and (result.get("steps") or 0) >= update else last
+    steps = result.get("steps")
+    whole = not live and isinstance(steps, (int, float)) and steps >= update
+    seen = result if whole else last
     return {
         "update": int(update) or None,
         "steps": steps_of(directory),
         "test": {
             name: value
             for name, value in seen.items()
-            if name.startswith("test_") and finite(value) is not None
+            if name.startswith("test_") and isinstance(value, (int, float)) and math.isfinite(value)
         },
         "tasks": tasks,
     }

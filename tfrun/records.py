@@ -7,6 +7,7 @@ whether these still run. A record whose run directory was removed is removed, to
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -69,13 +70,12 @@ class Record:
     @staticmethod
     def free(name, directory):
         """(the file, the name); with a number, if a run in another directory has that name."""
-        for suffix in ["", *("-%d" % i for i in range(2, 10**6))]:
+        for suffix in itertools.chain([""], ("-%d" % i for i in itertools.count(2))):
             path = folder() / ((name + suffix).replace("/", "--") + ".json")
             known = read(path)
             ours = known and known["directory"] == str(directory)
             if not path.exists() or ours and state(known) != "running" and not left(known):
                 return path, name + suffix
-        raise OSError("no name is free for a record of %s" % directory)
 
     def write(self, **changes):
         """Writes it, whole or not at all."""
@@ -158,10 +158,10 @@ def left(record):
         with contextlib.suppress(psutil.Error):
             if not is_same(psutil.Process(pid), who):
                 groups.remove(pid)
-    for each in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            group = os.getpgid(each.pid)
-            if group in groups and os.getsid(each.pid) == group:
+    for pid in psutil.pids() if groups else []:
+        with contextlib.suppress(psutil.Error, OSError):
+            if os.getpgid(pid) in groups and os.getsid(pid) == os.getpgid(pid):
+                each = psutil.Process(pid)
                 ours = each.environ().get("OUTPUT_DIR") == record["directory"]
                 if ours and each.status() != psutil.STATUS_ZOMBIE:
                     found.append(each)

@@ -85,8 +85,7 @@ def status(record):
     seen["age_seconds"] = (record["ended"] or time.time()) - record["started"]
     facts = {"update": None, "steps": None, "test": {}}
     live = [words.file_name(t["task"]) for t in record["tasks"] if record["state"] == "running"]
-    # A script may leave other files of these names: they must not hide the other runs.
-    with contextlib.suppress(LookupError, TypeError, ValueError, OverflowError):
+    if record["directory"]:
         facts |= progress.of_run(record["directory"], time.time(), live)
     seen |= {name: facts[name] for name in ("update", "steps", "test")}
     return {**seen, "accuracy": facts["test"].get("test_accuracy")}
