@@ -138,7 +138,7 @@ def build(label, folder, log):
 
 
 def main():
-    launch.die_with_parent()  # whoever started us
+    launch.prepare(None)  # whoever started us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     label = "tf" + version("tensorflow-cpu", "tensorflow")
     if installed(label):
