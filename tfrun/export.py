@@ -13,7 +13,7 @@ import re
 import shutil
 import sys
 
-from tfrun import summary
+from tfrun import summary, words
 from tfrun.__main__ import Parser
 
 # As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
@@ -114,7 +114,7 @@ def main(arguments=None):
     directory = flags.directory.resolve()
     try:
         model, data, module, step = trained_model(directory, flags.script)
-        tests = [summary.in_words(*test) for test in evaluate(model, data, module).items()]
+        tests = [words.test(*test) for test in evaluate(model, data, module).items()]
         print("after %d updates: %s" % (step, ", ".join(tests)))
         for path in write(model, directory):
             print("wrote %s" % path)
