@@ -71,8 +71,8 @@ def run(command, log, progress=None, **options):
     """Runs a command to its end; its output goes to `log`, each line of it to progress(line)."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", start_new_session=True, preexec_fn=lambda: launch.prepare(None),
-        **options)
+        text=True, errors="replace", start_new_session=True,
+        preexec_fn=lambda: launch.prepare(None), **options)
     # As tfrun does: whatever becomes of us, none of the compilers stays behind.
     watchdog = subprocess.Popen(
         [sys.executable, "-SE", pathlib.Path(launch.__file__).with_name("watchdog.py")],
