@@ -241,12 +241,12 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_losses_agree_with_plain_sgd(tmp_path):
-    """Mean of 3 seeds after as many examples: HogWild within 10%, DOWNPOUR within 15%.
+    """Mean of 3 seeds after as many examples: within 15%, three times the spread of such a mean.
 
     ADAG and AEASGD promise no such thing (their pages say why), Distributed-Setup much more:
     test_distributed_is_non_distributed.
     """
-    bounds = {"HogWild": 0.1, "DOWNPOUR": 0.15}
+    bounds = {"HogWild": 0.15, "DOWNPOUR": 0.15}
     launcher = support.ROOT / "Measurements" / "Compare" / "run.sh"
     names = ["Non-Distributed-Setup", *bounds]
     code, output, _ = support.launch(launcher, tmp_path, *names, "--seeds", "3", seconds=800)
