@@ -307,6 +307,8 @@ def tensorboard_command(arguments):
         return fail(error)
     from tfrun import __main__
 
+    # Also where a shell has started it in the background, which ignores Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     code = __main__.without_noise("tfrun.board", directory, str(flags.port))
     return 0 if code == 128 + signal.SIGINT else code
 
