@@ -256,4 +256,4 @@ def test_losses_agree_with_plain_sgd(tmp_path):
     loss = {name: sum(run["test_loss"] for run in each) / 3 for name, each in runs.items()}
     for example, bound in bounds.items():
         assert abs(loss[example] / loss["Non-Distributed-Setup"] - 1) < bound, loss
-    assert len(list(tmp_path.glob("compare*.png"))) == 1 + len(names[2:])
+    assert (tmp_path / "compare.png").exists()
