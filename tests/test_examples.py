@@ -241,19 +241,19 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_losses_agree_with_plain_sgd(tmp_path):
-    """Mean of 3 seeds after as many examples: within 15%, three times the spread of such a mean.
+    """Mean of 5 seeds after as many examples: HogWild within 10%, DOWNPOUR within 15%.
 
     ADAG and AEASGD promise no such thing (their pages say why), Distributed-Setup much more:
     test_distributed_is_non_distributed.
     """
-    bounds = {"HogWild": 0.15, "DOWNPOUR": 0.15}
+    bounds = {"HogWild": 0.1, "DOWNPOUR": 0.15}
     launcher = support.ROOT / "Measurements" / "Compare" / "run.sh"
     names = ["Non-Distributed-Setup", *bounds]
-    code, output, _ = support.launch(launcher, tmp_path, *names, "--seeds", "3", seconds=800)
+    code, output, _ = support.launch(launcher, tmp_path, *names, "--seeds", "5", seconds=800)
     assert code == 0, output
     runs = json.loads((tmp_path / "results.json").read_text())
-    assert {example: len(each) for example, each in runs.items()} == dict.fromkeys(names, 3)
-    loss = {name: sum(run["test_loss"] for run in each) / 3 for name, each in runs.items()}
+    assert {example: len(each) for example, each in runs.items()} == dict.fromkeys(names, 5)
+    loss = {name: sum(run["test_loss"] for run in each) / 5 for name, each in runs.items()}
     for example, bound in bounds.items():
         assert abs(loss[example] / loss["Non-Distributed-Setup"] - 1) < bound, loss
     assert (tmp_path / "compare.png").exists()
