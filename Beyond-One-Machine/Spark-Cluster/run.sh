@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Spark-Cluster on this machine: a real standalone cluster of Spark, and an example on it; about 60 s.
+#   bash run.sh                                           HogWild
+#   bash run.sh ../../DOWNPOUR/downpour.py --steps 600    another example, with its flags
+#   WORKERS=3 PS=2 bash run.sh                            a larger cluster
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../../activate.sh"
+source "$here/../spark.sh"
+case "${1:-}" in "" | -*) set -- "$here/../../HogWild/hogwild.py" "$@" ;; esac
+exec python "$here/standalone.py" --workers "$((${PS:-1} + ${WORKERS:-2}))" -- \
+    python "$here/spark_launch.py" --ps "${PS:-1}" --workers "${WORKERS:-2}" "$@"

@@ -1,0 +1,94 @@
+"""A real standalone cluster of Spark on this machine, as long as a command runs.
+
+    python standalone.py --workers 3 -- python spark_launch.py ...
+
+The command gets SPARK_MASTER. The master and its workers come from the package pyspark, listen on
+loopback only, and end with this process, whatever happens.
+"""
+import argparse
+import ctypes
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pyspark
+
+HOME = pathlib.Path(pyspark.__file__).parent
+WAIT = 60  # seconds for the master, and for its workers
+
+
+def end_with_us():
+    """In the new process, on Linux: it is killed when this one dies."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+
+
+def start(name, folder, *arguments):
+    """Starts a daemon of Spark in the foreground: (its process, its log)."""
+    log = folder / (name + ".log")
+    classes = "org.apache.spark.deploy."
+    command = [HOME / "bin" / "spark-class", classes + arguments[0], "-h", "127.0.0.1"]
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(HOME),
+           "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "512m"}
+    with open(log, "w") as output:
+        process = subprocess.Popen([*map(str, command), *arguments[1:]], env=env, cwd=folder,
+                                   stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=subprocess.STDOUT, preexec_fn=end_with_us,
+                                   start_new_session=True)
+    return process, log
+
+
+def wait_for(pattern, process, log):
+    """The first group of a pattern in a log. Raises RuntimeError where it does not come."""
+    deadline = time.monotonic() + WAIT
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(pattern, log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    raise RuntimeError("Spark did not start:\n" + "".join(log.read_text()[-1000:]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=3, metavar="N", help="Spark's workers (3)")
+    parser.add_argument("--cores", type=int, default=1, metavar="N", help="slots of each (1)")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    flags = parser.parse_args()
+    command = flags.command[flags.command[:1] == ["--"]:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="spark-") as name:
+        folder, daemons = pathlib.Path(name), []
+        try:
+            master, log = start("master", folder, "master.Master", "-p", "0", "--webui-port", "0")
+            daemons.append(master)
+            address = wait_for(r"(spark://127\.0\.0\.1:\d+)", master, log)
+            for number in range(flags.workers):
+                daemons.append(start("worker-%d" % number, folder, "worker.Worker", "-c",
+                                     str(flags.cores), "-m", "1g", "-d", str(folder / str(number)),
+                                     "--webui-port", "0", address)[0])
+            registered = r"(?:Registering worker.*\n[^R]*){%d}()" % flags.workers
+            wait_for(registered, master, log)
+            print("[spark] %s has %d workers" % (address, flags.workers), flush=True)
+            child = subprocess.Popen(command, env={**os.environ, "SPARK_MASTER": address})
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                return child.wait()  # it had the Ctrl-C, too
+            finally:
+                child.kill()
+        except RuntimeError as error:
+            print(error, file=sys.stderr)
+            return 1
+        finally:
+            for daemon in daemons:
+                os.killpg(daemon.pid, signal.SIGKILL)
+                daemon.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
