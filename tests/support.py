@@ -29,13 +29,21 @@ BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores 
 def launchers():
     """Every run.sh and run_<variant>.sh of an example, of the files that git knows of.
 
-    A folder with notebooks is no example: test_notebooks.py is about those.
+    A folder with notebooks is no example: test_notebooks.py is about those. What runs on another
+    engine has tests of its own: see engines().
     """
     return [
         path
         for path in regions.tracked("run*.sh")
-        if path.parent.name != "tests" and not list(path.parent.glob("*.ipynb"))
+        if path.parent.name != "tests"
+        and path.parent.parent.name != ENGINES
+        and not list(path.parent.glob("*.ipynb"))
     ]
+
+
+def engines():
+    """Every run.sh that needs another engine: Spark, Slurm and so on."""
+    return [path for path in regions.tracked("run*.sh") if path.parent.parent.name == ENGINES]
 
 
 def needs_build(launcher):

@@ -16,7 +16,8 @@ def test_generated_parts_are_up_to_date():
         parts += len(readmes.PART.findall(path.read_text()))
         assert readmes.updated(path) == path.read_text(), "python tools/readmes.py --fix: %s" % path
     assert parts >= 10
-    examples = {path.parent.relative_to(support.ROOT).as_posix() for path in support.launchers()}
+    launchers = support.launchers() + support.engines()
+    examples = {path.parent.relative_to(support.ROOT).as_posix() for path in launchers}
     assert set(readmes.ORDER) == examples, "the reading order does not name every example"
 
 
@@ -79,7 +80,7 @@ def test_flags_in_the_table_are_argparse_s():
 def test_style():
     """ruff and shellcheck have nothing to say."""
     tools = os.path.dirname(sys.executable)
-    shell = [*support.ROOT.glob("*.sh"), *support.launchers()]
+    shell = [*support.ROOT.glob("*.sh"), *support.launchers(), *support.engines()]
     shell += [support.ROOT / folder / "run.sh" for folder in ("tests", "Basics-Tutorial")]
     for command in (
         ["ruff", "check", "."],

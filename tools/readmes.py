@@ -49,12 +49,18 @@ ORDER = [
     "Measurements/Packing",
     "Measurements/Ring-Bandwidth",
     "Measurements/Pipeline",
+    "Beyond-One-Machine/Spark-Cluster",
+    "Beyond-One-Machine/TensorFlowOnSpark",
+    "Beyond-One-Machine/Parallel-Experiments",
 ]
 
 
 def script(folder):
-    """The main script of an example's folder: the folder's name in snake case."""
-    return folder / (folder.name.replace("-", "_").lower() + ".py")
+    """The main script of a folder: the folder's name in snake case, or the one that has a kind."""
+    named = folder / (folder.name.replace("-", "_").lower() + ".py")
+    if named.exists():
+        return named
+    return next(path for path in sorted(folder.glob("*.py")) if field(path, "Kind"))
 
 
 def docstring(path):

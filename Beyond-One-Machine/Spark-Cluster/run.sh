@@ -6,7 +6,9 @@
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"
-source "$here/../spark.sh"
+source "$here/../extras.sh"
+java_for_spark
+extra spark
 case "${1:-}" in "" | -*) set -- "$here/../../HogWild/hogwild.py" "$@" ;; esac
 exec python "$here/standalone.py" --workers "$((${PS:-1} + ${WORKERS:-2}))" -- \
     python "$here/spark_launch.py" --ps "${PS:-1}" --workers "${WORKERS:-2}" "$@"
