@@ -38,6 +38,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "watching": ["watching", "trace", "job"],
     "coordinator": ["coordinator"],
     "horovod": ["horovod"],
+    "spark": ["spark"],
     "notebooks": ["notebooks"],
 }
 

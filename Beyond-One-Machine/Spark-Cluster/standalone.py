@@ -16,9 +16,11 @@ import sys
 import tempfile
 import time
 
-import pyspark
-
-HOME = pathlib.Path(pyspark.__file__).parent
+QUIET = """rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+"""
 WAIT = 60  # seconds for the master, and for its workers
 
 
@@ -29,10 +31,13 @@ def end_with_us():
 
 def start(name, folder, *arguments):
     """Starts a daemon of Spark in the foreground: (its process, its log)."""
+    import pyspark
+
+    home = pathlib.Path(pyspark.__file__).parent
     log = folder / (name + ".log")
     classes = "org.apache.spark.deploy."
-    command = [HOME / "bin" / "spark-class", classes + arguments[0], "-h", "127.0.0.1"]
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(HOME),
+    command = [home / "bin" / "spark-class", classes + arguments[0], "-h", "127.0.0.1"]
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home),
            "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "512m"}
     with open(log, "w") as output:
         process = subprocess.Popen([*map(str, command), *arguments[1:]], env=env, cwd=folder,
@@ -60,9 +65,17 @@ def main():
     parser.add_argument("command", nargs=argparse.REMAINDER)
     flags = parser.parse_args()
     command = flags.command[flags.command[:1] == ["--"]:]
+    for name in ("workers", "cores"):
+        if not 1 <= vars(flags)[name] <= 99:
+            parser.error("--%s must be from 1 to 99, is %d" % (name, vars(flags)[name]))
+    if not command:
+        parser.error("it needs a command to run")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="spark-") as name:
         folder, daemons = pathlib.Path(name), []
+        # Of the command's own Spark: spark_launch.py --log-level shows more.
+        (folder / "log4j2.properties").write_text(QUIET)
+        env = {**os.environ, "SPARK_CONF_DIR": str(folder)}
         try:
             master, log = start("master", folder, "master.Master", "-p", "0", "--webui-port", "0")
             daemons.append(master)
@@ -74,7 +87,7 @@ def main():
             registered = r"(?:Registering worker.*\n[^R]*){%d}()" % flags.workers
             wait_for(registered, master, log)
             print("[spark] %s has %d workers" % (address, flags.workers), flush=True)
-            child = subprocess.Popen(command, env={**os.environ, "SPARK_MASTER": address})
+            child = subprocess.Popen(command, env={**env, "SPARK_MASTER": address})
             try:
                 return child.wait()
             except KeyboardInterrupt:

@@ -1,0 +1,121 @@
+"""Kills of a run on Spark: five processes in turn, and how long each time until it trains again.
+
+    python kills.py                  on the cluster that SPARK_MASTER names
+    python kills.py --output FILE    the figures, as JSON
+
+HogWild runs as a ps, a chief and a worker. One after the other get SIGKILL: the worker, the ps, the
+chief, Spark's Python worker of the chief, Spark's executor of the chief.
+
+Kind:          driver
+Run:           bash run_kills.sh
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import psutil
+
+HERE = pathlib.Path(__file__).resolve().parent
+VICTIMS = ("worker", "ps", "chief", "python worker", "executor")
+CHECKPOINT_STEPS = 100
+WAIT = 90  # seconds at most until it trains, or trains again
+
+
+def updates(directory):
+    """[(time of the push in seconds, number of the update)] of all tasks, as far as written."""
+    found = []
+    for path in directory.glob("metrics-*.csv"):
+        lines = path.read_text().split("\n")[:-1]  # the last may be half a line
+        columns = lines[0].split(",") if lines else []
+        for line in lines[1:]:
+            row = dict(zip(columns, line.split(",")))
+            if not line.startswith("#") and row.get("push_time"):
+                found.append((float(row["push_time"]), int(row["global_step"])))
+    return sorted(found)
+
+
+def tasks(directory):
+    """{job: process} of the tasks of TensorFlow that run now."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+            if env.get("OUTPUT_DIR") == str(directory) and "TF_CONFIG" in env:
+                found[json.loads(env["TF_CONFIG"])["task"]["type"]] = process
+        except psutil.Error:  # it has ended, or is not ours
+            pass
+    return found
+
+
+def find(running, victim):
+    """The process to kill."""
+    if victim in running:
+        return running[victim]
+    python = running["chief"].parent()
+    if victim == "python worker":
+        return python
+    return next(each for each in python.parents() if "ExecutorBackend" in " ".join(each.cmdline()))
+
+
+def wait_for(condition, run, what):
+    """Waits until the condition is true. Raises RuntimeError where it takes too long."""
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        if time.monotonic() > deadline or run.poll() is not None:
+            raise RuntimeError("it did not come to this: %s" % what)
+        time.sleep(0.05)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=pathlib.Path, help="a file for the figures")
+    parser.add_argument("--steps", type=int, default=4000, help="updates of the run (4000)")
+    flags = parser.parse_args()
+    given = os.environ.get("OUTPUT_DIR") or tempfile.mkdtemp(prefix="kills-")
+    directory, found = pathlib.Path(given).resolve(), {}
+    command = [sys.executable, HERE / "spark_launch.py", "--chief", "--workers", "1"]
+    command += ["--attempts", "9", HERE / "../../HogWild/hogwild.py", "--steps", str(flags.steps)]
+    command += ["--checkpoint-steps", str(CHECKPOINT_STEPS)]
+    run = subprocess.Popen(list(map(str, command)), env={**os.environ, "OUTPUT_DIR": given})
+    try:
+        for victim in VICTIMS:
+            first = len(updates(directory))
+            wait_for(lambda first=first: len(updates(directory)) > first + 2 * CHECKPOINT_STEPS,
+                     run, "it trains")
+            old = tasks(directory)
+            killed = time.time()
+            find(old, victim).kill()
+
+            def all_new(old=old):
+                new = tasks(directory)
+                return len(new) == len(old) and not set(old.values()) & set(new.values())
+            wait_for(all_new, run, "new tasks after the kill of the %s" % victim)
+            began = max(process.create_time() for process in tasks(directory).values())
+            wait_for(lambda began=began: updates(directory)[-1][0] > began, run, "training again")
+            made = updates(directory)
+            before = max(step for when, step in made if when < began)
+            again, after = next(one for one in made if one[0] > began)
+            found[victim] = {"tasks_after": round(began - killed, 1),
+                             "update_after": round(again - killed, 1),
+                             "last_update": before, "first_update": after}
+            print("[kills] %s: new tasks after %.1f s, an update after %.1f s; the last was %d, it "
+                  "went on with %d" % (victim, began - killed, again - killed, before, after),
+                  flush=True)
+        code = run.wait(WAIT)
+    finally:
+        run.terminate()
+    if code:
+        return code
+    if flags.output:
+        flags.output.write_text(json.dumps(found, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Engines that run an example on a cluster of theirs: what their tests share."""
+
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+
+import psutil
+import pytest
+import support
+
+FOLDER = support.ROOT / "Beyond-One-Machine"
+
+
+@functools.cache
+def environment(*extras):
+    """os.environ as in a run.sh of Beyond-One-Machine for Spark; skips where Java is missing."""
+    tools = os.path.dirname(sys.executable)
+    lines = ["cd %s" % FOLDER, "source extras.sh", "java_for_spark || exit 3"]
+    lines += ["extra %s" % name for name in extras] + ["env -0"]
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(lines)],
+        env={**os.environ, "PATH": tools + os.pathsep + os.environ["PATH"]},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if done.returncode == 3:
+        pytest.skip("Java 17 or later is needed")
+    assert done.returncode == 0, done.stderr
+    return dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+
+
+def descendants(process):
+    """A process and all that it has started, as far as they run."""
+    try:
+        found = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+    return [each for each in found if alive(each)]
+
+
+def alive(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def none_is_left(processes, directories=(), seconds=20):
+    """Waits until these have ended, and all with one of these OUTPUT_DIRs."""
+    support.wait_until(
+        lambda: (
+            not any(map(alive, processes))
+            and not any(support.processes_of(pathlib.Path(each)) for each in directories)
+        ),
+        seconds,
+        "all processes have ended",
+    )

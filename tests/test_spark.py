@@ -1,0 +1,211 @@
+"""Spark-Cluster: an example on a real standalone cluster of Spark, and what is killed there."""
+
+import functools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import engines
+import psutil
+import pytest
+import support
+
+HERE = engines.FOLDER / "Spark-Cluster"
+LAUNCH, STANDALONE, KILLS = HERE / "spark_launch.py", HERE / "standalone.py", HERE / "kills.py"
+HOGWILD, DOWNPOUR = support.main_script("HogWild"), support.main_script("DOWNPOUR")
+
+
+def start(command, directory, **env):
+    """Starts a command as a run.sh would; its output goes to directory.txt."""
+    with open(directory.with_suffix(".txt"), "w") as output:
+        return subprocess.Popen(
+            list(map(str, command)),
+            env=support.environment(directory, **{**engines.environment("spark"), **env}),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def run(command, directory, seconds=100, **env):
+    """The same to its end: (exit code, output)."""
+    process = start(command, directory, **env)
+    mine = psutil.Process(process.pid)
+    try:
+        deadline, known = time.monotonic() + support.patience(seconds), set()
+        while process.poll() is None and time.monotonic() < deadline:
+            known |= set(engines.descendants(mine))
+            time.sleep(0.5)
+        assert process.poll() is not None, directory.with_suffix(".txt").read_text()
+    finally:
+        process.kill()
+        process.wait()
+    engines.none_is_left(known, [directory])
+    return process.returncode, directory.with_suffix(".txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ([LAUNCH, "--ps", "200", HOGWILD], "--ps must be from 0 to 99, is 200"),
+        ([LAUNCH, "--workers", "0", HOGWILD], "a run needs a worker or a chief"),
+        ([LAUNCH, "--attempts", "0", HOGWILD], "--attempts must be from 1 to 99, is 0"),
+        ([LAUNCH, "nowhere.py"], "there is no script nowhere.py"),
+        ([STANDALONE, "--workers", "0", "--", "true"], "--workers must be from 1 to 99, is 0"),
+        ([STANDALONE], "it needs a command to run"),
+        ([KILLS, "--steps", "many"], "invalid int value"),
+    ],
+    ids=lambda value: value.split(",")[0] if isinstance(value, str) else "",
+)
+def test_bad_use_ends_with_one_line(command, message, tmp_path):
+    """Before anything of Spark is needed: so also that each script can be imported without it."""
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_facts_of_other_hosts_are_written_and_ours_kept(tmp_path):
+    """Facts that overwrite, or that stay away, would change what `tfrun summary` says."""
+    (tmp_path / "flags.json").write_text("ours")
+    facts = {"worker-0": {"flags.json": "theirs"}, "worker-1": {"metrics-worker-1.csv": "rows"}}
+    support.load(LAUNCH).write_facts(facts, tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "flags.json": "ours",
+        "metrics-worker-1.csv": "rows",
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """(the process of a standalone cluster with three workers, its address)"""
+    process = subprocess.Popen(
+        [sys.executable, STANDALONE, "--workers", "3", "--", sys.executable, "-c"]
+        + ["import os, sys; print(os.environ['SPARK_MASTER'], flush=True); sys.stdin.read()"],
+        env=engines.environment("spark"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        process.stdout.readline()  # the one for people
+        address = process.stdout.readline().strip()
+        assert address.startswith("spark://"), address
+        yield process, address
+    finally:
+        with process.stdout, process.stdin:
+            pass
+        process.terminate()
+        process.wait(support.patience(30))
+
+
+@pytest.mark.long
+def test_run_sh_trains_an_unmodified_example(tmp_path):
+    """run.sh with another script: its cluster comes, trains to the example's accuracy, and goes."""
+    directory = tmp_path / "run"
+    code, output = run(["bash", HERE / "run.sh", DOWNPOUR, "--steps", 600], directory)
+    result = support.result(directory)
+    assert code == 0 and result["example"] == "DOWNPOUR", output
+    assert result["test_accuracy"] >= 0.95 and result["steps"] == 600
+    assert "%.4g; everything of this run is in %s" % (result["test_accuracy"], directory) in output
+    for name in ("ps 0", "worker 0", "worker 1"):  # the lines of each task reach the driver
+        assert "[%s] " % name in output
+    assert "oneDNN" not in output
+
+
+class Chiefs(threading.Thread):
+    """Looks all the time how many chiefs of a run there are at once."""
+
+    def __init__(self, directory):
+        super().__init__(daemon=True)
+        self.directory, self.most, self.over = directory, 0, threading.Event()
+
+    def run(self):
+        while not self.over.wait(0.05):
+            found = support.processes_of(self.directory)
+            self.most = max(self.most, sum(support.task_type(each) == "chief" for each in found))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_processes_come_back(cluster, tmp_path):
+    """A worker, the ps, the chief, a Python worker, an executor: each kill begins all tasks again.
+
+    They go on from a checkpoint, and no task of before is left to write beside the new ones.
+    """
+    directory, figures = tmp_path / "run", tmp_path / "kills.json"
+    watch = Chiefs(directory)
+    watch.start()
+    try:
+        command = [sys.executable, KILLS, "--output", figures]
+        code, output = run(command, directory, seconds=400, SPARK_MASTER=cluster[1])
+    finally:
+        watch.over.set()
+        watch.join()
+    assert code == 0, output
+    assert watch.most == 1, "chiefs at once: %d" % watch.most
+    found = json.loads(figures.read_text())
+    assert list(found) == ["worker", "ps", "chief", "python worker", "executor"]
+    last = 0
+    for victim, each in found.items():
+        assert each["update_after"] < support.patience(30), (victim, each)
+        # Not from the start, nor from the checkpoint of an earlier kill; and not past what was.
+        assert last < each["first_update"] <= each["last_update"] + 1, (victim, each)
+        last = each["first_update"]
+    assert re.findall(r"attempt (\d+): all tasks begin", output) == list("123456")
+    result = support.result(directory)
+    assert result["test_accuracy"] >= 0.95 and result["steps"] == 4000
+    made = {row["global_step"] for row in support.pushes(directory)}
+    # A task that is killed may have taken its ticket, and not have told of it.
+    assert len(set(range(1, 4001)) - made) <= len(found)
+
+
+@pytest.mark.long
+def test_a_script_that_always_fails(tmp_path):
+    """Its last lines are the error, after as many attempts as were allowed."""
+    script = tmp_path / "train.py"
+    script.write_text("print('one line')\nraise SystemExit('there is no data')\n")
+    command = [sys.executable, LAUNCH, "--master", "local[*]", "--ps", "0", "--workers", "1"]
+    code, output = run([*command, "--attempts", "2", script], tmp_path / "run")
+    assert code == 1, output
+    assert re.findall(r"attempt (\d+): all tasks begin", output) == ["1", "2"]
+    end = "[spark] worker 0 failed with exit code 1\none line\nthere is no data\n"
+    assert output.endswith(end), output
+
+
+@pytest.mark.long
+def test_too_few_slots(tmp_path):
+    """One line, not a wait for what does not come."""
+    command = [sys.executable, LAUNCH, "--master", "local[*]", "--workers", os.cpu_count()]
+    code, output = run([*command, HOGWILD], tmp_path / "run", seconds=60)
+    assert code == 1 and "fewer free slots than this run has tasks" in output.splitlines()[-1]
+
+
+@pytest.mark.long
+def test_nothing_is_left_of_a_driver_or_a_cluster_that_is_killed(cluster, tmp_path):
+    """Ctrl-C of the driver, kill -9 of the next, and in the end kill -9 of the cluster."""
+    process, address = cluster
+    command = [sys.executable, LAUNCH, "--master", address, HOGWILD, "--steps", 10**6]
+    for number in (signal.SIGINT, signal.SIGKILL, None):
+        directory = tmp_path / ("run %s" % number)
+        driver = start(command, directory)
+        try:
+            support.wait_until(functools.partial(support.pushes, directory), 60, "it trains")
+            known = engines.descendants(psutil.Process(driver.pid))
+            if number is None:
+                known += engines.descendants(psutil.Process(process.pid))
+                process.kill()
+            else:
+                driver.send_signal(number)
+            if number == signal.SIGINT:
+                assert driver.wait(support.patience(30)) == 130
+            engines.none_is_left([one for one in known if one.pid != driver.pid], [directory])
+        finally:
+            driver.kill()
+            driver.wait()
