@@ -295,6 +295,7 @@ def problem(case, folder, run):
     return None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_each_kind_is_raised_and_explained(tmp_path):
     assert len(CASES) >= 40

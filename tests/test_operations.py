@@ -297,12 +297,10 @@ def drills(directory, *flags):
 
 
 NAMES = [line.split(":")[0] for line in drills("unused", "--list")[1].splitlines()]
-CORE = ["SIGKILL of one ps of two"]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in CORE else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
 def test_a_promise_is_kept(name, tmp_path):
     code, output = drills(tmp_path, "--only", name)
     assert code == 0, output

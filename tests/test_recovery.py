@@ -61,6 +61,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ORDERS[:1], ids=str)
 def test_tasks_come_in_any_order(order, tmp_path):
     """4 s apart: all take part all the same, because the start is a common one."""

@@ -303,6 +303,7 @@ def lose(run, number, seconds):
     return output
 
 
+@pytest.mark.long
 def test_a_long_run_needs_no_more_threads_and_one_that_hangs_is_named(tmp_path):
     """TensorFlow's own limit on an all-reduce leaves a thread for each: 1,378 after 638 steps."""
     with collective(tmp_path / "run", "--steps", "1000000", "--step-timeout", "4") as run:

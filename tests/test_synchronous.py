@@ -324,9 +324,8 @@ def three_workers(directory, *flags, launcher="run.sh", **env):
         yield run
 
 
-@pytest.mark.parametrize(
-    "launcher", ["run.sh", pytest.param("run_optimizer.sh", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["run.sh", "run_optimizer.sh"])
 def test_a_paused_worker_and_a_backup(launcher, tmp_path):
     """With a backup worker the others go on."""
     with three_workers(tmp_path / "run", "--backup-workers", "1", launcher=launcher) as run:

@@ -52,6 +52,7 @@ def count(folder, scripts, ps=1):
     return counted
 
 
+@pytest.mark.long
 def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
     """Bytes per example, HogWild against the family at T = 10, the same batch size."""
     names = {"hogwild": "HogWild", "easy": "DOWNPOUR-Easy", "aeasgd": "AEASGD"}
