@@ -41,7 +41,7 @@ def train(learning_rate, dropout=0.0, epochs=8, batch_size=32, dataset="digits",
                   keras.losses.SparseCategoricalCrossentropy(from_logits=True),
                   metrics=["accuracy"])
     callbacks = [keras.callbacks.TensorBoard(logdir, write_graph=False)] if logdir else []
-    model.fit(x, y, batch_size, epochs, verbose=2, validation_data=(x_test, y_test),
-              callbacks=callbacks)
+    model.fit(x, y, batch_size, epochs, verbose=2 if logdir else 0,
+              validation_data=(x_test, y_test), callbacks=callbacks)
     loss, accuracy = model.evaluate(x_test, y_test, verbose=0)
     return {"accuracy": accuracy, "loss": loss}

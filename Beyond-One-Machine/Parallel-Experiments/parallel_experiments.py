@@ -26,6 +26,9 @@ import threading
 import time
 import traceback
 
+import cloudpickle
+from joblib.externals.loky import ProcessPoolExecutor
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # tfrun is not installed
 import inputs
@@ -33,7 +36,7 @@ import report
 from inputs import BadInput
 from tfrun import cluster, grid, resources
 
-
+BY_VALUE = threading.Lock()  # cloudpickle has one list of modules for all threads
 
 
 def one_run(map_fun, params, logdir, metric, reserved):
@@ -63,8 +66,6 @@ def one_run(map_fun, params, logdir, metric, reserved):
 
 def isolated(call, environment, started=lambda executor: None):
     """What a pickled call returns in a new process; the reason where that was killed."""
-    from joblib.externals.loky import ProcessPoolExecutor
-
     # Spark deals out the GPUs of its executors, where it was told of them.
     context = sys.modules["pyspark"].TaskContext.get() if "pyspark" in sys.modules else None
     if context and "gpu" in context.resources():
@@ -85,18 +86,17 @@ def isolated(call, environment, started=lambda executor: None):
 
 def by_value(call, *functions):
     """A pickled call with the code of these functions: other hosts may be unable to import it."""
-    import cloudpickle
-
     modules = {sys.modules.get(getattr(each, "__module__", None)) for each in functions}
     modules = [module for module in modules if getattr(module, "__file__", None) and
                module.__name__ != "__main__" and "site-packages" not in module.__file__]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        return cloudpickle.dumps(call)
-    finally:
+    with BY_VALUE:
         for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            return cloudpickle.dumps(call)
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def as_spark_job(spark, group, name, call):
@@ -107,8 +107,10 @@ def as_spark_job(spark, group, name, call):
         # A lambda travels whole: the executors cannot import this module.
         return data.map(lambda call: pickle.loads(call)()).collect()[0]
     except Exception as error:  # what the JVM raises has many types
-        lines = [line for line in str(error).splitlines() if "Job aborted" in line]
-        return "failed", {}, "Spark: " + " ".join((lines or [str(error)])[0].split())[:400]
+        # The last line of a Python error, or what follows "Lost task ...:", or the first line.
+        found = re.search(r"PythonException: Traceback.*?\n(\w[^\n]*)", str(error), re.DOTALL)
+        found = found or re.search(r"Lost task [^:]*: (?:[\w.]+: )?(.*?)(?:\. |\n|$)", str(error))
+        return "failed", {}, "Spark: " + (found[1] if found else str(error).splitlines()[0])
 
 
 def write(path, text):
@@ -176,12 +178,15 @@ def launch(spark, map_fun, args_dict, logdir, metric="accuracy", direction="max"
             slots.put(gpus)
         if over.is_set():  # it was stopped, and so it has no result
             return None
-        result = {"run": name, "parameters": runs[name], "status": status, "metrics": metrics,
-                  "seconds": round(time.time() - began, 2), "error": error}
-        (folder / name).mkdir(exist_ok=True)
-        report.write_events(folder / name, report.hparams_of(result, began))
-        write(folder / name / "result.json", json.dumps(result, indent=2) + "\n")
-        return result
+        return {"run": name, "parameters": runs[name], "status": status, "metrics": metrics,
+                "began": began, "seconds": round(time.time() - began, 2), "error": error}
+
+    def keep(result):
+        path = folder / result["run"]
+        path.mkdir(exist_ok=True)  # hosts of Spark may share no folder
+        report.write_events(path, report.hparams_of(result))
+        write(path / "result.json", json.dumps(result, indent=2) + "\n")
+        results[result["run"]] = result
 
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
     try:
@@ -190,7 +195,8 @@ def launch(spark, map_fun, args_dict, logdir, metric="accuracy", direction="max"
             while pending:
                 done, pending = concurrent.futures.wait(pending, timeout=0.5)
                 found = [future.result() for future in done]
-                results.update((result["run"], result) for result in found)
+                for result in found:
+                    keep(result)
                 show(found)
                 inputs.check_metric(found, metric)
     except BaseException:  # Ctrl-C, or a metric that is not there
@@ -247,7 +253,6 @@ def session(master):
 
 def main():
     flags, spark, found = parse(), None, {}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "Parallel-Experiments"
     logdir = pathlib.Path(flags.logdir or os.environ.get("OUTPUT_DIR") or
                           runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
@@ -259,6 +264,7 @@ def main():
         options = [dict(given), logdir, flags.metric, flags.direction, flags.jobs or None,
                    flags.threads]
         inputs.checked(function, *options[:2], *options[3:])  # before Spark starts
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         for backend in ["spark", "local"] if flags.backend == "both" else [flags.backend]:
             spark = session(flags.master) if backend == "spark" else None
             options[1] = logdir / backend

@@ -103,18 +103,19 @@ def write_events(folder, summaries):
         old.unlink()
 
 
-def hparams_of(result, began):
+def hparams_of(result):
     """The summaries of one run for the tab HParams: its start, its metrics, how it ended."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     # hparams.api has the same functions, but imports TensorFlow, which takes seconds.
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
     from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-    yield summary_v2.hparams_pb(result["parameters"], trial_id=result["run"], start_time_secs=began)
+    yield summary_v2.hparams_pb(result["parameters"], result["run"], result["began"])
     for name, value in result["metrics"].items():
         yield scalar_pb(name, math.nan if value is None else value)
     status = api_pb2.STATUS_SUCCESS if result["status"] == "done" else api_pb2.STATUS_FAILURE
-    end = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=time.time())
+    ended = result["began"] + result["seconds"]
+    end = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=ended)
     data = plugin_data_pb2.HParamsPluginData(session_end_info=end)
     yield Summary(value=[Summary.Value(
         tag=metadata.SESSION_END_INFO_TAG, tensor=metadata.NULL_TENSOR,

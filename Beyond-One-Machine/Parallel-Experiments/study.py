@@ -14,6 +14,8 @@ import time
 
 import digits
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
+
 
 def objective(trial, dataset, epochs):
     """The accuracy of one trial."""
