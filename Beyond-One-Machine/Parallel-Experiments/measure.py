@@ -19,7 +19,8 @@ import parallel_experiments
 from digits import train
 
 GRID = {"learning_rate": [0.001, 0.01], "dropout": [0.0, 0.5]}
-WAYS = {"one process": ("local", 1), "two processes": ("local", 2), "Spark, two slots": ("spark", 2)}
+WAYS = {"one process": ("local", 1), "two processes": ("local", 2),
+        "Spark, two slots": ("spark", 2)}
 
 
 def main():
