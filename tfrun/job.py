@@ -17,7 +17,6 @@ parallel: 1                       # runs at once
 
 import concurrent.futures
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -28,11 +27,11 @@ import sys
 import threading
 
 from tfrun import cluster, launch, resources, rundir, words
+from tfrun import grid as grids
 
 KEYS = {"script", "arguments", "roles", "environment", "timeout", "restarts", "isolate"}
 KEYS |= {"grid", "parallel"}
 ROLE_KEYS = {"replicas", "cpus", "gpus", "memory", "environment"}
-SCALARS = (str, int, float, bool)
 
 
 class WrongJob(ValueError):
@@ -87,7 +86,7 @@ def read(path):
     scalars = {**job["arguments"], **environment_of(job)}
     scalars |= {name: value for name, values in job["grid"].items() for value in values}
     for name, value in scalars.items():
-        if not isinstance(value, SCALARS):
+        if not isinstance(value, grids.SCALARS):
             raise WrongJob("%s must be a number, a text, true or false, is %r" % (name, value))
     if job.get("isolate") not in (None, True, False):
         raise WrongJob("isolate must be true or false, is %r" % job["isolate"])
@@ -105,17 +104,6 @@ def environment_of(job):
     return found
 
 
-def text(value):
-    """A value as on a command line."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def points(job):
-    """The combinations of the grid, each {name: value}; one empty one without a grid."""
-    names = list(job["grid"])
-    return [dict(zip(names, values)) for values in itertools.product(*job["grid"].values())]
-
-
 def command_line(job, path, point):
     """The arguments of tfrun for one run of the job."""
     made = []
@@ -131,22 +119,16 @@ def command_line(job, path, point):
         if wanted:
             made += ["--" + kind, ",".join("%s=%s" % pair for pair in wanted.items())]
     for name, value in environment_of(job).items():
-        made += ["--env", "%s=%s" % (name, text(value))]
+        made += ["--env", "%s=%s" % (name, grids.text(value))]
     for flag in ("timeout", "restarts"):
         if flag in job:
-            made += ["--" + flag, text(job[flag])]
+            made += ["--" + flag, grids.text(job[flag])]
     made += ["--isolate"] * (job.get("isolate") is True)
     made += ["--", str((path.parent / job["script"]).resolve())]
     for name, value in {**job["arguments"], **point}.items():
         if value is not False:
-            made += ["--" + str(name)] + [text(value)] * (value is not True)
+            made += ["--" + str(name)] + [grids.text(value)] * (value is not True)
     return made
-
-
-def name_of(point):
-    """A name for a run of the grid, fit for a folder: learning-rate=0.1,seed=0."""
-    made = ",".join("%s=%s" % (name, text(value)) for name, value in point.items())
-    return "".join(c if c.isascii() and c.isalnum() or c in "=,.-_+" else "_" for c in made)[:120]
 
 
 def fits(job, n_runs, shares):
@@ -167,18 +149,12 @@ class Grid:
 
     def __init__(self, job, path, directory):
         self.job, self.path, self.directory, self.over = job, path, directory, threading.Event()
-        self.points = {}
-        for point in points(job):
-            name = name_of(point)
-            while name in self.points:  # names that differ in what no folder's name may have
-                name += "+"
-            self.points[name] = point
+        self.points = grids.named(grids.product(job["grid"]))
         self.codes, self.running, self.lock = {}, {}, threading.Lock()
         n, cores, gpus = min(job["parallel"], len(self.points)), resources.cores(), cluster.gpus()
         # Runs at once share what there is: each has the cores and GPUs of its place.
         shared = cores if cores and n <= len(cores) else None
-        dealt = [gpus[i::n] or gpus[i % len(gpus) :][:1] if gpus else [] for i in range(n)]
-        self.places = [(shared and shared[i::n], dealt[i]) for i in range(n)]
+        self.places = [(shared and shared[i::n], own) for i, own in enumerate(grids.deal(gpus, n))]
 
     def say(self, line):
         with self.lock, contextlib.suppress(BrokenPipeError):  # the runs go on without a reader
@@ -272,7 +248,7 @@ class Grid:
             row = {"run": name, "arguments": point, "exit_code": code, "seconds": seconds}
             rows.append({**row, "steps": result.get("steps"), **tests})
             table.add_row(
-                *map(text, point.values()),
+                *map(grids.text, point.values()),
                 *(words.tests(tests), str(result.get("steps", "")), words.number(seconds, "%.1f")),
                 end,
             )
@@ -296,7 +272,7 @@ def command(arguments):
     flags = parser.parse_args(arguments)
     try:
         job = read(flags.job)
-        lines = [command_line(job, flags.job, point) for point in points(job)]
+        lines = [command_line(job, flags.job, point) for point in grids.product(job["grid"])]
         for line in lines:  # what is wrong is told before the first run
             _, _, shares = __main__.check(line)
             fits(job, len(lines), shares)

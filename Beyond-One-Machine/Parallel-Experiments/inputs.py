@@ -1,0 +1,93 @@
+"""What launch and its command line refuse, each with one line that says why."""
+import argparse
+import functools
+import importlib.util
+import inspect
+import json
+import pathlib
+import sys
+import tempfile
+
+from tfrun import grid
+
+COLUMNS = ["run", "status", "seconds", "error", "logdir"]  # no parameter or metric has these names
+
+
+class BadInput(ValueError):
+    """What is wrong with the arguments of launch, in one line."""
+
+
+def checked(map_fun, args_dict, logdir, direction, jobs, threads):
+    """({name: combination}, the folder, the function under its partials). Raises BadInput."""
+    if isinstance(args_dict, dict):
+        for name, values in args_dict.items():
+            if not isinstance(values, (list, tuple)) or not values:
+                raise BadInput("%s must be a list with a value, is %r" % (name, values))
+        points = grid.product(args_dict) if args_dict else []
+    else:
+        points = args_dict if isinstance(args_dict, (list, tuple)) else [args_dict]
+    if not points:
+        raise BadInput("the grid is empty")
+    for point in points:
+        if not isinstance(point, dict) or not point:
+            raise BadInput("a combination must be a mapping {name: value}, is %r" % (point,))
+        for name, value in point.items():
+            if not isinstance(name, str) or not isinstance(value, grid.SCALARS):
+                raise BadInput("%s must be a number, a text, true or false, is %r" % (name, value))
+            if name in COLUMNS:
+                raise BadInput("no parameter may be named %s" % name)
+        signature = inspect.signature(map_fun)
+        try:
+            signature.bind(**point, **({"logdir": ""} if "logdir" in signature.parameters else {}))
+        except TypeError as error:
+            raise BadInput("the function refuses %s: %s" % (grid.name_of(point), error)) from None
+    if len({json.dumps(point, sort_keys=True) for point in points}) < len(points):
+        raise BadInput("a combination is named twice")
+    if direction not in ("max", "min"):
+        raise BadInput("direction must be max or min, is %r" % (direction,))
+    for name, value in (("jobs", jobs), ("threads", threads)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise BadInput("%s must be a whole number above 0, is %r" % (name, value))
+    folder = pathlib.Path(logdir).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise BadInput("the logdir cannot be written: %s" % error) from None
+    while isinstance(map_fun, functools.partial):
+        map_fun = map_fun.func
+    return grid.named(points), folder, map_fun
+
+
+def check_metric(results, metric):
+    """Raises BadInput where a run that is done lacks the metric."""
+    for result in results:
+        if result["status"] == "done" and metric not in result["metrics"]:
+            there = ", ".join(result["metrics"]) or "none"
+            raise BadInput("there is no metric %r; the function returns %s" % (metric, there))
+
+
+def function_of(text):
+    """The function that FILE.py:NAME means."""
+    path, _, name = text.rpartition(":")
+    path = pathlib.Path(path)
+    try:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, name)
+    except (OSError, AttributeError, ImportError, SyntaxError) as error:
+        raise BadInput("%s is no FILE.py:NAME of a function: %s" % (text, error)) from None
+
+
+def values_of(text):
+    """("name", [values]) of NAME=V1,V2: numbers, true and false as in JSON, else texts."""
+    def value(word):
+        try:
+            return json.loads(word)
+        except ValueError:
+            return word
+    name, sign, values = text.partition("=")
+    if not name or not sign:
+        raise argparse.ArgumentTypeError("%r is not NAME=VALUE,VALUE" % text)
+    return name, [value(word) for word in values.split(",")]

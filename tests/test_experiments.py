@@ -1,0 +1,561 @@
+"""Parallel-Experiments: the same results on Spark and here, failures as rows, what runs again."""
+
+import csv
+import functools
+import gzip
+import json
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import urllib.request
+
+import numpy as np
+import psutil
+import pytest
+import regions
+import support
+from tfrun import cluster, grid, job
+
+FOLDER = support.ROOT / "Beyond-One-Machine" / "Parallel-Experiments"
+SCRIPT = FOLDER / "parallel_experiments.py"
+ODD = """
+import os, signal, sys, time
+
+FACTOR = 2.0  # of the module: it must reach an executor that cannot import this file
+
+
+def doubled(x):
+    return FACTOR * x
+
+
+def odd(kind, x, logdir):
+    with open(os.path.join(os.path.dirname(logdir), "calls.txt"), "a") as file:
+        file.write(kind + "\\n")
+    first = not os.path.exists(os.path.join(logdir, "once"))
+    open(os.path.join(logdir, "once"), "w").close()
+    if kind == "raise":
+        raise KeyError("it raises")
+    if kind == "exit":
+        sys.exit("it exits")
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "kill_parent" and first:  # Spark's own Python process
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    if kind == "mend" and first:
+        raise ValueError("only the first time")
+    if kind == "sleep":
+        print("sleeping", flush=True)
+        time.sleep(600)
+    return {"score": float("nan") if kind == "nan" else doubled(x), "other": 0.1 + x}
+
+
+def gpu(number):
+    return {"score": number, "gpu": float(os.environ.get("CUDA_VISIBLE_DEVICES", "-2"))}
+"""
+# Imports launch as a module, as a user's own script does; nothing here is __main__'s.
+DRIVER = """
+import json, sys
+sys.path[:0] = sys.argv[1:3]
+import odd
+from parallel_experiments import launch
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+kinds = ["fine", "raise", "exit", "kill", "kill_parent", "nan", "mend"]
+points = [{"kind": kind, "x": number} for number, kind in enumerate(kinds)]
+made = [launch(spark, odd.odd, points, sys.argv[3], "score", jobs=2) for _ in range(2)]
+print("RESULTS" + json.dumps(made))
+spark.stop()
+"""
+
+
+def java():
+    """Whether there is a Java for Spark, by the same search as run.sh's."""
+    command = "source %s && java_for_spark" % (FOLDER.parent / "extras.sh")
+    return subprocess.run(["bash", "-c", command], capture_output=True).returncode == 0
+
+
+spark = pytest.mark.skipif(not java(), reason="no Java 17")
+
+
+def start(folder, *flags, launcher="run.sh", **env):
+    """Starts a run.sh of the folder; its results are in `folder`."""
+    return subprocess.Popen(
+        ["bash", FOLDER / launcher, *flags, "--logdir", folder],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder.parent,
+        env=support.environment(folder, **env),
+    )
+
+
+def run(folder, *flags, seconds=100, **more):
+    """The same to the end: (exit code, output)."""
+    process = start(folder, *flags, **more)
+    try:
+        output = process.communicate(timeout=support.patience(seconds))[0]
+    finally:
+        process.kill()
+    return process.returncode, output
+
+
+def results(folder):
+    """{run: its result.json} of a logdir."""
+    made = [json.loads(path.read_text()) for path in folder.glob("*/result.json")]
+    return {result["run"]: result for result in made}
+
+
+def calls(folder):
+    """How often each kind of odd was called."""
+    lines = (folder / "calls.txt").read_text().split()
+    return {kind: lines.count(kind) for kind in lines}
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """The flags of a run of the odd function here."""
+    (tmp_path / "odd.py").write_text(ODD)
+    function = "%s:odd" % (tmp_path / "odd.py")
+    return ["--backend", "local", "--function", function, "--metric", "score"]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The 2x2 grid by run.sh, on Spark and here: (its folder, its output)."""
+    folder = tmp_path_factory.mktemp("both") / "logdir"
+    flags = ["--set", "learning_rate=0.001,0.01", "--set", "dropout=0.0,0.5", "--set", "epochs=2"]
+    code, output = run(folder, *flags, seconds=150)
+    assert code == 0, output
+    return folder, output
+
+
+@pytest.fixture(scope="module")
+def on_spark(tmp_path_factory):
+    """The odd function in one session of Spark, twice: (its logdir, both lists of results)."""
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "odd.py").write_text(ODD)
+    (folder / "driver.py").write_text(DRIVER)
+    setup = "source {0}/activate.sh; source {0}/Beyond-One-Machine/extras.sh; java_for_spark; "
+    command = setup.format(support.ROOT) + 'extra spark; exec python "$@"'
+    arguments = [folder / "driver.py", FOLDER, folder, folder / "logdir"]
+    done = subprocess.run(
+        ["bash", "-c", command, "bash", *arguments],
+        capture_output=True,
+        text=True,
+        # The executors' Python finds neither odd.py nor parallel_experiments.py.
+        cwd="/",
+        timeout=support.patience(100),
+        env={**support.environment(folder), "PYSPARK_PYTHON": sys.executable},
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULTS")]
+    assert done.returncode == 0 and lines, done.stdout + done.stderr
+    return folder / "logdir", json.loads(lines[0].removeprefix("RESULTS"))
+
+
+def test_one_module_for_all_grids():
+    """Catches: a second product or a second way to name runs, in job.yaml or here."""
+    assert grid.product({"a": [1, 2], "b": ["x"]}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
+    module = support.load(SCRIPT)
+    assert job.grids is grid and module.grid is grid and module.inputs.grid is grid
+    for path in (support.ROOT / "tfrun" / "job.py", *FOLDER.glob("*.py")):
+        assert "itertools" not in path.read_text(), path
+
+
+def test_names_are_unique_and_fit_for_folders(tmp_path):
+    """Catches: two combinations in one folder; a value that leads to another folder."""
+    values = ["a/b", "a_b", "../x", "ä", "", " ", "x" * 300, "x" * 301, 1, "1", 1.0, True, "true"]
+    made = grid.named([{"rate": value} for value in values])
+    assert [point["rate"] for point in made.values()] == values
+    for name in made:
+        (tmp_path / name).mkdir()
+        assert (tmp_path / name).resolve().parent == tmp_path
+    assert len(list(tmp_path.iterdir())) == len(values)
+
+
+def test_gpus_are_dealt_out():
+    """Catches: a GPU that two runs use while another is idle; a run without a GPU."""
+    assert grid.deal(["0", "1", "2", "3"], 2) == [["0", "2"], ["1", "3"]]
+    assert grid.deal(["0", "1"], 3) == [["0"], ["1"], ["0"]]
+    assert grid.deal([], 2) == [[], []]
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--set", "learning_rate=null"], "learning_rate must be a number, a text, true or false"),
+        (["--set", "learning_rate=1", "--set", "rate=1"], "unexpected keyword argument 'rate'"),
+        (["--set", "dropout=0.5"], "missing a required argument: 'learning_rate'"),
+        (["--set", "learning_rate=1,1"], "a combination is named twice"),
+        (["--set", "logdir=1"], "no parameter may be named logdir"),
+        (["--set", "learning_rate"], "is not NAME=VALUE,VALUE"),
+        (["--direction", "up"], "direction must be max or min"),
+        (["--jobs", "-1"], "jobs must be a whole number above 0, is -1"),
+        (["--threads", "0"], "threads must be a whole number above 0, is 0"),
+        (["--logdir", "/dev/null/x"], "the logdir cannot be written"),
+        (["--function", "none.py:train"], "is no FILE.py:NAME"),
+        (["--function", str(FOLDER / "digits.py") + ":none"], "is no FILE.py:NAME"),
+    ],
+)
+def test_what_the_command_refuses(tmp_path, monkeypatch, capsys, flags, words):
+    """Catches: a traceback, or a Spark session, where one line would do. Exit code 2."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--backend", "local", *flags])
+    try:
+        code = support.load(SCRIPT).main()
+    except SystemExit as end:
+        code = end.code
+    lines = capsys.readouterr().err.splitlines()
+    assert code == 2 and words in lines[-1] and not any("Traceback" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "args_dict, words",
+    [
+        ({}, "the grid is empty"),
+        ([], "the grid is empty"),
+        ({"a": []}, "a must be a list with a value"),
+        ({"a": 1}, "a must be a list with a value"),
+        ({"a": [[1]]}, "a must be a number, a text, true or false, is [1]"),
+        ([{"a": np.zeros(1)}], "a must be a number"),
+        ([1], "a combination must be a mapping"),
+        ([{}], "a combination must be a mapping"),
+        ("a", "a combination must be a mapping"),
+        ([{1: 1}], "1 must be a number"),
+    ],
+)
+def test_what_launch_refuses(tmp_path, args_dict, words):
+    """Catches: bad input that fails late, in every run, or not at all."""
+    with pytest.raises(ValueError, match="^" + words.replace("[", r"\[")):
+        support.load(SCRIPT).launch(None, lambda a: a, args_dict, tmp_path / "logdir")
+    assert not (tmp_path / "logdir").exists()
+
+
+def test_the_order_of_the_table():
+    """Catches: NaN or a failure at the top; the worst first where less is better."""
+    report = support.load(FOLDER / "report.py")
+
+    def made(name, value, status="done"):
+        return {"run": name, "metrics": {"m": value} if value != "" else {}, "status": status}
+
+    rows = [made("nan", None), made("b", 0.5), made("bad", "", "failed"), made("c", 2.0)]
+    names = [row["run"] for row in report.in_order(rows, "m", "max")]
+    assert names == ["c", "b", "nan", "bad"]
+    names = [row["run"] for row in report.in_order(rows, "m", "min")]
+    assert names == ["b", "c", "nan", "bad"]
+
+
+@pytest.mark.long
+@spark
+def test_spark_and_local_give_equal_results(both):
+    """Catches: other seeds, threads or data on an executor; a comparison that compares nothing."""
+    folder, output = both
+    spark, local = results(folder / "spark"), results(folder / "local")
+    assert len(spark) == 4 and spark.keys() == local.keys()
+    for name, result in spark.items():
+        assert result["metrics"] == local[name]["metrics"] and result["status"] == "done"
+        assert 0.5 < result["metrics"]["accuracy"] <= 1
+    assert len({str(result["metrics"]) for result in spark.values()}) == 4
+    assert "Spark's results and the local ones are equal" in output
+    # What it prints follows from the files: after a change there, it says so.
+    path = next((folder / "local").glob("*/result.json"))
+    text = path.read_text()
+    changed = json.loads(text)
+    changed["metrics"]["accuracy"] -= 1e-6
+    path.write_text(json.dumps(changed))
+    report = support.load(FOLDER / "report.py")
+    again = [list(results(folder / backend).values()) for backend in ("spark", "local")]
+    assert not report.equal(*again)
+    path.write_text(text)
+
+
+def table(folder):
+    """The rows of results.csv."""
+    with open(folder / "results.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.long
+@spark
+def test_the_csv_has_the_values_of_the_results(both):
+    """Catches: rounded numbers, rows of other runs, an order that is not the metric's."""
+    for backend in ("spark", "local"):
+        rows, made = table(both[0] / backend), results(both[0] / backend)
+        assert [row["run"] for row in rows] == sorted(
+            made, key=lambda name: -made[name]["metrics"]["accuracy"]
+        )
+        for row in rows:
+            result = made[row["run"]]
+            for name, value in {**result["parameters"], **result["metrics"]}.items():
+                assert float(row[name]) == value
+        assert (both[0] / backend / "results.png").read_bytes().startswith(b"\x89PNG")
+
+
+def ask(port, path, body):
+    """What TensorBoard's HParams plugin answers."""
+    address = "http://127.0.0.1:%d/data/plugin/hparams/%s" % (port, path)
+    header = {"Content-Type": "application/json"}
+    request = urllib.request.Request(address, json.dumps(body).encode(), header)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+
+
+def hparams(folder, n):
+    """(the experiment, its n session groups) of a logdir, as a real TensorBoard serves them."""
+    port, held = cluster.hold_ports(1)
+    held[0].close()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tfrun.board", folder, str(port[0])],
+        cwd=support.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert "http" in process.stdout.readline()
+        body = {"experimentName": "", "startIndex": 0, "sliceSize": 100}
+        body["allowedStatuses"] = ["STATUS_%s" % s for s in ("SUCCESS", "FAILURE", "UNKNOWN")]
+
+        def groups():
+            found = ask(port[0], "session_groups", body).get("sessionGroups", [])
+            return found if len(found) == n else None
+
+        found = support.wait_until(groups, 30, "%d session groups" % n)
+        return ask(port[0], "experiment", {"experimentName": ""}), found
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+@pytest.mark.long
+@spark
+def test_tensorboard_shows_the_hparams(both):
+    """Catches: event files that TensorBoard cannot read, or does not join with their metrics."""
+    experiment, groups = hparams(both[0] / "spark", 4)
+    assert {info["name"] for info in experiment["hparamInfos"]} == {
+        *("learning_rate", "dropout", "epochs")
+    }
+    names = {info["name"]["tag"] for info in experiment["metricInfos"]}
+    assert names >= {"accuracy", "loss"}
+    made = results(both[0] / "spark")
+    for group in groups:
+        (session,) = group["sessions"]
+        result = made[pathlib.PurePath(session["name"]).name]
+        assert session["status"] == "STATUS_SUCCESS"
+        assert session["endTimeSecs"] > session["startTimeSecs"]
+        assert group["hparams"] == result["parameters"]
+        values = {m["name"]["tag"]: m["value"] for m in group["metricValues"] if "tag" in m["name"]}
+        for name, value in result["metrics"].items():
+            assert values[name] == pytest.approx(value, rel=1e-6)  # TensorBoard's are float32
+
+
+@pytest.mark.long
+@spark
+def test_failures_on_spark_are_rows(on_spark):
+    """Catches: a combination that ends the job of the others, whichever way it fails."""
+    made = {result["parameters"]["kind"]: result for result in on_spark[1][0]}
+    ends = {kind: result["status"] for kind, result in made.items()}
+    assert ends == {
+        **dict.fromkeys(["fine", "nan", "kill_parent"], "done"),
+        **dict.fromkeys(["raise", "exit", "kill", "mend"], "failed"),
+    }
+    assert made["raise"]["error"].endswith("KeyError: 'it raises'")
+    assert made["exit"]["error"].endswith("SystemExit: it exits")
+    assert "SIGKILL" in made["kill"]["error"]
+    assert made["kill_parent"]["metrics"]["score"] == 8  # Spark began the task again
+    assert made["nan"]["metrics"] == {"score": None, "other": 5.1}
+
+
+@pytest.mark.long
+@spark
+def test_on_spark_only_the_failed_run_again(on_spark):
+    """Catches: a result that is not found again; a failure that is taken for a result."""
+    logdir, (_, second) = on_spark
+    assert calls(logdir) == {
+        **{"fine": 1, "nan": 1, "kill_parent": 2},
+        **{"raise": 2, "exit": 2, "kill": 2, "mend": 2},
+    }
+    assert {r["parameters"]["kind"]: r["status"] for r in second}["mend"] == "done"
+
+
+@pytest.mark.long
+def test_failures_here_are_rows_and_run_again(tmp_path, odd):
+    """Catches: the same with processes on this machine; a killed one takes no other along."""
+    kinds = "kind=fine,raise,exit,kill,nan,mend"
+    code, output = run(tmp_path / "logdir", *odd, "--set", kinds, "--set", "x=1,2")
+    folder = tmp_path / "logdir" / "local"
+    made = results(folder)
+    assert code == 1 and len(made) == 12, output
+    ends = {(r["parameters"]["kind"], r["status"]) for r in made.values()}
+    assert ends == {
+        *(("fine", "done"), ("nan", "done"), ("raise", "failed"), ("exit", "failed")),
+        *(("kill", "failed"), ("mend", "failed")),
+    }
+    assert set(calls(folder).values()) == {2}
+    rows = table(folder)
+    assert [row["score"] for row in rows[:4]] == ["4.0", "2.0", "", ""]
+    assert [row["status"] for row in rows] == ["done"] * 4 + ["failed"] * 8
+    assert "SIGKILL(-9)" in output and "it exits" in output
+
+    code, output = run(tmp_path / "logdir", *odd, "--set", kinds, "--set", "x=1,2,3")
+    assert "4 of 18 have a result from before" in output
+    # Those of x=3 are new; they have failed once, or are done.
+    assert calls(folder) == {**{"fine": 3, "nan": 3, "raise": 5, "exit": 5, "kill": 5, "mend": 5}}
+    assert {r["status"] for r in results(folder).values() if "=3" not in r["run"]} >= {"done"}
+
+
+@pytest.mark.long
+def test_hparams_of_failures(tmp_path, odd):
+    """Catches: a failure that TensorBoard shows as a success, or that stays one once mended."""
+    folder = tmp_path / "logdir" / "local"
+    flags = [*odd, "--set", "kind=fine,mend", "--set", "x=1"]
+    run(tmp_path / "logdir", *flags)
+    ends = {g["hparams"]["kind"]: g["sessions"][0]["status"] for g in hparams(folder, 2)[1]}
+    assert ends == {"fine": "STATUS_SUCCESS", "mend": "STATUS_FAILURE"}
+    code, _ = run(tmp_path / "logdir", *flags)
+    ends = {g["hparams"]["kind"]: g["sessions"][0]["status"] for g in hparams(folder, 2)[1]}
+    assert code == 0 and ends == {"fine": "STATUS_SUCCESS", "mend": "STATUS_SUCCESS"}
+
+
+@pytest.mark.long
+def test_a_metric_that_is_not_there(tmp_path, odd):
+    """Catches: a typo in --metric that shows only when all runs are over."""
+    code, output = run(tmp_path / "l", *odd, "--metric", "scor", "--set", "kind=fine,sleep",
+                       "--set", "x=1", seconds=40)  # fmt: skip
+    assert code == 2 and "there is no metric 'scor'; the function returns score, other" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.long
+def test_ctrl_c_ends_all_and_keeps_what_is_done(tmp_path, odd):
+    """Catches: processes that train on after Ctrl-C; an interrupted run that counts as done."""
+    flags = [*odd, "--jobs", "1", "--set", "kind=fine,sleep", "--set", "x=1"]
+    process = start(tmp_path / "logdir", *flags)
+    folder = tmp_path / "logdir" / "local"
+    log = folder / "kind=sleep,x=1" / "log.txt"
+    support.wait_until(lambda: log.exists() and "sleeping" in log.read_text(), 40, "asleep")
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=support.patience(20))[0]
+    assert process.returncode == 130 and "stopped" in output and "Traceback" not in output
+    assert not psutil.wait_procs(children, timeout=support.patience(10))[1]
+    assert [result["parameters"]["kind"] for result in results(folder).values()] == ["fine"]
+
+
+def fake_gpus(folder, n):
+    """A PATH with a stand-in for nvidia-smi that lists n GPUs."""
+    listed = "".join("echo 'GPU %d: A (UUID: %d)'\n" % (i, i) for i in range(n))
+    (folder / "nvidia-smi").write_text("#!/bin/sh\n" + listed)
+    (folder / "nvidia-smi").chmod(0o755)
+    return "%s:%s" % (folder, os.environ["PATH"])
+
+
+@pytest.mark.long
+def test_runs_here_have_gpus_of_their_own(tmp_path, odd, monkeypatch):
+    """Catches: two runs at once on one GPU, with another idle."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    odd[3] = odd[3].replace(":odd", ":gpu")
+    flags = [*odd, "--jobs", "2", "--set", "number=1,2,3,4"]
+    code, output = run(tmp_path / "logdir", *flags, PATH=fake_gpus(tmp_path, 2))
+    made = results(tmp_path / "logdir" / "local")
+    assert code == 0, output
+    assert {result["metrics"]["gpu"] for result in made.values()} == {0, 1}
+
+
+@pytest.mark.long
+@spark
+def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
+    """Catches: code that only the driver's folder has; GPUs that Spark names and nobody sets."""
+    (tmp_path / "find.sh").write_text("#!/bin/sh\necho '%s'\n" % json.dumps(
+        {"name": "gpu", "addresses": ["7"]}))  # fmt: skip
+    (tmp_path / "find.sh").chmod(0o755)
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.executor.resource.gpu.amount 1\nspark.task.resource.gpu.amount 1\n"
+        "spark.executor.memory 512m\n"
+    )
+    options = "-Dspark.worker.resource.gpu.amount=1 -Dspark.worker.resource.gpu.discoveryScript="
+    command = (
+        "source {0}/activate.sh; source {0}/Beyond-One-Machine/extras.sh; java_for_spark; "
+        "extra spark; exec python {0}/Beyond-One-Machine/Spark-Cluster/standalone.py --workers 2 "
+        '-- bash {1}/run.sh "$@"'
+    ).format(support.ROOT, FOLDER)
+    flags = ["--backend", "spark", "--function", odd[3].replace(":odd", ":gpu"), "--metric", "gpu"]
+    flags += ["--set", "number=1,2,3", "--logdir", str(tmp_path / "logdir"), "--jobs", "2"]
+    done = subprocess.run(
+        ["bash", "-c", command, "bash", *flags],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=support.patience(100),
+        env=support.environment(
+            tmp_path,
+            SPARK_CONF_DIR=str(tmp_path),
+            SPARK_WORKER_OPTS=options + str(tmp_path / "find.sh"),
+        ),
+    )
+    made = results(tmp_path / "logdir" / "spark")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {result["metrics"]["gpu"] for result in made.values()} == {7} and len(made) == 3
+
+
+def small_fashion_mnist(home):
+    """Fashion-MNIST's four files with 64 and 32 images, where Keras looks for them."""
+    folder = home / "datasets" / "fashion-mnist"
+    folder.mkdir(parents=True)
+    random = np.random.RandomState(0)
+    for part, n in (("train", 64), ("t10k", 32)):
+        images = random.randint(0, 256, (n, 28, 28)).astype("uint8")
+        labels = np.arange(n).astype("uint8") % 10
+        with gzip.open(folder / (part + "-images-idx3-ubyte.gz"), "wb") as file:
+            file.write(struct.pack(">IIII", 2051, n, 28, 28) + images.tobytes())
+        with gzip.open(folder / (part + "-labels-idx1-ubyte.gz"), "wb") as file:
+            file.write(struct.pack(">II", 2049, n) + labels.tobytes())
+
+
+@pytest.mark.long
+def test_fashion_mnist(tmp_path):
+    """Catches: pixels that are not scaled, rows that are not flat, a dataset that is ignored."""
+    small_fashion_mnist(tmp_path / "keras")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import digits; "
+        "x, y, x_test, y_test = digits.load('fashion_mnist'); "
+        "print(x.shape, x.dtype, float(x.max()), x_test.shape, y.shape, int(y_test.max())); "
+        "print(digits.train(0.01, epochs=1, dataset='fashion_mnist'))"
+    )
+    done = support.python(code, str(FOLDER), KERAS_HOME=str(tmp_path / "keras"))
+    lines = done.stdout.splitlines()
+    assert lines[0] == "(64, 784) float32 1.0 (32, 784) (64,) 9", done.stderr
+    assert "accuracy" in lines[1]
+
+
+@pytest.mark.long
+def test_a_study_goes_on(tmp_path):
+    """Catches: trials that are made again or suggested twice; a study that forgets its results."""
+    flags = ["--epochs", "1"]
+    study = functools.partial(run, tmp_path / "study", *flags, launcher="run_study.sh")
+    code, output = study("--trials", "2")
+    assert code == 0 and "0 of 2 trials are done" in output, output
+    with open(tmp_path / "study" / "study.csv", newline="") as file:
+        first = list(csv.DictReader(file))
+    code, output = study("--trials", "3")
+    assert code == 0 and "2 of 3 trials are done" in output, output
+    assert output.count("[study] trial") == 1
+    with open(tmp_path / "study" / "study.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3 and all(row in rows for row in first)
+    assert len({row["learning_rate"] for row in rows}) == 3
+    assert [row["accuracy"] for row in rows] == sorted(
+        (row["accuracy"] for row in rows), key=float, reverse=True
+    )
+
+
+def test_scripts_of_the_folder_are_tracked():
+    """Catches: a run.sh that works here only, because git does not know a file that it needs."""
+    tracked = {path.name for path in regions.tracked("*") if path.parent == FOLDER}
+    assert tracked >= {path.name for path in FOLDER.glob("*.py")} | {"run.sh", "run_study.sh"}
