@@ -38,9 +38,8 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "watching": ["watching", "trace", "job"],
     "coordinator": ["coordinator"],
     "horovod": ["horovod"],
-    "spark": ["spark"],
     "notebooks": ["notebooks"],
-    "spark": ["experiments"],
+    "spark": ["spark", "experiments"],
 }
 
 

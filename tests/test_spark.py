@@ -1,6 +1,5 @@
 """Spark-Cluster: an example on a real standalone cluster of Spark, and what is killed there."""
 
-import functools
 import json
 import os
 import re
@@ -20,7 +19,7 @@ LAUNCH, STANDALONE, KILLS = HERE / "spark_launch.py", HERE / "standalone.py", HE
 HOGWILD, DOWNPOUR = support.main_script("HogWild"), support.main_script("DOWNPOUR")
 
 
-def start(command, directory, **env):
+def start(command, directory, start_new_session=False, **env):
     """Starts a command as a run.sh would; its output goes to directory.txt."""
     with open(directory.with_suffix(".txt"), "w") as output:
         return subprocess.Popen(
@@ -29,6 +28,7 @@ def start(command, directory, **env):
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            start_new_session=start_new_session,
         )
 
 
@@ -188,24 +188,26 @@ def test_too_few_slots(tmp_path):
 
 
 @pytest.mark.long
-def test_nothing_is_left_of_a_driver_or_a_cluster_that_is_killed(cluster, tmp_path):
-    """Ctrl-C of the driver, kill -9 of the next, and in the end kill -9 of the cluster."""
-    process, address = cluster
-    command = [sys.executable, LAUNCH, "--master", address, HOGWILD, "--steps", 10**6]
-    for number in (signal.SIGINT, signal.SIGKILL, None):
-        directory = tmp_path / ("run %s" % number)
-        driver = start(command, directory)
-        try:
-            support.wait_until(functools.partial(support.pushes, directory), 60, "it trains")
-            known = engines.descendants(psutil.Process(driver.pid))
-            if number is None:
-                known += engines.descendants(psutil.Process(process.pid))
-                process.kill()
-            else:
-                driver.send_signal(number)
-            if number == signal.SIGINT:
-                assert driver.wait(support.patience(30)) == 130
-            engines.none_is_left([one for one in known if one.pid != driver.pid], [directory])
-        finally:
-            driver.kill()
-            driver.wait()
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
+    """Ctrl-C in the terminal of run.sh; kill -9 of the process that has started the cluster."""
+    script, directory = tmp_path / "train.py", tmp_path / "run"
+    script.write_text("import time\nprint('it trains')\ntime.sleep(600)\n")
+    env = {"PS": "0", "WORKERS": "1"}
+    process = start(["bash", HERE / "run.sh", script], directory, start_new_session=True, **env)
+    try:
+        text = directory.with_suffix(".txt")
+        support.wait_until(lambda: "[worker 0] it trains" in text.read_text(), 60, "it trains")
+        known = engines.descendants(psutil.Process(process.pid))
+        names = " ".join(" ".join(each.cmdline()) for each in known)
+        for name in ("master.Master", "worker.Worker", "ExecutorBackend", "SparkSubmit", script):
+            assert str(name) in names
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+            assert process.wait(support.patience(30)) == 130
+        else:
+            process.kill()
+        engines.none_is_left(known, [directory])
+    finally:
+        process.kill()
+        process.wait()

@@ -87,7 +87,8 @@ def main():
             registered = r"(?:Registering worker.*\n[^R]*){%d}()" % flags.workers
             wait_for(registered, master, log)
             print("[spark] %s has %d workers" % (address, flags.workers), flush=True)
-            child = subprocess.Popen(command, env={**env, "SPARK_MASTER": address})
+            child = subprocess.Popen(command, env={**env, "SPARK_MASTER": address},
+                                     preexec_fn=end_with_us)
             try:
                 return child.wait()
             except KeyboardInterrupt:
