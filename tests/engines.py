@@ -13,11 +13,20 @@ import support
 FOLDER = support.ROOT / "Beyond-One-Machine"
 
 
+def java():
+    """Whether there is a Java for Spark, by the same search as run.sh's."""
+    command = "source %s && java_for_spark" % (FOLDER / "extras.sh")
+    return subprocess.run(["bash", "-c", command], capture_output=True).returncode == 0
+
+
+spark = pytest.mark.skipif(not java(), reason="no Java 17")
+
+
 @functools.cache
 def environment(*extras):
-    """os.environ as in a run.sh of Beyond-One-Machine for Spark; skips where Java is missing."""
+    """os.environ as in a run.sh of Beyond-One-Machine for Spark."""
     tools = os.path.dirname(sys.executable)
-    lines = ["cd %s" % FOLDER, "source extras.sh", "java_for_spark || exit 3"]
+    lines = ["cd %s" % FOLDER, "source extras.sh", "java_for_spark"]
     lines += ["extra %s" % name for name in extras] + ["env -0"]
     done = subprocess.run(
         ["bash", "-ec", "\n".join(lines)],
@@ -27,8 +36,6 @@ def environment(*extras):
         text=True,
         timeout=600,
     )
-    if done.returncode == 3:
-        pytest.skip("Java 17 or later is needed")
     assert done.returncode == 0, done.stderr
     return dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
 

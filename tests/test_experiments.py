@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.request
 
+import engines
 import numpy as np
 import psutil
 import pytest
@@ -71,15 +72,6 @@ made = [launch(spark, odd.odd, points, sys.argv[3], "score", jobs=2) for _ in ra
 print("RESULTS" + json.dumps(made))
 spark.stop()
 """
-
-
-def java():
-    """Whether there is a Java for Spark, by the same search as run.sh's."""
-    command = "source %s && java_for_spark" % (FOLDER.parent / "extras.sh")
-    return subprocess.run(["bash", "-c", command], capture_output=True).returncode == 0
-
-
-spark = pytest.mark.skipif(not java(), reason="no Java 17")
 
 
 def start(folder, *flags, launcher="run.sh", **env):
@@ -252,7 +244,7 @@ def test_the_order_of_the_table():
 
 
 @pytest.mark.long
-@spark
+@engines.spark
 def test_spark_and_local_give_equal_results(both):
     """Catches: other seeds, threads or data on an executor; a comparison that compares nothing."""
     folder, output = both
@@ -282,7 +274,7 @@ def table(folder):
 
 
 @pytest.mark.long
-@spark
+@engines.spark
 def test_the_csv_has_the_values_of_the_results(both):
     """Catches: rounded numbers, rows of other runs, an order that is not the metric's."""
     for backend in ("spark", "local"):
@@ -334,7 +326,7 @@ def hparams(folder, n):
 
 
 @pytest.mark.long
-@spark
+@engines.spark
 def test_tensorboard_shows_the_hparams(both):
     """Catches: event files that TensorBoard cannot read, or does not join with their metrics."""
     experiment, groups = hparams(both[0] / "spark", 4)
@@ -356,7 +348,7 @@ def test_tensorboard_shows_the_hparams(both):
 
 
 @pytest.mark.long
-@spark
+@engines.spark
 def test_failures_on_spark_are_rows(on_spark):
     """Catches: a combination that ends the job of the others, whichever way it fails."""
     made = {result["parameters"]["kind"]: result for result in on_spark[1][0]}
@@ -373,7 +365,7 @@ def test_failures_on_spark_are_rows(on_spark):
 
 
 @pytest.mark.long
-@spark
+@engines.spark
 def test_on_spark_only_the_failed_run_again(on_spark):
     """Catches: a result that is not found again; a failure that is taken for a result."""
     logdir, (_, second) = on_spark
@@ -469,7 +461,7 @@ def test_runs_here_have_gpus_of_their_own(tmp_path, odd, monkeypatch):
 
 
 @pytest.mark.long
-@spark
+@engines.spark
 def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
     """Catches: code that only the driver's folder has; GPUs that Spark names and nobody sets."""
     (tmp_path / "find.sh").write_text("#!/bin/sh\necho '%s'\n" % json.dumps(

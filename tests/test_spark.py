@@ -105,6 +105,7 @@ def cluster(tmp_path_factory):
         process.wait(support.patience(30))
 
 
+@engines.spark
 @pytest.mark.long
 def test_run_sh_trains_an_unmodified_example(tmp_path):
     """run.sh with another script: its cluster comes, trains to the example's accuracy, and goes."""
@@ -132,6 +133,7 @@ class Chiefs(threading.Thread):
             self.most = max(self.most, sum(support.task_type(each) == "chief" for each in found))
 
 
+@engines.spark
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_processes_come_back(cluster, tmp_path):
@@ -166,6 +168,7 @@ def test_killed_processes_come_back(cluster, tmp_path):
     assert len(set(range(1, 4001)) - made) <= len(found)
 
 
+@engines.spark
 @pytest.mark.long
 def test_a_script_that_always_fails(tmp_path):
     """Its last lines are the error, after as many attempts as were allowed."""
@@ -179,6 +182,7 @@ def test_a_script_that_always_fails(tmp_path):
     assert output.endswith(end), output
 
 
+@engines.spark
 @pytest.mark.long
 def test_too_few_slots(tmp_path):
     """One line, not a wait for what does not come."""
@@ -187,6 +191,7 @@ def test_too_few_slots(tmp_path):
     assert code == 1 and "fewer free slots than this run has tasks" in output.splitlines()[-1]
 
 
+@engines.spark
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
