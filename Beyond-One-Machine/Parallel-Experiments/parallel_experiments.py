@@ -131,7 +131,13 @@ def read(folder, params):
     return result if result["status"] == "done" else None
 
 
-def launch(spark, map_fun, args_dict, logdir, metric="accuracy", direction="max", jobs=None,
+def new_folder():
+    """A folder for one search: OUTPUT_DIR, or one in runs/ that has the time for its name."""
+    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "Parallel-Experiments"
+    return os.environ.get("OUTPUT_DIR") or runs / time.strftime("%Y-%m-%d_%H-%M-%S")
+
+
+def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction="max", jobs=None,
            threads=1):
     """Calls map_fun with each combination; returns the results, the best first.
 
@@ -139,10 +145,12 @@ def launch(spark, map_fun, args_dict, logdir, metric="accuracy", direction="max"
     map_fun: returns {metric: number}, or one number; it may take `logdir`, a folder of its own.
     args_dict: {parameter: [values]} for all combinations, or a list of {parameter: value}.
     logdir: where the results are, and TensorBoard's files; hosts of Spark should share it.
+        None: a new folder, as new_folder() says.
     metric, direction: what the results are sorted by, and whether "max" or "min" is best.
     jobs: runs at once (the cores here, or Spark's). threads: of TensorFlow in each run.
     Raises ValueError for bad input. A run that fails raises nothing: its result has the error.
     """
+    logdir = logdir or new_folder()
     runs, folder, function = inputs.checked(map_fun, args_dict, logdir, direction, jobs, threads)
     results = {name: read(folder / name, params) for name, params in runs.items()}
     results = {name: result for name, result in results.items() if result}
@@ -253,9 +261,7 @@ def session(master):
 
 def main():
     flags, spark, found = parse(), None, {}
-    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "Parallel-Experiments"
-    logdir = pathlib.Path(flags.logdir or os.environ.get("OUTPUT_DIR") or
-                          runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
+    logdir = pathlib.Path(flags.logdir or new_folder()).resolve()
     given = flags.set or [("learning_rate", [0.001, 0.01]), ("dropout", [0.0, 0.5])]
     try:
         # A path of the default is beside this script, and one of the user's where the user is.

@@ -1,7 +1,7 @@
 """Kills of a run on Spark: five processes in turn, and how long each time until it trains again.
 
     python kills.py                  on the cluster that SPARK_MASTER names
-    python kills.py --output FILE    the figures, as JSON
+    python kills.py --output FILE    adds the figures to a list in that file
 
 HogWild runs as a ps, a chief and a worker. One after the other get SIGKILL: the worker, the ps, the
 chief, Spark's Python worker of the chief, Spark's executor of the chief.
@@ -74,7 +74,7 @@ def wait_for(condition, run, what):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=pathlib.Path, help="a file for the figures")
+    parser.add_argument("--output", type=pathlib.Path, help="a file with the figures of all runs")
     parser.add_argument("--steps", type=int, default=4000, help="updates of the run (4000)")
     flags = parser.parse_args()
     given = os.environ.get("OUTPUT_DIR") or tempfile.mkdtemp(prefix="kills-")
@@ -113,7 +113,10 @@ def main():
     if code:
         return code
     if flags.output:
-        flags.output.write_text(json.dumps(found, indent=2) + "\n")
+        runs = json.loads(flags.output.read_text()) if flags.output.exists() else []
+        setting = {"date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(),
+                   "load": round(os.getloadavg()[1], 1)}
+        flags.output.write_text(json.dumps([*runs, {**setting, "kills": found}], indent=1) + "\n")
     return 0
 
 
