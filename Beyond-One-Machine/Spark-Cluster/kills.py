@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--steps", type=int, default=4000, help="updates of the run (4000)")
     flags = parser.parse_args()
     given = os.environ.get("OUTPUT_DIR") or tempfile.mkdtemp(prefix="kills-")
-    directory, found = pathlib.Path(given).resolve(), {}
+    directory, found, since = pathlib.Path(given).resolve(), {}, 0
     command = [sys.executable, HERE / "spark_launch.py", "--chief", "--workers", "1"]
     command += ["--attempts", "9", HERE / "../../HogWild/hogwild.py", "--steps", str(flags.steps)]
     command += ["--checkpoint-steps", str(CHECKPOINT_STEPS)]
@@ -99,8 +99,9 @@ def main():
             began = max(process.create_time() for process in tasks(directory).values())
             wait_for(lambda began=began: updates(directory)[-1][0] > began, run, "training again")
             made = updates(directory)
-            before = max(step for when, step in made if when < began)
+            before = max(step for when, step in made if since < when < began)
             again, after = next(one for one in made if one[0] > began)
+            since = began
             found[victim] = {"tasks_after": round(began - killed, 1),
                              "update_after": round(again - killed, 1),
                              "last_update": before, "first_update": after}
