@@ -49,7 +49,8 @@ def run(way, folder, large):
     if words:
         result = json.loads(next(folder.glob("*/result.json")).read_text())
         return {"rate": result["examples_per_second_per_worker"], "accuracy": result["accuracy"],
-                "seconds": result["seconds"], "parts": result["microseconds_of_an_example"]}
+                "seconds": result["seconds"],
+                "parts": result["microseconds_of_an_example"]}
     rates = []
     for path in folder.glob("metrics-worker-*.csv"):
         rows = [row for row in csv.DictReader(path.open()) if row["loss"]]
@@ -173,6 +174,25 @@ def has(distribution):
         return False
 
 
+def tables(measured):
+    """The tables of the page, from rates.json."""
+    def cell(each, digits="%.0f"):
+        return digits % each["median"] + " (" + "-".join(digits % x for x in each["range"]) + ")"
+    ways = ["| way | examples/s a worker | of Spark-Cluster's | wait for rows, us | NumPy, us | "
+            "update, us |", "| --- | --- | --- | --- | --- | --- |"]
+    first = measured["ways"]["Spark-Cluster"]["rate"]["median"]
+    for way, each in measured["ways"].items():
+        parts = [cell(each["parts"][name], "%.3g") if each.get("parts", {}).get(name, {}).get(
+            "median") else "" for name in ("next_batch", "numpy", "run")]
+        ways.append("| %s | %s | %.0f%% | %s |" % (
+            way, cell(each["rate"]), 100 * each["rate"]["median"] / first, " | ".join(parts)))
+    alone = ["| a record alone | us |", "| --- | --- |"]
+    for name, each in measured["alone"].items():
+        if "milliseconds" not in name:
+            alone.append("| %s | %s |" % (name, cell(each)))
+    return "\n".join(ways), "\n".join(alone)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -197,8 +217,8 @@ def main():
                   flush=True)
         loads.append(os.getloadavg()[0])
         parts.append({**queue_alone(32 * 200), **spark_alone(14370)})
-        write(output / "rates.json", ways, parts, loads)
-    print("written:", output / "rates.json")
+        measured = write(output / "rates.json", ways, parts, loads)
+    print(*tables(measured), "written: %s" % (output / "rates.json"), sep="\n\n")
 
 
 if __name__ == "__main__":

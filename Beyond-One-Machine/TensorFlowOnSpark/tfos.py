@@ -136,6 +136,10 @@ def records(flags):
     return list(zip(*[[int(n) for n in rows[0]], x, [int(n) for n in y]])), len(x)
 
 
+class Ended(BaseException):
+    """This run has to end, and why. Py4J would wrap an Exception that a signal raises in it."""
+
+
 def run_mode(flags):
     """Trains in one input mode, with a SparkContext of its own.
 
@@ -152,9 +156,9 @@ def run_mode(flags):
         """Each second: TFCluster itself never sees the error of a ps, nor a worker that hangs."""
         if errors := ["%s: %s" % (task, each["error"])
                       for task, each in facts().items() if "error" in each]:
-            raise RuntimeError(errors[0])
+            raise Ended(errors[0])
         if time.monotonic() > began + flags.timeout:
-            raise TimeoutError("not done in %d s (--timeout)" % flags.timeout)
+            raise Ended("not done in %d s (--timeout)" % flags.timeout)
     builder = SparkSession.builder.master(flags.master).appName("tfos")
     for name, value in {
         "spark.task.maxFailures": 1,  # a task that ran again would feed its records twice
@@ -168,6 +172,7 @@ def run_mode(flags):
     try:
         sc, modes = spark.sparkContext, TFCluster.InputMode
         sc.setLogLevel("OFF")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's hides the Ctrl-C
         signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, 1, 1)
         tasks = flags.ps + flags.workers
@@ -257,7 +262,7 @@ def main():
     runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "TensorFlowOnSpark"
     output = pathlib.Path(os.environ.get("OUTPUT_DIR") or
                           runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
-    flags.hogwild, steps = str(HOGWILD), flags.steps
+    flags.hogwild, steps, code = str(HOGWILD), flags.steps, 0
     for mode in ["tensorflow", "spark"] if flags.mode == "both" else [flags.mode]:
         flags.mode, flags.output = mode, str(output / mode)
         flags.steps = steps if mode == "tensorflow" else 2**62  # the feed ends it
@@ -269,16 +274,17 @@ def main():
             result = summary(flags, *run_mode(flags))
         except KeyboardInterrupt:
             return 130
-        except (Exception, SystemExit) as error:  # TFCluster also ends the process
+        except (Exception, Ended, SystemExit) as error:  # TFCluster calls sys.exit
             print("[tfos] InputMode.%s: %s" % (mode.upper(), explain(error, output / mode)),
-                  file=sys.stderr)
-            return 1
+                  file=sys.stderr, flush=True)
+            code = 1
+            continue
         (output / mode / "result.json").write_text(json.dumps(result, indent=1))
         print("[tfos] InputMode.%s: test accuracy %.1f%%, %.0f examples/s a worker, %d examples, "
               "%.0f s in all" % (mode.upper(), 100 * result["accuracy"],
                                  result["examples_per_second_per_worker"], result["examples"],
                                  result["seconds"]), flush=True)
-    return 0
+    return code
 
 
 def explain(error, output):
@@ -287,7 +293,7 @@ def explain(error, output):
         if "error" in (facts := json.loads(path.read_text())):
             return "%s: %s" % (path.stem, facts["error"])
     reason = (str(error).strip() or "no reason given").splitlines()[0]
-    return "%s: %s" % (type(error).__name__, reason)
+    return reason if isinstance(error, Ended) else "%s: %s" % (type(error).__name__, reason)
 
 
 if __name__ == "__main__":
