@@ -8,11 +8,11 @@ Kind:          driver
 Run:           bash run.sh
 """
 import argparse
+import importlib.metadata
 import json
 import logging
 import os
 import pathlib
-import shutil
 import signal
 import sys
 import time
@@ -51,22 +51,22 @@ def map_fun(flags, ctx):
 
 def train(hogwild, cluster, server, feed, flags):
     """A worker: trains until no update or no record is left; the chief then tests w."""
-    tf, data = hogwild.tf, hogwild.load_data(flags.dataset)  # with a feed, for the test alone
+    tf, data, inputs = hogwild.tf, hogwild.load_data(flags.dataset), []  # a feed: for the test only
     hogwild.keras.utils.set_random_seed(flags.seed)
-    model, inputs = hogwild.make_model(data), []
+    model = hogwild.make_model(data)
 
     def fed_batches(model, state, x, y, flags, rank):
-        """Takes the place of HogWild's batches: the rows come from outside of the graph."""
         inputs.extend(tf.placeholder(part.dtype, [None, *part.shape[1:]]) for part in (x, y))
 
         def batch_loss(w, number):
             outputs, _ = model.stateless_call(w, state, inputs[0], training=True)
             return tf.reduce_mean(hogwild.loss(inputs[1], outputs))
         return batch_loss
-    # TensorFlowOnSpark: what changes in HogWild is where a mini-batch comes from.
+    # TensorFlowOnSpark: what changes in HogWild is that a mini-batch comes from outside the graph.
     hogwild.batches = fed_batches if feed else hogwild.batches
 
     with tf.Graph().as_default():
+        hogwild.TEST_ROWS = len(data.x_test)  # in one call
         step, update, test = hogwild.build(cluster, model, data, flags)
         row = hogwild.push_row(update, step, flags)
         start = hogwild.Barrier("start", cluster)
@@ -74,18 +74,12 @@ def train(hogwild, cluster, server, feed, flags):
         creator = hogwild.SessionCreator(cluster, server, tf.train.Saver(), flags.output)
         with tf.train.MonitoredSession(creator) as session:
             session = session.run_step_fn(lambda step_context: step_context.session)
-            run, evaluate = (session.make_callable(row, inputs),
-                             session.make_callable(test, ["first:0"]))
             session.run(start.arrive)
             start.wait(session, len(cluster.workers))
-            facts = loop(run, feed, flags)
+            facts = loop(session.make_callable(row, inputs), feed, flags)
             if cluster.is_chief:
                 done[0].wait(session, len(cluster.workers) - 1)
-                tested = [evaluate(first)
-                          for first in range(0, len(data.x_test), hogwild.TEST_ROWS)]
-                rows = [min(hogwild.TEST_ROWS, len(data.x_test) - hogwild.TEST_ROWS * i)
-                        for i in range(len(tested))]
-                facts["accuracy"] = float(np.average([t[2] for t in tested], weights=rows))
+                facts["accuracy"] = float(session.run(test)[2])
             session.run([barrier.arrive for barrier in done])
     return facts
 
@@ -129,11 +123,10 @@ def records(flags):
     sys.path.insert(0, flags.hogwild)
     from hogwild import load_data
     x, y = load_data(flags.dataset)[:2]
-    rows = [np.arange(len(x)), x, y]
-    if flags.record_rows > 1:
-        cuts = range(flags.record_rows, len(x), flags.record_rows)
-        return list(zip(*[np.split(column, cuts) for column in rows])), len(x)
-    return list(zip(*[[int(n) for n in rows[0]], x, [int(n) for n in y]])), len(x)
+    if flags.record_rows == 1:
+        return list(zip(range(len(x)), x, y.tolist()))
+    cuts = range(flags.record_rows, len(x), flags.record_rows)
+    return list(zip(*[np.split(column, cuts) for column in (np.arange(len(x)), x, y)]))
 
 
 class Ended(BaseException):
@@ -141,48 +134,42 @@ class Ended(BaseException):
 
 
 def run_mode(flags):
-    """Trains in one input mode, with a SparkContext of its own.
-
-    Returns (the facts of each task, the rows of the RDD, the seconds it took).
-    """
+    """Trains in one input mode, with a SparkContext of its own; returns the facts of each task."""
     from pyspark.sql import SparkSession
     from tensorflowonspark import TFCluster, TFSparkNode
-    output, began = pathlib.Path(flags.output), time.monotonic()
+    tasks, deadline = flags.ps + flags.workers, time.monotonic() + flags.timeout
 
     def facts():
-        return {path.stem: json.loads(path.read_text()) for path in sorted(output.glob("*-*.json"))}
+        paths = sorted(pathlib.Path(flags.output).glob("*-*.json"))
+        return {path.stem: json.loads(path.read_text()) for path in paths}
 
     def look(*_):
-        """Each second: TFCluster itself never sees the error of a ps, nor a worker that hangs."""
-        if errors := ["%s: %s" % (task, each["error"])
-                      for task, each in facts().items() if "error" in each]:
-            raise Ended(errors[0])
-        if time.monotonic() > began + flags.timeout:
+        """Each second: TFCluster itself sees neither the error of a ps nor a worker that hangs."""
+        for task, each in facts().items():
+            if "error" in each:
+                raise Ended("%s: %s" % (task, each["error"]))
+        if time.monotonic() > deadline:
             raise Ended("not done in %d s (--timeout)" % flags.timeout)
     builder = SparkSession.builder.master(flags.master).appName("tfos")
     for name, value in {
+        "spark.executor.cores": 1,  # TensorFlowOnSpark finds a queue by its executor: a task each
+        "spark.dynamicAllocation.enabled": "false",
         "spark.task.maxFailures": 1,  # a task that ran again would feed its records twice
-        "spark.python.worker.reuse": "true",  # the queue lives in a worker of Python
-        "spark.dynamicAllocation.enabled": "false", "spark.task.cpus": 1,
-        "spark.executor.cores": 1,  # one task each: TensorFlowOnSpark finds a queue by its executor
         "spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false",
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
-        sc, modes = spark.sparkContext, TFCluster.InputMode
+        sc = spark.sparkContext
         sc.setLogLevel("OFF")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's hides the Ctrl-C
         signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, 1, 1)
-        tasks = flags.ps + flags.workers
         cluster = TFCluster.run(sc, map_fun, flags, tasks, flags.ps, master_node="chief",
-                                input_mode=getattr(modes, flags.mode.upper()),
+                                input_mode=getattr(TFCluster.InputMode, flags.mode.upper()),
                                 reservation_timeout=flags.timeout)
-        n_rows = 0
         if flags.mode == "spark":
-            rows, n_rows = records(flags)
-            rdd = sc.parallelize(rows, flags.partitions)
+            rdd = sc.parallelize(records(flags), flags.partitions)
             cluster.train(rdd, flags.epochs, feed_timeout=flags.timeout)
             # shutdown() would end the ps while the chief still tests w. So the first half of it
             # comes now, the end of the feed, and the second when all workers have left their facts.
@@ -192,35 +179,34 @@ def run_mode(flags):
                 time.sleep(0.05)
         cluster.shutdown(timeout=-1)  # its own alarm would never be switched off
         look()
-        return facts(), n_rows, time.monotonic() - began
+        return facts()
+    except (Exception, SystemExit):  # TFCluster calls sys.exit
+        look()  # what a task wrote says more
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         spark.stop()
 
 
-def summary(flags, facts, n_rows, seconds):
+def summary(flags, facts, seconds):
     """What the facts of the workers say about the run."""
-    from importlib.metadata import version
-    workers = {task: each for task, each in facts.items() if not task.startswith("ps")}
-    rates = {task: each["timed"] / each["seconds"] for task, each in workers.items()
-             if each["seconds"]}
-    result = {
-        "mode": flags.mode, "ps": flags.ps, "workers": flags.workers,
-        "accuracy": workers["chief-0"]["accuracy"], "seconds": seconds,
-        "examples": sum(each["examples"] for each in workers.values()),
-        "examples_per_second": sum(rates.values()),
-        "examples_per_second_per_worker": sum(rates.values()) / flags.workers,
+    workers = [each for task, each in facts.items() if not task.startswith("ps")]
+    rate = sum(each["timed"] / each["seconds"] for each in workers if each["seconds"])
+    timed = max(1, sum(each["timed"] for each in workers))
+    lengths = max(len(each["fed"]) for each in workers)
+    fed = sum(np.pad(np.array(each["fed"], int), (0, lengths - len(each["fed"])))
+              for each in workers)
+    return {
+        "mode": flags.mode, "ps": flags.ps, "workers": flags.workers, "seconds": seconds,
+        "accuracy": facts["chief-0"]["accuracy"],
+        "examples": sum(each["examples"] for each in workers),
+        "examples_per_second": rate, "examples_per_second_per_worker": rate / flags.workers,
         "microseconds_of_an_example": {
-            part: 1e6 * sum(each.get(part, 0) for each in workers.values())
-            / max(1, sum(each["timed"] for each in workers.values()))
+            part: 1e6 * sum(each.get(part, 0) for each in workers) / timed
             for part in ("next_batch", "numpy", "run")},
-        "versions": {name: version(name) for name in (
-            "tensorflowonspark", "pyspark", "keras", "numpy")}, "workers_facts": workers}
-    if flags.mode == "spark":
-        fed = sum(np.pad(np.array(each["fed"], int), (0, n_rows - len(each["fed"])))
-                  for each in workers.values())
-        result["times_fed"] = [int(fed.min()), int(fed.max())]
-    return result
+        **({"times_fed": [int(fed.min()), int(fed.max())]} if lengths else {}),
+        "versions": {name: importlib.metadata.version(name) for name in (
+            "tensorflowonspark", "pyspark", "keras", "numpy")}}
 
 
 def parse():
@@ -254,7 +240,7 @@ def parse():
 
 
 def main():
-    flags = parse()
+    flags, code = parse(), 0
     logging.basicConfig(level=logging.CRITICAL)  # before TensorFlowOnSpark sets it to INFO
     warnings.filterwarnings("ignore", "pkg_resources")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -262,38 +248,30 @@ def main():
     runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "TensorFlowOnSpark"
     output = pathlib.Path(os.environ.get("OUTPUT_DIR") or
                           runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
-    flags.hogwild, steps, code = str(HOGWILD), flags.steps, 0
+    flags.hogwild, steps = str(HOGWILD), flags.steps
     for mode in ["tensorflow", "spark"] if flags.mode == "both" else [flags.mode]:
         flags.mode, flags.output = mode, str(output / mode)
         flags.steps = steps if mode == "tensorflow" else 2**62  # the feed ends it
-        shutil.rmtree(flags.output, ignore_errors=True)  # facts of an earlier run
-        os.makedirs(flags.output)
-        print("[tfos] InputMode.%s: %d ps, %d workers, in %s" % (
-            mode.upper(), flags.ps, flags.workers, flags.output), flush=True)
+        os.makedirs(flags.output, exist_ok=True)
+        for path in pathlib.Path(flags.output).glob("*-*.json"):  # facts of an earlier run
+            path.unlink()
+        head, began = "[tfos] InputMode.%s: " % mode.upper(), time.monotonic()
+        print(head + "%d ps, %d workers, in %s" % (flags.ps, flags.workers, flags.output),
+              flush=True)
         try:
-            result = summary(flags, *run_mode(flags))
+            result = summary(flags, run_mode(flags), time.monotonic() - began)
         except KeyboardInterrupt:
             return 130
-        except (Exception, Ended, SystemExit) as error:  # TFCluster calls sys.exit
-            print("[tfos] InputMode.%s: %s" % (mode.upper(), explain(error, output / mode)),
-                  file=sys.stderr, flush=True)
+        except (Exception, SystemExit, Ended) as error:
+            name = "" if isinstance(error, Ended) else type(error).__name__ + ": "
+            print(head + name + str(error).strip().split("\n")[0], file=sys.stderr, flush=True)
             code = 1
             continue
         (output / mode / "result.json").write_text(json.dumps(result, indent=1))
-        print("[tfos] InputMode.%s: test accuracy %.1f%%, %.0f examples/s a worker, %d examples, "
-              "%.0f s in all" % (mode.upper(), 100 * result["accuracy"],
-                                 result["examples_per_second_per_worker"], result["examples"],
-                                 result["seconds"]), flush=True)
+        print(head + "test accuracy %.1f%%, %.0f examples/s a worker, %d examples, %.0f s" % (
+            100 * result["accuracy"], result["examples_per_second_per_worker"],
+            result["examples"], result["seconds"]), flush=True)
     return code
-
-
-def explain(error, output):
-    """One line that says why a run has failed: what a task wrote, before what Spark says."""
-    for path in sorted(output.glob("*-*.json")):
-        if "error" in (facts := json.loads(path.read_text())):
-            return "%s: %s" % (path.stem, facts["error"])
-    reason = (str(error).strip() or "no reason given").splitlines()[0]
-    return reason if isinstance(error, Ended) else "%s: %s" % (type(error).__name__, reason)
 
 
 if __name__ == "__main__":
