@@ -118,24 +118,22 @@ def queue_alone(n):
 
 
 def spark_alone(n):
-    """Microseconds of a record from the JVM to a Python that only counts it; of an empty job."""
+    """Microseconds of a record from the JVM to a Python that does nothing with it."""
     from pyspark.sql import SparkSession
     spark = SparkSession.builder.master(os.environ["SPARK_MASTER"]).config(
         "spark.executor.cores", 1).config("spark.ui.enabled", "false").config(
         "spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
 
-    def seconds(rdd):
+    def seconds(records):
         began = time.perf_counter()
-        rdd.foreachPartition(lambda records: sum(1 for _ in records))
-        return time.perf_counter() - began
+        for _ in records:
+            pass
+        yield time.perf_counter() - began
     try:
-        full = spark.sparkContext.parallelize(rows(n), 1)
-        empty = spark.sparkContext.parallelize([], 1)
-        seconds(full)  # starts Python
-        job = min(seconds(empty) for _ in range(3))
-        return {"JVM to Python": 1e6 * max(0, min(seconds(full) for _ in range(3)) - job) / n,
-                "an empty job, milliseconds": 1e3 * job}
+        rdd = spark.sparkContext.parallelize(rows(n), 1)
+        return {"JVM to Python": 1e6 * min(rdd.mapPartitions(seconds).first()
+                                           for _ in range(3)) / n}
     finally:
         spark.stop()
 
@@ -176,20 +174,20 @@ def has(distribution):
 
 def tables(measured):
     """The tables of the page, from rates.json."""
-    def cell(each, digits="%.0f"):
-        return digits % each["median"] + " (" + "-".join(digits % x for x in each["range"]) + ")"
-    ways = ["| way | examples/s a worker | of Spark-Cluster's | wait for rows, us | NumPy, us | "
+    def cell(each):
+        digits = "%.0f" if each["median"] >= 100 else "%.1f"
+        return "%s (%s)" % (digits % each["median"], "-".join(digits % x for x in each["range"]))
+    ways = ["| way | examples/s a worker | of Spark-Cluster's | next_batch, us | NumPy, us | "
             "update, us |", "| --- | --- | --- | --- | --- | --- |"]
     first = measured["ways"]["Spark-Cluster"]["rate"]["median"]
     for way, each in measured["ways"].items():
-        parts = [cell(each["parts"][name], "%.3g") if each.get("parts", {}).get(name, {}).get(
-            "median") else "" for name in ("next_batch", "numpy", "run")]
+        parts = [each["parts"][name] for name in ("next_batch", "numpy", "run")
+                 ] if "parts" in each else []
+        cells = [cell(part) if part["median"] >= 0.05 else "" for part in parts] or [""] * 3
         ways.append("| %s | %s | %.0f%% | %s |" % (
-            way, cell(each["rate"]), 100 * each["rate"]["median"] / first, " | ".join(parts)))
-    alone = ["| a record alone | us |", "| --- | --- |"]
-    for name, each in measured["alone"].items():
-        if "milliseconds" not in name:
-            alone.append("| %s | %s |" % (name, cell(each)))
+            way, cell(each["rate"]), 100 * each["rate"]["median"] / first, " | ".join(cells)))
+    alone = ["| a record, alone | us |", "| --- | --- |"]
+    alone += ["| %s | %s |" % (name, cell(each)) for name, each in measured["alone"].items()]
     return "\n".join(ways), "\n".join(alone)
 
 

@@ -97,7 +97,8 @@ def loop(run, feed, flags):
             records = feed.next_batch(max(1, flags.batch_size // flags.record_rows))
             if not records:  # it ended just after a whole batch
                 break
-            times.append(clock())
+        times.append(clock())
+        if feed:
             numbers, *rows = [join(column) for column in zip(*records)]
             fed.append(numbers)
         times.append(clock())
@@ -111,9 +112,9 @@ def loop(run, feed, flags):
         sizes.append(len(rows[0]) if rows else flags.batch_size)
         parts.append(times)
     # The first update sets up the graph on all tasks: the clock starts after it.
-    names = ["next_batch", "numpy", "run"] if feed else ["run"]
-    spent = np.diff(parts[1:]).sum(0).tolist() if sizes[1:] else [0] * len(names)
-    return {"examples": sum(sizes), "timed": sum(sizes[1:]), **dict(zip(names, spent)),
+    spent = np.diff(parts[1:]).sum(0) if sizes[1:] else [0] * 3
+    return {"examples": sum(sizes), "timed": sum(sizes[1:]),
+            **dict(zip(["next_batch", "numpy", "run"], map(float, spent))),
             "seconds": parts[-1][-1] - parts[0][-1] if sizes else 0,
             "fed": np.bincount(np.concatenate(fed)).tolist() if fed else []}
 
@@ -165,6 +166,7 @@ def run_mode(flags):
         signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's hides the Ctrl-C
         signal.signal(signal.SIGALRM, look)
         signal.setitimer(signal.ITIMER_REAL, 1, 1)
+        TFCluster.tf_status.clear()  # or the error of one run would end the next
         cluster = TFCluster.run(sc, map_fun, flags, tasks, flags.ps, master_node="chief",
                                 input_mode=getattr(TFCluster.InputMode, flags.mode.upper()),
                                 reservation_timeout=flags.timeout)
