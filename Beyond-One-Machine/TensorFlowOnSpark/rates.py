@@ -173,7 +173,7 @@ def has(distribution):
 
 
 def tables(measured):
-    """The tables of the page, from rates.json."""
+    """The parts of the page that come from rates.json."""
     def cell(each):
         digits = "%.0f" if each["median"] >= 100 else "%.1f"
         return "%s (%s)" % (digits % each["median"], "-".join(digits % x for x in each["range"]))
@@ -188,7 +188,13 @@ def tables(measured):
             way, cell(each["rate"]), 100 * each["rate"]["median"] / first, " | ".join(cells)))
     alone = ["| a record, alone | us |", "| --- | --- |"]
     alone += ["| %s | %s |" % (name, cell(each)) for name, each in measured["alone"].items()]
-    return "\n".join(ways), "\n".join(alone)
+    about, loads = measured["about"], measured["about"]["load"]
+    text = ("%d rounds on %s; %d cores (%s), with a load of %.0f to %.0f; TensorFlow %s,\n"
+            "TensorFlowOnSpark %s, Spark %s, Python %s." % (
+                about["rounds"], about["date"], about["cores"], about["machine"], min(loads),
+                max(loads), about["tensorflow"], about["tensorflowonspark"], about["pyspark"],
+                about["python"]))
+    return {"ways": "\n".join(ways), "alone": "\n".join(alone), "about": text}
 
 
 def main():
@@ -213,10 +219,10 @@ def main():
             ways[way].append(found)
             print("round %d   %6.0f examples/s a worker   %s" % (number + 1, found["rate"], way),
                   flush=True)
-        loads.append(os.getloadavg()[0])
+            loads.append(os.getloadavg()[0])
         parts.append({**queue_alone(32 * 200), **spark_alone(14370)})
         measured = write(output / "rates.json", ways, parts, loads)
-    print(*tables(measured), "written: %s" % (output / "rates.json"), sep="\n\n")
+    print(*tables(measured).values(), "written: %s" % (output / "rates.json"), sep="\n\n")
 
 
 if __name__ == "__main__":
