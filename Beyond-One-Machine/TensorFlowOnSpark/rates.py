@@ -1,6 +1,6 @@
 """Measures TensorFlowOnSpark beside Spark-Cluster, and what a record of an RDD costs on its way.
 
-    bash run.sh rates                  5 rounds, about 15 minutes; writes rates.json into OUTPUT_DIR
+    bash run.sh rates                  5 rounds, 15 minutes or more; writes rates.json into OUTPUT_DIR
 
 Every round runs all ways once, on one standalone cluster of Spark, so that a slow minute of the
 machine meets all of them. The parts of a record's way are then timed alone, in the same round.
@@ -9,6 +9,7 @@ import argparse
 import csv
 import datetime
 import json
+import logging
 import multiprocessing
 import os
 import pathlib
@@ -207,6 +208,7 @@ def main():
                           runs / time.strftime("rates_%Y-%m-%d_%H-%M-%S")).resolve()
     output.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.basicConfig(level=logging.CRITICAL)  # before TensorFlowOnSpark sets it to INFO
     sys.path.insert(0, str(HOGWILD.parent))
     from hogwild import load_data
     data, large = load_data("digits"), output / "large.npz"
