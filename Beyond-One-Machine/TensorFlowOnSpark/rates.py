@@ -1,6 +1,6 @@
 """Measures TensorFlowOnSpark beside Spark-Cluster, and what a record of an RDD costs on its way.
 
-    bash run.sh rates                  5 rounds, 15 minutes or more; writes rates.json into OUTPUT_DIR
+    bash run.sh rates      5 rounds, 15 minutes or more; writes rates.json into OUTPUT_DIR
 
 Every round runs all ways once, on one standalone cluster of Spark, so that a slow minute of the
 machine meets all of them. The parts of a record's way are then timed alone, in the same round.
