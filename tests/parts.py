@@ -39,7 +39,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "coordinator": ["coordinator"],
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],
-    "spark": ["spark", "experiments"],
+    "spark": ["spark", "experiments", "tfos"],
 }
 
 

@@ -248,8 +248,19 @@ def drills(folder, _):
     return "\n".join(rows)
 
 
+def rates(folder, which):
+    """A table of rates.json, which the script rates.py beside the page makes: ways, or alone."""
+    code = (
+        "import json, rates, sys; "
+        "print(rates.tables(json.load(open('rates.json')))[sys.argv[1]], end='')"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, which], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
 PARTS = {"table": table, "glossary": glossary, "links": links, "diff": diff, "flags": flags}
-PARTS["drills"] = drills
+PARTS.update(drills=drills, rates=rates)
 
 
 def updated(path):

@@ -1,0 +1,88 @@
+"""TensorFlowOnSpark: both input modes train, no record is lost or fed twice, a failure ends it."""
+
+import json
+import subprocess
+
+import pytest
+import support
+
+FOLDER = support.ROOT / "Beyond-One-Machine" / "TensorFlowOnSpark"
+WITHOUT_PYSPARK = (
+    "import runpy, sys; sys.modules['pyspark'] = None; sys.argv[:] = sys.argv[1:]; "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+def run(directory, *flags):
+    """Runs run.sh: (exit code, its lines of tfos.py); nothing of it is left."""
+    java = 'source "$1" && java_for_spark'
+    command = ["bash", "-c", java, "bash", FOLDER.parent / "extras.sh"]
+    if subprocess.run(command, capture_output=True, timeout=30).returncode:
+        pytest.skip("no Java 17 or later here")
+    code, output, _ = support.launch(FOLDER / "run.sh", directory, *flags, seconds=150)
+    support.wait_until(
+        lambda: not support.processes_of(directory), 10, "every process of the run has ended"
+    )
+    return code, [line for line in output.splitlines() if line.startswith("[tfos]")]
+
+
+@pytest.mark.long
+def test_both_modes_train(tmp_path):
+    """Catches partitions that are lost or fed twice, a last mini-batch that is dropped, a test
+    that the end of the ps cuts off, and updates that come after --steps."""
+    code, lines = run(tmp_path, "--steps", "1500", "--epochs", "6")
+    assert code == 0, lines
+    found = {
+        mode: json.loads((tmp_path / mode / "result.json").read_text())
+        for mode in ("tensorflow", "spark")
+    }
+    assert found["tensorflow"]["examples"] == 1500 * 32
+    assert found["spark"]["examples"] == 6 * 1437
+    assert found["spark"]["times_fed"] == [6, 6]
+    for mode, result in found.items():
+        assert result["accuracy"] > 0.9, mode
+        assert "InputMode.%s: test accuracy %.1f%%" % (
+            mode.upper(),
+            100 * result["accuracy"],
+        ) in "\n".join(lines)
+
+
+@pytest.mark.long
+def test_a_failing_task_ends_the_run(tmp_path):
+    """Catches an error in map_fun that nobody reports, a feed that waits for ever for a worker that
+    is gone, and processes that outlive the run. Each mode reports errors in its own way."""
+    code, lines = run(tmp_path, "--learning-rate", "1e9", "--epochs", "2")
+    assert code == 1, lines
+    errors = [line for line in lines if "FloatingPointError: loss is nan at update" in line]
+    assert [line.split(":")[0] for line in errors] == [
+        "[tfos] InputMode.TENSORFLOW",
+        "[tfos] InputMode.SPARK",
+    ], lines
+
+
+def test_flags_need_no_spark():
+    """Catches an import of pyspark before the flags are read, and flags that nobody checks."""
+
+    def tfos(*flags):
+        return support.python(WITHOUT_PYSPARK, str(FOLDER / "tfos.py"), *flags)
+
+    assert "--record-rows" in tfos("--help").stdout
+    for flags in (
+        ["--mode", "both-of-them"],
+        ["--workers", "0"],
+        ["--epochs", "many"],
+        ["--learning-rate", "-1"],
+        ["--no-such-flag"],
+    ):
+        done = tfos(*flags)
+        errors = [line for line in done.stderr.splitlines() if "tfos.py: error: " in line]
+        assert done.returncode == 2 and len(errors) == 1, done.stderr
+
+
+def test_the_page_has_the_figures_that_were_measured():
+    """Catches a table that is older than rates.json, or edited by hand."""
+    rates = support.load(FOLDER / "rates.py")
+    measured = json.loads((FOLDER / "rates.json").read_text())
+    page = (FOLDER / "README.md").read_text()
+    for table in rates.tables(measured).values():
+        assert table in page, table
