@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import engines
 import pytest
 import support
 
@@ -15,10 +16,6 @@ WITHOUT_PYSPARK = (
 
 def run(directory, *flags):
     """Runs run.sh: (exit code, its lines of tfos.py); nothing of it is left."""
-    java = 'source "$1" && java_for_spark'
-    command = ["bash", "-c", java, "bash", FOLDER.parent / "extras.sh"]
-    if subprocess.run(command, capture_output=True, timeout=30).returncode:
-        pytest.skip("no Java 17 or later here")
     code, output, _ = support.launch(FOLDER / "run.sh", directory, *flags, seconds=150)
     support.wait_until(
         lambda: not support.processes_of(directory), 10, "every process of the run has ended"
@@ -26,6 +23,7 @@ def run(directory, *flags):
     return code, [line for line in output.splitlines() if line.startswith("[tfos]")]
 
 
+@engines.spark
 @pytest.mark.long
 def test_both_modes_train(tmp_path):
     """Catches partitions that are lost or fed twice, a last mini-batch that is dropped, a test
@@ -47,6 +45,7 @@ def test_both_modes_train(tmp_path):
         ) in "\n".join(lines)
 
 
+@engines.spark
 @pytest.mark.long
 def test_a_failing_task_ends_the_run(tmp_path):
     """Catches an error in map_fun that nobody reports, a feed that waits for ever for a worker that
