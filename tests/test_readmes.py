@@ -50,8 +50,16 @@ def test_commands_exist():
                     if launcher.name.startswith("run") and launcher.parent.name != "tests"
                     else launcher
                 )
-                for word in shlex.split(found[2], comments=True):
-                    text = script.read_text()
+                words = shlex.split(found[2], comments=True)
+                texts = [script.read_text(), '"--help"']
+                if launcher in support.engines():  # which runs other scripts, HogWild by itself
+                    texts += [each.read_text() for each in launcher.parent.glob("*.py")]
+                    texts += [support.main_script("HogWild").read_text()]
+                for word in words:
+                    if word.endswith(".py") and (path.parent / word).exists():
+                        texts.append((path.parent / word).read_text())
+                for word in words:
+                    text = "".join(texts)
                     if " --" in word:  # an example with its flags
                         text = readmes.script(support.ROOT / word.split()[0]).read_text()
                     for flag in re.findall(r"(?:^|\s)(--[\w-]+)", word):

@@ -1,7 +1,6 @@
 """TensorFlowOnSpark: both input modes train, no record is lost or fed twice, a failure ends it."""
 
 import json
-import subprocess
 
 import engines
 import pytest
