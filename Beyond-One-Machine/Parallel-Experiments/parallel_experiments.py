@@ -198,7 +198,8 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
 
     pool = concurrent.futures.ThreadPoolExecutor(jobs)
     try:
-        pending = {pool.submit(run, name) for name in runs if name not in results}
+        futures = [pool.submit(run, name) for name in runs if name not in results]
+        pending = set(futures)
         with report.progress(len(runs), len(results), metric) as show:
             while pending:
                 done, pending = concurrent.futures.wait(pending, timeout=0.5)
@@ -209,6 +210,10 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
                 inputs.check_metric(found, metric)
     except BaseException:  # Ctrl-C, or a metric that is not there
         over.set()
+        for future in futures:  # what has ended meanwhile is done
+            if future.done() and not future.exception() and (result := future.result()):
+                if result["run"] not in results:
+                    keep(result)
         if spark:
             context.cancelJobGroup(group)
         for executor in live:
@@ -271,6 +276,7 @@ def main():
                    flags.threads]
         inputs.checked(function, *options[:2], *options[3:])  # before Spark starts
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
         for backend in ["spark", "local"] if flags.backend == "both" else [flags.backend]:
             spark = session(flags.master) if backend == "spark" else None
             options[1] = logdir / backend

@@ -75,7 +75,7 @@ def main():
         folder, daemons = pathlib.Path(name), []
         # Of the command's own Spark: spark_launch.py --log-level shows more.
         (folder / "log4j2.properties").write_text(QUIET)
-        env = {**os.environ, "SPARK_CONF_DIR": str(folder)}
+        env = {"SPARK_CONF_DIR": str(folder), **os.environ}
         try:
             master, log = start("master", folder, "master.Master", "-p", "0", "--webui-port", "0")
             daemons.append(master)

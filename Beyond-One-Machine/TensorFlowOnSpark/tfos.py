@@ -15,6 +15,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 import warnings
 
@@ -130,8 +131,8 @@ def records(flags):
     return list(zip(*[np.split(column, cuts) for column in (np.arange(len(x)), x, y)]))
 
 
-class Ended(BaseException):
-    """This run has to end, and why. Py4J would wrap an Exception that a signal raises in it."""
+class Ended(Exception):
+    """This run has to end, and why."""
 
 
 def run_mode(flags):
@@ -144,8 +145,8 @@ def run_mode(flags):
         paths = sorted(pathlib.Path(flags.output).glob("*-*.json"))
         return {path.stem: json.loads(path.read_text()) for path in paths}
 
-    def look(*_):
-        """Each second: TFCluster itself sees neither the error of a ps nor a worker that hangs."""
+    def look():
+        """TFCluster itself sees neither the error of a ps nor a worker that hangs."""
         for task, each in facts().items():
             if "error" in each:
                 raise Ended("%s: %s" % (task, each["error"]))
@@ -160,34 +161,41 @@ def run_mode(flags):
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    sc, ends = spark.sparkContext, []
+
+    def drive():
+        """In a thread: its calls to the JVM must not be interrupted halfway."""
+        try:
+            TFCluster.tf_status.clear()  # or the error of one run would end the next
+            cluster = TFCluster.run(sc, map_fun, flags, tasks, flags.ps, master_node="chief",
+                                    input_mode=getattr(TFCluster.InputMode, flags.mode.upper()),
+                                    reservation_timeout=flags.timeout)
+            if flags.mode == "spark":
+                rdd = sc.parallelize(records(flags), flags.partitions)
+                cluster.train(rdd, flags.epochs, feed_timeout=flags.timeout)
+                # shutdown() would end the ps while the chief still tests w. So its first half comes
+                # now, the end of the feed, and the second when all workers have left their facts.
+                sc.parallelize(range(flags.workers), flags.workers).foreachPartition(
+                    TFSparkNode.shutdown(cluster.cluster_info, 0, cluster.queues))
+                while len(facts()) < tasks:
+                    time.sleep(0.05)
+            cluster.shutdown(timeout=-1)  # its own alarm would never be switched off
+        except (Exception, SystemExit) as error:  # TFCluster calls sys.exit
+            ends.append(error)
+    thread = threading.Thread(target=drive, daemon=True)
     try:
-        sc = spark.sparkContext
         sc.setLogLevel("OFF")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's hides the Ctrl-C
-        signal.signal(signal.SIGALRM, look)
-        signal.setitimer(signal.ITIMER_REAL, 1, 1)
-        TFCluster.tf_status.clear()  # or the error of one run would end the next
-        cluster = TFCluster.run(sc, map_fun, flags, tasks, flags.ps, master_node="chief",
-                                input_mode=getattr(TFCluster.InputMode, flags.mode.upper()),
-                                reservation_timeout=flags.timeout)
-        if flags.mode == "spark":
-            rdd = sc.parallelize(records(flags), flags.partitions)
-            cluster.train(rdd, flags.epochs, feed_timeout=flags.timeout)
-            # shutdown() would end the ps while the chief still tests w. So the first half of it
-            # comes now, the end of the feed, and the second when all workers have left their facts.
-            sc.parallelize(range(flags.workers), flags.workers).foreachPartition(
-                TFSparkNode.shutdown(cluster.cluster_info, 0, cluster.queues))
-            while len(facts()) < tasks:
-                time.sleep(0.05)
-        cluster.shutdown(timeout=-1)  # its own alarm would never be switched off
-        look()
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.5)
+            look()  # also at the end: what a task wrote says more
+        for error in ends:
+            raise error
         return facts()
-    except (Exception, SystemExit):  # TFCluster calls sys.exit
-        look()  # what a task wrote says more
-        raise
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         spark.stop()
+        thread.join(10)
 
 
 def summary(flags, facts, seconds):
@@ -264,7 +272,7 @@ def main():
             result = summary(flags, run_mode(flags), time.monotonic() - began)
         except KeyboardInterrupt:
             return 130
-        except (Exception, SystemExit, Ended) as error:
+        except (Exception, SystemExit) as error:
             name = "" if isinstance(error, Ended) else type(error).__name__ + ": "
             print(head + name + str(error).strip().split("\n")[0], file=sys.stderr, flush=True)
             code = 1
