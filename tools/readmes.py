@@ -10,6 +10,7 @@ import ast
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 
@@ -259,8 +260,40 @@ def rates(folder, which):
     ).stdout
 
 
+def spread(values):
+    """A median and its range."""
+    return "%.1f (%.1f to %.1f)" % (statistics.median(values), min(values), max(values))
+
+
+def kills(folder, _):
+    """What the runs of kills.py have found: kills.json."""
+    runs = json.loads((folder / "kills.json").read_text())
+    rows = ["| killed | new tasks after, s | the next update after, s |", "| --- | --- | --- |"]
+    for victim in runs[0]["kills"]:
+        tasks, update = (
+            spread([run["kills"][victim][key] for run in runs])
+            for key in ("tasks_after", "update_after")
+        )
+        rows.append("| %s | %s | %s |" % (victim, tasks, update))
+    loads = [run["load"] for run in runs]
+    rows += ["", "Median (and range) of %d runs on %s; %d cores, with a load of %.0f to %.0f." % (
+        len(runs), runs[-1]["date"], runs[0]["cores"], min(loads), max(loads))]  # fmt: skip
+    return "\n".join(rows)
+
+
+def measured(folder, _):
+    """What the run of measure.py has found: measured.json."""
+    found = json.loads((folder / "measured.json").read_text())
+    rows = ["| the 2×2 grid | seconds |", "| --- | --- |"]
+    rows += ["| %s | %s |" % (way, spread(each)) for way, each in found["seconds"].items()]
+    n = len(next(iter(found["seconds"].values())))
+    rows += ["", "Median (and range) of %d runs on %s; %d cores, with a load of %.0f." % (
+        n, found["date"], found["cores"], found["load"])]  # fmt: skip
+    return "\n".join(rows)
+
+
 PARTS = {"table": table, "glossary": glossary, "links": links, "diff": diff, "flags": flags}
-PARTS.update(drills=drills, rates=rates)
+PARTS.update(drills=drills, rates=rates, kills=kills, measured=measured)
 
 
 def updated(path):

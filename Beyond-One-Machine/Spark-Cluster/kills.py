@@ -6,8 +6,7 @@
 HogWild runs as a ps, a chief and a worker. One after the other get SIGKILL: the worker, the ps, the
 chief, Spark's Python worker of the chief, Spark's executor of the chief.
 
-Kind:          driver
-Run:           bash run_kills.sh
+Run: bash run_kills.sh
 """
 import argparse
 import json
