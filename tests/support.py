@@ -128,21 +128,14 @@ def each(paths):
 
 
 def core_first(paths):
-    """Parameters of a test: HogWild's in core, the others in `all`.
-
-    Not those of which test_losses_agree_with_plain_sgd makes whole runs.
-    """
+    """Parameters of a test: HogWild's in both tiers, those of its neighbours in `all` only."""
     return [
         pytest.param(
             *param.values,
             id=param.id,
-            marks=[
-                *param.marks,
-                pytest.mark.short if path.parent.name == "HogWild" else pytest.mark.long,
-            ],
+            marks=[*param.marks, *([] if path.parent.name == "HogWild" else [pytest.mark.long])],
         )
         for path, param in zip(paths, each(paths))
-        if path.parent.name != "DOWNPOUR"
     ]
 
 

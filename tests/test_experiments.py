@@ -399,7 +399,9 @@ def test_failures_here_are_rows_and_run_again(tmp_path, odd):
     assert "4 of 18 have a result from before" in output
     # Those of x=3 are new; they have failed once, or are done.
     assert calls(folder) == {**{"fine": 3, "nan": 3, "raise": 5, "exit": 5, "kill": 5, "mend": 5}}
-    assert {r["status"] for r in results(folder).values() if "=3" not in r["run"]} >= {"done"}
+    mended = [r for r in results(folder).values() if r["parameters"]["kind"] == "mend"]
+    ends = {r["parameters"]["x"]: r["status"] for r in mended}
+    assert ends == {1: "done", 2: "done", 3: "failed"}
 
 
 @pytest.mark.long
@@ -425,11 +427,14 @@ def test_a_metric_that_is_not_there(tmp_path, odd):
 
 
 @pytest.mark.long
-def test_ctrl_c_ends_all_and_keeps_what_is_done(tmp_path, odd):
-    """Catches: processes that train on after Ctrl-C; an interrupted run that counts as done."""
-    flags = [*odd, "--jobs", "1", "--set", "kind=fine,sleep", "--set", "x=1"]
+@pytest.mark.parametrize("backend", ["local", pytest.param("spark", marks=engines.spark)])
+def test_ctrl_c_ends_all_and_keeps_what_is_done(backend, tmp_path, odd):
+    """Catches: processes that train on after Ctrl-C; an interrupted run that counts as done, or as
+    failed; a run that begins after Ctrl-C."""
+    flags = [*odd, "--jobs", "1", "--set", "kind=fine,sleep", "--set", "x=1,2"]
+    flags += ["--backend", backend, "--master", "local[1]"]
     process = start(tmp_path / "logdir", *flags)
-    folder = tmp_path / "logdir" / "local"
+    folder = tmp_path / "logdir" / backend
     log = folder / "kind=sleep,x=1" / "log.txt"
     support.wait_until(lambda: log.exists() and "sleeping" in log.read_text(), 40, "asleep")
     children = psutil.Process(process.pid).children(recursive=True)
@@ -437,7 +442,8 @@ def test_ctrl_c_ends_all_and_keeps_what_is_done(tmp_path, odd):
     output = process.communicate(timeout=support.patience(20))[0]
     assert process.returncode == 130 and "stopped" in output and "Traceback" not in output
     assert not psutil.wait_procs(children, timeout=support.patience(10))[1]
-    assert [result["parameters"]["kind"] for result in results(folder).values()] == ["fine"]
+    assert {result["parameters"]["kind"] for result in results(folder).values()} == {"fine"}
+    assert not (folder / "kind=sleep,x=2").exists()
 
 
 def fake_gpus(folder, n):

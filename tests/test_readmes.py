@@ -15,6 +15,7 @@ def test_generated_parts_are_up_to_date():
     for path in readmes.files():
         parts += len(readmes.PART.findall(path.read_text()))
         assert readmes.updated(path) == path.read_text(), "python tools/readmes.py --fix: %s" % path
+        assert "@@" not in path.read_text(), "%s is not finished" % path
     assert parts >= 10
     launchers = support.launchers() + support.engines()
     examples = {path.parent.relative_to(support.ROOT).as_posix() for path in launchers}
@@ -52,7 +53,7 @@ def test_commands_exist():
                 )
                 words = shlex.split(found[2], comments=True)
                 texts = [script.read_text(), '"--help"']
-                if launcher in support.engines():  # which runs other scripts, HogWild by itself
+                if path.parent.name == "Spark-Cluster":  # run.sh starts others, HogWild by itself
                     texts += [each.read_text() for each in launcher.parent.glob("*.py")]
                     texts += [support.main_script("HogWild").read_text()]
                 for word in words:

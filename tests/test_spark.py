@@ -55,6 +55,7 @@ def run(command, directory, seconds=100, **env):
         ([LAUNCH, "--ps", "200", HOGWILD], "--ps must be from 0 to 99, is 200"),
         ([LAUNCH, "--workers", "0", HOGWILD], "a run needs a worker or a chief"),
         ([LAUNCH, "--attempts", "0", HOGWILD], "--attempts must be from 1 to 99, is 0"),
+        ([LAUNCH, "--slots-timeout", "0", HOGWILD], "--slots-timeout must be from 1 to 86400"),
         ([LAUNCH, "nowhere.py"], "there is no script nowhere.py"),
         ([STANDALONE, "--workers", "0", "--", "true"], "--workers must be from 1 to 99, is 0"),
         ([STANDALONE], "it needs a command to run"),
@@ -71,22 +72,25 @@ def test_bad_use_ends_with_one_line(command, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_facts_of_other_hosts_are_written_and_ours_kept(tmp_path):
-    """Facts that overwrite, or that stay away, would change what `tfrun summary` says."""
-    (tmp_path / "flags.json").write_text("ours")
+def test_facts_of_other_hosts_are_written(tmp_path):
+    """Facts of an earlier run, or none, would change what `tfrun summary` says."""
+    (tmp_path / "flags.json").write_text("of an earlier run")
     facts = {"worker-0": {"flags.json": "theirs"}, "worker-1": {"metrics-worker-1.csv": "rows"}}
     support.load(LAUNCH).write_facts(facts, tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "flags.json": "ours",
+        "flags.json": "theirs",
         "metrics-worker-1.csv": "rows",
     }
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """(the process of a standalone cluster with three workers, its address)"""
+    """(the process of a standalone cluster, its address): three workers with two slots each.
+
+    So Spark need not wait for the tasks of one attempt before it begins the next.
+    """
     process = subprocess.Popen(
-        [sys.executable, STANDALONE, "--workers", "3", "--", sys.executable, "-c"]
+        [sys.executable, STANDALONE, "--workers", "3", "--cores", "2", "--", sys.executable, "-c"]
         + ["import os, sys; print(os.environ['SPARK_MASTER'], flush=True); sys.stdin.read()"],
         env=engines.environment("spark"),
         stdin=subprocess.PIPE,
@@ -120,6 +124,12 @@ def test_run_sh_trains_an_unmodified_example(tmp_path):
     assert "oneDNN" not in output
 
 
+def executors(cluster):
+    """The executors of a cluster, which are no children of the driver."""
+    running = engines.descendants(psutil.Process(cluster.pid))
+    return [each for each in running if "ExecutorBackend" in " ".join(each.cmdline())]
+
+
 class Chiefs(threading.Thread):
     """Looks all the time how many chiefs of a run there are at once."""
 
@@ -141,15 +151,18 @@ def test_killed_processes_come_back(cluster, tmp_path):
 
     They go on from a checkpoint, and no task of before is left to write beside the new ones.
     """
-    directory, figures = tmp_path / "run", tmp_path / "kills.json"
+    (process, address), directory = cluster, tmp_path / "run"
+    figures = tmp_path / "kills.json"
     watch = Chiefs(directory)
     watch.start()
     try:
         command = [sys.executable, KILLS, "--output", figures]
-        code, output = run(command, directory, seconds=400, SPARK_MASTER=cluster[1])
+        code, output = run(command, directory, seconds=200, SPARK_MASTER=address)
     finally:
+        assert watch.is_alive()
         watch.over.set()
         watch.join()
+    support.wait_until(lambda: not executors(process), 20, "the executors have ended")
     assert code == 0, output
     assert watch.most == 1, "chiefs at once: %d" % watch.most
     found = json.loads(figures.read_text())[-1]["kills"]
@@ -187,7 +200,7 @@ def test_a_script_that_always_fails(tmp_path):
 def test_too_few_slots(tmp_path):
     """One line, not a wait for what does not come."""
     command = [sys.executable, LAUNCH, "--master", "local[*]", "--workers", os.cpu_count()]
-    code, output = run([*command, HOGWILD], tmp_path / "run", seconds=60)
+    code, output = run([*command, "--slots-timeout", 5, HOGWILD], tmp_path / "run", seconds=60)
     assert code == 1 and "fewer free slots than this run has tasks" in output.splitlines()[-1]
 
 

@@ -72,12 +72,3 @@ def test_flags_need_no_spark():
         done = tfos(*flags)
         errors = [line for line in done.stderr.splitlines() if "tfos.py: error: " in line]
         assert done.returncode == 2 and len(errors) == 1, done.stderr
-
-
-def test_the_page_has_the_figures_that_were_measured():
-    """Catches a table that is older than rates.json, or edited by hand."""
-    rates = support.load(FOLDER / "rates.py")
-    measured = json.loads((FOLDER / "rates.json").read_text())
-    page = (FOLDER / "README.md").read_text()
-    for table in rates.tables(measured).values():
-        assert table in page, table

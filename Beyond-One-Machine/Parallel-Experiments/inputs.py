@@ -75,8 +75,10 @@ def function_of(text):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        if not callable(getattr(module, name)):
+            raise TypeError("it cannot be called")
         return getattr(module, name)
-    except (OSError, AttributeError, ImportError, SyntaxError) as error:
+    except Exception as error:  # whatever the file raises
         raise BadInput("%s is no FILE.py:NAME of a function: %s" % (text, error)) from None
 
 

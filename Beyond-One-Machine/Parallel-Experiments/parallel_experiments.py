@@ -11,6 +11,7 @@ Run:           bash run.sh
 """
 import argparse
 import concurrent.futures
+import contextlib
 import functools
 import inspect
 import json
@@ -157,10 +158,12 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
     inputs.check_metric(results.values(), metric)
 
     context = spark and spark.sparkContext
-    jobs = jobs or (context.defaultParallelism if spark else len(resources.cores() or [0]))
     here = not spark or context.master.startswith("local")  # else the hosts have GPUs of their own
+    if not jobs:  # a cluster may get more slots later: Spark lets runs wait for one
+        jobs = min(len(runs), 100) if not here else (
+            context.defaultParallelism if spark else len(resources.cores() or [0]))
     slots, group, over = queue.SimpleQueue(), "experiments-%s" % time.time_ns(), threading.Event()
-    for gpus in grid.deal(cluster.gpus() if here else [], jobs):
+    for gpus in grid.deal(cluster.gpus() if here else [], min(jobs, len(runs))):
         slots.put(gpus)
     base = {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads,
             "OMP_NUM_THREADS": threads, "TF_FORCE_GPU_ALLOW_GROWTH": "true",
@@ -196,9 +199,9 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
         write(path / "result.json", json.dumps(result, indent=2) + "\n")
         results[result["run"]] = result
 
-    pool = concurrent.futures.ThreadPoolExecutor(jobs)
+    pool, futures = concurrent.futures.ThreadPoolExecutor(jobs), []
     try:
-        futures = [pool.submit(run, name) for name in runs if name not in results]
+        futures += [pool.submit(run, name) for name in runs if name not in results]
         pending = set(futures)
         with report.progress(len(runs), len(results), metric) as show:
             while pending:
@@ -211,13 +214,17 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
     except BaseException:  # Ctrl-C, or a metric that is not there
         over.set()
         for future in futures:  # what has ended meanwhile is done
-            if future.done() and not future.exception() and (result := future.result()):
-                if result["run"] not in results:
+            if future.done() and not future.cancelled() and not future.exception():
+                if (result := future.result()) and result["run"] not in results:
                     keep(result)
-        if spark:
-            context.cancelJobGroup(group)
-        for executor in live:
-            executor.shutdown(wait=False, kill_workers=True)
+        pool.shutdown(wait=False, cancel_futures=True)
+        while any(future.running() for future in futures):
+            if spark:
+                context.cancelJobGroup(group)  # again, because a job may have begun since
+            for executor in live:
+                with contextlib.suppress(Exception):  # its own thread may shut it down just now
+                    executor.shutdown(wait=False, kill_workers=True)
+            time.sleep(0.1)
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -276,9 +283,10 @@ def main():
                    flags.threads]
         inputs.checked(function, *options[:2], *options[3:])  # before Spark starts
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
         for backend in ["spark", "local"] if flags.backend == "both" else [flags.backend]:
             spark = session(flags.master) if backend == "spark" else None
+            # Instead of pyspark's own, and where a shell has started this in the background.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             options[1] = logdir / backend
             print("[experiments] %s, in %s" % (backend, options[1]), flush=True)
             found[backend] = launch(spark, function, *options)

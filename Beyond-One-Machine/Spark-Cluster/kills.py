@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ import psutil
 HERE = pathlib.Path(__file__).resolve().parent
 VICTIMS = ("worker", "ps", "chief", "python worker", "executor")
 CHECKPOINT_STEPS = 100
-WAIT = 90  # seconds at most until it trains, or trains again
+WAIT = 200  # seconds at most until it trains, or trains again
 
 
 def updates(directory):
@@ -33,7 +34,7 @@ def updates(directory):
         columns = lines[0].split(",") if lines else []
         for line in lines[1:]:
             row = dict(zip(columns, line.split(",")))
-            if not line.startswith("#") and row.get("push_time"):
+            if not line.startswith("#") and row.get("loss"):
                 found.append((float(row["push_time"]), int(row["global_step"])))
     return sorted(found)
 
@@ -95,7 +96,7 @@ def main():
                 new = tasks(directory)
                 return len(new) == len(old) and not set(old.values()) & set(new.values())
             wait_for(all_new, run, "new tasks after the kill of the %s" % victim)
-            began = max(process.create_time() for process in tasks(directory).values())
+            began = time.time()  # the old ones are dead, and the new ones import TensorFlow
             wait_for(lambda began=began: updates(directory)[-1][0] > began, run, "training again")
             made = updates(directory)
             before = max(step for when, step in made if since < when < began)
@@ -108,8 +109,14 @@ def main():
                   "went on with %d" % (victim, began - killed, again - killed, before, after),
                   flush=True)
         code = run.wait(WAIT)
+    except (RuntimeError, StopIteration, psutil.Error, subprocess.TimeoutExpired) as error:
+        print("kills.py: %s" % (error or "there is no executor to kill"), file=sys.stderr)
+        return 1
     finally:
         run.terminate()
+        run.wait()
+        if not os.environ.get("OUTPUT_DIR"):
+            shutil.rmtree(given, ignore_errors=True)
     if code:
         return code
     if flags.output:

@@ -9,6 +9,11 @@ source "$here/../../activate.sh"
 source "$here/../extras.sh"
 java_for_spark
 extra spark
-case "${1:-}" in "" | -*) set -- "$here/../../HogWild/hogwild.py" "$@" ;; esac
+case "${1:-}" in
+    --help) exec python "$here/spark_launch.py" --help ;;
+    "" | -*) set -- "$here/../../HogWild/hogwild.py" "$@" ;;
+esac
+if [ ! -e "$1" ] && [ -e "$here/$1" ]; then set -- "$here/$1" "${@:2}"; fi    # as seen from here
+if [ ! -f "$1" ]; then echo "run.sh: there is no script $1" >&2; exit 2; fi
 exec python "$here/standalone.py" --workers "$((${PS:-1} + ${WORKERS:-2}))" -- \
     python "$here/spark_launch.py" --ps "${PS:-1}" --workers "${WORKERS:-2}" "$@"

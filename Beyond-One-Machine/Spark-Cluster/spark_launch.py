@@ -12,12 +12,12 @@ Run:           bash run.sh ../../HogWild/hogwild.py --steps 600
 import argparse
 import collections
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import re
 import secrets
-import shutil
 import signal
 import socket
 import socketserver
@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAILED, END = "TASK FAILED: ", "END OF TASK"  # what stands around the error of a task
 BEGIN = "begin"  # what the first task reports of each attempt
 FACTS = ("metrics-%s.csv", "flags.json")  # of a task; they go to the driver, too
@@ -46,6 +47,11 @@ def run_task(roles, script, env, report_to, token, local):
     context = BarrierTaskContext.get()
     job, index = roles[context.partitionId()]
     last = collections.deque(maxlen=20)
+    # Where slots are free, Spark begins again before the tasks of the last attempt have ended. The
+    # child has this lock, too: it lasts as long as the child does.
+    os.makedirs(env["OUTPUT_DIR"], exist_ok=True)
+    lock = open(os.path.join(env["OUTPUT_DIR"], ".%s-%d.lock" % (job, index)), "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
     # The log of the executor; a local one shares that of the driver, which shows the reports.
     log = open(os.devnull, "w") if local else sys.stderr
 
@@ -63,18 +69,20 @@ def run_task(roles, script, env, report_to, token, local):
 
     gpus = context.resources()["gpu"].addresses if "gpu" in context.resources() else []
     env = {"TF_NUM_INTRAOP_THREADS": str(context.cpus()), **os.environ, **env,
-           "TF_CONFIG": json.dumps(config), "TF_GRPC_REUSE_PORT": "1", "PYTHONUNBUFFERED": "1",
-           "CUDA_VISIBLE_DEVICES": ",".join(gpus) if gpus and job != "ps" else "-1"}
+           "TF_CONFIG": json.dumps(config), "TF_GRPC_REUSE_PORT": "1", "PYTHONUNBUFFERED": "1"}
+    if gpus or job == "ps":
+        env["CUDA_VISIBLE_DEVICES"] = "-1" if job == "ps" else ",".join(gpus)
     parent = os.getpid()
 
     def die_with_parent():
         # Spark kills its Python worker only. A task that outlived it would write on, beside the
         # one that takes its place.
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG; Linux
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
         if os.getppid() != parent:
             os._exit(1)
-    os.makedirs(env["OUTPUT_DIR"], exist_ok=True)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(lock)
         stack.enter_context(held)
         driver = None
         with contextlib.suppress(OSError):  # it may not be reachable; then it hears nothing
@@ -82,13 +90,18 @@ def run_task(roles, script, env, report_to, token, local):
             driver.sendall(token.encode())
 
         def report(name, line):
-            with contextlib.suppress(OSError, AttributeError):
-                driver.sendall(("%s\t%s\n" % (name, line.rstrip("\n"))).encode())
+            nonlocal driver
+            try:
+                if driver:
+                    driver.sendall(("%s\t%s\n" % (name, line.rstrip("\n"))).encode())
+            except OSError:  # training must not wait for a driver that does not read
+                driver = None
         if context.partitionId() == 0:
             report("spark", BEGIN)
         child = stack.enter_context(subprocess.Popen(
             [sys.executable, *script], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=die_with_parent))
+            stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=die_with_parent,
+            pass_fds=[lock.fileno()]))
         stack.callback(child.kill)
         for line in child.stdout:
             print(line, end="", file=log, flush=True)
@@ -109,12 +122,17 @@ class Reports(socketserver.ThreadingTCPServer):
     """Shows the lines of the tasks, each behind the name of its task."""
 
     daemon_threads = True
-    attempts, token = 0, secrets.token_hex(16)  # somebody else's lines do not begin with it
+    attempts, connected, token = 0, 0, secrets.token_hex(16)  # somebody else's lines do not begin with it
 
     class Lines(socketserver.StreamRequestHandler):
         def handle(self):
             if self.rfile.read(len(Reports.token)).decode(errors="replace") != Reports.token:
                 return
+            Reports.connected += 1
+            self.show()
+            Reports.connected -= 1
+
+        def show(self):
             for line in self.rfile:
                 name, _, text = line.decode(errors="replace").rstrip("\n").partition("\t")
                 if (name, text) == ("spark", BEGIN):
@@ -133,7 +151,7 @@ def launch(spark, script, n_ps, n_workers, chief, env):
     roles = [(job, index) for job, n in (("ps", n_ps), ("chief", int(chief)), ("worker", n_workers))
              for index in range(n)]
     host = spark.conf.get("spark.driver.host")
-    with Reports((host, 0), Reports.Lines) as reports:
+    with Reports((spark.conf.get("spark.driver.bindAddress", host), 0), Reports.Lines) as reports:
         threading.Thread(target=reports.serve_forever, daemon=True).start()
         address, token = (host, reports.server_address[1]), reports.token
         tasks = spark.sparkContext.parallelize(range(len(roles)), len(roles)).barrier()
@@ -143,16 +161,17 @@ def launch(spark, script, n_ps, n_workers, chief, env):
         try:
             return dict(facts.repartition(1).collect())
         finally:
-            time.sleep(0.2)  # the last lines
+            deadline = time.monotonic() + 2
+            while Reports.connected and time.monotonic() < deadline:  # for the last lines
+                time.sleep(0.05)
             reports.shutdown()
 
 
 def write_facts(facts, output):
-    """Writes the facts of hosts that do not share the folder `output`: those it does not have."""
+    """Writes the facts of all tasks; where the hosts share the folder, they are there already."""
     for texts in facts.values():
         for name, text in texts.items():
-            if not (output / name).exists():
-                (output / name).write_text(text)
+            (output / name).write_text(text)
 
 
 def explain(error):
@@ -178,14 +197,18 @@ def parse():
     parser.add_argument("--chief", action="store_true", help="one task more, of the type chief")
     parser.add_argument("--attempts", type=int, default=4, metavar="N",
                         help="how often Spark may begin the tasks, the first time included (4)")
+    parser.add_argument("--slots-timeout", type=int, default=60, metavar="S",
+                        help="seconds that the cluster may take to have a slot for each task (60)")
     parser.add_argument("--log-level", default="OFF", choices=["OFF", "ERROR", "WARN", "INFO"],
                         help="what Spark itself logs here (OFF)")
     parser.add_argument("script", help="the training script, at the same path on all hosts")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args()
-    for name, low in (("ps", 0), ("workers", 0), ("attempts", 1)):
-        if not low <= vars(flags)[name] <= 99:
-            parser.error("--%s must be from %d to 99, is %d" % (name, low, vars(flags)[name]))
+    for name, low, high in (("ps", 0, 99), ("workers", 0, 99), ("attempts", 1, 99),
+                            ("slots_timeout", 1, 86400)):
+        if not low <= vars(flags)[name] <= high:
+            parser.error("--%s must be from %d to %d, is %d" % (
+                name.replace("_", "-"), low, high, vars(flags)[name]))
     if not flags.workers and not flags.chief:
         parser.error("a run needs a worker or a chief")
     if not pathlib.Path(flags.script).is_file():
@@ -199,22 +222,29 @@ def main():
     runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "Spark" / script.parent.name
     output = pathlib.Path(os.environ.get("OUTPUT_DIR") or
                           runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        print("[spark] %s: pip install pyspark==4.0.5, or use run.sh" % error, file=sys.stderr)
+        return 2
     output.mkdir(parents=True, exist_ok=True)
-    from pyspark.sql import SparkSession
-
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(flags.master).appName(script.stem)
     for name, value in {
         "spark.stage.maxConsecutiveAttempts": flags.attempts,
         "spark.python.task.killTimeout": "100ms",  # for the other tasks, when one has failed
-        # How often, and how many times, Spark looks for enough slots before it says that there
-        # are too few: its defaults are 15 s and 40.
+        # How often, and how many times, Spark looks for enough slots: its defaults are 15 s and 40.
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": 10,
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": flags.slots_timeout,
         "spark.ui.showConsoleProgress": "false",
     }.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # no Java, a master that does not exist
+        print("[spark] there is no session with the master %s: %s" % (
+            flags.master, str(error).strip().splitlines()[-1]), file=sys.stderr)
+        return 1
     # Spark's own handler of Ctrl-C asks over the connection that just waits for the result. The JVM
     # ends when this process does, and the tasks with it.
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
@@ -230,14 +260,16 @@ def main():
     finally:
         spark.stop()
     write_facts(facts, output)
-    tests = "done"
-    if (output / "flags.json").exists() and shutil.which("tfrun"):
-        code = subprocess.run(["tfrun", "summary", output], stdout=subprocess.DEVNULL).returncode
+    tests = ""
+    if (output / "flags.json").exists() and (ROOT / "tfrun").is_dir():
+        summary = [sys.executable, "-m", "tfrun", "summary", str(output)]
+        code = subprocess.run(summary, cwd=ROOT, stdout=subprocess.DEVNULL).returncode
         if code:
             return code
         result = json.loads((output / "result.json").read_text())
-        tests = ", ".join("%s %.4g" % (name, result[name]) for name in result if "test_" in name)
-    print("[spark] %s; everything of this run is in %s" % (tests, output))
+        tests = ", ".join("%s %.4g" % (name, value) for name, value in result.items()
+                          if name.startswith("test_") and value is not None)
+    print("[spark] %s; everything of this run is in %s" % (tests or "done", output))
     return 0
 
 

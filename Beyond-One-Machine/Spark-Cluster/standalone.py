@@ -6,6 +6,7 @@ The command gets SPARK_MASTER. The master and its workers come from the package 
 loopback only, and end with this process, whatever happens.
 """
 import argparse
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -26,7 +27,8 @@ WAIT = 60  # seconds for the master, and for its workers
 
 def end_with_us():
     """In the new process, on Linux: it is killed when this one dies."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
 
 
 def start(name, folder, *arguments):
@@ -38,7 +40,8 @@ def start(name, folder, *arguments):
     classes = "org.apache.spark.deploy."
     command = [home / "bin" / "spark-class", classes + arguments[0], "-h", "127.0.0.1"]
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home),
-           "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "512m"}
+           "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "512m",
+           "SPARK_LOCAL_DIRS": str(folder / "scratch")}
     with open(log, "w") as output:
         process = subprocess.Popen([*map(str, command), *arguments[1:]], env=env, cwd=folder,
                                    stdin=subprocess.DEVNULL, stdout=output,
@@ -47,14 +50,14 @@ def start(name, folder, *arguments):
     return process, log
 
 
-def wait_for(pattern, process, log):
-    """The first group of a pattern in a log. Raises RuntimeError where it does not come."""
+def wait_for(pattern, times, daemons, log):
+    """What a pattern finds in a log, so many times. Raises RuntimeError where that does not come."""
     deadline = time.monotonic() + WAIT
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(pattern, log.read_text()):
-            return found[1]
+    while time.monotonic() < deadline and all(daemon.poll() is None for daemon in daemons):
+        if len(found := re.findall(pattern, log.read_text())) >= times:
+            return found
         time.sleep(0.1)
-    raise RuntimeError("Spark did not start:\n" + "".join(log.read_text()[-1000:]))
+    raise RuntimeError("Spark did not start:\n" + log.read_text()[-1000:])
 
 
 def main():
@@ -71,7 +74,8 @@ def main():
     if not command:
         parser.error("it needs a command to run")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with tempfile.TemporaryDirectory(prefix="spark-") as name:
+    # An executor that is just ending may still write there.
+    with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as name:
         folder, daemons = pathlib.Path(name), []
         # Of the command's own Spark: spark_launch.py --log-level shows more.
         (folder / "log4j2.properties").write_text(QUIET)
@@ -79,28 +83,33 @@ def main():
         try:
             master, log = start("master", folder, "master.Master", "-p", "0", "--webui-port", "0")
             daemons.append(master)
-            address = wait_for(r"(spark://127\.0\.0\.1:\d+)", master, log)
+            address = wait_for(r"spark://127\.0\.0\.1:\d+", 1, daemons, log)[0]
             for number in range(flags.workers):
                 daemons.append(start("worker-%d" % number, folder, "worker.Worker", "-c",
                                      str(flags.cores), "-m", "1g", "-d", str(folder / str(number)),
                                      "--webui-port", "0", address)[0])
-            registered = r"(?:Registering worker.*\n[^R]*){%d}()" % flags.workers
-            wait_for(registered, master, log)
+            wait_for("Registering worker", flags.workers, daemons, log)
             print("[spark] %s has %d workers" % (address, flags.workers), flush=True)
             child = subprocess.Popen(command, env={**env, "SPARK_MASTER": address},
                                      preexec_fn=end_with_us)
             try:
-                return child.wait()
+                code = child.wait()
             except KeyboardInterrupt:
-                return child.wait()  # it had the Ctrl-C, too
+                code = child.wait()  # it had the Ctrl-C, too
             finally:
                 child.kill()
-        except RuntimeError as error:
-            print(error, file=sys.stderr)
+            return code if code >= 0 else 128 - code
+        except KeyboardInterrupt:
+            return 130
+        except (RuntimeError, OSError, ImportError) as error:
+            print("standalone.py: %s" % error, file=sys.stderr)
             return 1
         finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
             for daemon in daemons:
-                os.killpg(daemon.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(daemon.pid, signal.SIGKILL)
                 daemon.wait()
 
 
