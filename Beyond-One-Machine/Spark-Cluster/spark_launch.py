@@ -122,7 +122,8 @@ class Reports(socketserver.ThreadingTCPServer):
     """Shows the lines of the tasks, each behind the name of its task."""
 
     daemon_threads = True
-    attempts, connected, token = 0, 0, secrets.token_hex(16)  # somebody else's lines do not begin with it
+    attempts = connected = 0
+    token = secrets.token_hex(16)  # somebody else's lines do not begin with it
 
     class Lines(socketserver.StreamRequestHandler):
         def handle(self):

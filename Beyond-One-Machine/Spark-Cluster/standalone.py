@@ -51,7 +51,7 @@ def start(name, folder, *arguments):
 
 
 def wait_for(pattern, times, daemons, log):
-    """What a pattern finds in a log, so many times. Raises RuntimeError where that does not come."""
+    """What a pattern finds in a log, so many times. Raises RuntimeError if that does not come."""
     deadline = time.monotonic() + WAIT
     while time.monotonic() < deadline and all(daemon.poll() is None for daemon in daemons):
         if len(found := re.findall(pattern, log.read_text())) >= times:
