@@ -431,8 +431,8 @@ def test_a_metric_that_is_not_there(tmp_path, odd):
 def test_ctrl_c_ends_all_and_keeps_what_is_done(backend, tmp_path, odd):
     """Catches: processes that train on after Ctrl-C; an interrupted run that counts as done, or as
     failed; a run that begins after Ctrl-C."""
-    flags = [*odd, "--jobs", "1", "--set", "kind=fine,sleep", "--set", "x=1,2"]
-    flags += ["--backend", backend, "--master", "local[1]"]
+    flags = [backend if word == "local" else word for word in odd]
+    flags += ["--jobs", "1", "--set", "kind=fine,sleep", "--set", "x=1,2", "--master", "local[1]"]
     process = start(tmp_path / "logdir", *flags)
     folder = tmp_path / "logdir" / backend
     log = folder / "kind=sleep,x=1" / "log.txt"
