@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Spark-Cluster on this machine: a real standalone cluster of Spark, and an example on it; about 60 s.
+# Spark-Cluster on this machine: a real standalone cluster of Spark, and an example on it; about 45 s.
 #   bash run.sh                                           HogWild
 #   bash run.sh ../../DOWNPOUR/downpour.py --steps 600    another example, with its flags
 #   WORKERS=3 PS=2 bash run.sh                            a larger cluster
