@@ -2,14 +2,16 @@
 # Sourced by each run.sh here, after activate.sh: packages that only some of these folders need.
 #
 #   extra spark         the packages of spark.txt, in .extras/spark beside activate.sh; they are
-#                       installed there at the first use, and go to the front of PYTHONPATH
-#   java_for_spark      finds Java 17 or later, or says how to get it
+#                       installed there at the first use, and go to the front of PYTHONPATH.
+#                       Spark's need Java 17 or later: it is found first
+#   java_for_spark      finds Java, or says how to get it
 
 extra() {
     local here root place
     here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
     root="$here/.."
     place="$(cd "$root" && pwd)/.extras/$1"
+    if [ "$1" = spark ]; then java_for_spark || return; fi
     if ! cmp -s "$here/$1.txt" "$place/complete"; then
         echo "installing the packages of $1.txt: once, about a minute" >&2
         rm -rf "$place.$$" && mkdir -p "$place.$$"

@@ -9,6 +9,6 @@ source "$here/../../activate.sh"
 source "$here/../extras.sh"
 case " $* " in
     *" --backend local "* | *" --backend=local "* | *" --help "*) ;;
-    *) java_for_spark; extra spark ;;
+    *) extra spark ;;
 esac
 exec python "$here/parallel_experiments.py" "$@"

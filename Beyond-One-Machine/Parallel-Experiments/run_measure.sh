@@ -5,6 +5,5 @@ set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"
 source "$here/../extras.sh"
-java_for_spark
 extra spark
 exec python "$here/measure.py" "$@"

@@ -7,7 +7,6 @@ set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"
 source "$here/../extras.sh"
-java_for_spark
 extra spark
 case "${1:-}" in
     --help) exec python "$here/spark_launch.py" --help ;;
