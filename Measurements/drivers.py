@@ -28,6 +28,16 @@ def positive(kind):
     return parse
 
 
+def only(parser, cases):
+    """Reads the flags, --only among them: (the flags, the cases whose names have its text)."""
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    flags = parser.parse_args()
+    chosen = [case for case in cases if flags.only in case[0]]
+    if not chosen:
+        parser.error("--only must be in one of: %s" % "; ".join(case[0] for case in cases))
+    return flags, chosen
+
+
 def end_with_us():
     """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
     if sys.platform == "linux":

@@ -1,5 +1,6 @@
 """TensorFlowOnSpark: both input modes train, no record is lost or fed twice, a failure ends it."""
 
+import concurrent.futures
 import json
 
 import engines
@@ -27,11 +28,14 @@ def run(directory, *flags):
 def test_both_modes_train(tmp_path):
     """Catches partitions that are lost or fed twice, a last mini-batch that is dropped, a test
     that the end of the ps cuts off, and updates that come after --steps."""
-    code, lines = run(tmp_path, "--steps", "800", "--epochs", "3")
-    assert code == 0, lines
+    modes = "tensorflow", "spark"
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:  # each waits more than it computes
+        flags = ["--steps", "800", "--epochs", "3"]
+        ends = list(pool.map(lambda mode: run(tmp_path / mode, mode, *flags), modes))
+    lines = sum((each for _, each in ends), [])
+    assert [code for code, _ in ends] == [0, 0], lines
     found = {
-        mode: json.loads((tmp_path / mode / "result.json").read_text())
-        for mode in ("tensorflow", "spark")
+        mode: json.loads((tmp_path / mode / mode / "result.json").read_text()) for mode in modes
     }
     assert found["tensorflow"]["examples"] == 800 * 32
     assert found["spark"]["examples"] == 3 * 1437

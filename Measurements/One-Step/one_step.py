@@ -120,11 +120,7 @@ def main():
     parser.add_argument(
         "--workers", type=drivers.positive(int), nargs="+", default=[2, 3], help="(2 3)"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
-    flags = parser.parse_args()
-    chosen = [one for one in IMPLEMENTATIONS if flags.only in one[0]]
-    if not chosen:
-        parser.error("--only must be in one of: %s" % "; ".join(one[0] for one in IMPLEMENTATIONS))
+    flags, chosen = drivers.only(parser, IMPLEMENTATIONS)
     console = drivers.console(100)
     far = 0
     table = Table("implementation", "workers", "apart from the union", "moved in a step")

@@ -115,11 +115,7 @@ def main():
     parser.add_argument(
         "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="cases with this in their names")
-    flags = parser.parse_args()
-    cases = [case for case in CASES if flags.only in case[0]]
-    if not cases:
-        parser.error("--only must be in one of: %s" % "; ".join(name for name, *_ in CASES))
+    flags, cases = drivers.only(parser, CASES)
     directory = drivers.output_directory("Stragglers")
     rates, sides = {name: [] for name, *_ in cases}, {name: [] for name, *_ in cases}
     console = drivers.console(100)
