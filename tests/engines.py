@@ -24,9 +24,9 @@ spark = pytest.mark.skipif(not java(), reason="no Java 17")
 
 @functools.cache
 def environment(*extras):
-    """os.environ as in a run.sh of Beyond-One-Machine for Spark."""
+    """os.environ as in a run.sh of Beyond-One-Machine with these extras."""
     tools = os.path.dirname(sys.executable)
-    lines = ["cd %s" % FOLDER, "source extras.sh", "java_for_spark"]
+    lines = ["cd %s" % FOLDER, "source extras.sh"] + ["java_for_spark"] * ("spark" in extras)
     lines += ["extra %s" % name for name in extras] + ["env -0"]
     done = subprocess.run(
         ["bash", "-ec", "\n".join(lines)],
