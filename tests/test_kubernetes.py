@@ -46,7 +46,7 @@ pod_templates = support.load(HERE / "validate.py").pod_templates
 def templates(name):
     """{path: the template of a pod} of all pods of a file."""
     return {
-        "%s %s%s" % (name, each["kind"], path): template
+        "%s %s%s" % (name, each["metadata"]["name"], path): template
         for each in documents(name)
         for path, template in pod_templates(each).items()
     }
@@ -226,6 +226,12 @@ def test_no_script_ends_with_one_line(arguments):
     assert done.returncode == 2 and re.fullmatch(r".*: there is no script .*\n", done.stderr)
 
 
+def test_no_pod_is_overlooked():
+    """Catches two pods under one name here: the rights of the first would go unchecked."""
+    lines = "".join(path.read_text() for path in MANIFESTS).splitlines()
+    assert len(PODS) == sum(line.strip() == "containers:" for line in lines) >= 10
+
+
 @pytest.mark.parametrize("path", PODS)
 def test_containers_are_confined(path):
     """Catches a container with more rights than training needs, or with no limit."""
@@ -325,6 +331,22 @@ def test_the_image_has_what_the_manifests_name():
     (claim,) = documents("volume.yaml")
     assert claim["metadata"]["name"] == "runs"
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+
+
+def test_the_page_names_what_is_there():
+    """Catches a command of README.md with a file, a Job or a label that no manifest has."""
+    page = (HERE / "README.md").read_text()
+    files = set(re.findall(r"-f (\S+\.yaml)|`(\w+\.yaml)`", page))
+    assert {a or b for a, b in files} - {"mine.yaml"} == {path.name for path in MANIFESTS}
+    jobs = {job["metadata"]["name"] for path in MANIFESTS for job in documents(path.name, "Job")}
+    assert set(re.findall(r" job/([\w-]+)", page)) == jobs
+    labels = {
+        template.get("metadata", {}).get("labels", {}).get("training-run")
+        for template in PODS.values()
+    }
+    assert set(re.findall(r"-l training-run=(\S+)", page)) <= labels
+    host, port = re.search(r" nc -w 3 (\S+) (\d+)", page).groups()
+    assert (host, port) in {(host, env["PORT"]) for host, _, env in plain_pods()}
 
 
 BROKEN = [

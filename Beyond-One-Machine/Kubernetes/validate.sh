@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks the manifests against the published schemas; about 5 s. The first time it installs the
-# validators (60 MB) beside the other packages.
+# validators (170 MB) beside the other packages.
 #   bash validate.sh                 all manifests of this folder
 #   bash validate.sh mine.yaml       these
 set -euo pipefail
