@@ -1,0 +1,75 @@
+"""Kubernetes: makes TF_CONFIG from the name of a pod, and then becomes the script.
+
+    pod i of the Job NAME   is known to all others as NAME-i.SERVICE.NAMESPACE.svc:PORT
+    its number i            JOB_COMPLETION_INDEX of an Indexed Job, or the end of POD_NAME in a
+                            StatefulSet
+    all other facts         environment variables, which plain.yaml sets
+
+Kind:          driver
+Run:           the entry point of the image: the arguments are the script and its flags
+"""
+import json
+import os
+import re
+import sys
+
+
+def number(env, name, low, high):
+    """An environment variable that is a whole number from low to high."""
+    text = value(env, name)
+    if not re.fullmatch(r"[0-9]+", text) or not low <= int(text) <= high:
+        raise ValueError("%s must be a whole number from %d to %d, is %r" % (name, low, high, text))
+    return int(text)
+
+
+def value(env, name):
+    """An environment variable that must not be empty."""
+    if not env.get(name):
+        raise ValueError("the environment variable %s is missing" % name)
+    return env[name]
+
+
+def index_of_pod(env):
+    """The number of this pod among those of its role."""
+    if "JOB_COMPLETION_INDEX" in env:
+        return number(env, "JOB_COMPLETION_INDEX", 0, 9999)
+    name = value(env, "POD_NAME")
+    if not (found := re.search(r"-([0-9]+)$", name)):
+        raise ValueError("POD_NAME must end with a number, as in a StatefulSet, is %r" % name)
+    return int(found[1])
+
+
+def tf_config(env):
+    """TF_CONFIG of the pod with these environment variables. Raises ValueError on a wrong one."""
+    counts = {"ps": number(env, "PS", 0, 999), "worker": number(env, "WORKERS", 1, 9999)}
+    role, index = value(env, "ROLE"), index_of_pod(env)
+    if role not in counts:
+        raise ValueError("ROLE must be ps or worker, is %r" % role)
+    if index >= counts[role]:
+        raise ValueError("this is %s %d, but there are only %d" % (role, index, counts[role]))
+    suffix = "%s.%s.svc:%d" % (
+        value(env, "SERVICE"), value(env, "NAMESPACE"), number(env, "PORT", 1, 65535))
+    cluster = {}
+    for job, count in counts.items():
+        if count:
+            name = value(env, job.upper() + "_JOB")
+            cluster[job] = ["%s-%d.%s" % (name, i, suffix) for i in range(count)]
+    return {"cluster": cluster, "task": {"type": role, "index": index}}
+
+
+def main():
+    try:
+        if not sys.argv[1:] or not os.path.isfile(sys.argv[1]):
+            raise ValueError("there is no script %s" % (sys.argv[1:2] or "in the arguments"))
+        value(os.environ, "OUTPUT_DIR")
+        if "TF_CONFIG" not in os.environ:  # an operator may have set it
+            os.environ["TF_CONFIG"] = json.dumps(tf_config(os.environ))
+    except ValueError as error:
+        print("kubernetes_launch.py: %s" % error, file=sys.stderr)
+        return 2  # plain.yaml does not try again after a 2
+    # The script takes the place of this process, so that it gets the signals of Kubernetes.
+    os.execv(sys.executable, [sys.executable, "-u", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
