@@ -30,7 +30,6 @@ def positive(kind):
 
 def only(parser, cases):
     """Reads the flags, --only among them: (the flags, the cases whose names have its text)."""
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
     flags = parser.parse_args()
     chosen = [case for case in cases if flags.only in case[0]]
     if not chosen:

@@ -42,6 +42,13 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "spark": ["spark", "experiments", "tfos"],
     "engines": ["kubernetes"],
 }
+# Parts whose tests wait more than they compute: two at once, by these flags of pytest-xdist.
+TWO_AT_ONCE = {
+    "operations": ["-n", "2", "--dist", "load"],
+    "recovery": ["-n", "2", "--dist", "load"],
+    "spark": ["-n", "2", "--dist", "loadfile"],
+    "engines": ["-n", "2", "--dist", "loadfile"],
+}
 
 
 def files(part):
@@ -77,7 +84,8 @@ class Count:
 def run(part, flags, note):
     """Runs a part and writes one line about it into `note`; returns pytest's exit code."""
     count, began = Count(), time.monotonic()
-    code = int(pytest.main(["-m", "not short", *files(part), *flags], plugins=[count]))
+    more = [*TWO_AT_ONCE.get(part, []), *flags]
+    code = int(pytest.main(["-m", "not short", *files(part), *more], plugins=[count]))
     ends = ", ".join("%d %s" % (n, end) for end, n in count.ends.items())
     pathlib.Path(note).write_text("%s in %.0f s" % (ends, time.monotonic() - began))
     return code

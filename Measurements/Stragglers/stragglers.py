@@ -115,6 +115,7 @@ def main():
     parser.add_argument(
         "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
     )
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
     flags, cases = drivers.only(parser, CASES)
     directory = drivers.output_directory("Stragglers")
     rates, sides = {name: [] for name, *_ in cases}, {name: [] for name, *_ in cases}
