@@ -1,6 +1,5 @@
 """Kubernetes: the entry point as a program, and what the manifests say. There is no cluster."""
 
-import functools
 import json
 import re
 import signal
@@ -10,7 +9,7 @@ import sys
 import engines
 import pytest
 import support
-import yaml
+from pods import container_environment, documents, plain_pods
 
 HERE = engines.FOLDER / "Kubernetes"
 LAUNCH = HERE / "kubernetes_launch.py"
@@ -28,16 +27,6 @@ GOOD = {
     "JOB_COMPLETION_INDEX": "1",
     "OUTPUT_DIR": "/runs/run",
 }
-
-
-@functools.cache
-def parsed(name):
-    return [each for each in yaml.safe_load_all((HERE / name).read_text()) if each]
-
-
-def documents(name, kind=None):
-    """The manifests in a file of this folder, or those of a kind."""
-    return [each for each in parsed(name) if kind in (None, each["kind"])]
 
 
 pod_templates = support.load(HERE / "validate.py").pod_templates
@@ -74,42 +63,6 @@ def config_of(env, script, *flags):
     assert done.returncode == 0, done.stderr
     config, *arguments = json.loads(done.stdout)
     return json.loads(config), arguments
-
-
-def container_environment(container, config_maps, fields):
-    """The environment that Kubernetes makes for a container; fields: {fieldPath: value}."""
-    env = {}
-    for source in container.get("envFrom", []):
-        env.update(config_maps[source["configMapRef"]["name"]])
-    for entry in container["env"]:
-        value = entry.get("value")
-        if value is None:
-            source = entry["valueFrom"]
-            reference = source.get("fieldRef", {}).get("fieldPath")
-            value = fields[reference] if reference else "1"  # or a number of cores
-        env[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], value)
-    assert all(isinstance(value, str) for value in env.values()), "a number without quotes"
-    return env
-
-
-def plain_pods():
-    """[(the name in DNS, its template, its environment)] of the pods that plain.yaml makes."""
-    maps = {each["metadata"]["name"]: each["data"] for each in documents("plain.yaml", "ConfigMap")}
-    (service,) = documents("plain.yaml", "Service")
-    assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
-    pods = []
-    for job in documents("plain.yaml", "Job"):
-        spec, template = job["spec"], job["spec"]["template"]
-        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
-        assert template["spec"]["subdomain"] == service["metadata"]["name"]
-        assert spec["completionMode"] == "Indexed" and spec["parallelism"] == spec["completions"]
-        env = container_environment(
-            template["spec"]["containers"][0], maps, {"metadata.namespace": "training"}
-        )
-        for index in range(spec["completions"]):
-            host = "%s-%d.%s" % (job["metadata"]["name"], index, template["spec"]["subdomain"])
-            pods.append((host, template, {**env, "JOB_COMPLETION_INDEX": str(index)}))
-    return pods
 
 
 def trainer_pods():
