@@ -3,6 +3,7 @@
 import functools
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -20,6 +21,16 @@ def java():
 
 
 spark = pytest.mark.skipif(not java(), reason="no Java 17")
+
+
+def root(*commands):
+    """A mark: a test that needs root, and these commands."""
+    there = all(
+        shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin") for name in commands
+    )
+    return pytest.mark.skipif(
+        not there or os.geteuid() != 0, reason="not root, or no %s" % ", ".join(commands)
+    )
 
 
 @functools.cache

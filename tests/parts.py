@@ -40,7 +40,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],
     "spark": ["spark", "experiments", "tfos"],
-    "engines": ["kubernetes"],
+    "engines": ["engines", "kubernetes"],
 }
 # Parts whose tests wait more than they compute: two at once, by these flags of pytest-xdist.
 TWO_AT_ONCE = {
