@@ -42,12 +42,10 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "spark": ["spark", "experiments", "tfos"],
     "engines": ["engines", "kubernetes"],
 }
-# Parts whose tests wait more than they compute: two at once, by these flags of pytest-xdist.
+# Parts in which two tests may run at once, by these flags of pytest-xdist: they depend on no time.
 TWO_AT_ONCE = {
-    "operations": ["-n", "2", "--dist", "load"],
-    "recovery": ["-n", "2", "--dist", "load"],
-    "spark": ["-n", "2", "--dist", "loadfile"],
-    "engines": ["-n", "2", "--dist", "loadfile"],
+    **dict.fromkeys(["equations", "examples", "recovery", "coordinator"], ["-n2", "--dist=load"]),
+    **dict.fromkeys(["spark", "engines"], ["-n2", "--dist=loadfile"]),
 }
 
 
