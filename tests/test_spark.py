@@ -118,7 +118,8 @@ def test_run_sh_trains_an_unmodified_example(tmp_path):
     result = support.result(directory)
     assert code == 0 and result["example"] == "DOWNPOUR", output
     assert result["test_accuracy"] >= 0.95 and result["steps"] == 600
-    assert "%.4g; everything of this run is in %s" % (result["test_accuracy"], directory) in output
+    accuracy = "test accuracy %.1f%%" % (100 * result["test_accuracy"])
+    assert "%s; everything of this run is in %s" % (accuracy, directory) in output
     for name in ("ps 0", "worker 0", "worker 1"):  # the lines of each task reach the driver
         assert "[%s] " % name in output
     assert "oneDNN" not in output

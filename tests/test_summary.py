@@ -283,6 +283,9 @@ def test_the_command(tmp_path):
     process = command(tmp_path)
     assert process.returncode == 0 and process.stderr == ""
     assert json.loads(process.stdout) == support.result(tmp_path) == summary.summarize([tmp_path])
+    accuracy = "test accuracy %.1f%%" % (100 * support.result(tmp_path)["test_accuracy"])
+    line = "[tfrun] %s; everything of this run is in %s\n" % (accuracy, tmp_path)
+    assert command("--line", tmp_path).stdout == line
     (tmp_path / "metrics-worker-1.csv").unlink()
     process = command(tmp_path)
     assert process.returncode == 0 and len(process.stderr.splitlines()) == 1

@@ -34,7 +34,7 @@ import signal
 import subprocess
 import sys
 
-from tfrun import dryrun, errors, horovodrun, isolate, launch, resources, rundir
+from tfrun import dryrun, errors, horovodrun, isolate, launch, resources, rundir, words
 
 
 # The commands about runs that there are: each NAME_command in watching.py.
@@ -167,12 +167,19 @@ def summary_command(arguments):
     """`tfrun summary DIR...`: prints and writes result.json; returns the exit code."""
     from tfrun import summary  # here, because NumPy starts threads: --isolate must come before
 
+    parser = Parser(prog="tfrun summary")
+    parser.add_argument("--line", action="store_true", help="print the tests only, as a run does")
+    parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="DIR")
+    flags = parser.parse_args(arguments)
     try:
-        result = summary.write(paths("summary", arguments, "DIR"))
+        result = summary.write(flags.paths)
     except (OSError, ValueError) as error:
         print("tfrun: %s" % error, file=sys.stderr)
         return 1
-    print(json.dumps(result, indent=2))
+    if flags.line:
+        print("[tfrun] %s; everything of this run is in %s" % (words.tests(result), flags.paths[0]))
+    else:
+        print(json.dumps(result, indent=2))
     if missing := summary.missing_tasks(result):
         print("tfrun: %s" % missing, file=sys.stderr)
     return 0

@@ -261,16 +261,10 @@ def main():
     finally:
         spark.stop()
     write_facts(facts, output)
-    tests = ""
     if (output / "flags.json").exists() and (ROOT / "tfrun").is_dir():
-        summary = [sys.executable, "-m", "tfrun", "summary", str(output)]
-        code = subprocess.run(summary, cwd=ROOT, stdout=subprocess.DEVNULL).returncode
-        if code:
-            return code
-        result = json.loads((output / "result.json").read_text())
-        tests = ", ".join("%s %.4g" % (name, value) for name, value in result.items()
-                          if name.startswith("test_") and value is not None)
-    print("[spark] %s; everything of this run is in %s" % (tests or "done", output))
+        summary = [sys.executable, "-m", "tfrun", "summary", "--line", str(output)]
+        return subprocess.run(summary, cwd=ROOT).returncode
+    print("[spark] done; everything of this run is in %s" % output)
     return 0
 
 
