@@ -88,8 +88,12 @@ def run_and_check(launcher, directory, steps=None):
     return result
 
 
+# Of HogWild, core has the whole run.
+SHORT = [p for p in CLUSTERS if not support.needs_build(p) and p.parent.name != "HogWild"]
+
+
 @pytest.mark.short
-@pytest.mark.parametrize("launcher", [p for p in CLUSTERS if not support.needs_build(p)], ids=name)
+@pytest.mark.parametrize("launcher", SHORT, ids=name)
 def test_a_short_run(launcher, tmp_path):
     words = of_words(launcher)  # which learn later
     result = run_and_check(launcher, tmp_path, 300 if words else 100)

@@ -73,7 +73,7 @@ def fresh(group, **options):
     return run
 
 
-QUICK = {"Servers", "Stale-Gradients", "Ring-AllReduce"}  # those that the tier core runs
+QUICK = {"Stale-Gradients", "Ring-AllReduce"}  # those that the tier core runs
 
 
 @pytest.mark.parametrize(
