@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import sys
 
 PORTS = 20000, 12800  # the first, and how many: below those that the kernel gives to clients
@@ -69,22 +70,26 @@ def nodes_of_ranks(counts, distribution):
 
 
 def addresses(env):
-    """host:port of each rank of this step. Two steps on one node have different ports."""
+    """host:port of each rank of this step. Two steps on one node have different ports.
+
+    Raises ValueError where Slurm has dealt the ranks otherwise.
+    """
     names = hosts(env["SLURM_STEP_NODELIST"])
     counts = tasks_per_node(env["SLURM_STEP_TASKS_PER_NODE"])
     nodes = nodes_of_ranks(counts, env.get("SLURM_DISTRIBUTION", "block"))
     if len(nodes) > PORTS_OF_A_STEP:
         raise ValueError("%d tasks are more than %d" % (len(nodes), PORTS_OF_A_STEP))
-    # The next job, and the next step of this one, begin 64 ports higher.
-    number = int(env["SLURM_JOB_ID"]) + 7 * int(env.get("SLURM_STEP_ID", 0))
+    # The next job begins 64 ports higher. Each step, and a job that begins again, is far from that.
+    number = (int(env["SLURM_JOB_ID"]) + 67 * int(env.get("SLURM_STEP_ID", 0)) +
+              33 * int(env.get("SLURM_RESTART_COUNT", 0)))
     first = PORTS[0] + number * PORTS_OF_A_STEP % PORTS[1]
     made = ["%s:%d" % (names[node], first + rank) for rank, node in enumerate(nodes)]
     # Slurm tells each task where it is. It may have dealt the ranks otherwise, by a file say.
     rank, here = int(env["SLURM_PROCID"]), env.get("SLURMD_NODENAME")
     if here and (names[nodes[rank]] != here or
                  nodes[:rank].count(nodes[rank]) != int(env["SLURM_LOCALID"])):
-        raise ValueError("rank %d is on %s, not on %s: use --distribution block, cyclic or plane" % (
-            rank, here, names[nodes[rank]]))
+        raise ValueError("rank %d is on %s, not on %s: use --distribution block, cyclic or "
+                         "plane=N" % (rank, here, names[nodes[rank]]))
     return made
 
 
@@ -100,6 +105,18 @@ def tf_config(env, n_ps, chief):
         cluster.setdefault(job, []).append(address)
     task = {"type": jobs[rank], "index": jobs[:rank].count(jobs[rank])}
     return {"cluster": cluster, "task": task}
+
+
+def check_port(address):
+    """Raises ValueError where another process listens on the port of this task."""
+    port = int(address.rsplit(":", 1)[1])
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("", port))
+        except OSError as error:
+            raise ValueError("port %d of %s: %s; a job that begins again takes others" % (
+                port, socket.gethostname(), error.strerror)) from None
 
 
 def parse():
@@ -124,14 +141,20 @@ def main():
     try:
         config = tf_config(os.environ, flags.ps, int(flags.chief))
     except (KeyError, ValueError) as error:
-        parser.error(str(error))
+        parser.error("Slurm's %s is missing" % error if isinstance(error, KeyError) else str(error))
+    task = config["task"]
+    try:
+        check_port(config["cluster"][task["type"]][task["index"]])
+    except ValueError as error:
+        print("slurm_launch.py: %s" % error, file=sys.stderr)
+        return 1
     os.environ["TF_CONFIG"] = json.dumps(config)
-    if config["task"]["type"] == "ps":
+    if task["type"] == "ps":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    if "OUTPUT_DIR" not in os.environ:
+    if not os.environ.get("OUTPUT_DIR"):
         os.environ["OUTPUT_DIR"] = os.path.abspath("runs/Slurm/%s" % os.environ["SLURM_JOB_ID"])
     os.execv(sys.executable, [sys.executable, "-u", flags.script, *flags.arguments])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,8 +6,10 @@ Needs root, and Debian's packages slurm-wlm and munge. The nodes n1, n2 have loo
 their own. All daemons and jobs live in a namespace of processes, and end with it.
 """
 import argparse
+import ctypes
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -17,13 +19,15 @@ import tempfile
 import time
 
 WAIT = 60  # seconds for all nodes to be idle
+REQUEUE = 10  # seconds that a requeued job waits; Slurm's default is 120
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "unshare")
 CONF = """
 ClusterName=virtual
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
 SlurmUser=root
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire={requeue}
+FirstJobId={first_job}
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -60,7 +64,9 @@ def configure(folder, n_nodes, cpus):
         number, socket.gethostname(), 10 + number, port, cpus)
         for number, port in enumerate(ports, 1)]
     (folder / "slurm.conf").write_text(CONF.format(
-        host=socket.gethostname(), controller=controller, folder=folder, nodes="\n".join(nodes)))
+        host=socket.gethostname(), controller=controller, folder=folder, requeue=REQUEUE,
+        # A job's number decides on its ports: two clusters on one machine have different ones.
+        first_job=random.SystemRandom().randrange(1000, 1000000), nodes="\n".join(nodes)))
     (folder / "state").mkdir()
     (folder / "hosts").write_text(pathlib.Path("/etc/hosts").read_text() + "".join(
         "127.0.0.%d n%d\n" % (10 + number, number) for number in range(1, n_nodes + 1)))
@@ -87,37 +93,60 @@ def wait_until(condition, what):
         time.sleep(0.1)
 
 
-def run_inside(command, n_nodes, cpus):
+def run_inside(folder, command, n_nodes, cpus):
     """In the namespaces: starts Slurm, runs the command, returns its exit code."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as name:
-        folder, started = pathlib.Path(name), []
-        folder.chmod(0o755)
-        env = configure(folder, n_nodes, cpus)
-        # Names that Slurm's nodes have in a real cluster, too; seen in this namespace only.
-        subprocess.run(["mount", "--bind", folder / "hosts", "/etc/hosts"], check=True)
-        with open(folder / "daemons.log", "w") as log:
-            for daemon in daemons(folder, n_nodes):
-                started.append(subprocess.Popen(daemon, env=env, stdin=subprocess.DEVNULL,
-                                                stdout=log, stderr=log))
-                if daemon[0] == "munged":
-                    wait_until((folder / "munge.socket").exists, "munged has no socket")
+    env, started = configure(folder, n_nodes, cpus), []
+    # Names that the nodes have in a real cluster, too; seen in this namespace only.
+    subprocess.run(["mount", "--bind", folder / "hosts", "/etc/hosts"], check=True)
+    with open(folder / "daemons.log", "w") as log:
+        for daemon in daemons(folder, n_nodes):
+            started.append(subprocess.Popen(daemon, env=env, stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log))
+            if daemon[0] == "munged":
+                wait_until((folder / "munge.socket").exists, "munged has no socket")
 
-        def idle():
-            for process in started:
-                if process.poll() is not None:
-                    raise RuntimeError("%s has ended" % process.args[0])
-            found = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True,
-                                   text=True)
-            return found.stdout.split() == ["idle", str(n_nodes)]
+    def idle():
+        for process in started:
+            if process.poll() is not None:
+                raise RuntimeError("%s has ended" % process.args[0])
+        found = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True,
+                               text=True)
+        return found.stdout.split() == ["idle", str(n_nodes)]
+    try:
+        wait_until(idle, "the nodes are not idle")
+        print("[slurm] %d nodes: n1 to n%d" % (n_nodes, n_nodes), flush=True)
+        code = subprocess.call(command, env=env)
+        return code if code >= 0 else 128 - code
+    except RuntimeError as error:
+        print("virtual_slurm.py: Slurm did not start: %s\n%s" % (
+            error, (folder / "daemons.log").read_text()[-1000:]), file=sys.stderr)
+    except OSError as error:
+        print("virtual_slurm.py: %s" % error, file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130  # the process outside ends everything
+    return 1
+
+
+def run(command, n_nodes, cpus):
+    """Runs a command in namespaces of its own, with a Slurm; returns its exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o755)
+        # All processes inside end with the first one, that one with unshare, and unshare with us.
+        inside = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+             sys.executable, __file__, "--inside", folder, "--nodes", str(n_nodes),
+             "--cpus", str(cpus), "--", *command],
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL))  # 1: PR_SET_PDEATHSIG
         try:
-            wait_until(idle, "the nodes are not idle")
-            print("[slurm] %d nodes: n1 to n%d" % (n_nodes, n_nodes), flush=True)
-            return subprocess.call(command, env=env)
-        except RuntimeError as error:
-            print("Slurm did not start: %s\n%s" % (
-                error, (folder / "daemons.log").read_text()[-1000:]), file=sys.stderr)
-            return 1
+            return inside.wait()
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            inside.kill()
+            inside.wait()
 
 
 def main():
@@ -125,7 +154,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=2, metavar="N", help="virtual nodes (2)")
     parser.add_argument("--cpus", type=int, default=4, metavar="N", help="of each node (4)")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     flags = parser.parse_args()
     command = flags.command[flags.command[:1] == ["--"]:]
@@ -140,10 +169,8 @@ def main():
     if os.geteuid():
         parser.error("Slurm's daemons need root")
     if flags.inside:
-        return run_inside(command, flags.nodes, flags.cpus)
-    namespaces = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    os.execvp("unshare", [*namespaces, sys.executable, __file__, "--inside",
-                          "--nodes", str(flags.nodes), "--cpus", str(flags.cpus), "--", *command])
+        return run_inside(pathlib.Path(flags.inside), command, flags.nodes, flags.cpus)
+    return run(command, flags.nodes, flags.cpus)
 
 
 if __name__ == "__main__":
