@@ -76,7 +76,10 @@ def addresses(env):
     """
     names = hosts(env["SLURM_STEP_NODELIST"])
     counts = tasks_per_node(env["SLURM_STEP_TASKS_PER_NODE"])
-    nodes = nodes_of_ranks(counts, env.get("SLURM_DISTRIBUTION", "block"))
+    distribution = env.get("SLURM_DISTRIBUTION", "block")
+    if distribution == "plane":
+        distribution += "=" + env["SLURM_DIST_PLANESIZE"]
+    nodes = nodes_of_ranks(counts, distribution)
     if len(nodes) > PORTS_OF_A_STEP:
         raise ValueError("%d tasks are more than %d" % (len(nodes), PORTS_OF_A_STEP))
     # The next job begins 64 ports higher. Each step, and a job that begins again, is far from that.
@@ -141,7 +144,7 @@ def main():
     try:
         config = tf_config(os.environ, flags.ps, int(flags.chief))
     except (KeyError, ValueError) as error:
-        parser.error("Slurm's %s is missing" % error if isinstance(error, KeyError) else str(error))
+        parser.error("Slurm's %s is missing" % error.args if isinstance(error, KeyError) else str(error))
     task = config["task"]
     try:
         check_port(config["cluster"][task["type"]][task["index"]])
