@@ -314,11 +314,16 @@ def test_a_job_begins_again_so_often_and_no_more(tmp_path):
         RESTARTS="1",
     )
     assert code == 0, output
+    assert output.count(": FAILED") == 2, output
     train, bad_use = output.split(": FAILED")[:2]
+    assert train.count("the job begins again") == 1, output
     assert "its time is nearly over: the job begins again" in train, output
-    assert train.count("there is no data") in (1, 2)  # one task fails, and perhaps both
-    assert "the job has begun 2 times: it ends" in train.splitlines()[-2], output
-    assert "the job has begun" not in bad_use and "begins again" not in bad_use, output
+    failed, *last = train.split("[slurm]")[-3:]
+    assert "Exited with exit code 1; the job has begun 2 times, and ends" in failed + last[0], (
+        output
+    )
+    assert re.search(r" the last lines of task (\d):\n\1: there is no data\n$", last[-2]), output
+    assert "begins again" not in bad_use and "of task" in bad_use, output
 
 
 @pytest.mark.long
