@@ -16,7 +16,7 @@ system_packages() {
     mapfile -t packages < <(grep -v '^#' tests/system-packages.txt)
     if dpkg-query --show "${packages[@]}" >/dev/null 2>&1; then return; fi
     echo "installing ${packages[*]}" >&2
-    export DEBIAN_FRONTEND=noninteractive
+    export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1    # and no daemon starts
     { timeout 120 apt-get update && timeout 300 apt-get install --yes --no-install-recommends "${packages[@]}"; } \
         >/dev/null </dev/null || echo "apt-get cannot install them; apt-get says why above" >&2
 }

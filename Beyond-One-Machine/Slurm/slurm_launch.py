@@ -143,8 +143,10 @@ def main():
     parser, flags = parse()
     try:
         config = tf_config(os.environ, flags.ps, int(flags.chief))
-    except (KeyError, ValueError) as error:
-        parser.error("Slurm's %s is missing" % error.args if isinstance(error, KeyError) else str(error))
+    except KeyError as error:
+        parser.error("Slurm's %s is missing" % error.args)
+    except ValueError as error:
+        parser.error(str(error))
     task = config["task"]
     try:
         check_port(config["cluster"][task["type"]][task["index"]])
