@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Slurm on this machine: a real Slurm of two virtual nodes, and an example as its job; about 25 s.
+# Slurm on this machine: a real Slurm of two virtual nodes, and an example as its job; about a minute.
 #   bash run.sh                                           HogWild
 #   bash run.sh ../../DOWNPOUR/downpour.py --steps 600    another example, with its flags
 #   WORKERS=3 PS=2 bash run.sh                            a larger cluster
