@@ -8,9 +8,25 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source activate.sh
+
+# Installs what is missing of system-packages.txt, where it may; tests without it say so and skip.
+system_packages() {
+    local packages
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get dpkg-query >/dev/null; then return; fi
+    mapfile -t packages < <(grep -v '^#' tests/system-packages.txt)
+    if dpkg-query --show "${packages[@]}" >/dev/null 2>&1; then return; fi
+    echo "installing ${packages[*]}" >&2
+    export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1    # and no daemon starts
+    { timeout 120 apt-get update && timeout 300 apt-get install --yes --no-install-recommends "${packages[@]}"; } \
+        >/dev/null </dev/null || echo "apt-get cannot install them; apt-get says why above" >&2
+}
+
 tier="${1:-core}"
 case "$tier" in
     core) exec python -m pytest -m "not long" "${@:2}" ;;
-    all | parts) exec python tests/parts.py "$@" ;;
+    all | parts)
+        if [ "$tier" = all ]; then system_packages; fi
+        exec python tests/parts.py "$@"
+        ;;
     *) echo "tests/run.sh: the tier is core or all, not $tier" >&2; exit 2 ;;
 esac

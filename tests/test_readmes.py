@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import readmes
+import regions
 import support
 
 
@@ -91,6 +92,7 @@ def test_style():
     tools = os.path.dirname(sys.executable)
     shell = [*support.ROOT.glob("*.sh"), *support.launchers(), *support.engines()]
     shell += [support.ROOT / folder / "run.sh" for folder in ("tests", "Basics-Tutorial")]
+    shell += [*regions.tracked("*.sbatch"), *regions.tracked("submit.sh")]
     for command in (
         ["ruff", "check", "."],
         ["ruff", "format", "--check", "tfrun", "tests", "tools", "Measurements"],

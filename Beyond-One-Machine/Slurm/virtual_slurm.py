@@ -1,0 +1,177 @@
+"""A real Slurm of two virtual nodes on this machine, as long as a command runs.
+
+    python virtual_slurm.py --nodes 2 -- sbatch --wait train.sbatch
+
+Needs root, and Debian's packages slurm-wlm and munge. The nodes n1, n2 have loopback addresses of
+their own. All daemons and jobs live in a namespace of processes, and end with it.
+"""
+import argparse
+import ctypes
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+WAIT = 60  # seconds for all nodes to be idle
+REQUEUE = 10  # seconds that a requeued job waits; Slurm's default is 120
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "unshare")
+CONF = """
+ClusterName=virtual
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser=root
+AuthInfo=socket={folder}/munge.socket,cred_expire={requeue}
+FirstJobId={first_job}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdLogFile={folder}/slurmd-%n.log
+SlurmctldLogFile={folder}/slurmctld.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=5
+SchedulerParameters=batch_sched_delay=0,sched_interval=2
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def free_ports(n):
+    """Ports that nobody has just now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+def configure(folder, n_nodes, cpus):
+    """Writes slurm.conf and the hosts file; returns the environment for Slurm's commands."""
+    controller, *ports = free_ports(1 + n_nodes)
+    nodes = ["NodeName=n%d NodeHostname=%s NodeAddr=127.0.0.%d Port=%d CPUs=%d State=UNKNOWN" % (
+        number, socket.gethostname(), 10 + number, port, cpus)
+        for number, port in enumerate(ports, 1)]
+    (folder / "slurm.conf").write_text(CONF.format(
+        host=socket.gethostname(), controller=controller, folder=folder, requeue=REQUEUE,
+        # A job's number decides on its ports: two clusters on one machine have different ones.
+        first_job=random.SystemRandom().randrange(1000, 1000000), nodes="\n".join(nodes)))
+    (folder / "state").mkdir()
+    (folder / "hosts").write_text(pathlib.Path("/etc/hosts").read_text() + "".join(
+        "127.0.0.%d n%d\n" % (10 + number, number) for number in range(1, n_nodes + 1)))
+    (folder / "munge.key").write_bytes(os.urandom(1024))
+    (folder / "munge.key").chmod(0o400)
+    return {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+
+
+def daemons(folder, n_nodes):
+    """The commands that stay in the foreground."""
+    munge = ["--socket=%s/munge.socket", "--key-file=%s/munge.key", "--pid-file=%s/munge.pid",
+             "--log-file=%s/munge.log", "--seed-file=%s/munge.seed"]
+    yield ["munged", "--foreground", "--force", *(flag % folder for flag in munge)]
+    yield ["slurmctld", "-D"]
+    for number in range(1, n_nodes + 1):
+        yield ["slurmd", "-D", "-N", "n%d" % number]
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError("after %d s: %s" % (WAIT, what))
+        time.sleep(0.1)
+
+
+def run_inside(folder, command, n_nodes, cpus):
+    """In the namespaces: starts Slurm, runs the command, returns its exit code."""
+    env, started = configure(folder, n_nodes, cpus), []
+    # Names that the nodes have in a real cluster, too; seen in this namespace only.
+    subprocess.run(["mount", "--bind", folder / "hosts", "/etc/hosts"], check=True)
+    with open(folder / "daemons.log", "w") as log:
+        for daemon in daemons(folder, n_nodes):
+            started.append(subprocess.Popen(daemon, env=env, stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=log))
+            if daemon[0] == "munged":
+                wait_until((folder / "munge.socket").exists, "munged has no socket")
+
+    def idle():
+        for process in started:
+            if process.poll() is not None:
+                raise RuntimeError("%s has ended" % process.args[0])
+        found = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True,
+                               text=True)
+        return found.stdout.split() == ["idle", str(n_nodes)]
+    try:
+        wait_until(idle, "the nodes are not idle")
+        print("[slurm] %d nodes: n1 to n%d" % (n_nodes, n_nodes), flush=True)
+        code = subprocess.call(command, env=env)
+        return code if code >= 0 else 128 - code
+    except RuntimeError as error:
+        print("virtual_slurm.py: Slurm did not start: %s\n%s" % (
+            error, (folder / "daemons.log").read_text()[-1000:]), file=sys.stderr)
+    except OSError as error:
+        print("virtual_slurm.py: %s" % error, file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130  # the process outside ends everything
+    return 1
+
+
+def run(command, n_nodes, cpus):
+    """Runs a command in namespaces of its own, with a Slurm; returns its exit code."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o755)
+        # All processes inside end with the first one, that one with unshare, and unshare with us.
+        inside = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
+             sys.executable, __file__, "--inside", folder, "--nodes", str(n_nodes),
+             "--cpus", str(cpus), "--", *command],
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL))  # 1: PR_SET_PDEATHSIG
+        try:
+            return inside.wait()
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            inside.kill()
+            inside.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=2, metavar="N", help="virtual nodes (2)")
+    parser.add_argument("--cpus", type=int, default=4, metavar="N", help="of each node (4)")
+    parser.add_argument("--inside", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    flags = parser.parse_args()
+    command = flags.command[flags.command[:1] == ["--"]:]
+    for name in ("nodes", "cpus"):
+        if not 1 <= vars(flags)[name] <= 64:
+            parser.error("--%s must be from 1 to 64, is %d" % (name, vars(flags)[name]))
+    if not command:
+        parser.error("it needs a command to run")
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if missing := [name for name in NEEDED if not shutil.which(name)]:
+        parser.error("there is no %s: apt install slurm-wlm munge" % ", ".join(missing))
+    if os.geteuid():
+        parser.error("Slurm's daemons need root")
+    if flags.inside:
+        return run_inside(pathlib.Path(flags.inside), command, flags.nodes, flags.cpus)
+    return run(command, flags.nodes, flags.cpus)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,363 @@
+"""Slurm: TF_CONFIG from Slurm's variables, on paper and on a real Slurm of two virtual nodes."""
+
+import collections
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import engines
+import psutil
+import pytest
+import support
+
+HERE = engines.FOLDER / "Slurm"
+LAUNCH, VIRTUAL = HERE / "slurm_launch.py", HERE / "virtual_slurm.py"
+PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "unshare")
+
+
+def there():
+    """Whether this machine can run virtual_slurm.py."""
+    if os.geteuid() or not all(shutil.which(name, path=PATH) for name in NEEDED):
+        return False
+    return not subprocess.call(["unshare", "--mount", "--pid", "--fork", "--mount-proc", "true"])
+
+
+slurm = pytest.mark.skipif(not there(), reason="no root, or no Slurm")
+
+
+@pytest.fixture(scope="module")
+def launch():
+    return support.load(LAUNCH)
+
+
+@pytest.mark.parametrize(
+    "nodelist, names",
+    [
+        ("n[9-11],m2", ["n9", "n10", "n11", "m2"]),
+        ("n[08-10,12]", ["n08", "n09", "n10", "n12"]),
+        ("a[1-2]b[3,5]", ["a1b3", "a1b5", "a2b3", "a2b5"]),
+        ("localhost", ["localhost"]),
+        ("gpu-a,gpu-b", ["gpu-a", "gpu-b"]),
+    ],
+)
+def test_lists_of_nodes(nodelist, names, launch):
+    """Catches hosts that are sorted as text (n10 before n9), and lost zeros."""
+    assert launch.hosts(nodelist) == names
+
+
+@pytest.mark.parametrize(
+    "counts, distribution, nodes",
+    [
+        ("2(x2),1", "block", [0, 0, 1, 1, 2]),
+        ("2(x2),1", "cyclic", [0, 1, 2, 0, 1]),
+        ("3,1,2", "cyclic:block", [0, 1, 2, 0, 2, 0]),
+        ("4(x2)", "plane=2", [0, 0, 1, 1, 0, 0, 1, 1]),
+        ("1(x3)", "", [0, 1, 2]),
+    ],
+)
+def test_where_each_rank_is(counts, distribution, nodes, launch):
+    """Catches ranks that are dealt out as if each node had equally many, or always in blocks."""
+    assert launch.nodes_of_ranks(launch.tasks_per_node(counts), distribution) == nodes
+
+
+def variables(**more):
+    found = {"SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2,1"}
+    return {**found, "SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", **more}
+
+
+def test_steps_at_once_have_ports_of_their_own(launch):
+    """Catches two jobs on one node that share a port, or two steps of one job or of neighbours."""
+    ports = collections.Counter()
+    for job in range(1000, 1200):
+        made = launch.addresses(variables(SLURM_JOB_ID=str(job)))
+        assert [address.split(":")[0] for address in made] == ["n1", "n1", "n2"]
+        ports.update(int(address.split(":")[1]) for address in made)
+    assert set(ports.values()) == {1} and min(ports) >= 20000 and max(ports) < 32800
+    seen = collections.Counter()
+    for job in range(1000, 1030):
+        for step in "012":
+            env = variables(SLURM_JOB_ID=str(job), SLURM_STEP_ID=step)
+            seen.update(launch.addresses(env))
+    assert set(seen.values()) == {1}
+    again = launch.addresses(variables(SLURM_RESTART_COUNT="1"))
+    assert not set(again) & set(launch.addresses(variables()))
+
+
+def run_launch(folder, flags, env):
+    (folder / "train.py").write_text("import os\nprint('it ran', os.environ['TF_CONFIG'])\n")
+    return subprocess.run(
+        [sys.executable, LAUNCH, *flags, "train.py"],
+        env={**os.environ, **env},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+@pytest.mark.parametrize(
+    "flags, env, message",
+    [
+        ([], {}, "this is no task of Slurm: start it with srun"),
+        (["--ps", "100"], variables(), "--ps must be from 0 to 99, is 100"),
+        (["--ps", "3"], variables(), "3 tasks are too few for 3 ps and a worker"),
+        ([], variables(SLURM_DISTRIBUTION="arbitrary"), "the distribution 'arbitrary' is neither"),
+        ([], variables(SLURMD_NODENAME="n2"), "rank 0 is on n2, not on n1"),
+        ([], variables(SLURM_STEP_TASKS_PER_NODE="65(x2)"), "130 tasks are more than 64"),
+        ([], {"SLURM_STEP_NODELIST": "n1"}, "Slurm's SLURM_STEP_TASKS_PER_NODE is missing"),
+    ],
+    ids=lambda value: value.split(":")[0] if isinstance(value, str) else "",
+)
+def test_bad_use_ends_with_one_line(flags, env, message, tmp_path):
+    """Catches a traceback, a cluster that nobody forms, and a script that starts all the same."""
+    done = run_launch(tmp_path, flags, env)
+    assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
+    assert not done.stdout
+
+
+def test_a_port_that_is_taken(launch, tmp_path):
+    """Catches a cluster that waits for a ps whose port another process has; one line says so."""
+    address = launch.addresses(variables())[0]
+    with socket.create_server(("", int(address.split(":")[1]))):
+        done = run_launch(tmp_path, [], variables())
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.count("\n") == 1 and "Address already in use" in done.stderr, done.stderr
+    done = run_launch(tmp_path, [], variables())
+    assert done.returncode == 0 and address in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command, env, message",
+    [
+        ([VIRTUAL, "--nodes", "0", "--", "true"], {}, "--nodes must be from 1 to 64, is 0"),
+        ([VIRTUAL], {}, "it needs a command to run"),
+        ([HERE / "run.sh", "nowhere.py"], {}, "there is no script nowhere.py"),
+        ([HERE / "run.sh"], {"WORKERS": "a[$(id)]"}, "WORKERS must be a number from 0 to 99"),
+        ([HERE / "run.sh"], {"PS": "0", "WORKERS": "0"}, "a run needs a worker or a chief"),
+        ([HERE / "submit.sh", "train.py"], {"OUTPUT_DIR": ""}, "submit.sh: set OUTPUT_DIR"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_use_of_the_scripts(command, env, message, tmp_path):
+    """Catches what would begin a cluster first, or evaluate what a variable holds."""
+    program = "bash" if command[0].suffix == ".sh" else sys.executable
+    done = subprocess.run(
+        [program, *command],
+        cwd=tmp_path,
+        env=support.environment(tmp_path / "run", **env),
+        capture_output=True,
+        text=True,
+        timeout=support.patience(60),
+    )
+    assert done.returncode and message in done.stderr.splitlines()[-1], done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_the_resolver_of_tensorflow():
+    """Tells when TensorFlow has mended what the README says of its SlurmClusterResolver."""
+    code = """
+import os, sys
+import tensorflow as tf
+os.environ.update(SLURM_STEP_NUM_TASKS="3", SLURM_STEP_TASKS_PER_NODE="1(x3)",
+                  SLURM_STEP_NODELIST="n[9-11]", SLURM_PROCID="0", PATH="/nowhere")
+for gpus in {}, dict(gpus_per_node=0, gpus_per_task=0), dict(gpus_per_node=1, gpus_per_task=1):
+    try:
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            {"worker": 3}, auto_set_gpu=False, **gpus)
+        print("FOUND", *resolver.cluster_spec().task_address("worker", 0).split(":"))
+    except Exception as error:
+        print("FOUND", type(error).__name__, error)
+"""
+    done = support.python(code)
+    found = re.findall("FOUND (.*)", done.stdout)
+    assert len(found) == 3, done.stderr
+    on_cpus, no_gpus, first = found
+    mended = "TensorFlow has mended its resolver, at least in part: change the README. " + on_cpus
+    assert "FileNotFoundError" in on_cpus and "nvidia-smi" in on_cpus, mended
+    assert "ValueError" in no_gpus, mended + no_gpus
+    assert first.split()[0] == "n10", mended + first  # Slurm's rank 0 is on n9
+
+
+def start(command, directory, start_new_session=False, **env):
+    """Starts a command; its output goes to directory.txt."""
+    with open(directory.with_suffix(".txt"), "w") as output:
+        return subprocess.Popen(
+            list(map(str, command)),
+            env=support.environment(directory, **{"PATH": PATH, **env}),
+            cwd=directory.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=start_new_session,
+        )
+
+
+def end(process, directory, seconds=60):
+    """Waits for its end: (exit code, output). Nothing of it is left."""
+    known = engines.descendants(psutil.Process(process.pid))
+    try:
+        process.wait(support.patience(seconds))
+    finally:
+        process.kill()
+        process.wait()
+    engines.none_is_left(known, [directory])
+    return process.returncode, directory.with_suffix(".txt").read_text()
+
+
+def on_slurm(text, directory, **env):
+    """Runs a text of bash on a Slurm of two virtual nodes: (exit code, output)."""
+    command = [sys.executable, VIRTUAL, "--cpus", "3", "--", "bash", "-ec", text]
+    return end(start(command, directory, **env), directory)
+
+
+@pytest.mark.long
+@slurm
+def test_a_real_slurm_deals_out_the_ranks_as_we_think(tmp_path):
+    """Catches variables that Slurm sets otherwise than the tests above say; and ports in common."""
+    (tmp_path / "train.py").write_text(
+        "import os\nprint('RANK', os.environ['SLURM_PROCID'], os.environ['TF_CONFIG'])\n"
+    )
+    launch = "%s %s --ps 2 --chief train.py" % (sys.executable, LAUNCH)
+    steps = ["srun -N2 -n5 -m %s %s" % (m, launch) for m in ("block", "cyclic", "plane=2")]
+    # Two steps of one job, at once.
+    steps.append("salloc -N2 -n5 bash -c '%s & %s; wait'" % (2 * ("srun --overlap " + launch,)))
+    code, output = on_slurm("\n".join(steps), tmp_path / "run")
+    assert code == 0, output
+    found = re.findall(r"RANK (\d) (.*)", output)
+    assert len(found) == 25, output
+    clusters = {json.dumps(json.loads(text)["cluster"]) for _, text in found}
+    assert len(clusters) == 5
+    ports = [set(re.findall(r":(\d+)", each)) for each in clusters]
+    assert len(set.union(*ports)) == 25
+    hosts = {"".join(re.findall(r"n(\d):", each)) for each in clusters}
+    assert hosts == {"11122", "12121", "11221"}, hosts
+    for rank, text in found:
+        place = {
+            "type": ["ps", "ps", "chief", "worker", "worker"][int(rank)],
+            "index": [0, 1, 0, 0, 1][int(rank)],
+        }
+        config = json.loads(text)
+        assert config["task"] == place
+        sizes = {job: len(tasks) for job, tasks in config["cluster"].items()}
+        assert sizes == {"ps": 2, "chief": 1, "worker": 2}
+
+
+@pytest.mark.long
+@slurm
+def test_a_job_trains_and_goes_on_after_a_kill(tmp_path):
+    """ps, chief and worker by run.sh: the worker is killed, the job begins again and ends well.
+
+    Catches a job that starts from the beginning, in another folder, or that nobody begins again.
+    """
+    directory = tmp_path / "run"
+    command = ["bash", HERE / "run.sh", support.main_script("HogWild")]
+    flags = ["--steps", 3000, "--checkpoint-steps", 100]
+    process = start([*command, *flags], directory, CHIEF="1", WORKERS="1")
+    try:
+        support.wait_until(
+            lambda: len(support.pushes(directory)) > 500 or process.poll() is not None,
+            90,
+            "it trains",
+        )
+        support.task(directory, "worker", 0).kill()
+    except BaseException:
+        process.kill()
+        raise
+    code, output = end(process, directory, 150)
+    assert code == 0, output
+    assert output.count("the job begins again") == 1 and "COMPLETED" in output, output
+    result = support.result(directory)
+    assert result["steps"] == 3000 and result["test_accuracy"] >= 0.97
+    assert result["workers"] == 2 and result["restarts"] and "missing" not in result
+    first = re.findall(r"\n1: update (\d+) of", output.split("the job begins again")[1])[0]
+    assert int(first) > 100, output
+    made = {row["global_step"] for row in support.pushes(directory)}
+    assert len(set(range(1, 3001)) - made) <= 2
+
+
+@pytest.mark.long
+@slurm
+def test_a_job_begins_again_so_often_and_no_more(tmp_path):
+    """At the signal near the end of its time, and where a task fails; not where its use is bad.
+
+    Catches a job that Slurm runs for ever, and an output in which the error cannot be found.
+    """
+    (tmp_path / "train.py").write_text(
+        "import os, time\n"
+        "if os.environ.get('SLURM_RESTART_COUNT'):\n"
+        "    raise SystemExit('there is no data')\n"
+        "print('it trains')\n"
+        "time.sleep(600)\n"
+    )
+    (tmp_path / "bad_use.py").write_text("raise SystemExit(2)\n")
+    directory = tmp_path / "run"
+    submit = "bash %s --ntasks=2 -- %s" % (HERE / "submit.sh", tmp_path)
+    code, output = on_slurm(
+        """
+        (
+            timeout 60 bash -c 'until grep -q "it trains" "$1"; do sleep 0.2; done' bash %s
+            scancel --batch --signal USR1 "$(squeue --noheader --format %%i)"
+        ) &
+        ! %s/train.py
+        ! %s/bad_use.py
+        """
+        % (shlex.quote(str(directory / "slurm.txt")), submit, submit),
+        directory,
+        RESTARTS="1",
+    )
+    assert code == 0, output
+    assert output.count(": FAILED") == 2, output
+    train, bad_use = output.split(": FAILED")[:2]
+    assert train.count("the job begins again") == 1, output
+    assert "its time is nearly over: the job begins again" in train, output
+    failed, *last = train.split("[slurm]")[-3:]
+    assert "Exited with exit code 1; the job has begun 2 times, and ends" in failed + last[0], (
+        output
+    )
+    assert re.search(r" the last lines of task (\d):\n\1: there is no data\n$", last[-2]), output
+    assert "begins again" not in bad_use and "of task" in bad_use, output
+
+
+@pytest.mark.long
+@slurm
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
+    """Ctrl-C in the terminal of run.sh, or its kill: Catches a slurmd or a task that lives on."""
+    directory = tmp_path / "run"
+    (tmp_path / "train.py").write_text("import time\nprint('it trains')\ntime.sleep(600)\n")
+    command = ["bash", HERE / "run.sh", tmp_path / "train.py"]
+    process = start(command, directory, start_new_session=True, TMPDIR=str(tmp_path))
+    try:
+        text = directory.with_suffix(".txt")
+        support.wait_until(
+            lambda: "2: it trains" in text.read_text() or process.poll() is not None,
+            60,
+            "it trains",
+        )
+        assert process.poll() is None, text.read_text()
+        known = engines.descendants(psutil.Process(process.pid))
+        names = " ".join(" ".join(each.cmdline()) for each in known)
+        for name in ("munged", "slurmctld", "slurmd", "unshare", "submit.sh"):
+            assert name in names
+        tasks = support.processes_of(directory)
+        assert sum("train.py" in " ".join(each.cmdline()) for each in tasks) >= 3
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        code = process.wait(support.patience(30))
+        assert code == {signal.SIGKILL: -9}.get(number, 128 + number)
+        engines.none_is_left([*known, *tasks], [directory])
+        assert "Traceback" not in text.read_text()
+        assert number == signal.SIGKILL or not list(tmp_path.glob("slurm-*"))
+    finally:
+        process.kill()
+        process.wait()
