@@ -106,16 +106,17 @@ def test_bad_use_ends_with_one_line(arguments, message, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_killed_processes_come_back(tmp_path):
-    """run.sh trains to the accuracy, though a worker and then the chief's Ray worker are killed.
+    """It trains to the accuracy, though a worker and then the chief's Ray worker are killed.
 
     All tasks begin again from a checkpoint, not from the start, and there are never two chiefs.
     """
-    command = ["bash", HERE / "run.sh", "--chief", HOGWILD, "--steps", 3000]
+    command = [sys.executable, LAUNCH, "--chief", "--workers", "1", HOGWILD, "--steps", 3000]
     command += ["--checkpoint-steps", 100]
-    with Run(command, tmp_path / "run", WORKERS="1") as run:
+    with Run(command, tmp_path / "run") as run:
         for number, job in enumerate(("worker", "chief"), 1):
 
             def step(number=number):
+                assert run.process.poll() is None, run.text.read_text()
                 text = run.text.read_text().split("attempt %d: all tasks begin" % number)[-1]
                 found = re.findall(r"chief 0\] update (\d+) of", text)
                 return int(found[-1]) if found else 0

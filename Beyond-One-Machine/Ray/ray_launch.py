@@ -129,8 +129,8 @@ def attempt(script, roles, output, seconds):
                 del running[stream]
                 continue
             if isinstance(line, str):
-                last[name].append(line)
                 if not NOTICES.match(line):
+                    last[name].append(line)
                     print("[%s] %s" % (name, line.rstrip("\n")), flush=True)
                 continue
             code, found = line
