@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import engines
@@ -163,16 +164,21 @@ def test_too_few_cpus_of_a_cluster_that_runs(tmp_path):
         **{"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": 64 * "a", "RAY_USAGE_STATS_ENABLED": "0"},
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     }
-    with subprocess.Popen(
-        [sys.executable, "-c", code, tmp_path / "r"],
-        env={**engines.environment("ray"), **token},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as cluster:
+    # The paths of Ray's sockets must be short.
+    with (
+        tempfile.TemporaryDirectory(prefix="ray_", dir="/tmp") as folder,
+        subprocess.Popen(
+            [sys.executable, "-c", code, folder],
+            env={**engines.environment("ray"), **token},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as cluster,
+    ):
         known = set()
         try:
             address = cluster.stdout.readline().strip()
+            assert address.startswith("127.0.0.1:")
             known |= set(engines.descendants(psutil.Process(cluster.pid)))
             command = [sys.executable, LAUNCH, "--address", address, "--cpus-timeout", "2", HOGWILD]
             with Run(command, tmp_path / "run", **token) as run:
@@ -183,7 +189,7 @@ def test_too_few_cpus_of_a_cluster_that_runs(tmp_path):
             assert all(map(engines.alive, known)), "the cluster is not ours to end"
         finally:
             cluster.kill()
-    engines.none_is_left(known)
+            engines.none_is_left(known)
 
 
 @pytest.mark.long
