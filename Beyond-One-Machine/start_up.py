@@ -20,12 +20,12 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-# TensorFlow's ports are free again after each run; the first run of an engine may install packages.
+# The first run of an engine may install packages: it does not count.
 WARM_UP, STEPS = 1, 100
 
 
 def version(engine):
-    """The version of an engine, by the command or the file that knows it; None of an unknown one."""
+    """The version of an engine, by its file of pins or its command; None where there is neither."""
     if engine in ("Spark-Cluster", "Ray"):
         name = {"Spark-Cluster": "spark", "Ray": "ray"}[engine]
         pins = (HERE / (name + ".txt")).read_text()
@@ -47,7 +47,8 @@ def run(launcher, steps, seconds):
         with open(log, "w") as file:
             began = time.time()  # the clock of push_time
             process = subprocess.Popen(
-                ["bash", launcher, "--steps", str(steps)], env={**os.environ, "OUTPUT_DIR": str(output)},
+                ["bash", launcher, "--steps", str(steps)],
+                env={**os.environ, "OUTPUT_DIR": str(output)},
                 stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
             try:
                 code = process.wait(seconds)

@@ -296,8 +296,8 @@ def measured(folder, _):
 def start_up(folder, _):
     """What the run of start_up.py has found: start_up.json."""
     found = json.loads((folder / "start_up.json").read_text())
-    rows = ["| engine | from the command to the first update, s | from the last update to the end, s |",
-            "| --- | --- | --- |"]  # fmt: skip
+    rows = ["| engine | to the first update, s | from the last update to the end, s |"]
+    rows.append("| --- | --- | --- |")
     for engine, each in found["engines"].items():
         name = engine if engine == "tfrun" else "[%s](%s/)" % (engine, engine)
         rows.append("| %s | %s | %s |" % (name, spread(each["first"]), spread(each["end"])))
