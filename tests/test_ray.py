@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -153,8 +154,20 @@ def test_a_script_that_always_fails(tmp_path):
 
 
 @pytest.mark.long
+def test_no_cluster(tmp_path):
+    """One line at once; Ray itself would try for many minutes."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:%d" % held.getsockname()[1]
+        command = [sys.executable, LAUNCH, "--address", address, HOGWILD]
+        with Run(command, tmp_path / "run") as run:
+            code, output = run.end(30)
+    assert code == 1 and output.startswith("[ray] there is no Ray at %s: " % address), output
+
+
+@pytest.mark.long
 def test_too_few_cpus_of_a_cluster_that_runs(tmp_path):
-    """One line, not a wait for what does not come; and one where there is no cluster."""
+    """One line, not a wait for what does not come; the cluster goes on."""
     code = (
         "import os, ray, sys; folder = sys.argv[1]; ray.init('local', num_cpus=1, _temp_dir=folder,"
         "include_dashboard=False, object_store_memory=10**8, logging_level='ERROR');"

@@ -19,6 +19,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,6 @@ class Task:
     def address(self, seconds):
         """Takes the lock of this task, and a port; returns its address."""
         import fcntl
-        import socket
 
         import ray
 
@@ -165,8 +165,15 @@ def ray_of_our_own(cpus):
     shell = subprocess.Popen(["sh", "-c", remove, folder], stdin=subprocess.PIPE,
                              stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        ray.init("local", num_cpus=cpus, include_dashboard=False, log_to_driver=False,
-                 logging_level="ERROR", object_store_memory=100 * 2**20, _temp_dir=folder)
+        for last in (False, False, True):
+            try:
+                ray.init("local", num_cpus=cpus, include_dashboard=False, log_to_driver=False,
+                         logging_level="ERROR", object_store_memory=100 * 2**20, _temp_dir=folder)
+                break
+            except Exception:  # it gives its processes 30 s, too few on a machine with much to do
+                ray.shutdown()
+                if last:
+                    raise
         yield
     finally:
         ray.shutdown()
@@ -228,13 +235,16 @@ def main():
     with contextlib.ExitStack() as stack:
         try:
             if flags.address:
+                if found := re.fullmatch(r"([^/]+):(\d+)", flags.address):  # Ray tries for long
+                    socket.create_connection((found[1], int(found[2])), timeout=10).close()
                 stack.callback(ray.shutdown)
                 ray.init(flags.address, log_to_driver=False, logging_level="ERROR")
             else:
                 stack.enter_context(ray_of_our_own(len(roles)))
         except Exception as error:  # no such cluster, another version of Ray, a wrong token
-            print("[ray] there is no Ray at %s: %s" % (
-                flags.address or "this machine", str(error).strip().splitlines()[0]),
+            print("[ray] %s: %s" % (
+                "there is no Ray at " + flags.address if flags.address else "Ray does not start",
+                str(error).strip().splitlines()[0]),
                 file=sys.stderr)
             return 1
         print("[ray] %s: %d ps, %d workers, in %s" % (
