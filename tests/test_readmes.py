@@ -54,7 +54,10 @@ def test_commands_exist():
                 )
                 words = shlex.split(found[2], comments=True)
                 texts = [script.read_text(), '"--help"']
-                if path.parent.name == "Spark-Cluster":  # run.sh starts others, HogWild by itself
+                if path.parent.name in (
+                    "Spark-Cluster",
+                    "Ray",
+                ):  # run.sh starts others, HogWild by itself
                     texts += [each.read_text() for each in launcher.parent.glob("*.py")]
                     texts += [support.main_script("HogWild").read_text()]
                 for word in words:

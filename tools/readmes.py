@@ -54,6 +54,8 @@ ORDER = [
     "Beyond-One-Machine/TensorFlowOnSpark",
     "Beyond-One-Machine/Parallel-Experiments",
     "Beyond-One-Machine/Slurm",
+    "Beyond-One-Machine/Kubernetes",
+    "Beyond-One-Machine/Ray",
 ]
 
 
@@ -293,8 +295,28 @@ def measured(folder, _):
     return "\n".join(rows)
 
 
+def start_up(folder, _):
+    """What the run of start_up.py has found: start_up.json."""
+    found = json.loads((folder / "start_up.json").read_text())
+    rows = ["| engine | to the first update, s | from the last update to the end, s |"]
+    rows.append("| --- | --- | --- |")
+    for engine, each in found["engines"].items():
+        name = engine if engine == "tfrun" else "[%s](%s/)" % (engine, engine)
+        rows.append("| %s | %s | %s |" % (name, spread(each["first"]), spread(each["end"])))
+    n = len(next(iter(found["engines"].values()))["first"])
+    runs = "Median (and range) of %d runs" % n if n > 1 else "One run"
+    versions = ", ".join(
+        each if name in found["engines"] else "%s %s" % (name, each)
+        for name, each in found["versions"].items()
+    )
+    rows += ["", "%s on %s: HogWild with %d updates, 1 ps and 2 workers; %d cores, with a load of "
+             "%.0f. %s." % (runs, found["date"], found["steps"], found["cores"], found["load"],
+                            versions)]  # fmt: skip
+    return "\n".join(rows)
+
+
 PARTS = {"table": table, "glossary": glossary, "links": links, "diff": diff, "flags": flags}
-PARTS.update(drills=drills, rates=rates, kills=kills, measured=measured)
+PARTS.update(drills=drills, rates=rates, kills=kills, measured=measured, start_up=start_up)
 
 
 def updated(path):

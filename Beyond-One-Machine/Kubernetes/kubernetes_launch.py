@@ -1,4 +1,6 @@
-"""Kubernetes: makes TF_CONFIG from the name of a pod, and then becomes the script.
+"""Kubernetes: any example as pods that know one another by name, unmodified.
+
+The entry point of the image makes TF_CONFIG from the name of its pod, and becomes the script.
 
     pod i of the Job NAME   is known to all others as NAME-i.SERVICE.NAMESPACE.svc:PORT
     its number i            JOB_COMPLETION_INDEX of an Indexed Job, or the end of POD_NAME in a
