@@ -136,7 +136,7 @@ def test_killed_processes_come_back(tmp_path):
     assert len(starts) == 3 and 100 <= int(starts[1]) < int(starts[2]), starts
     result = support.result(tmp_path / "run")
     assert result["test_accuracy"] >= 0.95 and result["steps"] == 3000
-    assert "%.4g; everything of this run is in" % result["test_accuracy"] in output
+    assert "%.1f%%; everything of this run is in" % (100 * result["test_accuracy"]) in output
 
 
 @pytest.mark.long
