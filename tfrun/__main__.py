@@ -34,7 +34,7 @@ import signal
 import subprocess
 import sys
 
-from tfrun import dryrun, errors, horovodrun, isolate, launch, resources, rundir
+from tfrun import dryrun, errors, horovodrun, hosts, isolate, launch, resources, rundir
 
 
 # The commands about runs that there are: each NAME_command in watching.py.
@@ -130,6 +130,12 @@ def parse(arguments):
         help="a variable for all tasks, or for those of one role; may be given several times",
     )
     parser.add_argument(
+        "--hosts",
+        type=host_list,
+        metavar="HOST:N,...",
+        help="start the tasks over ssh: N on each host, [user@]host:N; in this order",
+    )
+    parser.add_argument(
         "--dry-run",
         action="store_true",
         default=bool(os.environ.get("DRY_RUN")),
@@ -151,9 +157,28 @@ def parse(arguments):
             parser.error("horovodrun starts its ranks itself: no --cpus, --gpus, --memory, --env")
     elif not pathlib.Path(flags.script).is_file():
         parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
+    if flags.hosts:
+        check_hosts(parser, flags)
     if not flags.chief and not flags.workers:
         parser.error("a run needs a worker or a chief")
     return flags
+
+
+def host_list(text):
+    """A type of flag: host1:2,user@host2:2."""
+    try:
+        return hosts.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def check_hosts(parser, flags):
+    """Ends with one line where a flag makes no sense with --hosts."""
+    for name in ("isolate", "cpus", "gpus", "memory"):
+        if getattr(flags, name):
+            parser.error("--%s is for the tasks of this machine: not with --hosts" % name)
+    if horovodrun.is_meant(flags.script):
+        parser.error("horovodrun has its own -H: not --hosts")
 
 
 def paths(command, arguments, what):
@@ -273,6 +298,8 @@ def check(arguments):
         ]
         if n
     }
+    if flags.hosts:
+        hosts.deal(jobs, flags.hosts)
     return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory)
 
 
@@ -308,6 +335,10 @@ def main(arguments=None):
         return script_help(flags, command)
     scripts = [word for word in command if word.endswith(".py")] or [flags.script]
     example = pathlib.Path(scripts[0]).resolve().parent.name
+    placed = hosts.deal(jobs, flags.hosts) if flags.hosts else None
+    if flags.dry_run and placed:
+        print("\n".join(hosts.plan(placed)))
+        return 0
     if flags.dry_run:
         print(
             dryrun.script({} if by_horovodrun else jobs, command, example, shares, flags.env),
@@ -340,10 +371,27 @@ def main(arguments=None):
         shlex.quote(str(place.path)),
         shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments]),
     )
-    return launch.run(
-        *(jobs, command, example, place),
-        *(flags.timeout, flags.restarts, flags.isolate, tasks, again, shares, flags.env),
-    )
+    run = [jobs, command, example, place, flags.timeout, flags.restarts, flags.isolate, tasks]
+    if not placed:
+        return launch.run(*run, again, shares, flags.env)
+    return over_ssh(run, placed, again, flags.env)
+
+
+def over_ssh(run, placed, again, more_env):
+    """Runs the tasks on hosts, {(job, index): Host}; returns the exit code."""
+    jobs, command, _, place = run[:4]
+    try:
+        ready = hosts.Hosts(jobs, placed, command[1:], place, more_env)
+    except (hosts.Unusable, KeyboardInterrupt) as error:
+        place.discard()
+        if isinstance(error, KeyboardInterrupt):
+            return 128 + signal.SIGINT
+        print("\n".join("tfrun: " + line for line in str(error).splitlines()), file=sys.stderr)
+        return 2
+    try:
+        return launch.run(*run[:-1], ready.tasks, again, hosts=ready)
+    finally:
+        ready.close()
 
 
 if __name__ == "__main__":
