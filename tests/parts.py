@@ -40,6 +40,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],
     "spark": ["spark", "experiments", "tfos"],
+    "engines": ["ssh"],
 }
 
 

@@ -151,7 +151,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=2, metavar="N", help="how many (2)")
     parser.add_argument("--own", action="append", default=[], metavar="FOLDER",
-                        help="a folder that each host has for itself, empty at first; it must exist")
+                        help="an existing folder that each host has for itself, empty at first")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     flags = parser.parse_args()
