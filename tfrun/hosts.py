@@ -144,8 +144,7 @@ class Question:
 
     def close(self):
         """Ends the program there; bounded."""
-        if self.process.poll() is None:
-            self.process.terminate()
+        self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(launch.GRACE)
         with contextlib.suppress(OSError):
@@ -276,8 +275,8 @@ class Hosts:
         yield from plan(self.placed)
         if self.far:
             yield (
-                "not shared with %s: the run directory; checkpoints stay there, metrics come last"
-                % (", ".join(host.name for host in self.far))
+                "%s: the run directory there is not the one here; checkpoints stay there, and the "
+                "metrics come at the end" % ", ".join(host.name for host in self.far)
             )
         yield (
             "anyone who can reach the ports of these tasks can use them: keep the hosts on a "
@@ -300,5 +299,7 @@ class Hosts:
 
     def close(self):
         """Lets the ports go."""
+        for question in self.holding:
+            question.process.terminate()
         for question in self.holding:
             question.close()

@@ -140,10 +140,12 @@ def run_inside(folder, n_hosts, own, command):
     child = subprocess.Popen(command)
     while True:
         try:
-            code = child.wait()
-            return code if code >= 0 else 128 - code
+            ended, status = os.wait()  # the first process of a namespace has all orphans
         except KeyboardInterrupt:  # the command had the Ctrl-C, too
-            pass
+            continue
+        if ended == child.pid:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
 
 
 def main():
