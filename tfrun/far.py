@@ -39,17 +39,18 @@ def reply(content):
 
 
 def wait_for_end(wake=None, over=lambda: False):
-    """Returns when tfrun is gone, or over() is true after something has come through `wake`."""
+    """Waits until tfrun is gone, or over(); returns over(). A signal comes by `wake`."""
     os.set_blocking(0, False)
     heard = time.monotonic()
     while not over() and time.monotonic() < heard + SILENCE:
         ready, _, _ = select.select([0, wake] if wake else [0], [], [], 1)
         if 0 in ready:
             if not os.read(0, 1 << 16):
-                return
+                break
             heard = time.monotonic()
         if wake in ready:
             os.read(wake, 512)
+    return over()
 
 
 def check(request):
@@ -145,7 +146,7 @@ def task(request):
             how = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return bool(stopped) or os.waitid(os.P_PID, child.pid, how) is not None
 
-        wait_for_end(wake, ended)
+        by_itself = wait_for_end(wake, ended)
         for number, seconds in (signal.SIGTERM, GRACE), (signal.SIGKILL, 0):
             with contextlib.suppress(OSError):
                 os.killpg(child.pid, number)  # with what it has started
@@ -154,7 +155,7 @@ def task(request):
             while not ended() and time.monotonic() < deadline:
                 time.sleep(0.05)
         code = child.wait()
-        return code if code >= 0 else 128 - code
+        return 255 if not by_itself else code if code >= 0 else 128 - code  # 255: as ssh's own
 
 
 def lock_it(lock):
