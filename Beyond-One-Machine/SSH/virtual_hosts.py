@@ -1,4 +1,4 @@
-"""Hosts on this machine, each with a network and an sshd of its own, as long as a command runs.
+"""SSH: the hosts that you have, by tfrun --hosts; here virtual ones, as long as a command runs.
 
     python virtual_hosts.py --hosts 2 -- ssh host1 hostname
 
@@ -8,6 +8,9 @@
 
 Needs root, and Debian's packages openssh-server and iproute2. All of it ends with this process;
 ~/.ssh stays as it is.
+
+Kind:          driver
+Run:           bash run.sh ../../HogWild/hogwild.py --steps 600
 """
 import argparse
 import ctypes
