@@ -34,7 +34,7 @@ import signal
 import subprocess
 import sys
 
-from tfrun import dryrun, errors, horovodrun, hosts, isolate, launch, resources, rundir
+from tfrun import dryrun, errors, horovodrun, isolate, launch, resources, rundir
 
 
 # The commands about runs that there are: each NAME_command in watching.py.
@@ -166,6 +166,8 @@ def parse(arguments):
 
 def host_list(text):
     """A type of flag: host1:2,user@host2:2."""
+    from tfrun import hosts  # here, because a run on this machine needs none of it
+
     try:
         return hosts.parse(text)
     except ValueError as error:
@@ -298,9 +300,16 @@ def check(arguments):
         ]
         if n
     }
-    if flags.hosts:
-        hosts.deal(jobs, flags.hosts)
     return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory)
+
+
+def placement(jobs, found):
+    """{(job, index): its Host}, None without --hosts. Raises ValueError."""
+    if not found:
+        return None
+    from tfrun import hosts
+
+    return hosts.deal(jobs, found)
 
 
 def main(arguments=None):
@@ -322,6 +331,7 @@ def main(arguments=None):
         return commands[arguments[0]](arguments[1:])
     try:
         flags, jobs, shares = check(arguments)
+        placed = placement(jobs, flags.hosts)
     except ValueError as error:
         print("tfrun: %s" % error, file=sys.stderr)
         return 2
@@ -335,8 +345,9 @@ def main(arguments=None):
         return script_help(flags, command)
     scripts = [word for word in command if word.endswith(".py")] or [flags.script]
     example = pathlib.Path(scripts[0]).resolve().parent.name
-    placed = hosts.deal(jobs, flags.hosts) if flags.hosts else None
     if flags.dry_run and placed:
+        from tfrun import hosts
+
         print("\n".join(hosts.plan(placed)))
         return 0
     if flags.dry_run:
@@ -379,6 +390,8 @@ def main(arguments=None):
 
 def over_ssh(run, placed, again, more_env):
     """Runs the tasks on hosts, {(job, index): Host}; returns the exit code."""
+    from tfrun import hosts
+
     jobs, command, _, place = run[:4]
     try:
         ready = hosts.Hosts(jobs, placed, command[1:], place, more_env)
