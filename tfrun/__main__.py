@@ -130,6 +130,12 @@ def parse(arguments):
         help="a variable for all tasks, or for those of one role; may be given several times",
     )
     parser.add_argument(
+        "--hosts",
+        type=host_list,
+        metavar="HOST:N,...",
+        help="start the tasks over ssh: N on each host, [user@]host:N; in this order",
+    )
+    parser.add_argument(
         "--dry-run",
         action="store_true",
         default=bool(os.environ.get("DRY_RUN")),
@@ -151,9 +157,30 @@ def parse(arguments):
             parser.error("horovodrun starts its ranks itself: no --cpus, --gpus, --memory, --env")
     elif not pathlib.Path(flags.script).is_file():
         parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
+    if flags.hosts:
+        check_hosts(parser, flags)
     if not flags.chief and not flags.workers:
         parser.error("a run needs a worker or a chief")
     return flags
+
+
+def host_list(text):
+    """A type of flag: host1:2,user@host2:2."""
+    from tfrun import hosts  # here, because a run on this machine needs none of it
+
+    try:
+        return hosts.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def check_hosts(parser, flags):
+    """Ends with one line where a flag makes no sense with --hosts."""
+    for name in ("isolate", "cpus", "gpus", "memory"):
+        if getattr(flags, name):
+            parser.error("--%s is for the tasks of this machine: not with --hosts" % name)
+    if horovodrun.is_meant(flags.script):
+        parser.error("horovodrun has its own -H: not --hosts")
 
 
 def paths(command, arguments, what):
@@ -283,6 +310,15 @@ def check(arguments):
     return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory)
 
 
+def placement(jobs, found):
+    """{(job, index): its Host}, None without --hosts. Raises ValueError."""
+    if not found:
+        return None
+    from tfrun import hosts
+
+    return hosts.deal(jobs, found)
+
+
 def main(arguments=None):
     """Runs the command; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -302,6 +338,7 @@ def main(arguments=None):
         return commands[arguments[0]](arguments[1:])
     try:
         flags, jobs, shares = check(arguments)
+        placed = placement(jobs, flags.hosts)
     except ValueError as error:
         print("tfrun: %s" % error, file=sys.stderr)
         return 2
@@ -315,6 +352,11 @@ def main(arguments=None):
         return script_help(flags, command)
     scripts = [word for word in command if word.endswith(".py")] or [flags.script]
     example = pathlib.Path(scripts[0]).resolve().parent.name
+    if flags.dry_run and placed:
+        from tfrun import hosts
+
+        print("\n".join(hosts.plan(placed)))
+        return 0
     if flags.dry_run:
         print(
             dryrun.script({} if by_horovodrun else jobs, command, example, shares, flags.env),
@@ -347,10 +389,29 @@ def main(arguments=None):
         shlex.quote(str(place.path)),
         shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments]),
     )
-    return launch.run(
-        *(jobs, command, example, place),
-        *(flags.timeout, flags.restarts, flags.isolate, tasks, again, shares, flags.env),
-    )
+    run = [jobs, command, example, place, flags.timeout, flags.restarts, flags.isolate, tasks]
+    if not placed:
+        return launch.run(*run, again, shares, flags.env)
+    return over_ssh(run, placed, again, flags.env)
+
+
+def over_ssh(run, placed, again, more_env):
+    """Runs the tasks on hosts, {(job, index): Host}; returns the exit code."""
+    from tfrun import hosts
+
+    jobs, command, _, place = run[:4]
+    try:
+        ready = hosts.Hosts(jobs, placed, command[1:], place, more_env)
+    except (hosts.Unusable, KeyboardInterrupt) as error:
+        place.discard()
+        if isinstance(error, KeyboardInterrupt):
+            return 128 + signal.SIGINT
+        print("\n".join("tfrun: " + line for line in str(error).splitlines()), file=sys.stderr)
+        return 2
+    try:
+        return launch.run(*run[:-1], ready.tasks, again, hosts=ready)
+    finally:
+        ready.close()
 
 
 if __name__ == "__main__":

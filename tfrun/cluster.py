@@ -33,12 +33,16 @@ def tasks(jobs):
     return [(job, index) for job in order for index in range(jobs[job])]
 
 
-def addresses(jobs, ports):
-    """The cluster of TF_CONFIG: {job: ["127.0.0.1:port", ...]}. An evaluator is not part of it."""
+def addresses(jobs, ports, names=None):
+    """The cluster of TF_CONFIG: {job: ["host:port", ...]}. An evaluator is not part of it.
+
+    names: the host of each task; this machine without them.
+    """
     cluster = {job: [] for job in jobs if job != "evaluator"}
-    for (job, _), port in zip(tasks(jobs), ports, strict=True):
+    names = names or ["127.0.0.1"] * len(ports)
+    for (job, _), name, port in zip(tasks(jobs), names, ports, strict=True):
         if job in cluster:
-            cluster[job].append("127.0.0.1:%d" % port)
+            cluster[job].append("%s:%d" % (name, port))
     return cluster
 
 
@@ -58,21 +62,32 @@ def gpus():
 
 
 def environments(jobs, ports, directory, shares=None, more=()):
-    """{(job, index): the variables that this task gets on top of tfrun's own}.
+    """{(job, index): the variables that this task gets on top of tfrun's own}: all on this machine.
 
-    A ps sees no GPU; several workers share what there is, and the cores; one alone has all. What a
-    task has of its own by `shares`, {(job, index): resources.Share}, it uses instead.
-    more: (role or None for all, name, value) of further variables.
+    What a task has of its own by `shares`, {(job, index): resources.Share}, it uses.
     """
-    cluster, found = addresses(jobs, ports), gpus()
-    computing = [task for task in tasks(jobs) if task[0] != "ps"]
-    threads = str(
-        max(1, len(os.sched_getaffinity(0)) // len(computing))
-        if hasattr(os, "sched_getaffinity")
-        else max(1, (os.cpu_count() or 1) // len(computing))
+    return on_machine(
+        *(tasks(jobs), addresses(jobs, ports), directory, cores(), gpus(), shares or {}, more),
+        given=os.environ,
     )
+
+
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def on_machine(tasks, cluster, directory, cores, gpus, shares, more, given=()):
+    """The same for those tasks of a cluster that one machine has, with these cores and GPUs.
+
+    A ps sees no GPU; several workers share what there is, and the cores; one alone has all.
+    more: (role or None for all, name, value) of further variables. given: variables that are set
+    there, and stay where they only choose a number of threads.
+    """
+    computing = [task for task in tasks if task[0] != "ps"]
+    threads = str(max(1, (cores or 1) // max(1, len(computing))))
     made = {}
-    for job, index in tasks(jobs):
+    for job, index in tasks:
         env = {
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}),
             "OUTPUT_DIR": str(directory),
@@ -82,14 +97,14 @@ def environments(jobs, ports, directory, shares=None, more=()):
         }
         if job == "ps":
             env["CUDA_VISIBLE_DEVICES"] = "-1"
-        elif found and len(computing) > 1:
-            env["CUDA_VISIBLE_DEVICES"] = found[computing.index((job, index)) % len(found)]
-        share = (shares or {}).get((job, index))
+        elif gpus and len(computing) > 1:
+            env["CUDA_VISIBLE_DEVICES"] = gpus[computing.index((job, index)) % len(gpus)]
+        share = shares.get((job, index))
         if share and share.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus) or "-1"
         own = str(len(share.cpus)) if share and share.cpus else threads
         for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
-            if name not in os.environ:
+            if name not in given:
                 env[name] = own
         env.update((name, value) for role, name, value in more if role in (None, job))
         made[job, index] = env

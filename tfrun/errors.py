@@ -483,6 +483,12 @@ group(
         "Look with `dmesg | tail`; use fewer tasks or a smaller model.",
     ),
     (
+        r"lost its connection to",
+        "worker 1 lost its connection to host2",
+        "The host of a task is off, the network between was cut, or something ended its ssh.",
+        "Look whether `ssh` reaches it. The same command goes on from the last checkpoint.",
+    ),
+    (
         r"killed by SIGILL|Illegal instruction",
         "worker 1 was killed by SIGILL",
         "This processor lacks instructions that the TensorFlow package uses (AVX).",

@@ -509,12 +509,13 @@ def run(
     again=None,
     shares=None,
     more_env=(),
+    hosts=None,
 ):
     """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code.
 
     place: the rundir.RunDirectory. tasks: what to run instead, where the workers in `jobs` are
     started by a launcher of their own. again: the command that goes on with this run.
-    shares, more_env: as cluster.environments takes them.
+    shares, more_env: as cluster.environments takes them. hosts: the hosts.Hosts of the tasks.
     """
     directory = place.path
     shares = shares or dict.fromkeys(cluster.tasks(jobs), resources.NO_LIMIT)
@@ -524,10 +525,14 @@ def run(
         print("tfrun: the run cannot start: %s" % error, file=sys.stderr)
         return 2
     try:
+        if hosts and hosts.far:  # their rows are not seen from here
+            launched.rows_before = None
         numbers = [
             "%d %s" % (n, job + "s" * (job == "worker" and n > 1)) for job, n in jobs.items()
         ]
         launched.say("%s: %s, in %s" % (example, ", ".join(numbers), directory))
+        for note in hosts.notes() if hosts else []:
+            launched.say(note)
         if isolated:
             launched.say("isolated: nothing outside this run can reach its tasks")
         elif not tasks and sum(jobs.values()) > 1:
@@ -544,6 +549,8 @@ def run(
     finally:
         launched.end()
     with contextlib.suppress(BrokenPipeError):
+        for line in hosts.collect() if hosts else []:
+            launched.say(line)
         if launched.wrong_flag and place.discard():
             if launched.record:
                 launched.record.remove()

@@ -53,6 +53,7 @@ ORDER = [
     "Beyond-One-Machine/Spark-Cluster",
     "Beyond-One-Machine/TensorFlowOnSpark",
     "Beyond-One-Machine/Parallel-Experiments",
+    "Beyond-One-Machine/SSH",
     "Beyond-One-Machine/Slurm",
     "Beyond-One-Machine/Kubernetes",
     "Beyond-One-Machine/Ray",
