@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 
+import engines
 import readmes
 import regions
 import support
@@ -18,8 +19,9 @@ def test_generated_parts_are_up_to_date():
         assert readmes.updated(path) == path.read_text(), "python tools/readmes.py --fix: %s" % path
         assert not re.search("@@[A-Z]+@@", path.read_text()), "%s is not finished" % path
     assert parts >= 10
-    launchers = support.launchers() + support.engines()
-    examples = {path.parent.relative_to(support.ROOT).as_posix() for path in launchers}
+    there = support.launchers() + support.engines()
+    there += [path for path in regions.tracked("README.md") if path.parents[1] == engines.FOLDER]
+    examples = {path.parent.relative_to(support.ROOT).as_posix() for path in there}
     assert set(readmes.ORDER) == examples, "the reading order does not name every example"
 
 
