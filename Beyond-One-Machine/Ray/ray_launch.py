@@ -159,9 +159,9 @@ def ray_of_our_own(cpus):
     import psutil
     import ray
 
-    # Ray's sockets are files there, whose paths must be short. After kill -9 of this process a
-    # shell cleans up: it reads until then. The kernel kills what Ray has started here. The agents, which
-    # the raylet starts, would stay for a minute: the shell reads their numbers, and kills them.
+    # Ray's sockets are files there, whose paths must be short. After kill -9 of this process, a
+    # shell cleans up: it reads until then. The kernel kills what Ray has started here. The agents
+    # are children of the raylet, and would stay for a minute: the shell reads their numbers.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     remove = 'kill -9 $(cat); for _ in 1 2 3 4 5; do sleep 1; rm -rf "$0"; done'
     shell = subprocess.Popen(["sh", "-c", remove, folder], stdin=subprocess.PIPE,
