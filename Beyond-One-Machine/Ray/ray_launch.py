@@ -156,14 +156,16 @@ def attempt(script, roles, output, seconds):
 @contextlib.contextmanager
 def ray_of_our_own(cpus):
     """A Ray of this machine alone, as long as this process runs, whatever happens."""
+    import psutil
     import ray
 
-    # Ray's sockets are files there, whose paths must be short. Who removes the folder after kill -9
-    # is a shell, which reads until this process has ended.
+    # Ray's sockets are files there, whose paths must be short. After kill -9 of this process, a
+    # shell cleans up: it reads until then. The kernel kills what Ray has started here. The agents
+    # are children of the raylet, and would stay for a minute: the shell reads their numbers.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
-    remove = 'cat; for _ in 1 2 3 4 5; do sleep 1; rm -rf "$0"; done'
+    remove = 'kill -9 $(cat); for _ in 1 2 3 4 5; do sleep 1; rm -rf "$0"; done'
     shell = subprocess.Popen(["sh", "-c", remove, folder], stdin=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL, start_new_session=True)
+                             stderr=subprocess.DEVNULL, start_new_session=True, text=True)
     try:
         for last in (False, False, True):
             try:
@@ -174,14 +176,17 @@ def ray_of_our_own(cpus):
                 ray.shutdown()
                 if last:
                     raise
+        for each in psutil.Process().children(recursive=True):
+            if each.pid != shell.pid:
+                shell.stdin.write("%d\n" % each.pid)
+        shell.stdin.flush()
         yield
     finally:
         ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
-        if not os.path.exists(folder):
-            shell.kill()
-        shell.stdin.close()
+        shell.kill()  # first: those numbers may be others' now
         shell.wait()
+        shell.stdin.close()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def parse():
