@@ -42,9 +42,10 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "spark": ["spark", "experiments", "tfos"],
     "engines": ["engines", "kubernetes", "slurm", "ssh", "ray", "start_up"],
 }
-# Parts in which two tests may run at once, by these flags of pytest-xdist: they depend on no time.
+# Parts in which two tests may run at once, by these flags of pytest-xdist: they depend on no time,
+# and are faster so.
 TWO_AT_ONCE = {
-    **dict.fromkeys(["equations", "examples", "recovery", "coordinator"], ["-n2", "--dist=load"]),
+    **dict.fromkeys(["equations", "notebooks"], ["-n2", "--dist=load"]),
     **dict.fromkeys(["spark", "engines"], ["-n2", "--dist=loadfile"]),
 }
 

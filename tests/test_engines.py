@@ -102,3 +102,4 @@ def test_one_file_trains_everywhere(way, tmp_path):
     assert (result["ps"], result["workers"]) == (1, 2)
     assert result == summary.summarize([directory])
     engines.none_is_left(known, [directory])
+    assert not list(directory.glob(".host-*")), "tfrun's marks of the hosts"

@@ -127,7 +127,7 @@ def test_a_driver(launcher, tmp_path):
         "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1"],
         "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild"],
         "One-Step": ["--workers", "2", "--only", "towers"],
-        "Messages": ["--steps", "50", "--repeats", "1"],
+        "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps"],
         "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB"],
         "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1"],
         "Fault-Tolerance": ["--list"],
@@ -136,6 +136,19 @@ def test_a_driver(launcher, tmp_path):
     code, output, _ = support.launch(launcher, tmp_path, *few)
     assert code == 0, output
     assert not support.processes_of(tmp_path)
+
+
+def test_what_the_drivers_change_is_there():
+    """Catches a script that has changed under a measurement, which then measures something else."""
+    messages, packing = (
+        support.load(support.ROOT / "Measurements" / name / (name.lower() + ".py"))
+        for name in ("Messages", "Packing")
+    )
+    found = [*messages.CASES.values()]
+    found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
+    for script, changes in found:
+        assert messages.drivers.changed(script, changes) != script.read_text() or not changes
+    assert len(found) == 5
 
 
 @pytest.mark.long
@@ -150,7 +163,7 @@ def test_all_implementations_make_the_step_on_the_union(tmp_path):
 WITH_PS = [p for p in CLUSTERS if "WORKERS:-2" in p.read_text() and "--ps" in p.read_text()]
 
 
-FAMILIES = ("HogWild", "Synchronous-SGD")  # test_where_everything_is has all with two ps
+FAMILIES = ("Synchronous-SGD",)  # test_where_everything_is has all with two ps
 
 
 @pytest.mark.long
@@ -235,12 +248,12 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_losses_agree_with_plain_sgd(tmp_path):
-    """Mean of 5 seeds after as many examples: HogWild within 10%, DOWNPOUR within 15%.
+    """Mean of 5 seeds after as many examples: HogWild within 10%.
 
-    ADAG and AEASGD promise no such thing (their pages say why), Distributed-Setup much more:
-    test_distributed_is_non_distributed.
+    DOWNPOUR has Adagrad; ADAG and AEASGD promise no such thing (their pages say why); and
+    Distributed-Setup promises much more: test_distributed_is_non_distributed.
     """
-    bounds = {"HogWild": 0.1, "DOWNPOUR": 0.15}
+    bounds = {"HogWild": 0.1}
     launcher = support.ROOT / "Measurements" / "Compare" / "run.sh"
     names = ["Non-Distributed-Setup", *bounds]
     code, output, _ = support.launch(launcher, tmp_path, *names, "--seeds", "5", seconds=800)

@@ -120,7 +120,7 @@ def test_kills_at_random_moments(tmp_path):
     seed = int(os.environ.get("SEED", time.time_ns() % 2**32))
     print("SEED=%d" % seed)
     dice = random.Random(seed)
-    for number in range(int(os.environ.get("KILLS", "5"))):
+    for number in range(int(os.environ.get("KILLS", "3"))):
         directory = tmp_path / ("run %d" % number)
         launcher = dice.choice(LAUNCHERS)
         process = begin(directory, 600, launcher, TFRUN_RESTARTS="2")

@@ -19,7 +19,6 @@ from tfrun import cluster, hosts
 
 HERE = engines.FOLDER / "SSH"
 VIRTUAL = HERE / "virtual_hosts.py"
-DOWNPOUR = support.main_script("DOWNPOUR")
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
 virtual = pytest.mark.skipif(
     os.name != "posix" or os.geteuid() != 0 or not shutil.which("sshd", path=PATH),
@@ -205,32 +204,6 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("it trains", flush=True)
 time.sleep(600)
 """
-
-
-@virtual
-@pytest.mark.long
-def test_run_sh_trains_an_unmodified_example(tmp_path):
-    """run.sh with another script: over two hosts to the example's accuracy; nothing is left."""
-    directory = tmp_path / "run"
-    process = subprocess.Popen(
-        ["bash", HERE / "run.sh", DOWNPOUR, "--steps", "600"],
-        env=support.environment(directory),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        output = process.communicate(timeout=support.patience(80))[0]
-    finally:
-        process.kill()
-    assert process.returncode == 0, output
-    result = support.result(directory)
-    assert result["example"] == "DOWNPOUR" and result["steps"] == 600
-    assert result["test_accuracy"] >= 0.95
-    assert "[ps 0] listening at host1:" in output and "host2: worker 1" in output
-    engines.none_is_left([], [directory])
-    assert not [each for each in directory.iterdir() if each.name.startswith(".host-")]
 
 
 @virtual

@@ -152,10 +152,11 @@ def main():
     parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
     parser.add_argument("--batch-size", type=whole, default=32, help="(%(default)d)")
     parser.add_argument("--wide", action="store_true", help="784-512-512-10, on random numbers")
-    flags = parser.parse_args()
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    flags, cases = drivers.only(parser, list(CASES.items()))
     directory = drivers.output_directory("Messages")
-    console, runs = drivers.console(120), {name: [] for name in CASES}
-    plan = list(CASES) * flags.repeats  # by turns, so that a slow minute meets all of them
+    console, runs = drivers.console(120), {name: [] for name, _ in cases}
+    plan = list(runs) * flags.repeats  # by turns, so that a slow minute meets all of them
     for name in track(plan, "training", console=console, disable=not console.is_terminal):
         runs[name].append(measure(name, flags))
     middle = {
@@ -179,7 +180,7 @@ def main():
             "%d" % each["messages"],
             "%.0f" % statistics.median(rates),
             "%.0f-%.0f" % (min(rates), max(rates)),
-            "%.2f" % (each["rate"] / middle[BASE]["rate"]),
+            "%.2f" % (each["rate"] / middle[BASE]["rate"]) if BASE in middle else "",
             "%.2f" % each["staleness"],
             *("%.2f" % part for part in each["parts"]),
         )
