@@ -146,32 +146,6 @@ def test_a_script_alone(script, tmp_path):
     assert sorted(steps) == list(range(1, 21)), steps
 
 
-def test_the_dry_run_is_a_script(tmp_path):
-    """What DRY_RUN=1 prints runs as it is, and leaves no process behind; then tfrun sums it up."""
-    directory = tmp_path / "out put"
-    printed = subprocess.run(
-        ["bash", support.ROOT / "HogWild" / "run.sh", "--steps", "20"],
-        env=support.environment(directory, DRY_RUN="1", PS="2"),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert printed.returncode == 0, printed.stderr
-    (tmp_path / "script.sh").write_text(printed.stdout)
-    env = {
-        name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "TF_CONFIG")
-    }
-    ran = subprocess.run(
-        ["bash", "script.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
-    )
-    assert ran.returncode == 0, ran.stderr
-    (directory / "result.json").unlink(missing_ok=True)  # none where tfrun is absent
-    result = summary.write([directory])
-    assert result == support.result(directory)
-    assert result["steps"] == 20 and (result["ps"], result["workers"]) == (2, 2)
-    assert not support.processes_of(directory)
-
-
 @pytest.mark.long
 def test_a_finished_run_stays_as_it_is(tmp_path):
     launcher = support.ROOT / "HogWild" / "run.sh"

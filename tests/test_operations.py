@@ -299,8 +299,12 @@ def drills(directory, *flags):
 NAMES = [line.split(":")[0] for line in drills("unused", "--list")[1].splitlines()]
 
 
+# The chief is a worker, so its two drills say the same of any.
+OTHERS = [name for name in NAMES if not re.fullmatch("SIG[A-Z]+ of a worker.*", name)]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OTHERS)
 def test_a_promise_is_kept(name, tmp_path):
     code, output = drills(tmp_path, "--only", name)
     assert code == 0, output
