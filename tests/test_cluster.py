@@ -12,7 +12,7 @@ import interleaved
 import psutil
 import pytest
 import support
-from tfrun import cluster, summary
+from tfrun import cluster
 
 PS_SCRIPTS = support.ps_scripts()
 # The others run alone in test_equations.py, with a mistake in them; all stand in one file.
