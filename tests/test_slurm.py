@@ -334,7 +334,7 @@ def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     directory = tmp_path / "run"
     (tmp_path / "train.py").write_text("import time\nprint('it trains')\ntime.sleep(600)\n")
     command = ["bash", HERE / "run.sh", tmp_path / "train.py"]
-    process = start(command, directory, start_new_session=True, TMPDIR=str(tmp_path))
+    process = start(command, directory, start_new_session=True)
     try:
         text = directory.with_suffix(".txt")
         support.wait_until(
@@ -357,7 +357,8 @@ def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
         assert code == {signal.SIGKILL: -9}.get(number, 128 + number)
         engines.none_is_left([*known, *tasks], [directory])
         assert "Traceback" not in text.read_text()
-        assert number == signal.SIGKILL or not list(tmp_path.glob("slurm-*"))
+        folder = re.search(r"--inside (/tmp/slurm-\w+)", names)[1]
+        assert number == signal.SIGKILL or not os.path.exists(folder)
     finally:
         process.kill()
         process.wait()

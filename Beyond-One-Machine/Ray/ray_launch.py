@@ -236,6 +236,7 @@ def main():
     output.mkdir(parents=True, exist_ok=True)
     roles = [(job, index) for job, n in (("ps", flags.ps), ("chief", int(flags.chief)),
                                          ("worker", flags.workers)) for index in range(n)]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as stack:
         try:

@@ -130,7 +130,9 @@ def run_inside(folder, command, n_nodes, cpus):
 def run(command, n_nodes, cpus):
     """Runs a command in namespaces of its own, with a Slurm; returns its exit code."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as folder:
+    # Slurm's sockets are files there, whose paths must be short.
+    with tempfile.TemporaryDirectory(
+            prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
         # All processes inside end with the first one, that one with unshare, and unshare with us.
         inside = subprocess.Popen(
