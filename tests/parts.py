@@ -45,7 +45,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
 # Parts in which two tests may run at once, by these flags of pytest-xdist: they depend on no time,
 # and are faster so.
 TWO_AT_ONCE = {
-    **dict.fromkeys(["equations", "notebooks"], ["-n2", "--dist=load"]),
+    "equations": ["-n2", "--dist=load"],
     **dict.fromkeys(["spark", "engines"], ["-n2", "--dist=loadfile"]),
 }
 
