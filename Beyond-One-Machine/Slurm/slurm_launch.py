@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import socket
+import subprocess
 import sys
 
 PORTS = 20000, 12800  # the first, and how many: below those that the kernel gives to clients
@@ -122,6 +123,16 @@ def check_port(address):
                 port, socket.gethostname(), error.strerror)) from None
 
 
+def keep_output():
+    """Writes what this task prints into a file, too: srun may lose the last lines of a failure."""
+    os.makedirs(os.environ["OUTPUT_DIR"], exist_ok=True)
+    path = os.path.join(os.environ["OUTPUT_DIR"], "slurm-%s.log" % os.environ["SLURM_PROCID"])
+    open(path, "w").close()  # of an attempt before
+    for stream in (sys.stdout, sys.stderr):
+        tee = subprocess.Popen(["tee", "-a", path], stdin=subprocess.PIPE, stdout=stream)
+        os.dup2(tee.stdin.fileno(), stream.fileno())
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -147,6 +158,9 @@ def main():
         parser.error("Slurm's %s is missing" % error.args)
     except ValueError as error:
         parser.error(str(error))
+    if not os.environ.get("OUTPUT_DIR"):
+        os.environ["OUTPUT_DIR"] = os.path.abspath("runs/Slurm/%s" % os.environ["SLURM_JOB_ID"])
+    keep_output()
     task = config["task"]
     try:
         check_port(config["cluster"][task["type"]][task["index"]])
@@ -156,8 +170,6 @@ def main():
     os.environ["TF_CONFIG"] = json.dumps(config)
     if task["type"] == "ps":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    if not os.environ.get("OUTPUT_DIR"):
-        os.environ["OUTPUT_DIR"] = os.path.abspath("runs/Slurm/%s" % os.environ["SLURM_JOB_ID"])
     os.execv(sys.executable, [sys.executable, "-u", flags.script, *flags.arguments])
 
 
