@@ -77,7 +77,7 @@ def test_facts_of_other_hosts_are_written(tmp_path):
     """Facts of an earlier run, or none, would change what `tfrun summary` says."""
     (tmp_path / "flags.json").write_text("of an earlier run")
     facts = {"worker-0": {"flags.json": "theirs"}, "worker-1": {"metrics-worker-1.csv": "rows"}}
-    support.load(LAUNCH).write_facts(facts, tmp_path)
+    support.load(engines.FOLDER / "launching.py").write_facts(facts.values(), tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "flags.json": "theirs",
         "metrics-worker-1.csv": "rows",

@@ -25,11 +25,10 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import launching
+
 FACTS = ("metrics-%s.csv", "flags.json")  # of a task; they go to the driver, too
-NOTICES = re.compile(r"WARNING: All log messages before absl|.*oneDNN custom operations are on|"
-                     r".*Could not find cuda drivers|.*TensorFlow binary is optimized|"
-                     r"To enable the following instructions")  # at each start of TensorFlow
 
 
 class Task:
@@ -129,7 +128,7 @@ def attempt(script, roles, output, seconds):
                 del running[stream]
                 continue
             if isinstance(line, str):
-                if not NOTICES.match(line):
+                if not launching.NOTICES.match(line):
                     last[name].append(line)
                     print("[%s] %s" % (name, line.rstrip("\n")), flush=True)
                 continue
@@ -194,34 +193,15 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--address", default=os.environ.get("RAY_ADDRESS"),
                         help="a Ray cluster: host:6379, or auto (RAY_ADDRESS, or a Ray of its own)")
-    parser.add_argument("--ps", type=int, default=1, metavar="N", help="parameter servers (1)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="workers (2)")
-    parser.add_argument("--chief", action="store_true", help="one task more, of the type chief")
-    parser.add_argument("--attempts", type=int, default=4, metavar="N",
-                        help="how often all tasks may begin, the first time included (4)")
     parser.add_argument("--cpus-timeout", type=int, default=60, metavar="S",
                         help="seconds that the cluster may take to have a CPU for each task (60)")
-    parser.add_argument("script", help="the training script, at the same path on all hosts")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
-    flags = parser.parse_args()
-    for name, low, high in (("ps", 0, 99), ("workers", 0, 99), ("attempts", 1, 99),
-                            ("cpus_timeout", 1, 86400)):
-        if not low <= vars(flags)[name] <= high:
-            parser.error("--%s must be from %d to %d, is %d" % (
-                name.replace("_", "-"), low, high, vars(flags)[name]))
-    if not flags.workers and not flags.chief:
-        parser.error("a run needs a worker or a chief")
-    if not pathlib.Path(flags.script).is_file():
-        parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
-    return flags
+    return launching.read_flags(parser, "cpus_timeout")
 
 
 def main():
     flags = parse()
     script = pathlib.Path(flags.script).resolve()
-    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "Ray" / script.parent.name
-    output = pathlib.Path(os.environ.get("OUTPUT_DIR") or
-                          runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
+    output = launching.run_directory("Ray", script)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not flags.address:
         # A token of this run's own, which Ray would else write into the home folder; and loopback
@@ -234,8 +214,7 @@ def main():
         print("[ray] %s: pip install ray==2.60.0, or use run.sh" % error, file=sys.stderr)
         return 2
     output.mkdir(parents=True, exist_ok=True)
-    roles = [(job, index) for job, n in (("ps", flags.ps), ("chief", int(flags.chief)),
-                                         ("worker", flags.workers)) for index in range(n)]
+    roles = launching.tasks(flags.ps, flags.workers, flags.chief)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as stack:
@@ -271,14 +250,7 @@ def main():
                 return 1
         else:
             return 1
-    for texts in facts:  # where the hosts share the folder, they are there already
-        for name, text in texts.items():
-            (output / name).write_text(text)
-    if (output / "flags.json").exists() and (ROOT / "tfrun").is_dir():
-        summary = [sys.executable, "-m", "tfrun", "summary", "--line", str(output)]
-        return subprocess.run(summary, cwd=ROOT).returncode
-    print("[ray] done; everything of this run is in %s" % output)
-    return 0
+    return launching.conclude(facts, output)
 
 
 if __name__ == "__main__":

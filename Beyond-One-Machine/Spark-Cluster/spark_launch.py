@@ -26,13 +26,12 @@ import sys
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import launching
+
 FAILED, END = "TASK FAILED: ", "END OF TASK"  # what stands around the error of a task
 BEGIN = "begin"  # what the first task reports of each attempt
 FACTS = ("metrics-%s.csv", "flags.json")  # of a task; they go to the driver, too
-NOTICES = re.compile(r"WARNING: All log messages before absl|.*oneDNN custom operations are on|"
-                     r".*Could not find cuda drivers|.*TensorFlow binary is optimized|"
-                     r"To enable the following instructions")  # at each start of TensorFlow
 
 
 def run_task(roles, script, env, report_to, token, local):
@@ -139,7 +138,7 @@ class Reports(socketserver.ThreadingTCPServer):
                 if (name, text) == ("spark", BEGIN):
                     Reports.attempts += 1
                     text = "attempt %d: all tasks begin" % Reports.attempts
-                if not NOTICES.match(text):
+                if not launching.NOTICES.match(text):
                     print("[%s] %s" % (name, text), flush=True)
 
 
@@ -149,8 +148,7 @@ def launch(spark, script, n_ps, n_workers, chief, env):
     script: the path and the arguments. env: more variables; OUTPUT_DIR must be among them, a folder
     that all hosts share. Raises pyspark's errors when the last attempt has failed.
     """
-    roles = [(job, index) for job, n in (("ps", n_ps), ("chief", int(chief)), ("worker", n_workers))
-             for index in range(n)]
+    roles = launching.tasks(n_ps, n_workers, chief)
     host = spark.conf.get("spark.driver.host")
     with Reports((spark.conf.get("spark.driver.bindAddress", host), 0), Reports.Lines) as reports:
         threading.Thread(target=reports.serve_forever, daemon=True).start()
@@ -166,13 +164,6 @@ def launch(spark, script, n_ps, n_workers, chief, env):
             while Reports.connected and time.monotonic() < deadline:  # for the last lines
                 time.sleep(0.05)
             reports.shutdown()
-
-
-def write_facts(facts, output):
-    """Writes the facts of all tasks; where the hosts share the folder, they are there already."""
-    for texts in facts.values():
-        for name, text in texts.items():
-            (output / name).write_text(text)
 
 
 def explain(error):
@@ -193,36 +184,17 @@ def parse():
     parser.add_argument("--master", default=os.environ.get("SPARK_MASTER", "local[*]"),
                         help="Spark's master, such as spark://host:7077, yarn, k8s://... "
                              "(SPARK_MASTER, or local[*])")
-    parser.add_argument("--ps", type=int, default=1, metavar="N", help="parameter servers (1)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="workers (2)")
-    parser.add_argument("--chief", action="store_true", help="one task more, of the type chief")
-    parser.add_argument("--attempts", type=int, default=4, metavar="N",
-                        help="how often Spark may begin the tasks, the first time included (4)")
     parser.add_argument("--slots-timeout", type=int, default=60, metavar="S",
                         help="seconds that the cluster may take to have a slot for each task (60)")
     parser.add_argument("--log-level", default="OFF", choices=["OFF", "ERROR", "WARN", "INFO"],
                         help="what Spark itself logs here (OFF)")
-    parser.add_argument("script", help="the training script, at the same path on all hosts")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
-    flags = parser.parse_args()
-    for name, low, high in (("ps", 0, 99), ("workers", 0, 99), ("attempts", 1, 99),
-                            ("slots_timeout", 1, 86400)):
-        if not low <= vars(flags)[name] <= high:
-            parser.error("--%s must be from %d to %d, is %d" % (
-                name.replace("_", "-"), low, high, vars(flags)[name]))
-    if not flags.workers and not flags.chief:
-        parser.error("a run needs a worker or a chief")
-    if not pathlib.Path(flags.script).is_file():
-        parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
-    return flags
+    return launching.read_flags(parser, "slots_timeout")
 
 
 def main():
     flags = parse()
     script = pathlib.Path(flags.script).resolve()
-    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "Spark" / script.parent.name
-    output = pathlib.Path(os.environ.get("OUTPUT_DIR") or
-                          runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
+    output = launching.run_directory("Spark", script)
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -260,12 +232,7 @@ def main():
         return 1
     finally:
         spark.stop()
-    write_facts(facts, output)
-    if (output / "flags.json").exists() and (ROOT / "tfrun").is_dir():
-        summary = [sys.executable, "-m", "tfrun", "summary", "--line", str(output)]
-        return subprocess.run(summary, cwd=ROOT).returncode
-    print("[spark] done; everything of this run is in %s" % output)
-    return 0
+    return launching.conclude(facts.values(), output)
 
 
 if __name__ == "__main__":
