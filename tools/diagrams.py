@@ -14,7 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FIGURES = ROOT / "figures"
 STYLE = """
-text { font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
+text { font: 14px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .small { font-size: 12px; fill: #59636e }
 .title { font-weight: 600 }
 .box { fill: #f6f8fa; stroke: #818b98 }
@@ -165,13 +165,12 @@ def take(directory):
 def animate(name, keys, end, discrete=False):
     """An animation of an attribute through [(milliseconds, value)], again and again."""
     keys = [(0, keys[0][1]), *keys, (end, keys[-1][1])]
+    times = ";".join("%.4f" % (at / end) for at, _ in keys)
+    values = ";".join(str(value) for _, value in keys)
+    how = ' calcMode="discrete"' if discrete else ""
     return (
-        '<animate attributeName="%s" dur="%gs" repeatCount="indefinite"%s keyTimes="%s" values="%s"/>'
-        % (
-            *(name, end * SLOWER / 1000, ' calcMode="discrete"' if discrete else ""),
-            ";".join("%.4f" % (at / end) for at, _ in keys),
-            ";".join(str(value) for _, value in keys),
-        )
+        '<animate attributeName="%s" dur="%gs" repeatCount="indefinite"%s '
+        'keyTimes="%s" values="%s"/>' % (name, end * SLOWER / 1000, how, times, values)
     )
 
 
