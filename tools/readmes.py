@@ -50,6 +50,7 @@ GROUPS = {
     ],
 }
 ORDER = sum(GROUPS.values(), [])
+FOLDED = ("In operation", "Measurements", "Beyond one machine")  # on the root page
 
 
 def script(folder):
@@ -159,12 +160,14 @@ def table(_, __):
     """The examples in reading order, a table for each group."""
     parts = []
     for group, names in GROUPS.items():
-        rows = ["**%s**" % group, "", "| example | what it shows | paper |", "| --- | --- | --- |"]
+        rows = ["| example | what it shows | paper |", "| --- | --- | --- |"]
         for name in names:
             what = docstring(script(ROOT / name)).splitlines()[0].split(": ", 1)[1]
             paper = field(script(ROOT / name), "Paper")
             rows.append("| [%s](%s/) | %s | %s |" % (name.split("/")[-1], name, what, paper))
-        parts.append("\n".join(rows))
+        folded = "<details>\n<summary>%s</summary>\n\n%s\n\n</details>"
+        form = folded if group in FOLDED else "**%s**\n\n%s"
+        parts.append(form % (group, "\n".join(rows)))
     return "\n\n".join(parts)
 
 
