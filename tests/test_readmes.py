@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 
+import diagrams
 import engines
 import readmes
 import regions
@@ -28,11 +29,27 @@ def test_generated_parts_are_up_to_date():
 def test_links_lead_somewhere():
     checked = 0
     for path in readmes.files():
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", path.read_text()):
             if "://" not in target:
                 checked += 1
-                assert (path.parent / target).exists(), "%s: %s" % (path, target)
+                found = path.parent / target if target else path
+                assert found.exists(), "%s: %s" % (path, target)
+                page = found / "README.md" if found.is_dir() else found
+                if anchor and page.suffix == ".md":
+                    assert anchor in anchors(page), "%s: %s#%s" % (path, target, anchor)
     assert checked >= 20
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    return [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]
+
+
+def test_diagrams_are_up_to_date():
+    """Catches a picture that was changed by hand, or by code that drew it otherwise then."""
+    for name, draw in diagrams.DRAWN.items():
+        assert (diagrams.FIGURES / name).read_text() == draw(), "python tools/diagrams.py --fix"
 
 
 def test_commands_exist():
@@ -56,11 +73,9 @@ def test_commands_exist():
                 )
                 words = shlex.split(found[2], comments=True)
                 texts = [script.read_text(), '"--help"']
-                if path.parent.name in (
-                    "Spark-Cluster",
-                    "Ray",
-                ):  # run.sh starts others, HogWild by itself
-                    texts += [each.read_text() for each in launcher.parent.glob("*.py")]
+                if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
+                    own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
+                    texts += [each.read_text() for each in own]
                     texts += [support.main_script("HogWild").read_text()]
                 for word in words:
                     if word.endswith(".py") and (path.parent / word).exists():

@@ -8,6 +8,7 @@ Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a 
 
 import ast
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -20,44 +21,36 @@ import regions
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# The order in which to read the examples: the alphabet is none.
-ORDER = [
-    "Non-Distributed-Setup",
-    "Distributed-Setup",
-    "HogWild",
-    "Sparse-Embeddings",
-    "DOWNPOUR-Easy",
-    "DOWNPOUR",
-    "ADAG",
-    "DynSGD",
-    "AEASGD",
-    "AEAMSGD",
-    "Synchronous-SGD",
-    "Synchronous-SGD-different-learning-rates",
-    "SAGN",
-    "Multiple-GPUs-Single-Machine",
-    "Collective-AllReduce",
-    "Ring-AllReduce",
-    "Horovod-RingAllReduce",
-    "Model-Parallelism",
-    "Parameter-Server-Strategy",
-    "Operations/Train-and-Evaluate",
-    "Operations/Fault-Tolerance",
-    "Measurements/Compare",
-    "Measurements/Stragglers",
-    "Measurements/One-Step",
-    "Measurements/Messages",
-    "Measurements/Packing",
-    "Measurements/Ring-Bandwidth",
-    "Measurements/Pipeline",
-    "Beyond-One-Machine/Spark-Cluster",
-    "Beyond-One-Machine/TensorFlowOnSpark",
-    "Beyond-One-Machine/Parallel-Experiments",
-    "Beyond-One-Machine/SSH",
-    "Beyond-One-Machine/Slurm",
-    "Beyond-One-Machine/Kubernetes",
-    "Beyond-One-Machine/Ray",
-]
+# The examples in the order in which to read them, in groups.
+GROUPS = {
+    "One worker": ["Non-Distributed-Setup", "Distributed-Setup"],
+    "Asynchronous, with a parameter server": [
+        *("HogWild", "Sparse-Embeddings", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD"),
+        *("AEASGD", "AEAMSGD"),
+    ],
+    "Synchronous, with a parameter server": [
+        *("Synchronous-SGD", "Synchronous-SGD-different-learning-rates", "SAGN"),
+    ],
+    "Without a parameter server": [
+        *("Multiple-GPUs-Single-Machine", "Collective-AllReduce", "Ring-AllReduce"),
+        "Horovod-RingAllReduce",
+    ],
+    "A model in several places": ["Model-Parallelism"],
+    "TensorFlow 2's own parameter servers": ["Parameter-Server-Strategy"],
+    "In operation": ["Operations/Train-and-Evaluate", "Operations/Fault-Tolerance"],
+    "Measurements": [
+        "Measurements/" + name
+        for name in ("Compare", "Stragglers", "One-Step", "Messages", "Packing", "Ring-Bandwidth")
+        + ("Pipeline",)
+    ],
+    "Beyond one machine": [
+        "Beyond-One-Machine/" + name
+        for name in ("Spark-Cluster", "TensorFlowOnSpark", "Parallel-Experiments", "SSH", "Slurm")
+        + ("Kubernetes", "Ray")
+    ],
+}
+ORDER = sum(GROUPS.values(), [])
+FOLDED = ("In operation", "Measurements", "Beyond one machine")  # on the root page
 
 
 def script(folder):
@@ -141,35 +134,62 @@ GLOSSARY = {
 # fmt: on
 
 
-def glossary(_, __):
+def glossary(folder, _):
     """The terms of the classic API, each with the first line of ours that uses it."""
     rows = ["| `tf.train.` | what it is | see |", "| --- | --- | --- |"]
     for term, meaning in GLOSSARY.items():
-        rows.append("| `%s` | %s | %s |" % (term, meaning, usage(term)))
+        rows.append("| `%s` | %s | %s |" % (term, meaning, usage(term, folder)))
     return "\n".join(rows)
 
 
-def usage(term):
-    """A link to the first line of an example that uses a term, or to the first such notebook."""
+def usage(term, folder):
+    """A link from a folder to the first line of an example, or the first notebook, with a term."""
     for name in ORDER:
         for path in sorted((ROOT / name).glob("*.py")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if re.search(r"tf\.train\.%s\b" % term, line.split("  #")[0]) and "(" in line:
-                    return "[%s](%s#L%d)" % (path.stem, path.relative_to(ROOT), number)
+                    return "[%s](%s#L%d)" % (path.stem, os.path.relpath(path, folder), number)
     for path in notebooks.sources():
         if re.search(r"^[^#\n]*tf\.train\.%s\(" % term, path.read_text(), re.MULTILINE):
-            link = path.with_suffix(".ipynb").relative_to(ROOT)
+            link = os.path.relpath(path.with_suffix(".ipynb"), folder)
             return "[%s](%s)" % (notebooks.name_of(path), link)
     return "notebooks, to come"
 
 
 def table(_, __):
-    """The table of all examples in reading order."""
-    rows = ["| example | what it shows | paper |", "| --- | --- | --- |"]
-    for name in ORDER:
-        what = docstring(script(ROOT / name)).splitlines()[0].split(": ", 1)[1]
+    """The examples in reading order, a table for each group."""
+    parts = []
+    for group, names in GROUPS.items():
+        rows = ["| example | what it shows | paper |", "| --- | --- | --- |"]
+        for name in names:
+            what = docstring(script(ROOT / name)).splitlines()[0].split(": ", 1)[1]
+            paper = field(script(ROOT / name), "Paper")
+            rows.append("| [%s](%s/) | %s | %s |" % (name.split("/")[-1], name, what, paper))
+        folded = "<details>\n<summary>%s</summary>\n\n%s\n\n</details>"
+        form = folded if group in FOLDED else "**%s**\n\n%s"
+        parts.append(form % (group, "\n".join(rows)))
+    return "\n\n".join(parts)
+
+
+def results(folder, _):
+    """The results of Measurements/Compare: the median and range of the seeds."""
+    runs = json.loads((ROOT / "Measurements" / "Compare" / "results.json").read_text())
+    rows = ["| example | test accuracy, % | test loss | seconds | mean staleness |"]
+    rows.append("| --- | --- | --- | --- | --- |")
+
+    def column(made, name, form, times=1):
+        values = [times * run[name] for run in made]
+        found = (statistics.median(values), min(values), max(values))
+        return (form + " (" + form + " to " + form + ")") % found
+
+    for name, made in runs.items():
         rows.append(
-            "| [%s](%s/) | %s | %s |" % (name, name, what, field(script(ROOT / name), "Paper"))
+            "| [%s](%s/) | %s | %s | %s | %.2f |"
+            % (
+                *(name, name, column(made, "test_accuracy", "%.1f", 100)),
+                *(column(made, "test_loss", "%.3f"), column(made, "wall_seconds", "%.1f")),
+                statistics.median(run["staleness_mean"] for run in made),
+            )
         )
     return "\n".join(rows)
 
@@ -316,7 +336,14 @@ def start_up(folder, _):
     return "\n".join(rows)
 
 
-PARTS = {"table": table, "glossary": glossary, "links": links, "diff": diff, "flags": flags}
+PARTS = {
+    "table": table,
+    "results": results,
+    "glossary": glossary,
+    "links": links,
+    "diff": diff,
+    "flags": flags,
+}
 PARTS.update(drills=drills, rates=rates, kills=kills, measured=measured, start_up=start_up)
 
 
