@@ -100,6 +100,9 @@ def test_one_file_trains_everywhere(way, tmp_path):
     result = support.result(directory)
     assert result["test_accuracy"] >= 0.97, text.read_text()
     assert (result["ps"], result["workers"]) == (1, 2)
+    if way == "Spark":  # the lines of each task reach the driver, without TensorFlow's notices
+        assert all("[%s] " % name in text.read_text() for name in ("ps 0", "worker 0", "worker 1"))
+        assert "oneDNN" not in text.read_text()
     assert result == summary.summarize([directory])
     engines.none_is_left(known, [directory])
     assert not list(directory.glob(".host-*")), "tfrun's marks of the hosts"

@@ -17,7 +17,7 @@ import support
 
 HERE = engines.FOLDER / "Spark-Cluster"
 LAUNCH, STANDALONE, KILLS = HERE / "spark_launch.py", HERE / "standalone.py", HERE / "kills.py"
-HOGWILD, DOWNPOUR = support.main_script("HogWild"), support.main_script("DOWNPOUR")
+HOGWILD = support.main_script("HogWild")
 
 
 def start(command, directory, start_new_session=False, **env):
@@ -111,21 +111,6 @@ def cluster(tmp_path_factory):
 
 
 @engines.spark
-@pytest.mark.long
-def test_run_sh_trains_an_unmodified_example(tmp_path):
-    """run.sh with another script: its cluster comes, trains to the example's accuracy, and goes."""
-    directory = tmp_path / "run"
-    code, output = run(["bash", HERE / "run.sh", DOWNPOUR, "--steps", 600], directory)
-    result = support.result(directory)
-    assert code == 0 and result["example"] == "DOWNPOUR", output
-    assert result["test_accuracy"] >= 0.95 and result["steps"] == 600
-    accuracy = "test accuracy %.1f%%" % (100 * result["test_accuracy"])
-    assert "%s; everything of this run is in %s" % (accuracy, directory) in output
-    for name in ("ps 0", "worker 0", "worker 1"):  # the lines of each task reach the driver
-        assert "[%s] " % name in output
-    assert "oneDNN" not in output
-
-
 def executors(cluster):
     """The executors of a cluster, which are no children of the driver."""
     running = engines.descendants(psutil.Process(cluster.pid))
