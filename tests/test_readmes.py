@@ -8,6 +8,7 @@ import sys
 
 import diagrams
 import engines
+import pytest
 import readmes
 import regions
 import support
@@ -50,6 +51,27 @@ def test_diagrams_are_up_to_date():
     """Catches a picture that was changed by hand, or by code that drew it otherwise then."""
     for name, draw in diagrams.DRAWN.items():
         assert (diagrams.FIGURES / name).read_text() == draw(), "python tools/diagrams.py --fix"
+
+
+@pytest.mark.parametrize("name", readmes.EXAMPLES)
+def test_a_page_has_its_sections(name):
+    """In their order; with a figure, three answers, its measured runs, and tests that exist."""
+    page = (support.ROOT / name / "README.md").read_text()
+    parts = re.split(r"(?m)^## (.+)\n", page)
+    sections = dict(zip(parts[1::2], parts[2::2]))
+    wanted = [each for each in readmes.SECTIONS if (name, each) not in WITHOUT]
+    assert [each for each in sections if each in wanted] == wanted
+    assert re.search(r"!\[[^\]]{20,}\]\(\S+\.svg\)", parts[0] + sections["The algorithm"])
+    assert "<!-- generated: result" in sections["Result"]
+    assert "<!-- generated: output" in sections["Run it"]
+    assert sections["Three things to try"].count("<details>") >= 3
+    tests = re.findall(r"`(tests/test_\w+\.py)`", sections["Verified by"])
+    assert tests and all((support.ROOT / each).is_file() for each in tests), tests
+    assert ".ipynb)" in sections["Notebook"]
+
+
+# The first example changes nothing in a neighbour.
+WITHOUT = {("Non-Distributed-Setup", "What changes")}
 
 
 def test_commands_exist():

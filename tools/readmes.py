@@ -50,6 +50,16 @@ GROUPS = {
     ],
 }
 ORDER = sum(GROUPS.values(), [])
+# The pages of examples, which have the same sections in the same order.
+EXAMPLES = [
+    name for group in list(GROUPS)[: list(GROUPS).index("In operation")] for name in GROUPS[group]
+]
+MEASURED = [*EXAMPLES, "Synchronous-SGD/run_optimizer.sh", "Operations/Train-and-Evaluate"]
+SECTIONS = (
+    *("Why", "The algorithm", "What changes", "When to use it, and when not", "What it costs"),
+    *("Run it", "Flags", "Result", "Pitfalls", "Verified by", "Three things to try"),
+    *("Notebook", "References"),
+)
 FOLDED = ("In operation", "Measurements", "Beyond one machine")  # on the root page
 
 
@@ -214,7 +224,11 @@ def diff(folder, neighbour):
     """
     other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
     lines = regions.difference(other, script(folder))
-    return "```diff\n%s\n```" % "\n".join(lines)
+    changed = sum(line.startswith(("+", "-")) for line in lines) - 2
+    return (
+        "<details>\n<summary>The diff of the algorithm against %s: %d lines</summary>\n\n"
+        "```diff\n%s\n```\n\n</details>" % (other.name, changed, "\n".join(lines))
+    )
 
 
 def flags(folder, _):
@@ -271,6 +285,52 @@ def drills(folder, _):
             )
         )
     return "\n".join(rows)
+
+
+TO_DO = "@@MEASURE@@"  # by tools/results.py; a test fails while this is on a page
+# What a page reports of its runs: a name in results.json, its words, and how many of its unit.
+REPORTED = {
+    "test_accuracy": ("test accuracy, %", "%.1f", 100),
+    "test_loss": ("test loss", "%.3f", 1),
+    "seconds": ("the whole run, s", "%.0f", 1),
+    "training_seconds": ("of these, first to last update, s", "%.1f", 1),
+    "rate": ("updates per second", "%.0f", 1),
+    "staleness": ("mean staleness of a push", "%.2f", 1),
+    "bytes": ("KB that one update moves", "%.1f", 1e-3),
+    "wait_seconds": ("from the gradient to its arrival, ms", "%.2f", 1e3),
+}
+
+
+def measured_runs(folder, launcher):
+    """results.json of a run.sh: of run_optimizer.sh it is results_optimizer.json."""
+    name = (launcher or "run.sh").replace("run", "results").replace(".sh", ".json")
+    return json.loads((folder / name).read_text()) if (folder / name).exists() else None
+
+
+def result(folder, launcher):
+    """The median and range of the runs that tools/results.py has made."""
+    found = measured_runs(folder, launcher)
+    if not found:
+        return TO_DO
+    rows = ["| %d runs | median | range |" % len(found["runs"]), "| --- | --- | --- |"]
+    for run in found["runs"]:
+        run["rate"] = run["updates"] / run["training_seconds"]
+    for name, (words, form, times) in REPORTED.items():
+        values = [times * run[name] for run in found["runs"] if name in run]
+        if any(values):
+            row = (statistics.median(values), min(values), max(values))
+            rows.append(("| %s | %s | %s to %s |" % (words, form, form, form)) % row)
+    versions = found["versions"]
+    rows += ["", "`%s` with S from 0 to %d, on %s: TensorFlow %s, Python %s, %d cores (%s), load %.1f." % (
+        found["command"], len(found["runs"]) - 1, found["date"], versions["tensorflow"], versions["python"],
+        found["cores"], found["machine"], found["load"])]  # fmt: skip
+    return "\n".join(rows)
+
+
+def output(folder, launcher):
+    """What the first of these runs has printed."""
+    found = measured_runs(folder, launcher)
+    return "```\n%s\n```" % "\n".join(found["output"]) if found else TO_DO
 
 
 def rates(folder, which):
@@ -344,7 +404,15 @@ PARTS = {
     "diff": diff,
     "flags": flags,
 }
-PARTS.update(drills=drills, rates=rates, kills=kills, measured=measured, start_up=start_up)
+PARTS.update(
+    result=result,
+    output=output,
+    drills=drills,
+    rates=rates,
+    kills=kills,
+    measured=measured,
+    start_up=start_up,
+)
 
 
 def updated(path):
