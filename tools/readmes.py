@@ -320,10 +320,15 @@ def result(folder, launcher):
         if any(values):
             row = (statistics.median(values), min(values), max(values))
             rows.append(("| %s | %s | %s to %s |" % (words, form, form, form)) % row)
-    versions = found["versions"]
-    rows += ["", "`%s` with S from 0 to %d, on %s: TensorFlow %s, Python %s, %d cores (%s), load %.1f." % (
-        found["command"], len(found["runs"]) - 1, found["date"], versions["tensorflow"], versions["python"],
-        found["cores"], found["machine"], found["load"])]  # fmt: skip
+    rows += [
+        "",
+        "`%s` with S from 0 to %d, on %s: TensorFlow %s, Python %s, %d cores (%s), load %.1f."
+        % (
+            *(found["command"], len(found["runs"]) - 1, found["date"]),
+            *(found["versions"]["tensorflow"], found["versions"]["python"]),
+            *(found["cores"], found["machine"], found["load"]),
+        ),
+    ]
     return "\n".join(rows)
 
 

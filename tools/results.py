@@ -115,9 +115,7 @@ def keep_pictures(directory, launcher, page):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
-    parser.add_argument(
-        "--repeats", type=int, default=5, help="runs of each, with seeds from 0 (5)"
-    )
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     flags = parser.parse_args()
     for each in flags.launchers or readmes.MEASURED:
         path = ROOT / each
