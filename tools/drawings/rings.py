@@ -1,0 +1,170 @@
+"""All-reduce: without a ps, by a ring, step by step."""
+
+from drawings.shapes import KINDS, animate, arrow, box, frame, left, path, rect, svg, text
+
+
+def collective():
+    parts = []
+    for k, x in enumerate((100, 275, 450)):
+        parts += [frame(x - 82, 10, 164, 292, "worker %d" % k)]
+        parts += [box(x, 66, "its own copy of w", "ps", 144), arrow(x, 84, x, 104)]
+        parts += [box(x, 128, "g_%d\nof its own mini-batch" % k, "box", 150, 46)]
+        parts.append(rect(x - 75, 105, 150, 46, KINDS[k] + " hollow", 6))
+        parts += [arrow(x, 153, x, 178), arrow(x, 232, x, 256)]
+        parts += [box(x, 274, "w ← w − lr · mean", "ps", 150)]
+    parts += [rect(6, 180, 538, 50, "box", 6), text(275, 201, "all-reduce, by a ring: all wait for all")]
+    parts += [text(275, 221, "mean = (g_0 + g_1 + g_2) / 3, the same on every worker", "small")]
+    words = (
+        "Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. "
+        "The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so "
+        "that all copies stay the same."
+    )
+    return svg(550, 312, words, parts)
+
+
+def horovod():
+    parts = []
+    for host, x in enumerate((145, 415)):
+        parts.append(frame(x - 128, 10, 256, 150, "host %d" % (host + 1)))
+        for local in range(2):
+            rank, at = 2 * host + local, x - 62 + 124 * local
+            words = "rank %d\nlocal rank %d\nGPU %d" % (rank, local, local)
+            parts.append(box(at, 88, words, "ps", 108, 92))
+    for at in (145, 415):
+        parts.append(arrow(at - 8, 66, at + 8, 66))
+    parts += [arrow(262, 66, 298, 66), path("M477 136 V186 H83 V138")]
+    parts += [text(280, 180, "the ring: gradients are summed from rank to rank", "small")]
+    parts += [text(280, 222, "size = 4 ranks, each with all of w", "title")]
+    parts += [text(280, 246, "At the start rank 0 broadcasts its w; only rank 0 saves checkpoints.", "small")]
+    words = (
+        "Horovod's terms: two hosts with two GPUs each. Rank counts all processes from 0 to 3; local rank "
+        "counts those of one host, 0 and 1, and chooses the GPU; size is 4. A ring joins the ranks, and "
+        "there is no ps."
+    )
+    return svg(560, 258, words, parts)
+
+
+# The ring. have[k][c]: the workers whose numbers are in chunk c of worker k.
+
+N = 4
+PHASES = [("scatter-reduce", s) for s in range(N - 1)] + [("all-gather", s) for s in range(N - 1)]
+SECONDS, REST = 1.5, 3.0  # of a step, and at the end
+
+
+def sent(phase, s, k):
+    """The chunk that worker k sends in this step, as in Ring-AllReduce/ring_allreduce.py."""
+    return (k - s) % N if phase == "scatter-reduce" else (k + 1 - s) % N
+
+
+def states():
+    """The state before the first step and after each."""
+    have = [[{k} for _ in range(N)] for k in range(N)]
+    found = [have]
+    for phase, s in PHASES:
+        after = [[set(chunk) for chunk in worker] for worker in have]
+        for k in range(N):
+            chunk, to = sent(phase, s, k), (k + 1) % N
+            if phase == "scatter-reduce":
+                assert not after[to][chunk] & have[k][chunk], "a number would be added twice"
+                after[to][chunk] |= have[k][chunk]
+            else:
+                after[to][chunk] = set(have[k][chunk])
+        have = after
+        found.append(have)
+    assert all(len(chunk) == N for worker in have for chunk in worker)
+    return found
+
+
+def changes(values):
+    """[(time, value)] for animate: the value after each step."""
+    return [(0, values[0])] + [(SECONDS * (i + 1), value) for i, value in enumerate(values[1:])]
+
+
+CENTRES = ((105, 62), (445, 62), (445, 178), (105, 178))  # of the workers in the ring
+END = SECONDS * len(PHASES) + REST
+
+
+def cells(x, y, counts, k):
+    """The four chunks of a worker in the ring, that fill up."""
+    parts = [box(x, y, "", "box", 150, 84), text(x, y - 22, "worker %d" % k, "title")]
+    for chunk in range(N):
+        at, values = x - 68 + 34 * chunk, [count[k][chunk] for count in counts]
+        parts.append(rect(at, y - 12, 32, 48, "frame", 2))
+        full = [40 * value / N for value in values]
+        tops = changes([y + 36 - 12 * value for value in values])
+        fill = '<rect x="%g" y="%g" width="32" height="%g" class="a pale">' % (at, y + 24, 12)
+        parts.append(fill + animate("y", tops, END, END, discrete=True))
+        parts.append(animate("height", changes([1.2 * f for f in full]), END, END, discrete=True) + "</rect>")
+        whole = '<rect x="%g" y="%g" width="32" height="48" class="done pale" opacity="0">' % (at, y - 12)
+        shown = changes([int(value == N) for value in values])
+        parts.append(whole + animate("opacity", shown, END, END, discrete=True) + "</rect>")
+        parts.append(text(at + 16, y + 17, "abcd"[chunk]))
+    return parts
+
+
+def messages():
+    """The chunks that travel, one on each edge in each step."""
+    edges = [((185, 46), (365, 46)), ((430, 104), (430, 136)), ((365, 194), (185, 194)), ((120, 136), (120, 104))]
+    parts = []
+    for step, (phase, s) in enumerate(PHASES):
+        begin, end = SECONDS * step, SECONDS * (step + 1)
+        for k, ((x1, y1), (x2, y2)) in enumerate(edges):
+            kind = "a" if phase == "scatter-reduce" else "done"
+            along = [(begin + 0.3, 0.0), (end - 0.2, 1.0)]
+            xs = [(at, share * (x2 - x1)) for at, share in along]
+            ys = [(at, share * (y2 - y1)) for at, share in along]
+            move = ";".join("%g %g" % (x, y) for (_, x), (_, y) in zip([xs[0], *xs, xs[1]], [ys[0], *ys, ys[1]]))
+            times = ";".join("%.4f" % (at / END) for at in (0, *[at for at, _ in along], END))
+            parts.append('<g opacity="0"><circle cx="%g" cy="%g" r="13" class="%s"/>' % (x1, y1, kind))
+            parts.append(text(x1, y1 + 5, "abcd"[sent(phase, s, k)], "on"))
+            parts.append(animate("opacity", [(begin, 1), (end, 0)] if step == 0 else [(0, 0), (begin, 1), (end, 0)], END, END, discrete=True))
+            parts.append(
+                '<animateTransform attributeName="transform" type="translate" dur="%gs" '
+                'repeatCount="indefinite" keyTimes="%s" values="%s"/></g>' % (END, times, move)
+            )
+    return parts
+
+
+def table(y, found):
+    """All states, one row each: how many workers' numbers each chunk is the sum of."""
+    parts, names = [], ["start"] + ["%s %d" % (phase, s + 1) for phase, s in PHASES]
+    for k in range(N):
+        parts.append(text(184 + 104 * k, y - 26, "worker %d" % k, "small"))
+        parts += [text(146 + 25 * c + 104 * k, y - 8, "abcd"[c], "small") for c in range(N)]
+    for row, (name, have) in enumerate(zip(names, found)):
+        top = y + 27 * row
+        parts.append(left(6, top + 18, name, "small"))
+        for k in range(N):
+            for c in range(N):
+                count, x = len(have[k][c]), 134 + 25 * c + 104 * k
+                new = row and have[k][c] != found[row - 1][k][c]
+                kind = "done pale" if count == N else "a pale" if count > 1 else "box"
+                parts.append(rect(x, top, 24, 24, kind, 2))
+                parts.append(rect(x + 1, top + 1, 22, 22, ("done" if count == N else "a") + " hollow", 2) if new else "")
+                parts.append(text(x + 12, top + 17, count, "small"))
+    places = changes([y + 27 * row - 2 for row in range(len(found))])
+    marker = '<rect x="2" y="%g" width="546" height="28" rx="4" class="line" opacity="0">' % (y - 2)
+    parts.append(marker + animate("y", places, END, END, discrete=True))
+    return [*parts, animate("opacity", [(0, 1)], END, END, discrete=True) + "</rect>"]
+
+
+def ring():
+    found = states()
+    counts = [[[len(chunk) for chunk in worker] for worker in have] for have in found]
+    parts = [arrow(182, 46, 368, 46), arrow(430, 106, 430, 134), arrow(368, 194, 182, 194)]
+    parts += [arrow(120, 134, 120, 106)]
+    for k, place in enumerate(CENTRES):
+        parts += cells(*place, counts, k)
+    parts += messages()
+    parts += [text(275, 100, "each gradient in %d chunks:" % N, "small"), text(275, 120, "a, b, c, d", "small")]
+    parts += [text(275, 146, "%d + %d steps; in each, every" % (N - 1, N - 1), "small")]
+    parts += [text(275, 166, "worker sends one chunk on", "small")]
+    parts += table(296, found)
+    parts.append(text(275, 506, "numbers: how many workers' values are in the sum; framed: just received", "small"))
+    words = (
+        "Animated ring all-reduce of %d workers, whose gradients are cut in %d chunks. In %d scatter-reduce "
+        "steps each chunk goes around and is summed; in %d all-gather steps the finished sums go around. "
+        "A table shows after each step how many workers' values each chunk holds; at the end all hold %d."
+        % (N, N, N - 1, N - 1, N)
+    )
+    return svg(550, 518, words, parts)
