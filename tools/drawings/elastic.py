@@ -36,9 +36,9 @@ def spring():
     parts += [ball(280, 126, "w", "ps", 36), ball(86, 126, "w_0", "a"), ball(464, 126, "w_1", "b")]
     parts += [text(280, 182, "on the ps", "small"), text(86, 172, "worker 0", "small"), text(464, 172, "worker 1", "small")]
     for kind, x, side in (("a", 86, 1), ("b", 464, -1)):
-        parts.append(thick(x + 34 * side, 96, x + 92 * side, 96, kind))
+        parts.append(thick(x + 34 * side, 96, x + 84 * side, 96, kind))
         parts.append(text(x + 66 * side, 84, "− E"))
-        parts.append(thick(280 - 46 * side, 96, 280 - 92 * side, 96, kind))
+        parts.append(thick(280 - 46 * side, 96, 280 - 96 * side, 96, kind))
         parts.append(text(280 - 66 * side, 84, "+ E"))
     parts += [arrow(86, 98, 86, 48), text(86, 40, "− lr·g(w_0)"), arrow(464, 98, 464, 48), text(464, 40, "− lr·g(w_1)")]
     parts += [text(280, 30, "E = α · (w_k − w)", "title"), text(280, 52, "the farther apart, the stronger", "small")]
@@ -60,7 +60,7 @@ def momentum():
     for place, kind in ((ahead, "box"), (moved, "box"), (pull, "a"), (w_k, "a"), (w, "ps")):
         parts.append('<circle cx="%g" cy="%g" r="7" class="%s"/>' % (*place, kind))
     parts += [text(w_k[0] - 14, w_k[1] + 6, "w_k", "end"), left(w[0] + 14, w[1] + 6, "w, on the ps")]
-    parts += [left(148, 206, "1  look ahead by δ·v"), left(ahead[0] + 26, ahead[1] - 18, "2  − lr·g, the gradient there")]
+    parts += [left(148, 206, "1  look ahead by δ·v"), left(ahead[0] + 36, ahead[1] - 18, "2  − lr·g, the gradient there")]
     parts += [text(moved[0] - 14, moved[1] - 6, "w_k + v", "end"), left(pull[0] + 16, pull[1] + 6, "the new w_k")]
     parts += [left(340, 82, "3  − E, every T-th step")]
     parts += [left(10, 24, "v ← δ·v − lr·g(w_k + δ·v),   w_k ← w_k + v"), left(10, 48, "every T-th step also:  w_k ← w_k − E,   w ← w + E")]

@@ -8,7 +8,7 @@ def collective():
     for k, x in enumerate((100, 275, 450)):
         parts += [frame(x - 82, 10, 164, 292, "worker %d" % k)]
         parts += [box(x, 66, "its own copy of w", "ps", 144), arrow(x, 84, x, 104)]
-        parts += [box(x, 128, "g_%d\nof its own mini-batch" % k, "box", 150, 46)]
+        parts += [box(x, 128, "g_%d\nof a mini-batch" % k, "box", 150, 46)]
         parts.append(rect(x - 75, 105, 150, 46, KINDS[k] + " hollow", 6))
         parts += [arrow(x, 153, x, 178), arrow(x, 232, x, 256)]
         parts += [box(x, 274, "w ← w − lr · mean", "ps", 150)]
@@ -80,7 +80,7 @@ def changes(values):
     return [(0, values[0])] + [(SECONDS * (i + 1), value) for i, value in enumerate(values[1:])]
 
 
-CENTRES = ((105, 62), (445, 62), (445, 178), (105, 178))  # of the workers in the ring
+CENTRES = ((105, 62), (445, 62), (445, 220), (105, 220))  # of the workers in the ring
 END = SECONDS * len(PHASES) + REST
 
 
@@ -104,7 +104,12 @@ def cells(x, y, counts, k):
 
 def messages():
     """The chunks that travel, one on each edge in each step."""
-    edges = [((185, 46), (365, 46)), ((430, 104), (430, 136)), ((365, 194), (185, 194)), ((120, 136), (120, 104))]
+    edges = [
+        ((195, 46), (355, 46)),
+        ((445, 119), (445, 163)),
+        ((355, 236), (195, 236)),
+        ((105, 163), (105, 119)),
+    ]
     parts = []
     for step, (phase, s) in enumerate(PHASES):
         begin, end = SECONDS * step, SECONDS * (step + 1)
@@ -151,20 +156,20 @@ def table(y, found):
 def ring():
     found = states()
     counts = [[[len(chunk) for chunk in worker] for worker in have] for have in found]
-    parts = [arrow(182, 46, 368, 46), arrow(430, 106, 430, 134), arrow(368, 194, 182, 194)]
-    parts += [arrow(120, 134, 120, 106)]
+    parts = [arrow(182, 46, 368, 46), arrow(445, 106, 445, 176), arrow(368, 236, 182, 236)]
+    parts += [arrow(105, 176, 105, 106)]
     for k, place in enumerate(CENTRES):
         parts += cells(*place, counts, k)
     parts += messages()
-    parts += [text(275, 100, "each gradient in %d chunks:" % N, "small"), text(275, 120, "a, b, c, d", "small")]
-    parts += [text(275, 146, "%d + %d steps; in each, every" % (N - 1, N - 1), "small")]
-    parts += [text(275, 166, "worker sends one chunk on", "small")]
-    parts += table(296, found)
-    parts.append(text(275, 506, "numbers: how many workers' values are in the sum; framed: just received", "small"))
+    says = ["a gradient is cut", "in %d chunks, a to %s" % (N, "abcd"[N - 1]), "%d + %d steps; in each" % (N - 1, N - 1)]
+    for line, words in enumerate([*says, "every worker sends", "one chunk to the next"]):
+        parts.append(text(275, 94 + 22 * line + 8 * (line > 1), words, "small"))
+    parts += table(338, found)
+    parts.append(text(275, 548, "numbers: how many workers' values are in the sum; framed: just received", "small"))
     words = (
         "Animated ring all-reduce of %d workers, whose gradients are cut in %d chunks. In %d scatter-reduce "
         "steps each chunk goes around and is summed; in %d all-gather steps the finished sums go around. "
         "A table shows after each step how many workers' values each chunk holds; at the end all hold %d."
         % (N, N, N - 1, N - 1, N)
     )
-    return svg(550, 518, words, parts)
+    return svg(550, 560, words, parts)

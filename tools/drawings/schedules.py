@@ -7,8 +7,8 @@ from drawings.shapes import KINDS, ROOT, arrow, bar, left, path, rect, svg, text
 # Three workers, one slow. A step is pull, compute and push.
 
 PACE = (2.0, 2.3, 6.6)  # the time of a step of each worker
-UNTIL = 14.0
-LEFT, UNIT = 76, 32
+UNTIL = 13.3
+LEFT, UNIT = 76, 33
 
 
 def synchronous_steps():
@@ -46,7 +46,7 @@ def timelines():
     waited, pushed = synchronous_steps(), asynchronous_steps()
     steps = len({end for *_, end in waited})
     parts = [left(4, 20, "Synchronous", "title")]
-    parts += [left(110, 20, "%d updates of w, each the mean of 3 gradients" % steps, "small")]
+    parts += [text(530, 20, "%d updates of w, each the mean of 3 gradients" % steps, "small end")]
     parts += names(36)
     for k, begin, done, end in waited:
         parts.append(bar(at(begin), 36 + 36 * k, UNIT * (done - begin) - 2, KINDS[k], "g"))
@@ -57,7 +57,8 @@ def timelines():
         parts.append(path("M%g 30 V140" % at(end), "bar", tip=False))
     parts += [text(at(6.6), 160, "w moves when all have pushed", "small")]
     parts += [left(4, 200, "Asynchronous", "title")]
-    parts += [left(118, 200, "%d updates of w, each of 1 gradient; numbers: staleness" % len(pushed), "small")]
+    says = "%d updates, each of 1 gradient; numbers: staleness" % len(pushed)
+    parts += [text(530, 200, says, "small end")]
     parts += names(216)
     for k, pull, push, staleness in pushed:
         parts.append(bar(at(pull), 216 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], str(staleness)))
@@ -82,7 +83,7 @@ def dynsgd():
     parts = [left(4, 20, "How far a push moves w: lr·a / (τ + 1)", "title")]
     base = 150
     for k, _, push, late in pushed:
-        parts.append(rect(at(push) - 8, base - 90 / (late + 1), 10, 90 / (late + 1), KINDS[k], 1))
+        parts.append(rect(at(push) - 8, base - 90 / (late + 1), 8, 90 / (late + 1), KINDS[k], 1))
     parts += [path("M%g %g H%g" % (LEFT, base, at(UNTIL) + 6), tip=False)]
     for share, label in ((1, "lr·a"), (1 / 2, "½"), (1 / 4, "¼")):
         y = base - 90 * share
@@ -161,7 +162,7 @@ def kept(orders):
 
 def pipeline():
     panels = [
-        ("Sequential", "the mini-batch as a whole", whole_batch),
+        ("Sequential", "one mini-batch, not cut", whole_batch),
         ("GPipe", "all forward, then all backward", gpipe),
         ("1F1B", "one forward, one backward in turn", one_forward_one_backward),
     ]
@@ -170,10 +171,12 @@ def pipeline():
         done, y = schedule(orders), 24 + 136 * number
         shares.append(round(100 * idle(done)))
         end = max(until for _, until in done.values())
-        says = "idle %d%%" % shares[-1]
+        parts += [left(4, y, name, "title"), left(102, y, what, "small")]
+        parts.append(text(542, y, "idle %d%%" % shares[-1], "end"))
         if number:
-            says += ", stage 0 keeps %d" % kept(orders)
-        parts += [left(4, y, name, "title"), left(92, y, what, "small"), text(542, y, says, "end")]
+            parts.append(text(542, y + 48, "stage 0 keeps the activations", "small end"))
+            says = "of up to %d micro-batches" % kept(orders)
+            parts.append(text(542, y + 68, says, "small end"))
         for k in range(STAGES):
             top = y + 12 + 32 * k
             parts += [left(4, top + 18, "stage %d" % k), rect(66, top, 15.8 * end, 26, "idle", 0)]
@@ -186,7 +189,7 @@ def pipeline():
     y = 24 + 136 * 3
     parts += [rect(4, y - 13, 16, 16, "a"), left(26, y, "forward", "small")]
     parts += [rect(92, y - 13, 16, 16, "b"), left(114, y, "backward", "small")]
-    parts += [rect(190, y - 13, 30, 16, "idle"), left(226, y, "idle (a bubble); 0 to %d: micro-batches" % (MICRO - 1), "small")]
+    parts += [rect(190, y - 13, 30, 16, "idle"), left(226, y, "idle; 0 to %d: micro-batches" % (MICRO - 1), "small")]
     words = (
         "Schedules of %d stages and %d micro-batches; forward and backward take equally long. "
         "Sequential: one stage works at a time, %d%% idle. GPipe: all forward passes, then all "
@@ -248,7 +251,7 @@ def failures():
     parts = []
     for number, ((name, what), fault) in enumerate(zip(panels, drawn)):
         y = 24 + 170 * number
-        parts += [left(4, y, name, "title"), left(150, y, what, "small")]
+        parts += [left(4, y, name, "title"), text(542, y, what, "small end")]
         parts += killed(y + 16, tasks, *fault)
     y = 24 + 170 * 3 - 8
     parts += [text(seconds(second), y, second, "small") for second in range(-2, 13, 2)]

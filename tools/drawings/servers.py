@@ -35,17 +35,17 @@ def distributed():
 
 def cluster():
     lines = [
-        "{",
-        ' "cluster": {',
-        '  "ps":     ["host1:2222"],',
-        '  "worker": ["host1:2223",',
-        '             "host2:2223"]},',
-        ' "task": {"type": …,',
-        '          "index": …}}',
+        '{"cluster": {',
+        '   "ps": ["host1:2222"],',
+        '   "worker": [',
+        '     "host1:2223",',
+        '     "host2:2223"]},',
+        ' "task": {',
+        '   "type": …, "index": …}}',
     ]
     parts = [text(125, 28, "TF_CONFIG", "title"), rect(8, 40, 236, 166, "box")]
     parts += [left(14, 66 + 21 * i, line, "code") for i, line in enumerate(lines)]
-    parts += [rect(12, 152, 228, 44, "a hollow")]
+    parts += [rect(12, 156, 228, 44, "a hollow")]
     parts += [text(125, 228, "“cluster” is the same for all,", "small")]
     parts += [text(125, 247, "only “task” differs", "small")]
     parts += [frame(318, 10, 276, 176, "host1"), frame(318, 200, 276, 104, "host2")]
@@ -128,13 +128,13 @@ def sharding():
             x, top = 60, y + 14 + 54 * task
             parts.append(left(10, top + 19, "ps %d" % task))
             for variable, size in has:
-                width = max(2, 380 * size / 17024)
+                width = max(2, 350 * size / 17024)
                 label = variable.replace("rows ", "") if width > 40 else ""
                 parts.append(rect(x, top, width, 26, "ps", 2))
                 parts.append(text(x + width / 2, top + 18, label, "small") if label else "")
                 x += width
             total = sum(size for _, size in has)
-            small = ", ".join(variable for variable, size in has if 380 * size / 17024 <= 40)
+            small = ", ".join(variable for variable, size in has if 350 * size / 17024 <= 40)
             parts.append(left(x + 8, top + 18, "%s numbers" % format(total, ","), "small"))
             parts.append(left(60, top + 43, "also " + small, "small") if small else "")
     loads = [sum(size for _, size in has) for _, _, ps in panels for has in ps]
@@ -182,10 +182,10 @@ def sparse():
     for number, row in enumerate((3, 17, 902)):
         parts += [rect(60, 146 + 22 * number, 120, 22, "b pale", 0)]
         parts += [text(52, 162 + 22 * number, row, "small end")]
-    parts += [text(100, 236, "w_k: these rows;", "small"), text(100, 254, "g: as many rows", "small")]
-    parts += [arrow(192, 130, 348, 90, both=True), arrow(192, 210, 348, 250, both=True)]
+    parts += [text(100, 236, "w_k: these rows", "small"), text(100, 254, "g: as many", "small")]
+    parts += [text(270, 192, "gradients", "small"), arrow(192, 130, 348, 90, both=True), arrow(192, 210, 348, 250, both=True)]
     parts += [text(264, 84, "row 902"), text(264, 268, "rows 3, 17")]
-    parts += [text(272, 164, "pull them,", "small"), text(272, 184, "push their gradients", "small")]
+    parts += [text(270, 154, "pull them,", "small"), text(270, 173, "push their", "small")]
     words = (
         "A table of word vectors, divided over two ps: even rows on ps 0, odd rows on ps 1. A "
         "mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for "
@@ -195,19 +195,17 @@ def sparse():
 
 
 def strategy():
-    parts = [frame(10, 10, 540, 92, "chief: the only training loop")]
-    parts += [text(92, 70, "schedule(closure)")]
-    for number in range(4):
-        parts.append(box(230 + 66 * number, 65, "K steps", "box", 62))
-    parts += [path("M160 65 h36"), text(490, 60, "a queue of", "small"), text(490, 79, "closures", "small")]
+    parts = [frame(10, 10, 540, 92, "chief: the only training loop"), text(84, 70, "schedule()")]
+    parts += [box(192 + 64 * number, 65, "closure", width=60) for number in range(4)]
+    parts += [arrow(126, 65, 160, 65), text(484, 60, "a queue; each:", "small")]
+    parts += [text(484, 79, "K updates", "small")]
     for number, x in enumerate((150, 410)):
         parts.append(box(x, 190, "worker %d\nK times: pull, g, push" % number, width=190, height=56))
         parts.append(rect(x - 95, 162, 190, 56, KINDS[number] + " hollow", 6))
-        parts.append(arrow(x - 30, 104, x - 30, 160))
-        parts.append(arrow(x + 30, 160, x + 30, 104))
+        parts += [arrow(x - 20, 104, x - 20, 160), arrow(x + 20, 160, x + 20, 104)]
+        parts += [text(x - 28, 138, "a closure", "small end"), left(x + 28, 138, "results", "small")]
         for at in (150, 410):
             parts.append(arrow(x + (at - x) / 6, 220, at - (at - x) / 6, 278, both=True))
-    parts += [text(66, 138, "closure"), text(240, 138, "K rows of metrics", "small")]
     parts += [box(150, 305, "ps 0\na part of w, step", "ps", 190, 50)]
     parts += [box(410, 305, "ps 1\nthe rest of w", "ps", 190, 50)]
     words = (

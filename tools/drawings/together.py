@@ -24,9 +24,12 @@ def sync():
             parts.append(arrow(x - 31, 122, (x + 400) / 3, 95))
         parts.append(text(x - 38, 226, ("1  push", "2  push", "4  push")[k], "small end"))
         parts.append(left(x + 58, 226, "3", "small"))
-    parts += [left(10, 324, "1, 2  the first N = 2 of n = 3 gradients fill their slots; the second makes the step", "small")]
-    parts += [left(10, 344, "3  each worker gets a token: w has moved, pull it again", "small")]
-    parts += [left(10, 364, "4  the backup worker's gradient is of step 7, and the step is 8: it is dropped", "small lost")]
+    notes = [
+        "1, 2  N = 2 of n = 3 gradients have come: the second makes the step",
+        "3  each worker gets a token: w has moved, pull it again",
+        "4  the backup worker's gradient is of step 7, too late: it is dropped",
+    ]
+    parts += [left(10, 324 + 20 * i, note, "small") for i, note in enumerate(notes)]
     words = (
         "A synchronous step with one backup worker. Workers 0 and 1 store their gradients in their slots "
         "on the ps; the second makes the step with their mean, and each worker gets a token for step 8. "
@@ -36,36 +39,35 @@ def sync():
 
 
 def replicas():
-    parts = [frame(10, 10, 530, 168, "ps")]
-    parts += [box(98, 94, "accumulator\ntakes N = 2 of step 7,\ndrops older ones", "ps", 160, 78)]
-    parts += [box(285, 94, "w ← w − lr · mean\nstep 7 → 8", "ps", 160, 60), rect(402, 54, 128, 80, "ps", 6)]
-    parts += [text(466, 76, "queue of tokens"), arrow(178, 94, 203, 94), arrow(365, 94, 400, 94)]
-    for number in range(3):
-        parts.append(box(430 + 36 * number, 108, "8", width=30, height=32))
-    parts += [text(285, 152, "a thread of the chief takes the mean, and puts n = 3 tokens", "small")]
+    parts = [frame(10, 10, 530, 186, "ps")]
+    parts += [box(285, 52, "w ← w − lr · mean\nstep 7 becomes step 8", "ps", 180, 48)]
+    parts += [box(176, 152, "accumulator: the mean of N = 2\ndrops gradients of older steps", "ps", 308, 58)]
+    parts += [rect(352, 116, 176, 72, "ps", 6), text(440, 136, "one queue of tokens")]
+    parts += [box(404 + 36 * k, 163, "8", width=30, height=32) for k in range(3)]
+    parts += [arrow(240, 122, 255, 79), arrow(315, 79, 370, 114)]
+    parts += [text(226, 104, "a thread of the chief", "small end"), left(364, 98, "n = 3 tokens", "small")]
     for k, x in enumerate(PLACES):
-        parts.append(box(x, 292, "worker %d" % k, width=130))
-        parts.append(rect(x - 65, 275, 130, 34, KINDS[k] + " hollow", 6))
-    parts += [arrow(PLACES[k] - 20, 272, 62 + 36 * k, 136) for k in range(3)]
-    parts += [arrow(430 + 36 * k, 127, PLACES[k] + 30, 272) for k in range(3)]
-    parts += [left(12, 214, "gradient,", "small"), left(12, 232, "step 7", "small")]
-    parts += [text(536, 214, "any token", "small end"), text(536, 232, "for any worker", "small end")]
+        parts.append(box(x, 302, "worker %d" % k, width=130))
+        parts.append(rect(x - 65, 285, 130, 34, KINDS[k] + " hollow", 6))
+    parts += [arrow(PLACES[k] - 30, 283, 70 + 112 * k, 184) for k in range(3)]
+    parts += [arrow(404 + 36 * k, 182, PLACES[k] + 30, 283, kind="frame") for k in range(3)]
+    parts += [left(12, 348, "solid: a gradient and its step", "small")]
+    parts += [text(540, 348, "dashed: any token, for any worker", "small end")]
     words = (
         "SyncReplicasOptimizer. Workers send gradients with their step to an accumulator on the ps, which "
         "drops older ones. A thread of the chief takes the mean of N gradients, moves w, and puts n "
         "tokens with the new step in one queue. A worker goes on when it gets a token, any token."
     )
-    return svg(550, 322, words, parts)
+    return svg(550, 360, words, parts)
 
 
 def rates():
-    parts = [text(120, 24, "each at the same w", "small")]
-    for k, y in enumerate((64, 150)):
-        parts += [box(104, y, "worker %d\ng_%d(w), rate lr_%d = %s" % (k, k, k, ("0.1", "0.05")[k]), "box", 188, 56)]
-        parts.append(rect(10, y - 28, 188, 56, KINDS[k] + " hollow", 6))
-        parts.append(arrow(200, y, 258, 107 + (y - 107) / 3))
-    parts += [box(104, 226, "w ← w − (lr_0·g_0 + lr_1·g_1)", "ps", 220, 40)]
-    start, first, second = (290, 196), (170, -110), (150, 30)
+    parts = []
+    for k, y in enumerate((44, 118)):
+        words = "worker %d: g_%d(w)\nrate lr_%d = %s" % (k, k, k, ("0.1", "0.05")[k])
+        parts += [box(106, y, words, "box", 180, 56), rect(16, y - 28, 180, 56, KINDS[k] + " hollow", 6)]
+    parts += [box(130, 200, "w ← w − (lr_0·g_0 + lr_1·g_1)", "ps", 240, 40)]
+    start, first, second = (300, 150), (170, -110), (150, 30)
     a = (start[0] + first[0] * 0.8, start[1] + first[1] * 0.8)
     b = (start[0] + second[0] * 0.8 / 2, start[1] + second[1] * 0.8 / 2)
     both = (a[0] + b[0] - start[0], a[1] + b[1] - start[1])
@@ -74,12 +76,12 @@ def rates():
     parts.append(path("M%g %g L%g %g" % (*start, *both), "bar", tip=False))
     parts.append('<circle cx="%g" cy="%g" r="6" class="bar"/>' % both)
     parts += [text(start[0] - 6, start[1] + 24, "w"), text(a[0] - 20, a[1] - 12, "− lr_0·g_0")]
-    parts += [left(b[0] + 8, b[1] + 18, "− lr_1·g_1"), left(both[0] + 12, both[1] + 6, "the new w")]
+    parts += [left(b[0] + 8, b[1] + 18, "− lr_1·g_1"), text(both[0], both[1] + 28, "the new w")]
     words = (
         "Two workers compute gradients at the same w. Each is multiplied by a rate of its own, 0.1 and "
         "0.05 by default; w moves by the sum of the two, in one step."
     )
-    return svg(570, 256, words, parts)
+    return svg(550, 234, words, parts)
 
 
 def towers():

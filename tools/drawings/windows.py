@@ -16,11 +16,11 @@ def one_window(server, push):
     """A worker's window below the ps; server: the words of the ps, push: what it gets."""
     parts = [rect(10, 10, 530, 60, "ps", 6), left(22, 34, "ps", "title")]
     parts += [text(275, 34, server[0]), text(275, 56, server[1], "small")]
-    for x in (70, 450):
+    for x in (96, 470):
         parts.append(arrow(x, 72, x, 168))
-    parts += [left(78, 108, "pull w_k ← w"), left(458, 108, "pull"), arrow(400, 168, 400, 72)]
-    parts += [text(392, 108, "push " + push, "end"), left(10, 160, "worker k", "title")]
-    parts += steps(90, 172, "a") + steps(462, 172, "a", 16)[:0]
+    parts += [left(104, 126, "pull w_k ← w"), left(478, 126, "pull"), arrow(372, 168, 372, 72)]
+    parts += [text(364, 108, "push " + push, "end"), left(10, 194, "worker k")]
+    parts += steps(90, 172, "a")
     parts += [rect(462, 172, 66, 34, "a pale", 3), text(495, 194, "g_1 …")]
     parts.append(text(230, 230, "T = 4 local steps, each on a new mini-batch:", "small"))
     parts.append(text(230, 252, "a ← a + g(w_k),   w_k ← w_k − lr·g(w_k)"))
@@ -119,7 +119,7 @@ def sagn():
     parts += [path("M394 106 V238", "bar", tip=False)]
     parts += [arrow(402, 116, 402, 68), arrow(424, 68, 424, 116), arrow(90, 68, 90, 116)]
     parts += [text(394, 94, "push a_k / T", "end"), left(432, 94, "pull w"), left(98, 94, "pull w_k ← w")]
-    parts += [text(238, 250, "T = 4 local steps alone", "small"), left(402, 232, "then one together", "small")]
+    parts += [text(238, 250, "T = 4 local steps alone, each on a new mini-batch", "small")]
     words = (
         "SAGN. Two workers pull the same w and make T local steps each. The faster one waits. When both "
         "have pushed the mean of their T gradients, w moves once, by the mean of the two, and both pull "
