@@ -52,8 +52,8 @@ def architectures():
         parts += [text(x, y + 20, name, "title"), text(x, y + 40, what, "small")]
         parts += draw(x, y, *more)
     words = (
-        "Four architectures. Asynchronous: workers push to a parameter server whenever they are "
-        "ready. Synchronous: the server waits for all. All-reduce: workers in a ring, no server. "
-        "Model parallelism: each worker has some of the layers."
+        "Four architectures. Asynchronous: workers push to a parameter server whenever they "
+        "are ready. Synchronous: the server waits for all. All-reduce: workers in a ring, no "
+        "server. Model parallelism: each worker has some of the layers."
     )
     return svg(740, 480, words, parts)

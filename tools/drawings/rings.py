@@ -12,12 +12,15 @@ def collective():
         parts.append(rect(x - 75, 105, 150, 46, KINDS[k] + " hollow", 6))
         parts += [arrow(x, 153, x, 178), arrow(x, 232, x, 256)]
         parts += [box(x, 274, "w ← w − lr · mean", "ps", 150)]
-    parts += [rect(6, 180, 538, 50, "box", 6), text(275, 201, "all-reduce, by a ring: all wait for all")]
+    parts += [
+        rect(6, 180, 538, 50, "box", 6),
+        text(275, 201, "all-reduce, by a ring: all wait for all"),
+    ]
     parts += [text(275, 221, "mean = (g_0 + g_1 + g_2) / 3, the same on every worker", "small")]
     words = (
-        "Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. "
-        "The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so "
-        "that all copies stay the same."
+        "Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of "
+        "its own. The all-reduce gives every worker the mean of the three, and each applies it "
+        "to its own copy, so that all copies stay the same."
     )
     return svg(550, 312, words, parts)
 
@@ -35,11 +38,18 @@ def horovod():
     parts += [arrow(262, 66, 298, 66), path("M477 136 V186 H83 V138")]
     parts += [text(280, 180, "the ring: gradients are summed from rank to rank", "small")]
     parts += [text(280, 222, "size = 4 ranks, each with all of w", "title")]
-    parts += [text(280, 246, "At the start rank 0 broadcasts its w; only rank 0 saves checkpoints.", "small")]
+    parts += [
+        text(
+            280,
+            246,
+            "At the start rank 0 broadcasts its w; only rank 0 saves checkpoints.",
+            "small",
+        )
+    ]
     words = (
-        "Horovod's terms: two hosts with two GPUs each. Rank counts all processes from 0 to 3; local rank "
-        "counts those of one host, 0 and 1, and chooses the GPU; size is 4. A ring joins the ranks, and "
-        "there is no ps."
+        "Horovod's terms: two hosts with two GPUs each. Rank counts all processes from 0 to 3; "
+        "local rank counts those of one host, 0 and 1, and chooses the GPU; size is 4. A ring "
+        "joins the ranks, and there is no ps."
     )
     return svg(560, 258, words, parts)
 
@@ -84,49 +94,65 @@ CENTRES = ((105, 62), (445, 62), (445, 220), (105, 220))  # of the workers in th
 END = SECONDS * len(PHASES) + REST
 
 
+def cell(x, y, letter, counts):
+    """A chunk of a worker in the ring, which fills up with each number that is added."""
+    levels = changes([12 * count for count in counts])
+    tops = [(at, y + 48 - level) for at, level in levels]
+    whole = changes([int(count == N) for count in counts])
+    return [
+        rect(x, y, 32, 48, "frame", 2),
+        '<rect x="%g" y="%g" width="32" height="12" class="a pale">' % (x, y + 36),
+        animate("y", tops, END, END, discrete=True),
+        animate("height", levels, END, END, discrete=True) + "</rect>",
+        '<rect x="%g" y="%g" width="32" height="48" class="done pale" opacity="0">' % (x, y),
+        animate("opacity", whole, END, END, discrete=True) + "</rect>",
+        text(x + 16, y + 29, letter),
+    ]
+
+
 def cells(x, y, counts, k):
-    """The four chunks of a worker in the ring, that fill up."""
+    """A worker in the ring, with its chunks."""
     parts = [box(x, y, "", "box", 150, 84), text(x, y - 22, "worker %d" % k, "title")]
-    for chunk in range(N):
-        at, values = x - 68 + 34 * chunk, [count[k][chunk] for count in counts]
-        parts.append(rect(at, y - 12, 32, 48, "frame", 2))
-        full = [40 * value / N for value in values]
-        tops = changes([y + 36 - 12 * value for value in values])
-        fill = '<rect x="%g" y="%g" width="32" height="%g" class="a pale">' % (at, y + 24, 12)
-        parts.append(fill + animate("y", tops, END, END, discrete=True))
-        parts.append(animate("height", changes([1.2 * f for f in full]), END, END, discrete=True) + "</rect>")
-        whole = '<rect x="%g" y="%g" width="32" height="48" class="done pale" opacity="0">' % (at, y - 12)
-        shown = changes([int(value == N) for value in values])
-        parts.append(whole + animate("opacity", shown, END, END, discrete=True) + "</rect>")
-        parts.append(text(at + 16, y + 17, "abcd"[chunk]))
+    for c in range(N):
+        parts += cell(x - 68 + 34 * c, y - 12, "abcd"[c], [count[k][c] for count in counts])
     return parts
+
+
+EDGES = (  # from each worker to the next
+    ((195, 46), (355, 46)),
+    ((445, 119), (445, 163)),
+    ((355, 236), (195, 236)),
+    ((105, 163), (105, 119)),
+)
+
+
+def message(edge, letter, kind, begin, end):
+    """A chunk that goes along an edge in one step, and is not to be seen in the others."""
+    (x1, y1), (x2, y2) = edge
+    times = [0, begin + 0.3, end - 0.2, END]
+    places = [(0, 0), (0, 0), (x2 - x1, y2 - y1), (x2 - x1, y2 - y1)]
+    seen = [(begin, 1), (end, 0)] if not begin else [(0, 0), (begin, 1), (end, 0)]
+    return (
+        '<g opacity="0" class="moving"><circle cx="%g" cy="%g" r="13" class="%s"/>%s%s'
+        '<animateTransform attributeName="transform" type="translate" dur="%gs" '
+        'repeatCount="indefinite" keyTimes="%s" values="%s"/></g>'
+        % (
+            *(x1, y1, kind, text(x1, y1 + 5, letter, "on")),
+            *(animate("opacity", seen, END, END, discrete=True), END),
+            ";".join("%.4f" % (at / END) for at in times),
+            ";".join("%g %g" % place for place in places),
+        )
+    )
 
 
 def messages():
     """The chunks that travel, one on each edge in each step."""
-    edges = [
-        ((195, 46), (355, 46)),
-        ((445, 119), (445, 163)),
-        ((355, 236), (195, 236)),
-        ((105, 163), (105, 119)),
-    ]
     parts = []
     for step, (phase, s) in enumerate(PHASES):
-        begin, end = SECONDS * step, SECONDS * (step + 1)
-        for k, ((x1, y1), (x2, y2)) in enumerate(edges):
-            kind = "a" if phase == "scatter-reduce" else "done"
-            along = [(begin + 0.3, 0.0), (end - 0.2, 1.0)]
-            xs = [(at, share * (x2 - x1)) for at, share in along]
-            ys = [(at, share * (y2 - y1)) for at, share in along]
-            move = ";".join("%g %g" % (x, y) for (_, x), (_, y) in zip([xs[0], *xs, xs[1]], [ys[0], *ys, ys[1]]))
-            times = ";".join("%.4f" % (at / END) for at in (0, *[at for at, _ in along], END))
-            parts.append('<g opacity="0"><circle cx="%g" cy="%g" r="13" class="%s"/>' % (x1, y1, kind))
-            parts.append(text(x1, y1 + 5, "abcd"[sent(phase, s, k)], "on"))
-            parts.append(animate("opacity", [(begin, 1), (end, 0)] if step == 0 else [(0, 0), (begin, 1), (end, 0)], END, END, discrete=True))
-            parts.append(
-                '<animateTransform attributeName="transform" type="translate" dur="%gs" '
-                'repeatCount="indefinite" keyTimes="%s" values="%s"/></g>' % (END, times, move)
-            )
+        kind = "a" if phase == "scatter-reduce" else "done"
+        for k, edge in enumerate(EDGES):
+            letter = "abcd"[sent(phase, s, k)]
+            parts.append(message(edge, letter, kind, SECONDS * step, SECONDS * (step + 1)))
     return parts
 
 
@@ -145,7 +171,11 @@ def table(y, found):
                 new = row and have[k][c] != found[row - 1][k][c]
                 kind = "done pale" if count == N else "a pale" if count > 1 else "box"
                 parts.append(rect(x, top, 24, 24, kind, 2))
-                parts.append(rect(x + 1, top + 1, 22, 22, ("done" if count == N else "a") + " hollow", 2) if new else "")
+                parts.append(
+                    rect(x + 1, top + 1, 22, 22, ("done" if count == N else "a") + " hollow", 2)
+                    if new
+                    else ""
+                )
                 parts.append(text(x + 12, top + 17, count, "small"))
     places = changes([y + 27 * row - 2 for row in range(len(found))])
     marker = '<rect x="2" y="%g" width="546" height="28" rx="4" class="line" opacity="0">' % (y - 2)
@@ -161,15 +191,26 @@ def ring():
     for k, place in enumerate(CENTRES):
         parts += cells(*place, counts, k)
     parts += messages()
-    says = ["a gradient is cut", "in %d chunks, a to %s" % (N, "abcd"[N - 1]), "%d + %d steps; in each" % (N - 1, N - 1)]
+    says = [
+        "a gradient is cut",
+        "in %d chunks, a to %s" % (N, "abcd"[N - 1]),
+        "%d + %d steps; in each" % (N - 1, N - 1),
+    ]
     for line, words in enumerate([*says, "every worker sends", "one chunk to the next"]):
         parts.append(text(275, 94 + 22 * line + 8 * (line > 1), words, "small"))
     parts += table(338, found)
-    parts.append(text(275, 548, "numbers: how many workers' values are in the sum; framed: just received", "small"))
+    parts.append(
+        text(
+            275,
+            548,
+            "numbers: how many workers' values are in the sum; framed: just received",
+            "small",
+        )
+    )
     words = (
-        "Animated ring all-reduce of %d workers, whose gradients are cut in %d chunks. In %d scatter-reduce "
-        "steps each chunk goes around and is summed; in %d all-gather steps the finished sums go around. "
-        "A table shows after each step how many workers' values each chunk holds; at the end all hold %d."
-        % (N, N, N - 1, N - 1, N)
+        "Animated ring all-reduce of %d workers, whose gradients are cut in %d chunks. In %d "
+        "scatter-reduce steps each chunk goes around and is summed; in %d all-gather steps the "
+        "finished sums go around. A table shows after each step how many workers' values each "
+        "chunk holds; at the end all hold %d." % (N, N, N - 1, N - 1, N)
     )
     return svg(550, 560, words, parts)

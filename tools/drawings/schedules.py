@@ -1,4 +1,4 @@
-"""What happens when: timelines of workers, of pipelines, and of failures. All times are computed."""
+"""What happens when: timelines of workers, pipelines and failures. All times are computed."""
 
 import json
 
@@ -12,7 +12,7 @@ LEFT, UNIT = 76, 33
 
 
 def synchronous_steps():
-    """[(worker, begin, end of the computing, end of the step)]; a step takes as long as the slowest."""
+    """[(worker, begin, end of the computing, end of the step)]; the slowest sets the pace."""
     longest = max(PACE)
     starts = [longest * i for i in range(int(UNTIL / longest))]
     return [(k, at, at + PACE[k], at + longest) for at in starts for k in range(3)]
@@ -61,13 +61,15 @@ def timelines():
     parts += [text(530, 200, says, "small end")]
     parts += names(216)
     for k, pull, push, staleness in pushed:
-        parts.append(bar(at(pull), 216 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], str(staleness)))
+        parts.append(
+            bar(at(pull), 216 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], str(staleness))
+        )
     parts += [arrow(LEFT, 338, at(UNTIL) + 6, 338), text(at(UNTIL / 2), 356, "time", "small")]
     words = (
-        "Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits for "
-        "worker 2, and w moves %d times. Asynchronous: nobody waits, and w moves %d times; the "
-        "staleness of a push, the updates by others since its pull, is up to %d for the fast workers "
-        "and up to %d for the slow one."
+        "Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits "
+        "for worker 2, and w moves %d times. Asynchronous: nobody waits, and w moves %d times; "
+        "the staleness of a push, the updates by others since its pull, is up to %d for the "
+        "fast workers and up to %d for the slow one."
         % (
             *(steps, len(pushed)),
             max(late for k, *_, late in pushed if k < 2),
@@ -91,13 +93,15 @@ def dynsgd():
         parts.append(text(LEFT - 6, y + 5, label, "small end"))
     parts += [left(4, 192, "Staleness τ of each push", "title")] + names(206)
     for k, pull, push, late in pushed:
-        parts.append(bar(at(pull), 206 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], "τ = %d" % late))
+        parts.append(
+            bar(at(pull), 206 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], "τ = %d" % late)
+        )
     parts += [arrow(LEFT, 328, at(UNTIL) + 6, 328), text(at(UNTIL / 2), 346, "time", "small")]
     latest = max(late for *_, late in pushed)
     words = (
-        "Three asynchronous workers, one slow. DynSGD divides each push by its staleness τ plus one: "
-        "a push with τ = 0 moves w by all of lr·a, one with τ = 1 by half of it, and the slow worker's "
-        "with τ = %d by 1/%d." % (latest, latest + 1)
+        "Three asynchronous workers, one slow. DynSGD divides each push by its staleness τ "
+        "plus one: a push with τ = 0 moves w by all of lr·a, one with τ = 1 by half of it, and "
+        "the slow worker's with τ = %d by 1/%d." % (latest, latest + 1)
     )
     return svg(540, 356, words, parts)
 
@@ -189,12 +193,15 @@ def pipeline():
     y = 24 + 136 * 3
     parts += [rect(4, y - 13, 16, 16, "a"), left(26, y, "forward", "small")]
     parts += [rect(92, y - 13, 16, 16, "b"), left(114, y, "backward", "small")]
-    parts += [rect(190, y - 13, 30, 16, "idle"), left(226, y, "idle; 0 to %d: micro-batches" % (MICRO - 1), "small")]
+    parts += [
+        rect(190, y - 13, 30, 16, "idle"),
+        left(226, y, "idle; 0 to %d: micro-batches" % (MICRO - 1), "small"),
+    ]
     words = (
         "Schedules of %d stages and %d micro-batches; forward and backward take equally long. "
         "Sequential: one stage works at a time, %d%% idle. GPipe: all forward passes, then all "
-        "backward passes, %d%% idle. 1F1B: the two in turn, also %d%% idle, but stage 0 keeps the "
-        "activations of %d micro-batches instead of %d."
+        "backward passes, %d%% idle. 1F1B: the two in turn, also %d%% idle, but stage 0 keeps "
+        "the activations of %d micro-batches instead of %d."
         % (STAGES, MICRO, *shares, kept(one_forward_one_backward), kept(gpipe))
     )
     return svg(550, y + 12, words, parts)
@@ -257,9 +264,10 @@ def failures():
     parts += [text(seconds(second), y, second, "small") for second in range(-2, 13, 2)]
     parts.append(text(seconds(5), y + 20, "seconds after SIGKILL (red); one run each", "small"))
     words = (
-        "Three timelines after a SIGKILL, one measured run each. A worker: it pushes again after "
-        "%.1f s, the others train on. The chief: back after %.1f s, the others train on, nobody saves "
-        "or tests. One ps of two: no update for %.1f s, then all go on from the last checkpoint; %d "
-        "updates are lost." % (worker["away"], chief["away"], ps["still"], ps["lost"])
+        "Three timelines after a SIGKILL, one measured run each. A worker: it pushes again "
+        "after %.1f s, the others train on. The chief: back after %.1f s, the others train on, "
+        "nobody saves or tests. One ps of two: no update for %.1f s, then all go on from the "
+        "last checkpoint; %d updates are lost."
+        % (worker["away"], chief["away"], ps["still"], ps["lost"])
     )
     return svg(550, y + 30, words, parts)

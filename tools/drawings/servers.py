@@ -1,23 +1,33 @@
-"""One process, a ps and its workers: the setups, one update, where variables live, a coordinator."""
+"""Setups with a ps: one update, where variables live, a coordinator; before them one process."""
 
 from drawings.shapes import KINDS, arrow, bar, box, frame, left, path, rect, svg, text
 
 
 def single():
-    places = [(95, "mini-batch\nof the data"), (260, "gradient\ng(w)"), (425, "w ← w − lr·g\none update")]
+    places = [
+        (95, "mini-batch\nof the data"),
+        (260, "gradient\ng(w)"),
+        (425, "w ← w − lr·g\none update"),
+    ]
     parts = [frame(10, 10, 500, 150, "one process")]
     parts += [box(x, 76, words, "ps" if "w ←" in words else "box", 126, 52) for x, words in places]
     parts += [arrow(158, 76, 197, 76), arrow(323, 76, 362, 76)]
-    parts += [path("M425 102 V130 H95 V104"), text(260, 148, "the next step, at the new w", "small")]
+    parts += [
+        path("M425 102 V130 H95 V104"),
+        text(260, 148, "the next step, at the new w", "small"),
+    ]
     words = (
-        "One process repeats one loop: it takes a mini-batch, computes the gradient g(w) on it, and "
-        "updates w by w ← w − lr·g."
+        "One process repeats one loop: it takes a mini-batch, computes the gradient g(w) on "
+        "it, and updates w by w ← w − lr·g."
     )
     return svg(520, 170, words, parts)
 
 
 def distributed():
-    parts = [frame(10, 10, 190, 200, "process 1: ps"), frame(330, 10, 180, 200, "process 2: worker")]
+    parts = [
+        frame(10, 10, 190, 200, "process 1: ps"),
+        frame(330, 10, 180, 200, "process 2: worker"),
+    ]
     parts += [box(105, 75, "w\nall parameters", "ps", 150, 56)]
     parts += [box(105, 165, "w ← w − lr·g", "ps", 150, 44), arrow(105, 143, 105, 104)]
     parts += [box(420, 75, "w_k\na copy of w", "box", 150, 56)]
@@ -26,9 +36,9 @@ def distributed():
     parts += [text(265, 66, "pull w"), text(265, 94, "network", "small")]
     parts += [text(265, 156, "push lr·g"), text(265, 184, "network", "small")]
     words = (
-        "Two processes. The parameter server (ps) holds w. The worker pulls a copy w_k, computes the "
-        "gradient g(w_k) of a mini-batch and pushes it; the ps subtracts it from w. Both cross the "
-        "network."
+        "Two processes. The parameter server (ps) holds w. The worker pulls a copy w_k, "
+        "computes the gradient g(w_k) of a mini-batch and pushes it; the ps subtracts it from "
+        "w. Both cross the network."
     )
     return svg(520, 220, words, parts)
 
@@ -58,10 +68,10 @@ def cluster():
         parts.append(left(338, y + 18, '"task": "%s", %d' % (job, index), "code"))
         parts.append(arrow(246, 174, 326, y))
     words = (
-        "On the left TF_CONFIG: under “cluster” the addresses of a ps and two workers, under “task” "
-        "the type and index of one of them. On the right three processes, each at its host and port: "
-        "ps 0 at host1:2222, worker 0 at host1:2223, worker 1 at host2:2223. Each gets the same "
-        "cluster and a task of its own."
+        "On the left TF_CONFIG: under “cluster” the addresses of a ps and two workers, under "
+        "“task” the type and index of one of them. On the right three processes, each at its "
+        "host and port: ps 0 at host1:2222, worker 0 at host1:2223, worker 1 at host2:2223. "
+        "Each gets the same cluster and a task of its own."
     )
     return svg(604, 314, words, parts)
 
@@ -139,9 +149,10 @@ def sharding():
             parts.append(left(60, top + 43, "also " + small, "small") if small else "")
     loads = [sum(size for _, size in has) for _, _, ps in panels for has in ps]
     words = (
-        "The variables of the examples' model on two parameter servers (ps), in numbers. Round robin "
-        "over whole variables puts %d on ps 0 and %d on ps 1, because all large ones fall to ps 1. "
-        "By size it is %d and %d. With large variables split by rows it is %d and %d." % tuple(loads)
+        "The variables of the examples' model on two parameter servers (ps), in numbers. Round "
+        "robin over whole variables puts %d on ps 0 and %d on ps 1, because all large ones "
+        "fall to ps 1. By size it is %d and %d. With large variables split by rows it is %d "
+        "and %d." % tuple(loads)
     )
     return svg(560, 436, words, parts)
 
@@ -152,19 +163,26 @@ def update():
     parts += [path("M%d 47 V330" % x, tip=False) for x in (worker, ps)]
     parts += [arrow(worker, 75, ps - 2, 90), arrow(ps, 90, worker + 2, 105)]
     parts += [text(260, 74, "1  pull"), text(260, 118, "w_k ← w", "small")]
-    parts += [bar(worker - 14, 110, 28, "a", height=110), left(worker + 24, 160, "2  compute g(w_k)")]
+    parts += [
+        bar(worker - 14, 110, 28, "a", height=110),
+        left(worker + 24, 160, "2  compute g(w_k)"),
+    ]
     parts += [left(worker + 24, 180, "on a new mini-batch", "small")]
     parts += [arrow(worker, 228, ps - 2, 248), text(260, 228, "3  push lr·g")]
     parts += [rect(ps - 55, 248, 110, 28, "ps"), text(ps, 267, "w ← w − lr·g")]
     parts += [arrow(ps, 278, worker + 2, 298), text(260, 308, "done", "small")]
     parts += [path("M%d 92 h12 V246 h-12" % (ps + 14), tip=False)]
-    parts += [left(ps + 34, 156, "others may"), left(ps + 34, 175, "push here:"), left(ps + 34, 194, "staleness")]
+    parts += [
+        left(ps + 34, 156, "others may"),
+        left(ps + 34, 175, "push here:"),
+        left(ps + 34, 194, "staleness"),
+    ]
     parts += [text(20, 95, "time", "small"), path("M20 105 V320")]
     words = (
-        "One update as messages between a worker and the ps. Pull: the worker asks, the ps answers "
-        "with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends it, the "
-        "ps moves w and says that it is done. Updates of others between pull and push are the "
-        "staleness."
+        "One update as messages between a worker and the ps. Pull: the worker asks, the ps "
+        "answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the "
+        "worker sends it, the ps moves w and says that it is done. Updates of others between "
+        "pull and push are the staleness."
     )
     return svg(550, 340, words, parts)
 
@@ -183,13 +201,17 @@ def sparse():
         parts += [rect(60, 146 + 22 * number, 120, 22, "b pale", 0)]
         parts += [text(52, 162 + 22 * number, row, "small end")]
     parts += [text(100, 236, "w_k: these rows", "small"), text(100, 254, "g: as many", "small")]
-    parts += [text(270, 192, "gradients", "small"), arrow(192, 130, 348, 90, both=True), arrow(192, 210, 348, 250, both=True)]
+    parts += [
+        text(270, 192, "gradients", "small"),
+        arrow(192, 130, 348, 90, both=True),
+        arrow(192, 210, 348, 250, both=True),
+    ]
     parts += [text(264, 84, "row 902"), text(264, 268, "rows 3, 17")]
     parts += [text(270, 154, "pull them,", "small"), text(270, 173, "push their", "small")]
     words = (
         "A table of word vectors, divided over two ps: even rows on ps 0, odd rows on ps 1. A "
-        "mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for "
-        "only these. All other rows neither move nor travel."
+        "mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes "
+        "gradients for only these. All other rows neither move nor travel."
     )
     return svg(560, 336, words, parts)
 
@@ -200,17 +222,22 @@ def strategy():
     parts += [arrow(126, 65, 160, 65), text(484, 60, "a queue; each:", "small")]
     parts += [text(484, 79, "K updates", "small")]
     for number, x in enumerate((150, 410)):
-        parts.append(box(x, 190, "worker %d\nK times: pull, g, push" % number, width=190, height=56))
+        parts.append(
+            box(x, 190, "worker %d\nK times: pull, g, push" % number, width=190, height=56)
+        )
         parts.append(rect(x - 95, 162, 190, 56, KINDS[number] + " hollow", 6))
         parts += [arrow(x - 20, 104, x - 20, 160), arrow(x + 20, 160, x + 20, 104)]
-        parts += [text(x - 28, 138, "a closure", "small end"), left(x + 28, 138, "results", "small")]
+        parts += [
+            text(x - 28, 138, "a closure", "small end"),
+            left(x + 28, 138, "results", "small"),
+        ]
         for at in (150, 410):
             parts.append(arrow(x + (at - x) / 6, 220, at - (at - x) / 6, 278, both=True))
     parts += [box(150, 305, "ps 0\na part of w, step", "ps", 190, 50)]
     parts += [box(410, 305, "ps 1\nthe rest of w", "ps", 190, 50)]
     words = (
-        "The chief runs the only training loop. It schedules closures of K updates in a queue; a "
-        "free worker takes the next one, executes K times pull, gradient and push with the two ps, and "
-        "returns K rows of metrics."
+        "The chief runs the only training loop. It schedules closures of K updates in a queue; "
+        "a free worker takes the next one, executes K times pull, gradient and push with the "
+        "two ps, and returns K rows of metrics."
     )
     return svg(560, 340, words, parts)

@@ -22,13 +22,14 @@ text { font: 15px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f
 .bar { stroke: #cf222e; stroke-width: 4; fill: #cf222e }
 .frame, .idle { fill: none; stroke: #818b98; stroke-dasharray: 4 4 }
 text.on { fill: #fff; stroke: none } text.lost { fill: #cf222e }
-text.a, text.b, text.c, text.done { stroke: none }
+@media (prefers-reduced-motion: reduce) { .moving { display: none } }
 @media (prefers-color-scheme: dark) {
   text { fill: #f0f6fc } .small { fill: #9198a1 }
   .box { fill: #212830; stroke: #9198a1 } .ps { fill: #121d2f; stroke: #4493f8 }
   .a { fill: #4493f8; stroke: #4493f8 } .b { fill: #db6d28; stroke: #db6d28 }
   .c { fill: #ab7df8; stroke: #ab7df8 } .done { fill: #3fb950; stroke: #3fb950 }
-  .hollow { fill: none } .line, .frame, .idle { stroke: #9198a1 } .bar { stroke: #f85149; fill: #f85149 }
+  .hollow { fill: none } .line, .frame, .idle { stroke: #9198a1 }
+  .bar { stroke: #f85149; fill: #f85149 }
   text.on { fill: #0d1117 } text.lost { fill: #f85149 }
 }
 """
