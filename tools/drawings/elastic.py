@@ -1,6 +1,6 @@
 """The elastic force of AEASGD, and the velocity of AEAMSGD."""
 
-from drawings.shapes import arrow, left, path, svg, text
+from drawings.shapes import arrow, left, path, svg, text, thick
 
 
 def coil(x1, y1, x2, y2, turns=9, wide=9):
@@ -25,20 +25,6 @@ def coil(x1, y1, x2, y2, turns=9, wide=9):
 def ball(x, y, words, kind, r=26):
     shape = '<circle cx="%g" cy="%g" r="%g" class="%s"/>' % (x, y, r, kind)
     return shape + text(x, y + 5, words, "" if kind == "ps" else "on")
-
-
-def thick(x1, y1, x2, y2, kind):
-    """An arrow in the colour of a worker, with a head of its own."""
-    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
-    dx, dy = (x2 - x1) / length, (y2 - y1) / length
-    head = [
-        (x2, y2),
-        (x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
-        (x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
-    ]
-    tip = "M" + " L".join("%.1f %.1f" % point for point in head) + "z"
-    line = "M%.1f %.1f L%.1f %.1f" % (x1, y1, x2 - 9 * dx, y2 - 9 * dy)
-    return path(line, kind + " hollow", tip=False) + path(tip, kind, tip=False)
 
 
 def spring():

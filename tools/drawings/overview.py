@@ -30,8 +30,8 @@ def pipeline(x, y):
     """Layers in two places, activations forward and gradients back."""
     parts = []
     for number, at in enumerate((x - 95, x + 95)):
-        parts.append(box(at, y + 130, "worker %d" % number, "ps", width=104, height=60))
-        parts.append(text(at, y + 153, "layers %d–%d" % (2 * number + 1, 2 * number + 2), "small"))
+        words = "worker %d\nlayers %d–%d" % (number, 2 * number + 1, 2 * number + 2)
+        parts.append(box(at, y + 130, words, "ps", width=104, height=60))
     parts.append(arrow(x - 41, y + 118, x + 41, y + 118))
     parts.append(arrow(x + 41, y + 142, x - 41, y + 142))
     parts.append(text(x, y + 108, "activations", "small"))
@@ -48,7 +48,7 @@ def architectures():
     ]
     parts = []
     for number, (name, what, draw, more) in enumerate(panels):
-        x, y = 185 + 370 * (number % 2), 10 + 240 * (number // 2)
+        x, y = 152 + 314 * (number % 2), 10 + 240 * (number // 2)
         parts += [text(x, y + 20, name, "title"), text(x, y + 40, what, "small")]
         parts += draw(x, y, *more)
     words = (
@@ -56,4 +56,4 @@ def architectures():
         "are ready. Synchronous: the server waits for all. All-reduce: workers in a ring, no "
         "server. Model parallelism: each worker has some of the layers."
     )
-    return svg(740, 480, words, parts)
+    return svg(618, 480, words, parts)

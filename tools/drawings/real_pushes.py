@@ -62,7 +62,7 @@ def moving(rows, kind, start, stop, ends, end):
 def pushes():
     rows = json.loads((FIGURES / "pushes.json").read_text())
     end = max(row["pushed"] for row in rows) + 1
-    ps, workers = (560, 130), [(130, 60), (130, 200)]
+    ps, workers = (470, 130), [(65, 60), (65, 200)]
     parts = [box(*ps, "parameters w", "ps", width=130, height=60)]
     for number, kind in enumerate("ab"):
         x, y = workers[number]
@@ -91,9 +91,9 @@ def pushes():
             )
         )
     legend = "ring: pulls w · frame: computes the gradient g · dot: pushes g"
-    parts.append(text(360, 252, legend, "small"))
+    parts.append(text(280, 252, legend, "small"))
     words = (
         "%d pushes of a real run of HogWild, %d times slower. Two workers pull the parameters, "
         "compute a gradient and push it, without waiting for each other." % (len(rows), SLOWER)
     )
-    return svg(720, 264, words, parts)
+    return svg(560, 264, words, parts)

@@ -98,6 +98,20 @@ def path(d, kind="line", tip=True):
     return '<path d="%s" class="%s"%s/>' % (d, kind, ' marker-end="url(#tip)"' if tip else "")
 
 
+def thick(x1, y1, x2, y2, kind):
+    """An arrow in the colour of a worker, with a head of its own."""
+    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
+    dx, dy = (x2 - x1) / length, (y2 - y1) / length
+    head = [
+        (x2, y2),
+        (x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
+        (x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
+    ]
+    tip = "M" + " L".join("%.1f %.1f" % point for point in head) + "z"
+    line = "M%.1f %.1f L%.1f %.1f" % (x1, y1, x2 - 9 * dx, y2 - 9 * dy)
+    return path(line, kind + " hollow", tip=False) + path(tip, kind, tip=False)
+
+
 def animate(name, keys, end, seconds, discrete=False):
     """An animation of an attribute through [(time, value)], again and again in so many seconds."""
     keys = [(0, keys[0][1]), *keys, (end, keys[-1][1])]

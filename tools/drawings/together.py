@@ -1,7 +1,6 @@
 """Synchronous steps at a ps, and towers in one process."""
 
-from drawings.elastic import thick
-from drawings.shapes import KINDS, arrow, box, frame, left, path, rect, svg, text
+from drawings.shapes import KINDS, arrow, box, frame, left, path, rect, svg, text, thick
 
 PLACES = (100, 275, 450)
 
@@ -95,8 +94,8 @@ def rates():
     parts += [thick(*w, *a, "a"), thick(*w, *b, "b")]
     parts.append(path("M%g %g L%g %g" % (*w, *both), "bar", tip=False))
     parts.append('<circle cx="%g" cy="%g" r="6" class="bar"/>' % both)
-    parts += [text(w[0] - 6, w[1] + 24, "w"), text(a[0] - 20, a[1] - 12, "− lr_0·g_0")]
-    parts += [left(b[0] + 8, b[1] + 18, "− lr_1·g_1"), text(both[0], both[1] + 28, "the new w")]
+    parts += [text(w[0] - 6, w[1] + 24, "w"), text(a[0] - 44, a[1] - 12, "− lr_0·g_0")]
+    parts += [left(b[0] + 8, b[1] + 18, "− lr_1·g_1"), text(both[0], both[1] - 18, "the new w")]
     words = (
         "Two workers compute gradients at the same w. Each is multiplied by a rate of its own, "
         "0.1 and 0.05 by default; w moves by the sum of the two, in one step."
