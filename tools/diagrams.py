@@ -24,6 +24,7 @@ DRAWN = {
     "update.svg": servers.update,
     "sparse.svg": servers.sparse,
     "strategy.svg": servers.strategy,
+    "roles.svg": servers.roles,
     "timelines.svg": schedules.timelines,
     "dynsgd.svg": schedules.dynsgd,
     "pipeline.svg": schedules.pipeline,

@@ -241,3 +241,31 @@ def strategy():
         "two ps, and returns K rows of metrics."
     )
     return svg(560, 340, words, parts)
+
+
+def roles():
+    parts = [box(140, 34, "train-00000 … 00007\nfiles", width=200, height=46)]
+    parts += [box(440, 34, "test-00000\na file", width=170, height=46)]
+    for number, (x, name) in enumerate(((74, "worker 0, chief"), (206, "worker 1"))):
+        parts += [box(x, 128, name, width=124, height=40), arrow(140 + (x - 140) / 2, 58, x, 106)]
+        parts.append(rect(x - 62, 108, 124, 40, KINDS[number] + " hollow", 6))
+        parts.append(arrow(x, 150, 140 + (x - 140) / 3, 203, both=True))
+    parts += [box(140, 230, "ps\nw", "ps", 150, 50), arrow(440, 58, 440, 106)]
+    parts += [box(440, 128, "evaluator", width=150, height=40)]
+    parts += [box(290, 312, "model.ckpt-*\ncheckpoints", width=150, height=46)]
+    parts += [
+        path("M140 257 V312 H213"),
+        text(130, 288, "saved by", "small end"),
+        text(130, 306, "worker 0", "small end"),
+    ]
+    parts += [path("M367 312 H404 V150"), text(396, 240, "loads", "small end")]
+    parts += [box(450, 230, "best/", width=84, height=34), arrow(450, 150, 450, 211)]
+    parts += [box(470, 300, "saved_model/", width=110, height=34), arrow(450, 248, 450, 281)]
+    parts += [box(525, 200, "stop", width=56, height=34), path("M506 150 V166 H525 V181")]
+    words = (
+        "Roles. Two workers read training files and change w on a ps. Worker 0, the chief, saves "
+        "checkpoints. The evaluator, which is not part of the cluster, loads each, tests it on the "
+        "test file, keeps the best, exports it as a saved model, and can end the run with the file "
+        "stop."
+    )
+    return svg(560, 346, words, parts)
