@@ -361,6 +361,26 @@ def output(folder, launcher):
     return "```\n%s\n```" % "\n".join(found["output"]) if found else TO_DO
 
 
+def vocabulary(folder, _):
+    """What an update of Sparse-Embeddings moves against the number of words: vocabulary.json."""
+    rows = [
+        "| different words | pairs in a mini-batch | rows that it touches | an update moves, KB | "
+        "with whole tables, MB | times as much | rows also touched by the next mini-batch |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in json.loads((folder / "vocabulary.json").read_text()):
+        moved, whole = each["bytes"] / 1e3, each["whole_bytes"] / 1e6
+        rows.append(
+            "| %s | %d | %.0f | %.0f | %s | %s | %.0f%% |"
+            % (
+                *("{:,}".format(each["words"]), each["batch_size"], each["rows"], moved),
+                *("{:,.1f}".format(whole), "{:,.0f}".format(1e3 * whole / moved)),
+                100 * each["shared"],
+            )
+        )
+    return "\n".join(rows)
+
+
 def rates(folder, which):
     """A table of rates.json, which the script rates.py beside the page makes: ways, or alone."""
     code = (
@@ -439,6 +459,7 @@ PARTS.update(
     output=output,
     drills=drills,
     rates=rates,
+    vocabulary=vocabulary,
     kills=kills,
     measured=measured,
     start_up=start_up,
