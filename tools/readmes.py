@@ -223,6 +223,11 @@ def compared(folder, runs):
     return "\n".join(rows)
 
 
+def text(folder, name):
+    """The table that a measurement has printed, and left as a file."""
+    return "```\n%s```" % (folder / name).read_text()
+
+
 def links(folder, _):
     """Links to the previous and the next example in reading order."""
     place = ORDER.index(folder.relative_to(ROOT).as_posix())
@@ -447,6 +452,7 @@ PARTS = {
     "compare": compare,
     "glossary": glossary,
     "links": links,
+    "text": text,
     "diff": diff,
     "flags": flags,
 }
