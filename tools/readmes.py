@@ -190,8 +190,9 @@ def results(folder, _):
 
 
 def compare(folder, _):
-    """The same, of this example, HogWild and one process."""
-    runs = json.loads(COMPARE.read_text())
+    """The same, of this example, HogWild and one process; from its own compare.json, if any."""
+    own = folder / "compare.json"
+    runs = json.loads((own if own.exists() else COMPARE).read_text())
     names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name))
     return compared(folder, {name: runs[name] for name in names})
 
@@ -413,6 +414,27 @@ def kills(folder, _):
     return "\n".join(rows)
 
 
+def retries(folder, _):
+    """What the runs of retries.py have found: retries.json."""
+    runs = json.loads((folder / "retries.json").read_text())
+    rows = ["| %d runs of %d updates | median | range |" % (len(runs), runs[0]["scheduled"])]
+    rows.append("| --- | --- | --- |")
+    for name, words, form, times in (
+        ("more", "updates made, less those scheduled", "%d", 1),
+        ("without_a_row", "updates without a row in the metrics", "%d", 1),
+        ("test_accuracy", "test accuracy, %", "%.1f", 100),
+    ):
+        values = [times * run[name] for run in runs]
+        found = (form % each for each in (statistics.median(values), min(values), max(values)))
+        rows.append("| %s | %s | %s to %s |" % (words, *found))
+    back = sorted(run["back_after_seconds"] for run in runs if run["back_after_seconds"])
+    form = (
+        "In %d of the runs the killed worker took part again before the end, %s s after the kill."
+    )
+    rows += ["", form % (len(back), ", ".join("%.1f" % each for each in back))]
+    return "\n".join(rows)
+
+
 def measured(folder, _):
     """What the run of measure.py has found: measured.json."""
     found = json.loads((folder / "measured.json").read_text())
@@ -461,6 +483,7 @@ PARTS.update(
     rates=rates,
     vocabulary=vocabulary,
     kills=kills,
+    retries=retries,
     measured=measured,
     start_up=start_up,
 )
