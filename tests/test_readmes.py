@@ -8,6 +8,7 @@ import sys
 
 import diagrams
 import engines
+import pytest
 import readmes
 import regions
 import support
@@ -50,6 +51,49 @@ def test_diagrams_are_up_to_date():
     """Catches a picture that was changed by hand, or by code that drew it otherwise then."""
     for name, draw in diagrams.DRAWN.items():
         assert (diagrams.FIGURES / name).read_text() == draw(), "python tools/diagrams.py --fix"
+
+
+@pytest.mark.parametrize("name", readmes.EXAMPLES)
+def test_a_page_has_its_sections(name):
+    """In their order; with a figure, three answers, its measured runs, and tests that exist."""
+    page = (support.ROOT / name / "README.md").read_text()
+    parts = re.split(r"(?m)^## (.+)\n", page)
+    sections = dict(zip(parts[1::2], parts[2::2]))
+    wanted = [each for each in readmes.SECTIONS if (name, each) not in WITHOUT]
+    assert [each for each in sections if each in wanted] == wanted
+    assert re.search(r"!\[[^\]]{20,}\]\(\S+\.svg\)", parts[0] + sections["The algorithm"])
+    assert "<!-- generated: result" in sections["Result"]
+    assert "<!-- generated: output" in sections["Run it"]
+    assert sections["Three things to try"].count("<details>") >= 3
+    tests = re.findall(r"`(tests/test_\w+\.py)`", sections["Verified by"])
+    assert tests and all((support.ROOT / each).is_file() for each in tests), tests
+    assert ".ipynb)" in sections["Notebook"]
+
+
+# The first example changes nothing in a neighbour.
+WITHOUT = {("Non-Distributed-Setup", "What changes")}
+
+
+PROSE = r"(?s)<!-- generated.*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)"  # is none of these
+NUMBER = r"(?<![\w.])\d+\.\d+|\d+(?= ?(?:%|×|ms\b))"  # with a point, or with such a unit
+
+
+def test_numbers_in_prose_are_those_of_the_results():
+    """Catches a sentence that keeps its number when the measurement was made again.
+
+    Of the measurements' pages, and of the section Result of the others: each number stands in what
+    is generated on the same page.
+    """
+    checked = 0
+    for name in readmes.ORDER:
+        page = (support.ROOT / name / "README.md").read_text()
+        results = "".join(part[0] for part in readmes.PART.finditer(page))
+        if not name.startswith("Measurements"):
+            page = page.partition("\n## Result\n")[2].partition("\n## ")[0]
+        for number in re.findall(NUMBER, re.sub(PROSE, "", page)):
+            checked += 1
+            assert number in results, "%s: %s" % (name, number)
+    assert checked > 3
 
 
 def test_commands_exist():

@@ -50,6 +50,16 @@ GROUPS = {
     ],
 }
 ORDER = sum(GROUPS.values(), [])
+# The pages of examples, which have the same sections in the same order.
+EXAMPLES = [
+    name for group in list(GROUPS)[: list(GROUPS).index("In operation")] for name in GROUPS[group]
+]
+MEASURED = [*EXAMPLES, "Synchronous-SGD/run_optimizer.sh", "Operations/Train-and-Evaluate"]
+SECTIONS = (
+    *("Why", "The algorithm", "What changes", "When to use it, and when not", "What it costs"),
+    *("Run it", "Flags", "Result", "Pitfalls", "Verified by", "Three things to try"),
+    *("Notebook", "References"),
+)
 FOLDED = ("In operation", "Measurements", "Beyond one machine")  # on the root page
 
 
@@ -171,9 +181,22 @@ def table(_, __):
     return "\n\n".join(parts)
 
 
+COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
+
+
 def results(folder, _):
     """The results of Measurements/Compare: the median and range of the seeds."""
-    runs = json.loads((ROOT / "Measurements" / "Compare" / "results.json").read_text())
+    return compared(folder, json.loads(COMPARE.read_text()))
+
+
+def compare(folder, _):
+    """The same, of this example, HogWild and one process."""
+    runs = json.loads(COMPARE.read_text())
+    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name))
+    return compared(folder, {name: runs[name] for name in names})
+
+
+def compared(folder, runs):
     rows = ["| example | test accuracy, % | test loss | seconds | mean staleness |"]
     rows.append("| --- | --- | --- | --- | --- |")
 
@@ -183,15 +206,25 @@ def results(folder, _):
         return (form + " (" + form + " to " + form + ")") % found
 
     for name, made in runs.items():
+        link = os.path.relpath(ROOT / name, folder)
         rows.append(
-            "| [%s](%s/) | %s | %s | %s | %.2f |"
+            "| %s | %s | %s | %s | %.2f |"
             % (
-                *(name, name, column(made, "test_accuracy", "%.1f", 100)),
+                "**%s**" % name if link == "." else "[%s](%s/)" % (name, link),
+                *(column(made, "test_accuracy", "%.1f", 100),),
                 *(column(made, "test_loss", "%.3f"), column(made, "wall_seconds", "%.1f")),
                 statistics.median(run["staleness_mean"] for run in made),
             )
         )
+    first = next(iter(runs.values()))
+    rows += ["", "Median (range) of %d seeds; %d mini-batches of %d each." % (
+        len(first), first[0]["steps"], first[0]["arguments"]["batch_size"])]  # fmt: skip
     return "\n".join(rows)
+
+
+def text(folder, name):
+    """The table that a measurement has printed, and left as a file."""
+    return "```\n%s```" % (folder / name).read_text()
 
 
 def links(folder, _):
@@ -214,7 +247,11 @@ def diff(folder, neighbour):
     """
     other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
     lines = regions.difference(other, script(folder))
-    return "```diff\n%s\n```" % "\n".join(lines)
+    changed = sum(line.startswith(("+", "-")) for line in lines) - 2
+    return (
+        "<details>\n<summary>The diff of the algorithm against %s: %d lines</summary>\n\n"
+        "```diff\n%s\n```\n\n</details>" % (other.name, changed, "\n".join(lines))
+    )
 
 
 def flags(folder, _):
@@ -271,6 +308,57 @@ def drills(folder, _):
             )
         )
     return "\n".join(rows)
+
+
+TO_DO = "@@MEASURE@@"  # by tools/results.py; a test fails while this is on a page
+# What a page reports of its runs: a name in results.json, its words, and how many of its unit.
+REPORTED = {
+    "test_accuracy": ("test accuracy, %", "%.1f", 100),
+    "test_loss": ("test loss", "%.3f", 1),
+    "seconds": ("the whole run, s", "%.0f", 1),
+    "training_seconds": ("of these, first to last update, s", "%.1f", 1),
+    "rate": ("updates per second", "%.0f", 1),
+    "staleness": ("mean staleness of a push", "%.2f", 1),
+    "bytes": ("KB that one update moves", "%.1f", 1e-3),
+    "wait_seconds": ("from the gradient to its arrival, ms", "%.2f", 1e3),
+}
+
+
+def measured_runs(folder, launcher):
+    """results.json of a run.sh: of run_optimizer.sh it is results_optimizer.json."""
+    name = (launcher or "run.sh").replace("run", "results").replace(".sh", ".json")
+    return json.loads((folder / name).read_text()) if (folder / name).exists() else None
+
+
+def result(folder, launcher):
+    """The median and range of the runs that tools/results.py has made."""
+    found = measured_runs(folder, launcher)
+    if not found:
+        return TO_DO
+    rows = ["| %d runs | median | range |" % len(found["runs"]), "| --- | --- | --- |"]
+    for run in found["runs"]:
+        run["rate"] = run["updates"] / run["training_seconds"]
+    for name, (words, form, times) in REPORTED.items():
+        values = [times * run[name] for run in found["runs"] if name in run]
+        if any(values):
+            row = (statistics.median(values), min(values), max(values))
+            rows.append(("| %s | %s | %s to %s |" % (words, form, form, form)) % row)
+    rows += [
+        "",
+        "`%s` with S from 0 to %d, on %s: TensorFlow %s, Python %s, %d cores (%s), load %.1f."
+        % (
+            *(found["command"], len(found["runs"]) - 1, found["date"]),
+            *(found["versions"]["tensorflow"], found["versions"]["python"]),
+            *(found["cores"], found["machine"], found["load"]),
+        ),
+    ]
+    return "\n".join(rows)
+
+
+def output(folder, launcher):
+    """What the first of these runs has printed."""
+    found = measured_runs(folder, launcher)
+    return "```\n%s\n```" % "\n".join(found["output"]) if found else TO_DO
 
 
 def rates(folder, which):
@@ -339,12 +427,22 @@ def start_up(folder, _):
 PARTS = {
     "table": table,
     "results": results,
+    "compare": compare,
     "glossary": glossary,
     "links": links,
+    "text": text,
     "diff": diff,
     "flags": flags,
 }
-PARTS.update(drills=drills, rates=rates, kills=kills, measured=measured, start_up=start_up)
+PARTS.update(
+    result=result,
+    output=output,
+    drills=drills,
+    rates=rates,
+    kills=kills,
+    measured=measured,
+    start_up=start_up,
+)
 
 
 def updated(path):
