@@ -188,6 +188,7 @@ def take(block, terminals, folder):
 
 @engines.root("ip", "sshd")
 @pytest.mark.long
+@pytest.mark.timeout(1200)  # on a busy machine; 100 s are usual
 def test_each_block_runs(tmp_path):
     """Catches a command on the page that fails, or a run on two hosts that learns nothing."""
     clone, project = tmp_path / "clone", tmp_path / "project"
