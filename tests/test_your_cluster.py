@@ -111,6 +111,12 @@ class Terminal:
         except AssertionError as error:
             raise AssertionError("%s\n%s" % (error, self.output)) from None
 
+    def close(self):
+        """Its host has ended, and all that ran there."""
+        self.process.stdin.close()
+        self.process.wait(support.patience(20))
+        self.text.close()
+
 
 def with_tools(first=""):
     """The PATH, with those folders in it that only root's has."""
@@ -198,8 +204,8 @@ def test_each_block_runs(tmp_path):
         shutil.copy(path, copy)
     project.mkdir()
     terminals = {}
-    with Hosts(tmp_path, project) as hosts:
-        try:
+    try:
+        with Hosts(tmp_path, project) as hosts:
             for name in "1", "2", "3", "host2":
                 host = hosts.of(name if name == "host2" else "host1")
                 terminals[name] = Terminal(host, project, tmp_path / ("terminal-%s.txt" % name))
@@ -211,12 +217,9 @@ def test_each_block_runs(tmp_path):
             for each in terminals.values():
                 each.wait()
             results = [support.result(there / name) for name in ("by-hand", "two-hosts", "my-run")]
-        finally:
-            for each in terminals.values():
-                each.process.stdin.close()
-                each.text.close()
-    for each in terminals.values():
-        each.process.wait(support.patience(20))
+    finally:
+        for each in terminals.values():
+            each.close()
     for result, steps in zip(results, (600, 600, 2000)):
         assert result["steps"] == steps and "missing" not in result, result
         assert result["workers"] == 2 and min(result["pushes_per_worker"]) > 0, result
