@@ -101,7 +101,7 @@ def test_commands_exist():
     checked = 0
     # The page of errors speaks of the run.sh that failed, whichever it is.
     for path in [path for path in readmes.files() if not path.name.startswith("When-")]:
-        for block in re.findall(r"^```\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
+        for block in re.findall(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
             for line in "".join(block).replace("\\\n", " ").splitlines():
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.
