@@ -220,7 +220,7 @@ def test_each_block_runs(tmp_path):
     finally:
         for each in terminals.values():
             each.close()
-    for result, steps in zip(results, (600, 600, 2000)):
+    for result, steps in zip(results, (600, 600, 3000)):
         assert result["steps"] == steps and "missing" not in result, result
         assert result["workers"] == 2 and min(result["pushes_per_worker"]) > 0, result
         assert result["test_accuracy"] > result["test_sure_accuracy"] > 0.5, result
