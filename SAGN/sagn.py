@@ -2,7 +2,7 @@
 
     pull       w_k <- w
     T times    a_k <- a_k + g(w_k);  w_k <- w_k - lr * g(w_k)     each g on a new mini-batch
-    together   w <- w - lr * (1/n) * (a_1 / T + ... + a_n / T)
+    together   w <- w - lr * (1/n) * (a_0 / T + a_1 / T + ...)
 
 Kind:          parameter server, synchronous
 Paper:         Hermans, Spanakis, Moeckel 2017, Accumulated Gradient Normalization

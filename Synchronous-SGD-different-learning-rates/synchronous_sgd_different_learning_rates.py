@@ -1,7 +1,7 @@
 """Synchronous-SGD-different-learning-rates: one step together, one learning rate per worker.
 
     each worker   g_k(w) on a mini-batch of its own, all at the same w
-    together      w <- w - (lr_1 * g_1 + ... + lr_n * g_n)
+    together      w <- w - (lr_0 * g_0 + lr_1 * g_1 + ...)
 
 Kind:          parameter server, synchronous
 Paper:         none
