@@ -91,7 +91,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--local-steps", number(int, 1), 10, "steps between two pushes", metavar="T")
-    add("--rho", number(float, 0, strictly=True), 2.5, "how strong the force is: alpha = lr * rho")
+    add("--rho", number(float, 0, strictly=True), 2.5, "strength of the force: alpha = lr * rho")
     add("--momentum", number(float, 0, 1), 0.9, "delta in the update rule", metavar="DELTA")
 
 

@@ -6,7 +6,7 @@
 
 Kind:          parameter server, asynchronous
 Paper:         Zhang, Choromanska, LeCun 2015, Deep Learning with Elastic Averaging SGD
-Differs from:  DOWNPOUR-Easy: w_k is never replaced by w, and what is pushed is a force, no gradient
+Differs from:  DOWNPOUR-Easy: w_k is never replaced by w; a force is pushed, not a gradient
 Simplified:    the exchange is in the last of T steps, in the paper in the first
 Run:           bash run.sh
 """
@@ -81,7 +81,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--local-steps", number(int, 1), 10, "steps between two pushes", metavar="T")
-    add("--rho", number(float, 0, strictly=True), 2.5, "how strong the force is: alpha = lr * rho")
+    add("--rho", number(float, 0, strictly=True), 2.5, "strength of the force: alpha = lr * rho")
 
 
 # region: messages

@@ -2,11 +2,11 @@
 
     pull       w_k <- w
     T times    a_k <- a_k + g(w_k);  w_k <- w_k - lr * g(w_k)     each g on a new mini-batch
-    together   w <- w - lr * (1/n) * (a_1 / T + ... + a_n / T)
+    together   w <- w - lr * (1/n) * (a_0 / T + a_1 / T + ...)
 
 Kind:          parameter server, synchronous
 Paper:         Hermans, Spanakis, Moeckel 2017, Accumulated Gradient Normalization
-Differs from:  Synchronous-SGD: T local steps before each step together; ADAG: all in step
+Differs from:  Synchronous-SGD: T local steps before each common step; ADAG: a barrier
 Simplified:    no backup workers
 Run:           bash run.sh
 """
@@ -86,7 +86,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 1000, 32, 0.1  # the defaults
 
 def add_flags(add):
     """The flags that only this algorithm has."""
-    add("--local-steps", number(int, 1), 10, "steps alone before a step together", metavar="T")
+    add("--local-steps", number(int, 1), 10, "local steps before each common step", metavar="T")
     add("--step-timeout", number(int, 1), 60, "seconds to wait for a step at most", metavar="S")
 
 

@@ -1,11 +1,11 @@
-"""Synchronous-SGD-different-learning-rates: one step together, each worker with a rate of its own.
+"""Synchronous-SGD-different-learning-rates: one step together, one learning rate per worker.
 
     each worker   g_k(w) on a mini-batch of its own, all at the same w
-    together      w <- w - (lr_1 * g_1 + ... + lr_n * g_n)
+    together      w <- w - (lr_0 * g_0 + lr_1 * g_1 + ...)
 
 Kind:          parameter server, synchronous
 Paper:         none
-Differs from:  Synchronous-SGD: each gradient counts by its worker's rate; no backup workers
+Differs from:  Synchronous-SGD: a sum, each gradient times its worker's rate; no backup workers
 Simplified:    the rates are constants
 Run:           bash run.sh
 """
@@ -77,13 +77,13 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, None  # the defaults; there is no c
 
 
 def rates(text):
-    """A type of flag: numbers above zero with commas between them."""
+    """A type of flag: positive numbers, separated by commas."""
     return [number(float, 0, strictly=True)(part) for part in text.split(",")]
 
 
 def add_flags(add):
     """The flags that only this algorithm has."""
-    add("--learning-rates", rates, "0.1,0.05", "lr_1, lr_2, ...; more workers begin again at lr_1")
+    add("--learning-rates", rates, "0.1,0.05", "one per worker; then from the first again")
     add("--step-timeout", number(int, 1), 60, "seconds to wait for a step at most", metavar="S")
 
 

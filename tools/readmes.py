@@ -393,6 +393,16 @@ def rates(folder, which):
     ).stdout
 
 
+def compare_rates(folder, _):
+    """The table of compare_rates.json, as the script compare_rates.py beside the page prints it."""
+    code = (
+        "import json, compare_rates; "
+        "print(compare_rates.table(json.load(open('compare_rates.json'))))"
+    )
+    run = [sys.executable, "-c", code]
+    return subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True).stdout[:-1]
+
+
 def spread(values):
     """A median and its range."""
     return "%.1f (%.1f to %.1f)" % (statistics.median(values), min(values), max(values))
@@ -482,6 +492,7 @@ PARTS.update(
     drills=drills,
     rates=rates,
     vocabulary=vocabulary,
+    compare_rates=compare_rates,
     kills=kills,
     retries=retries,
     measured=measured,

@@ -1,0 +1,128 @@
+"""Compare rates: is one learning rate per worker better than a single rate for all?
+
+Two workers, four cases. Their data are alike; or 10% or 50% of worker 1's labels are random; or its
+mini-batches have 4 examples, not 32. Each pair of rates trains in each case, with several seeds.
+All of it runs in this process: the result of synchronous steps does not depend on time. For the
+same rates and seed, the first case is what run.sh computes, apart from rounding.
+
+Kind:          driver
+Run:           bash run_compare_rates.sh
+"""
+import argparse
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import sys
+import types
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "Measurements"))
+import drivers
+
+SCRIPT = pathlib.Path(__file__).with_name("synchronous_sgd_different_learning_rates.py")
+WORKERS = 2
+# name: worker 1's share of random labels, and examples in its mini-batch
+CASES = {"alike": (0, 32), "10% random labels": (0.1, 32), "50% random labels": (0.5, 32),
+         "mini-batches of 4": (0, 4)}
+CONTROL = 0.075, 0.075  # a single rate, with the sum of those that differ
+SINGLE = [(lr, lr) for lr in (0.025, 0.05, 0.075, 0.1, 0.2)]
+RATES = [*SINGLE, (0.1, 0.05), (0.05, 0.1), (0.13, 0.02), (0.15, 0.00001)]
+
+
+def load_script():
+    """The example as a module: its data, model, mini-batches, gradients and test."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    spec = importlib.util.spec_from_file_location("example", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def shards(data, share, seed):
+    """[(inputs, labels)] of the workers: each has every n-th row, as in the example."""
+    y, random, rows = data.y_train.copy(), np.random.RandomState(seed), range(1, len(data.y_train))
+    wrong = [row for row in rows[::WORKERS] if random.rand() < share]
+    y[wrong] = random.randint(y.max() + 1, size=len(wrong))
+    return [(data.x_train[k::WORKERS], y[k::WORKERS]) for k in range(WORKERS)]
+
+
+def measure(example, case, seed, steps):
+    """{the rates as a text: test loss and accuracy} after so many steps from the same start."""
+    tf, data, (share, size) = example.tf, example.load_data("digits"), CASES[case]
+    example.keras.utils.set_random_seed(seed)
+    model = example.make_model(data)
+    with tf.Graph().as_default(), tf.Session() as session:
+        w = example.variables(tf.get_variable, "w", model.trainable_variables)
+        test_rows = example.variables(tf.get_variable, "test", [data.x_test, data.y_test])
+        losses = []
+        for k, rows in enumerate(shards(data, share, seed)):
+            flags = types.SimpleNamespace(seed=seed, batch_size=size if k else example.BATCH_SIZE)
+            rows = example.variables(tf.get_variable, "train_%d" % k, rows)
+            losses.append(example.batches(model, [], *rows, flags, k))
+        rates = tf.placeholder(tf.float32, [WORKERS])
+
+        def step(number, w):
+            g = [example.gradients(batch_loss(w, number), w) for batch_loss in losses]
+            return number + 1, [v - tf.add_n([rates[k] * d for k, d in enumerate(each)])
+                                for v, each in zip(w, zip(*g))]
+        _, last = tf.while_loop(lambda number, _: number < steps, step,
+                                [tf.constant(0, tf.int64), [v.read_value() for v in w]],
+                                back_prop=False)
+        train = tf.group(*[v.assign(value) for v, value in zip(w, last)])
+        test = example.evaluation(model, [], w, *test_rows)
+        start, found = tf.global_variables_initializer(), {}
+        for each in RATES:
+            session.run(start)
+            session.run(train, {rates: each})
+            _, loss, accuracy = session.run(test)
+            found["%g, %g" % each] = {"test_loss": float(loss), "test_accuracy": float(accuracy)}
+        return found
+
+
+def table(results):
+    """The test losses as a table in Markdown: median, range, and how often below the control's."""
+    runs = results["runs"]
+    rows = ["| rates of workers 0, 1 | %s |" % " | ".join(runs), "| --- " * (len(runs) + 1) + "|"]
+    for each in RATES:
+        row, name = [], "%g, %g" % each
+        for found in runs.values():
+            losses = [run[name]["test_loss"] for run in found]
+            row.append("%.3f (%.3f to %.3f)" % (
+                statistics.median(losses), min(losses), max(losses)))
+            if each not in SINGLE:
+                lower = sum(run[name]["test_loss"] < run["%g, %g" % CONTROL]["test_loss"]
+                            for run in found)
+                row[-1] += ", lower in %d" % lower
+        name = "**%s**" % name if each == CONTROL else name
+        rows.append("| %s | %s |" % (name, " | ".join(row)))
+    return "\n".join([*rows, "", "`%s`: %d steps, %d seeds; %s." % (
+        results["command"], results["steps"], len(found), results["setting"])])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=drivers.positive(int), default=5, help="runs of each (5)")
+    parser.add_argument("--steps", type=drivers.positive(int), default=2000, help="of each (2000)")
+    flags = parser.parse_args()
+    directory, example = drivers.output_directory("Compare-Rates"), load_script()
+    path = directory / "compare_rates.json"
+    kept = json.loads(path.read_text())["runs"] if path.exists() else {}
+    for case in CASES:
+        kept[case] = kept.get(case) or [
+            measure(example, case, seed, flags.steps) for seed in range(flags.seeds)]
+        runs = {each: kept[each] for each in CASES if each in kept}
+        results = {"command": " ".join(["bash run_compare_rates.sh", *sys.argv[1:]]),
+                   "steps": flags.steps, "runs": runs,
+                   "setting": drivers.setting("TensorFlow " + example.tf.__version__)}
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
+    print("compare_rates.json is in %s; cases that it has are not run again" % directory)
+
+
+if __name__ == "__main__":
+    main()
