@@ -73,19 +73,19 @@ def draw(found, path):
     sizes = found["batches"]
     for number, rule in enumerate(found["rules"]):
         color, errors = "C%d" % number, [rule["errors"][str(size)] for size in sizes]
-        axes.plot(sizes, [statistics.median(runs) for runs in errors], color=color,
+        beside = [size * 1.05 ** (number - 1) for size in sizes]
+        axes.plot(beside, [statistics.median(runs) for runs in errors], color=color,
                   label="learning rate " + rule["name"])
-        for size, runs in zip(sizes, errors):
-            beside = [size * 1.07 ** (number - 1)] * len(runs)
-            axes.plot(beside, runs, "o", color=color, alpha=0.5, markersize=4)
+        for place, runs in zip(beside, errors):
+            axes.plot([place] * len(runs), runs, "o", color=color, alpha=0.5, markersize=4)
     axes.set(xscale="log", yscale="log", xlabel="batch, examples", ylabel="test error",
-             ylim=(0.008, 1.05))
+             ylim=(0.007, 1.1))
     axes.set_xticks(sizes, map(str, sizes))
     axes.set_yticks([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1])
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(PercentFormatter(1, 0))
     axes.grid(alpha=0.25)
-    axes.legend()
+    axes.legend(loc="upper left")
     figure.savefig(path, dpi=110)
 
 
