@@ -425,7 +425,7 @@ def test_the_table_of_the_six_steps_is_the_script_s():
 
 
 def test_the_manifest_is_yaml():
-    (text,) = re.findall(r"^```yaml\n(.*?)^```", (FOLDER / "README.md").read_text(), re.M | re.S)
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", (FOLDER / "HOSTS.md").read_text(), re.M | re.S)
     job = yaml.safe_load(text)
     assert job["kind"] == "MPIJob" and set(job["spec"]["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
 
