@@ -16,6 +16,7 @@ import os
 import pathlib
 import platform
 import statistics
+import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import, or its notes come first
@@ -28,6 +29,9 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import PercentFormatter
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from tfrun import drawn
+
 SCRIPT = HERE.parent / "Non-Distributed-Setup" / "non_distributed_setup.py"
 BATCHES, LR = [32, 64, 128, 256, 384, 512, 1024], 0.1  # k is a batch divided by the first
 EXAMPLES, WARM_UP_EPOCHS = 128000, 5
@@ -67,9 +71,10 @@ def load(path):
     return module
 
 
-def draw(found, path):
-    """The picture: each run a dot, lines through the medians."""
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+def draw(results, path):
+    """The picture of a file of results: each run a dot, lines through the medians."""
+    found = json.loads(results.read_text())
+    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
     sizes = found["batches"]
     for number, rule in enumerate(found["rules"]):
         color, errors = "C%d" % number, [rule["errors"][str(size)] for size in sizes]
@@ -86,7 +91,24 @@ def draw(found, path):
     axes.yaxis.set_major_formatter(PercentFormatter(1, 0))
     axes.grid(alpha=0.25)
     axes.legend(loc="upper left")
-    figure.savefig(path, dpi=110)
+    drawn.save(figure, path, draw, results=results)
+    plt.close(figure)
+
+
+def measure(seeds):
+    """Trains all cases; returns what batch-sizes.json holds."""
+    example = load(SCRIPT)
+    data, began = example.load_data("digits"), time.time()
+    errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
+    for seed, batch, rule in itertools.product(range(seeds), BATCHES, RULES):
+        errors[rule][str(batch)].append(train(example, data, batch, rule, seed))
+        print("seed %d, batch %4d, %-8s: test error %5.1f%%, after %.0f s" % (
+            seed, batch, rule, 100 * errors[rule][str(batch)][-1], time.time() - began), flush=True)
+    return {"command": "python batch_sizes.py --seeds %d" % seeds, "seeds": seeds,
+            "examples": EXAMPLES, "batches": BATCHES, "lr": LR, "warm_up_epochs": WARM_UP_EPOCHS,
+            "date": str(datetime.date.today()), "tensorflow": tf.__version__,
+            "python": platform.python_version(),
+            "rules": [{"name": RULES[rule], "errors": errors[rule]} for rule in RULES]}
 
 
 def main():
@@ -95,21 +117,13 @@ def main():
     parser.add_argument("--seeds", type=int, default=5, help="runs of each case (5)")
     parser.add_argument("--output", type=pathlib.Path, default=HERE,
                         help="the folder of batch-sizes.json and batch-sizes.png (this one)")
+    parser.add_argument("--redraw", action="store_true",
+                        help="train nothing: draw the picture of batch-sizes.json again")
     flags = parser.parse_args()
-    example = load(SCRIPT)
-    data, began = example.load_data("digits"), time.time()
-    errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
-    for seed, batch, rule in itertools.product(range(flags.seeds), BATCHES, RULES):
-        errors[rule][str(batch)].append(train(example, data, batch, rule, seed))
-        print("seed %d, batch %4d, %-8s: test error %5.1f%%, after %.0f s" % (
-            seed, batch, rule, 100 * errors[rule][str(batch)][-1], time.time() - began), flush=True)
-    found = {"command": "python batch_sizes.py --seeds %d" % flags.seeds, "seeds": flags.seeds,
-             "examples": EXAMPLES, "batches": BATCHES, "lr": LR, "warm_up_epochs": WARM_UP_EPOCHS,
-             "date": str(datetime.date.today()), "tensorflow": tf.__version__,
-             "python": platform.python_version(),
-             "rules": [{"name": RULES[rule], "errors": errors[rule]} for rule in RULES]}
-    (flags.output / "batch-sizes.json").write_text(json.dumps(found, indent=1) + "\n")
-    draw(found, flags.output / "batch-sizes.png")
+    results = flags.output / "batch-sizes.json"
+    if not flags.redraw:
+        results.write_text(json.dumps(measure(flags.seeds), indent=1) + "\n")
+    draw(results, results.with_suffix(".png"))
 
 
 if __name__ == "__main__":
