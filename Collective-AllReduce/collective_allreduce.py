@@ -1,13 +1,13 @@
 """Collective-AllReduce: no parameter server; the workers average their gradients among themselves.
 
     each worker   g_k(w) on a mini-batch of its own; w is the same on all
-    all-reduce    mean = (g_1 + ... + g_n) / n, by a ring: what each sends does not grow with n
+    all-reduce    mean = (g_1 + ... + g_n) / n, by a ring: each sends less than twice its gradient
     each worker   w <- w - lr * mean, on its own copy of w
 
 Kind:          all-reduce
 Paper:         Patarasuk, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for Clusters
-Differs from:  Synchronous-SGD: every worker has w, and nobody else does
-Simplified:    one device a worker
+Differs from:  Synchronous-SGD: every worker has its own w, and there is no ps
+Simplified:    one device per worker
 Run:           bash run.sh
 """
 import argparse
@@ -44,7 +44,7 @@ def algorithm(w, step, batch_loss, flags):
     g = gradients(loss, w_k)
 
     # Collective-AllReduce: the mean of the gradients of all workers; small tensors go together in
-    # packs. It waits for everybody, so that w stays the same on all.
+    # packs. It waits for every worker, so that w stays the same on all.
     mean = tf.distribute.get_replica_context().all_reduce("MEAN", g, options(flags))
     for v, d in zip(w, mean):
         v.assign_sub(flags.learning_rate * d)
@@ -56,8 +56,8 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 
 def options(flags):
-    """How the workers talk: by a ring, in packs."""
-    # Its timeout_seconds would leave a sleeping thread for each all-reduce; so one thread watches.
+    """How the workers exchange gradients: by a ring, in packs."""
+    # Its timeout_seconds would leave a sleeping thread for each all-reduce; one thread watches.
     return tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=flags.bytes_per_pack,
         implementation=tf.distribute.experimental.CommunicationImplementation.RING)
@@ -66,7 +66,8 @@ def options(flags):
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--steps-per-call", number(int, 1), 10, "steps in one call of the graph", metavar="C")
-    add("--bytes-per-pack", number(int, 0), 0, "bytes sent as one, 0: all of them", metavar="B")
+    add("--bytes-per-pack", number(int, 0), 0, "bytes of one all-reduce; 0: all of them",
+        metavar="B")
     add("--step-timeout", number(int, 1), 60, "seconds to wait for a step at most", metavar="S")
 
 
@@ -470,7 +471,7 @@ def main():
     flags, cluster = parse_flags(), Cluster()
     data, metrics = load_data(flags.dataset), Metrics(cluster.name, cluster.workers, flags)
     cluster.wait_for_workers()
-    # No thread of Python runs while TensorFlow waits for the others; this one is none of Python's.
+    # No Python thread runs while TensorFlow waits for the others; faulthandler's is a C thread.
     faulthandler.dump_traceback_later(REQUIRED_WAIT_SECONDS, exit=True)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options(flags))
     if strategy.num_replicas_in_sync > len(cluster.workers):

@@ -4,9 +4,9 @@
     once          w <- w - lr * (1/n) * (g_1 + ... + g_n)
 
 Kind:          single process
-Paper:         Abadi et al. 2016, TensorFlow: A System for Large-Scale Machine Learning
+Paper:         TensorFlow's CIFAR-10 multi-GPU tutorial, cifar10_multi_gpu_train.py
 Differs from:  Non-Distributed-Setup: n devices, n mini-batches an update
-Simplified:    nothing
+Simplified:    the learning rate is constant, and w is not averaged over time
 Run:           bash run.sh
 """
 import argparse
@@ -40,7 +40,7 @@ def algorithm(w, step, batch_losses, flags, devices):
             losses.append(batch_loss(w_k, version))
             g.append(gradients(losses[-1], w_k))
 
-    # Towers: where w is, the mean of their gradients moves it. A slow one holds up the others.
+    # Towers: the mean of their gradients moves w. It waits for the slowest tower.
     with tf.device(step.device):
         mean = [tf.reduce_mean(tf.stack(of_all), axis=0) for of_all in zip(*g)]
         with tf.control_dependencies(mean):
@@ -55,7 +55,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 def add_flags(add):
     """The flags that only this algorithm has."""
-    add("--devices", number(int, 0), 0, "GPUs, or parts of the CPU; 0: all GPUs, or 2 of the CPU",
+    add("--devices", number(int, 0), 0, "GPUs or logical CPU devices; 0: all GPUs, or 2 of the CPU",
         metavar="N")
 
 

@@ -1,11 +1,11 @@
-"""Multiple-GPUs-Single-Machine with tf.distribute.MirroredStrategy: TensorFlow 2 makes the towers.
+"""Multiple-GPUs-Single-Machine with tf.distribute.MirroredStrategy: TensorFlow 2 builds the towers.
 
     each replica   g_k(w) on a mini-batch of its own, at its own copy of w
     all-reduce     mean = (g_1 + ... + g_n) / n
     each replica   w <- w - lr * mean, on its own copy of w
 
 Kind:          single process
-Paper:         Abadi et al. 2016, TensorFlow: A System for Large-Scale Machine Learning
+Paper:         none: the documentation of tf.distribute.MirroredStrategy
 Differs from:  multiple_gpus_single_machine.py: each device has w, and moves it
 Simplified:    nothing
 Run:           bash run_mirrored.sh
@@ -38,7 +38,7 @@ def algorithm(w, step, batch_loss, flags):
     loss = batch_loss(w_k, version)
     g = gradients(loss, w_k)
 
-    # MirroredStrategy: the mean of the gradients of all replicas, known to all.
+    # MirroredStrategy: every replica gets the mean of the gradients of all.
     mean = tf.distribute.get_replica_context().all_reduce("MEAN", g)
     for v, d in zip(w, mean):
         v.assign_sub(flags.learning_rate * d)
@@ -51,7 +51,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 def add_flags(add):
     """The flags that only this algorithm has."""
-    add("--devices", number(int, 0), 0, "GPUs, or parts of the CPU; 0: all GPUs, or 2 of the CPU",
+    add("--devices", number(int, 0), 0, "GPUs or logical CPU devices; 0: all GPUs, or 2 of the CPU",
         metavar="N")
     add("--steps-per-call", number(int, 1), 10, "steps in one call of the graph", metavar="C")
 

@@ -5,8 +5,8 @@
 
 Kind:          parameter server, synchronous
 Paper:         Chen, Pan, Monga, Bengio, Jozefowicz 2016, Revisiting Distributed Synchronous SGD
-Differs from:  HogWild: a worker that has pushed waits until w has moved; nothing is stale
-Simplified:    the last of N to arrive tells the ps to make the step, in the paper the ps sees to it
+Differs from:  HogWild: a worker that has pushed waits until w has moved; no gradient is stale
+Simplified:    the worker that reports last makes the step; in the paper the ps does
 Run:           bash run.sh
 """
 import argparse
@@ -47,8 +47,8 @@ def algorithm(w, step, batch_loss, flags, k, n):
     slots, arrive, lock, tokens = aggregation_state(w, step, n)
     stored = tf.group(*[slot[k].assign(d) for slot, d in zip(slots, send(w, g))])
 
-    # Synchronous-SGD: then it reports, one at a time. The N-th report at this w makes the step. One
-    # that comes later finds that w has moved: its gradient is dropped.
+    # Synchronous-SGD: then it reports, one worker at a time. The N-th report at this w makes the
+    # step. A later report finds that w has moved: its gradient is dropped.
     def report():
         now = step.read_value()
         with tf.control_dependencies([now]):
@@ -69,14 +69,14 @@ def algorithm(w, step, batch_loss, flags, k, n):
     with tf.control_dependencies([stored]), tf.device(step.device):
         ticket = lock.execute(report)
 
-    # Synchronous-SGD: wait for the token that says that w has moved; older ones may lie before it.
+    # Synchronous-SGD: wait for the token that says that w has moved; discard older tokens.
     with tf.control_dependencies([ticket]), tf.device(step.device):
         go = tf.while_loop(lambda t: t <= version, lambda _: tokens[k].dequeue(), [version])
     return Update(w_k, loss, g, version, ticket, go.op)
 
 
 def warmed_up(step, N, flags):
-    """The rate of a step: from lr / N, which suits one mini-batch, up to lr, which suits N at once.
+    """The learning rate of a step: it grows from lr / N, for one mini-batch, to lr, for N.
 
     The gradual warm-up of Goyal et al. 2017, section 2.2.
     """
@@ -91,8 +91,9 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 def add_flags(add):
     """The flags that only this algorithm has."""
-    add("--backup-workers", number(int, 0), 0, "workers that a step need not wait for", metavar="B")
-    add("--warmup-steps", number(int, 0), 0, "steps in which the rate grows to lr", metavar="W")
+    add("--backup-workers", number(int, 0), 0, "workers that a step does not wait for", metavar="B")
+    add("--warmup-steps", number(int, 0), 0, "steps in which the learning rate grows to lr",
+        metavar="W")
     add("--step-timeout", number(int, 1), 60, "seconds to wait for a step at most", metavar="S")
 
 

@@ -1,8 +1,8 @@
-"""Synchronous-SGD with tf.train.SyncReplicasOptimizer: TensorFlow's way, and what it leaves open.
+"""Synchronous-SGD with tf.train.SyncReplicasOptimizer: TensorFlow's own accumulators and tokens.
 
     each worker   g_k(w), into an accumulator on the ps for each of w; then wait for a token
-    the chief     the mean of N or more gradients taken at this w, whoever sent them; a step
-                  n tokens into one queue, for whoever comes
+    the chief     the mean of N or more gradients taken at this w, from any workers; a step
+                  n tokens into one queue; any worker may take any token
 
 Kind:          parameter server, synchronous
 Paper:         Chen, Pan, Monga, Bengio, Jozefowicz 2016, Revisiting Distributed Synchronous SGD
@@ -53,12 +53,12 @@ def algorithm(w, step, batch_loss, flags, k, n):
     with tf.control_dependencies([now]):
         push = optimizer.apply_gradients(zip(delta, w), global_step=step)
 
-    # Some still wait when all steps are made, because their gradients were dropped. Who is let go
-    # then lets all the others go.
+    # Some workers still wait after the last step, because their gradients were dropped. The first
+    # that goes on puts tokens there for all.
     with tf.control_dependencies([push]), tf.device(step.device):
         over = step.read_value() >= flags.steps
         push = tf.cond(over, lambda: optimizer.get_init_tokens_op(n), tf.no_op)
-    # At an early end the chief lets them go; what they have pushed then is no update.
+    # At an early end the chief does so; what the workers pushed then is no update.
     tf.add_to_collection("stop", optimizer.get_init_tokens_op(n))
     with tf.control_dependencies([push]):
         push = tf.group(steps_left(step, STOPPED, k, "pushed"))
@@ -81,7 +81,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 
 def add_flags(add):
     """The flags that only this algorithm has."""
-    add("--backup-workers", number(int, 0), 0, "workers that a step need not wait for", metavar="B")
+    add("--backup-workers", number(int, 0), 0, "workers that a step does not wait for", metavar="B")
 
 
 # region: rounds

@@ -424,6 +424,22 @@ def kills(folder, _):
     return "\n".join(rows)
 
 
+def batch_sizes(folder, _):
+    """What the run of batch_sizes.py has found: batch-sizes.json."""
+    found = json.loads((folder / "batch-sizes.json").read_text())
+    names = [rule["name"] for rule in found["rules"]]
+    rows = ["| batch | updates | error, %%: %s |" % " | ".join(names), "| --- " * 5 + "|"]
+    for batch in map(str, found["batches"]):
+        errors = [[100 * error for error in rule["errors"][batch]] for rule in found["rules"]]
+        updates = found["examples"] // int(batch)
+        rows.append("| %s | %d | %s |" % (batch, updates, " | ".join(map(spread, errors))))
+    numbers = [found[name] for name in ("seeds", "examples", "lr", "command", "date", "tensorflow")]
+    rows += ["", "Median (and range) of %d seeds, each after %d examples; lr = %g, and k is the "
+             "batch divided by %d. `%s` on %s, TensorFlow %s." % (
+                 *numbers[:3], found["batches"][0], *numbers[3:])]  # fmt: skip
+    return "\n".join(rows)
+
+
 def retries(folder, _):
     """What the runs of retries.py have found: retries.json."""
     runs = json.loads((folder / "retries.json").read_text())
@@ -491,6 +507,7 @@ PARTS.update(
     output=output,
     drills=drills,
     rates=rates,
+    batch_sizes=batch_sizes,
     vocabulary=vocabulary,
     compare_rates=compare_rates,
     kills=kills,

@@ -1,0 +1,130 @@
+"""Batch-Sizes: how large a batch may be before the test error rises, at equal numbers of examples.
+
+Three learning rates for a batch of k * 32: lr; k * lr, the linear scaling rule; and k * lr after a
+gradual warm-up of 5 epochs, as in Goyal et al. 2017. One process makes the steps: its batch of
+k * 32 stands for k synchronous workers with 32 each. A few minutes.
+
+Kind:          driver
+Run:           python batch_sizes.py
+"""
+import argparse
+import datetime
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import platform
+import statistics
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import, or its notes come first
+import keras
+import matplotlib
+
+matplotlib.use("Agg")
+import tensorflow.compat.v1 as tf
+from matplotlib import pyplot as plt
+from matplotlib.ticker import PercentFormatter
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from tfrun import drawn
+
+SCRIPT = HERE.parent / "Non-Distributed-Setup" / "non_distributed_setup.py"
+BATCHES, LR = [32, 64, 128, 256, 384, 512, 1024], 0.1  # k is a batch divided by the first
+EXAMPLES, WARM_UP_EPOCHS = 128000, 5
+RULES = {"constant": "lr", "linear": "k · lr", "warm-up": "k · lr, after a warm-up"}
+
+
+def rate_of(rule, k, step, warm_up):
+    """The learning rate of a step; the warm-up is that of --warmup-steps."""
+    if rule == "constant":
+        return LR
+    done = min(step / warm_up, 1) if rule == "warm-up" else 1
+    return k * LR * (1 / k + (1 - 1 / k) * done)
+
+
+def train(example, data, batch, rule, seed):
+    """Trains the model of all examples on EXAMPLES rows; returns its test error."""
+    flags = argparse.Namespace(seed=seed, batch_size=batch, steps=EXAMPLES // batch)
+    warm_up = max(1, WARM_UP_EPOCHS * len(data.x_train) // batch)
+    keras.utils.set_random_seed(seed)
+    model = example.make_model(data)
+    with tf.Graph().as_default():
+        flags.learning_rate = tf.placeholder(tf.float32, [])
+        _, update, test = example.build(model, data, flags)
+        with tf.Session() as session:
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+            push = session.make_callable(update.push, [flags.learning_rate])
+            for step in range(flags.steps):
+                push(rate_of(rule, batch // BATCHES[0], step, warm_up))
+            return round(1 - float(session.run(test)[2]), 4)
+
+
+def load(path):
+    """The module of a script."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def draw(results, path):
+    """The picture of a file of results: each run a dot, lines through the medians."""
+    found = json.loads(results.read_text())
+    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    sizes = found["batches"]
+    for number, rule in enumerate(found["rules"]):
+        color, errors = "C%d" % number, [rule["errors"][str(size)] for size in sizes]
+        beside = [size * 1.05 ** (number - 1) for size in sizes]
+        axes.plot(beside, [statistics.median(runs) for runs in errors], color=color,
+                  label="learning rate " + rule["name"])
+        for place, runs in zip(beside, errors):
+            axes.plot([place] * len(runs), runs, "o", color=color, alpha=0.5, markersize=4)
+    axes.set(xscale="log", yscale="log", xlabel="batch, examples", ylabel="test error",
+             ylim=(0.007, 1.1))
+    axes.set_xticks(sizes, map(str, sizes))
+    axes.set_yticks([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(PercentFormatter(1, 0))
+    axes.grid(alpha=0.25)
+    axes.legend(loc="upper left")
+    drawn.save(figure, path, draw, results=results)
+    plt.close(figure)
+
+
+def measure(seeds):
+    """Trains all cases; returns what batch-sizes.json holds."""
+    example = load(SCRIPT)
+    data, began = example.load_data("digits"), time.time()
+    errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
+    for seed, batch, rule in itertools.product(range(seeds), BATCHES, RULES):
+        errors[rule][str(batch)].append(train(example, data, batch, rule, seed))
+        print("seed %d, batch %4d, %-8s: test error %5.1f%%, after %.0f s" % (
+            seed, batch, rule, 100 * errors[rule][str(batch)][-1], time.time() - began), flush=True)
+    return {"command": "python batch_sizes.py --seeds %d" % seeds, "seeds": seeds,
+            "examples": EXAMPLES, "batches": BATCHES, "lr": LR, "warm_up_epochs": WARM_UP_EPOCHS,
+            "date": str(datetime.date.today()), "tensorflow": tf.__version__,
+            "python": platform.python_version(),
+            "rules": [{"name": RULES[rule], "errors": errors[rule]} for rule in RULES]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each case (5)")
+    parser.add_argument("--output", type=pathlib.Path, default=HERE,
+                        help="the folder of batch-sizes.json and batch-sizes.png (this one)")
+    parser.add_argument("--redraw", action="store_true",
+                        help="train nothing: draw the picture of batch-sizes.json again")
+    flags = parser.parse_args()
+    results = flags.output / "batch-sizes.json"
+    if not flags.redraw:
+        results.write_text(json.dumps(measure(flags.seeds), indent=1) + "\n")
+    draw(results, results.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
