@@ -10,10 +10,12 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SLICE = 0.02  # seconds that a slow worker runs at a time
 
 
 def positive(kind):
@@ -66,6 +68,16 @@ def run(command, directory, env=os.environ, **more):
         last = done.stdout.splitlines()[-10:]
         failed = " ".join(map(str, command))
         sys.exit("\n".join([*last, "failed with exit code %d: %s" % (done.returncode, failed)]))
+
+
+def slow_down(pid):
+    """Lets a process run for a third of the next moment, and stops it for the rest."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(2 * SLICE)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(SLICE)
 
 
 def changed(script, changes):
