@@ -111,7 +111,14 @@ def rows(directory):
 
 def console(width):
     """For tables: as wide as the terminal, `width` columns where there is none."""
-    return Console(width=None if sys.stdout.isatty() else width)
+    return Console(width=None if sys.stdout.isatty() else width, record=True)
+
+
+def leave(console, directory, what):
+    """Writes all that the console has shown into table.txt, which the page shows; names `what`."""
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    (directory / "table.txt").write_text("\n".join(lines) + "\n")
+    console.print("%s is in %s" % (what, directory), soft_wrap=True)
 
 
 def setting(*versions):

@@ -74,6 +74,28 @@ def test_a_page_has_its_sections(name):
 WITHOUT = {("Non-Distributed-Setup", "What changes")}
 
 
+PROSE = r"(?s)<!-- generated.*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)"  # is none of these
+NUMBER = r"(?<![\w.])\d+\.\d+|\d+(?= ?(?:%|×|ms\b))"  # with a point, or with such a unit
+
+
+def test_numbers_in_prose_are_those_of_the_results():
+    """Catches a sentence that keeps its number when the measurement was made again.
+
+    Of the measurements' pages, and of the section Result of the others: each number stands in what
+    is generated on the same page.
+    """
+    checked = 0
+    for name in readmes.ORDER:
+        page = (support.ROOT / name / "README.md").read_text()
+        results = "".join(part[0] for part in readmes.PART.finditer(page))
+        if not name.startswith("Measurements"):
+            page = page.partition("\n## Result\n")[2].partition("\n## ")[0]
+        for number in re.findall(NUMBER, re.sub(PROSE, "", page)):
+            checked += 1
+            assert number in results, "%s: %s" % (name, number)
+    assert checked > 3
+
+
 def test_commands_exist():
     """In each block of code: the scripts of bash and python are there, and so are their flags."""
     checked = 0

@@ -181,9 +181,22 @@ def table(_, __):
     return "\n\n".join(parts)
 
 
+COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
+
+
 def results(folder, _):
     """The results of Measurements/Compare: the median and range of the seeds."""
-    runs = json.loads((ROOT / "Measurements" / "Compare" / "results.json").read_text())
+    return compared(folder, json.loads(COMPARE.read_text()))
+
+
+def compare(folder, _):
+    """The same, of this example, HogWild and one process."""
+    runs = json.loads(COMPARE.read_text())
+    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name))
+    return compared(folder, {name: runs[name] for name in names})
+
+
+def compared(folder, runs):
     rows = ["| example | test accuracy, % | test loss | seconds | mean staleness |"]
     rows.append("| --- | --- | --- | --- | --- |")
 
@@ -193,15 +206,25 @@ def results(folder, _):
         return (form + " (" + form + " to " + form + ")") % found
 
     for name, made in runs.items():
+        link = os.path.relpath(ROOT / name, folder)
         rows.append(
-            "| [%s](%s/) | %s | %s | %s | %.2f |"
+            "| %s | %s | %s | %s | %.2f |"
             % (
-                *(name, name, column(made, "test_accuracy", "%.1f", 100)),
+                "**%s**" % name if link == "." else "[%s](%s/)" % (name, link),
+                *(column(made, "test_accuracy", "%.1f", 100),),
                 *(column(made, "test_loss", "%.3f"), column(made, "wall_seconds", "%.1f")),
                 statistics.median(run["staleness_mean"] for run in made),
             )
         )
+    first = next(iter(runs.values()))
+    rows += ["", "Median (range) of %d seeds; %d mini-batches of %d each." % (
+        len(first), first[0]["steps"], first[0]["arguments"]["batch_size"])]  # fmt: skip
     return "\n".join(rows)
+
+
+def text(folder, name):
+    """The table that a measurement has printed, and left as a file."""
+    return "```\n%s```" % (folder / name).read_text()
 
 
 def links(folder, _):
@@ -404,8 +427,10 @@ def start_up(folder, _):
 PARTS = {
     "table": table,
     "results": results,
+    "compare": compare,
     "glossary": glossary,
     "links": links,
+    "text": text,
     "diff": diff,
     "flags": flags,
 }

@@ -205,7 +205,7 @@ def main():
             flags.seeds,
             "compare-%s.png" % file_name(example),
         )
-    console.print("everything of these runs, and compare.png, is in %s" % directory, soft_wrap=True)
+    drivers.leave(console, directory, "everything of these runs, and compare.png,")
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def main():
     )
     (directory / "results.json").write_text(json.dumps(runs, indent=1))
     draw(middle, directory / "messages.png")
-    console.print("messages.png is in %s" % directory, soft_wrap=True)
+    drivers.leave(console, directory, "messages.png")
 
 
 def draw(middle, path):

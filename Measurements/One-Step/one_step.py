@@ -142,6 +142,7 @@ def main():
         "the largest of all parameters and steps; %s"
         % (drivers.setting("TensorFlow " + tf.__version__))
     )
+    drivers.leave(console, drivers.output_directory("One-Step"), "table.txt")
     if far:
         sys.exit(
             "%d of %d are further than %g apart, or have hardly moved" % (far, len(plan), BOUND)

@@ -84,7 +84,7 @@ def main():
         axes.plot(each, [place] * len(each), "k.", markersize=4)
     axes.set(xlabel="milliseconds a step; a dot is a run", title="How gradients are sent")
     figure.savefig(directory / "packing.png", dpi=110)
-    console.print("packing.png is in %s" % directory, soft_wrap=True)
+    drivers.leave(console, directory, "packing.png")
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ def main():
     with contextlib.suppress(KeyError):
         shown = sorted({flags.micro_batches[0], *[M for M in (4, 8) if M in flags.micro_batches]})
         draw(directory / "pipeline.png", {M: middle[2, M] for M in shown})
-    console.print("pipeline.png is in %s" % directory, soft_wrap=True)
+    drivers.leave(console, directory, "pipeline.png")
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ def main():
     named = {"%s, %d bytes" % key: values for key, values in rates.items()}
     (directory / "results.json").write_text(json.dumps(named, indent=1))
     draw(directory, cases, sizes, rates)
-    console.print("ring-bandwidth.png is in %s" % directory, soft_wrap=True)
+    drivers.leave(console, directory, "ring-bandwidth.png")
 
 
 if __name__ == "__main__":

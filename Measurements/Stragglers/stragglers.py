@@ -141,7 +141,7 @@ def main():
         axes.plot(each, [place] * len(each), "k.", markersize=4)
     axes.set(xlabel="updates of w a second; a dot is a run", title="One worker of three, slowed")
     figure.savefig(directory / "stragglers.png", dpi=110)
-    console.print("stragglers.png is in %s" % directory, soft_wrap=True)
+    drivers.leave(console, directory, "stragglers.png")
 
 
 if __name__ == "__main__":
