@@ -40,8 +40,8 @@ GROUPS = {
     "In operation": ["Operations/Train-and-Evaluate", "Operations/Fault-Tolerance"],
     "Measurements": [
         "Measurements/" + name
-        for name in ("Compare", "Stragglers", "One-Step", "Messages", "Packing", "Ring-Bandwidth")
-        + ("Pipeline",)
+        for name in ("Compare", "Stragglers", "Late-Workers", "One-Step", "Messages", "Packing")
+        + ("Ring-Bandwidth", "Pipeline")
     ],
     "Beyond one machine": [
         "Beyond-One-Machine/" + name
@@ -189,10 +189,11 @@ def results(folder, _):
     return compared(folder, json.loads(COMPARE.read_text()))
 
 
-def compare(folder, _):
-    """The same, of this example, HogWild and one process."""
+def compare(folder, more):
+    """The same, of this example, HogWild and one process; and of more: AEASGD,DynSGD."""
     runs = json.loads(COMPARE.read_text())
-    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name))
+    others = more.split(",") if more else []
+    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name, *others))
     return compared(folder, {name: runs[name] for name in names})
 
 
@@ -219,6 +220,34 @@ def compared(folder, runs):
     first = next(iter(runs.values()))
     rows += ["", "Median (range) of %d seeds; %d mini-batches of %d each." % (
         len(first), first[0]["steps"], first[0]["arguments"]["batch_size"])]  # fmt: skip
+    return "\n".join(rows)
+
+
+def late_workers(folder, _):
+    """The results of Measurements/Late-Workers for HogWild and this example."""
+    path = ROOT / "Measurements" / "Late-Workers" / "results.json"
+    rows = ["| workers | example | test loss | mean staleness | largest | late pushes |"]
+    rows.append("| --- | --- | --- | --- | --- | --- |")
+    for name, runs in json.loads(path.read_text()).items():
+        workers, example = name.split(": ")
+        if example not in ("HogWild", folder.name):
+            continue
+        losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
+        found = (statistics.median(losses), min(losses), max(losses)) if losses else ()
+        words = ["%.3f (%.3f to %.3f)" % found] * bool(losses)
+        words += ["%d of %d diverged" % (len(runs) - len(losses), len(runs))] * (
+            len(losses) < len(runs)
+        )
+        rows.append(
+            "| %s | %s | %s | %.2f | %d | %.0f%% |"
+            % (
+                *(workers, "**%s**" % example if example == folder.name else example),
+                *("; ".join(words), statistics.median(run["staleness_mean"] for run in runs)),
+                max(run["staleness_max"] for run in runs),
+                100 * statistics.median(run["late"] for run in runs),
+            )
+        )
+    rows += ["", "Median (range) of %d seeds." % len(runs)]
     return "\n".join(rows)
 
 
@@ -428,6 +457,7 @@ PARTS = {
     "table": table,
     "results": results,
     "compare": compare,
+    "late_workers": late_workers,
     "glossary": glossary,
     "links": links,
     "text": text,

@@ -10,13 +10,11 @@ Run:           bash run.sh
 
 import argparse
 import contextlib
-import datetime
 import json
 import math
 import multiprocessing
 import os
 import pathlib
-import platform
 import runpy
 import statistics
 import sys
@@ -34,7 +32,7 @@ import drivers
 from tfrun import cluster
 
 EXAMPLES = {"HogWild": 1, "DOWNPOUR-Easy": 10, "DOWNPOUR": 10, "ADAG": 10, "DynSGD": 1}  # name: T
-EIGHT, SLOW, HIGH = "8 workers", "4 workers, one slow", "4 workers, one slow, lr 0.5"
+EIGHT, SLOW, HIGH = "8 workers", "one of 4 slow", "one of 4 slow, lr 0.5"
 CASES = [  # what it is called, the example, workers, whether the last one is slow, lr
     *(("%s: %s" % (EIGHT, example), example, 8, False, 0.1) for example in EXAMPLES),
     *(("%s: %s" % (SLOW, example), example, 4, True, 0.1) for example in EXAMPLES),
@@ -121,23 +119,21 @@ def measure(context, case, seed, steps, directory):
     }
 
 
-def spread(values, form="%.3f"):
+def spread(values):
     """The median and the range, of those runs that did not diverge."""
     found = [value for value in values if value is not None]
-    if not found:
-        return "diverged"
-    text = "%s (%s to %s)" % (form, form, form)
-    text %= statistics.median(found), min(found), max(found)
+    text = "%.3f (%.3f-%.3f)" % (statistics.median(found), min(found), max(found)) if found else ""
     lost = len(values) - len(found)
-    return text + (", %d diverged" % lost if lost else "")
+    return text + (" %d diverged" % lost if lost else "")
 
 
-def row_of(runs):
-    """The cells of one case: the loss, the mean staleness, ..., as COLUMNS."""
+def cells(runs):
+    """A case's cells of the table, as COLUMNS."""
     whole = {name: [run[name] for run in runs] for name in runs[0]}
+    accuracies = [each for each in whole["test_accuracy"] if each is not None]
     return [
         spread(whole["test_loss"]),
-        spread([each and 100 * each for each in whole["test_accuracy"]], "%.1f"),
+        "%.1f%%" % (100 * statistics.median(accuracies)) if accuracies else "",
         "%.2f" % statistics.median(whole["staleness_mean"]),
         "%.2f" % statistics.median(whole["staleness_of_last_worker"]),
         "%d" % max(whole["staleness_max"]),
@@ -147,9 +143,21 @@ def row_of(runs):
 
 
 COLUMNS = (
-    *("test loss", "test accuracy, %", "mean staleness", "of the last worker"),
-    *("largest", "late pushes", "seconds"),
+    *("test loss", "accuracy", "mean staleness", "of the last", "largest"),
+    *("late pushes", "seconds"),
 )
+
+
+def table_of(results):
+    """The table, a section for each cluster."""
+    table, before = Table("workers", "example", *COLUMNS), ""
+    for name, runs in results.items():
+        workers, example = name.split(": ")
+        if before != workers:
+            table.add_section()
+        table.add_row(workers if before != workers else "", example, *cells(runs))
+        before = workers
+    return table
 
 
 def draw(results, path):
@@ -170,8 +178,9 @@ def draw(results, path):
     loss.set(xscale="log", title="Test loss; a dot is a run", yticks=range(len(results)))
     loss.set_yticklabels(results)
     loss.invert_yaxis()
-    late.set(xscale="log", title="Staleness: mean of each run (dots), largest (bar)")
+    late.set(xscale="log", title="Staleness: mean of a run (dot), largest (bar)")
     for axes in (loss, late):
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.25, which="both")
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
@@ -184,7 +193,7 @@ def main():
     )
     whole = drivers.positive(int)
     parser.add_argument(
-        "--steps", type=whole, default=4000, help="mini-batches of a run (%(default)d)"
+        "--steps", type=whole, default=3000, help="mini-batches of a run (%(default)d)"
     )
     parser.add_argument("--repeats", type=whole, default=3, help="seeds of each case (%(default)d)")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
@@ -203,33 +212,18 @@ def main():
     for seed, case in track(plan, "training", console=console, disable=not console.is_terminal):
         place = directory / ("%s-%d" % (case[0].replace(": ", "-").replace(", ", "-"), seed))
         results[case[0]].append(measure(context, case, seed, flags.steps, place))
-    table = Table("%d mini-batches of 32" % flags.steps, *COLUMNS)
-    for name, runs in results.items():
-        table.add_row(name, *row_of(runs))
-    console.print(table)
+    console.print(table_of(results))
     versions = json.loads((place / "flags.json").read_text())["versions"]
     console.print(
-        "%d seeds, medians (range); %.0f s; %s"
+        "%d mini-batches of 32 a run, %d seeds, median (range), %.0f s in all; %s"
         % (
-            flags.repeats,
-            time.monotonic() - began,
+            *(flags.steps, flags.repeats, time.monotonic() - began),
             drivers.setting("TensorFlow " + versions["tensorflow"]),
         )
     )
-    found = {
-        "command": "bash " + " ".join(["run.sh", *sys.argv[1:]]),
-        "date": str(datetime.date.today()),
-        "versions": {**versions, "python": platform.python_version()},
-        "cores": os.cpu_count(),
-        "machine": platform.machine(),
-        "load": os.getloadavg()[2],
-        "seconds": time.monotonic() - began,
-        "steps": flags.steps,
-        "runs": results,
-    }
-    (directory / "results.json").write_text(json.dumps(found, indent=1) + "\n")
+    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     draw(results, directory / "late-workers.png")
-    console.print("late-workers.png is in %s" % directory, soft_wrap=True)
+    drivers.leave(console, directory, "late-workers.png")
 
 
 if __name__ == "__main__":
