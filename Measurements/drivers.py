@@ -39,10 +39,13 @@ def only(parser, cases):
     return flags, chosen
 
 
-def end_with_us():
-    """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
+def end_with_us(how=signal.SIGTERM):
+    """In the new process, on Linux: this signal reaches it when its parent dies.
+
+    At SIGTERM, an example's launcher stops its tasks.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, how)  # 1: PR_SET_PDEATHSIG
 
 
 def run(command, directory, env=os.environ, **more):

@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import pathlib
 import runpy
+import signal
 import statistics
 import sys
 import time
@@ -43,7 +44,7 @@ DIVERGED = "FloatingPointError"  # with it a worker ends whose loss is no number
 
 def task(script, flags, env, output):
     """In a forked process: is `python script flags` with `env`, its output in a file."""
-    drivers.end_with_us()
+    drivers.end_with_us(signal.SIGKILL)  # which ends a stopped process, too
     os.environ.update(env)
     sys.argv = [str(script), *map(str, flags)]
     with open(output, "w", buffering=1) as file:
