@@ -223,21 +223,26 @@ def compared(folder, runs):
     return "\n".join(rows)
 
 
-def late_workers(folder, _):
-    """The results of Measurements/Late-Workers for HogWild and this example."""
+def late_workers(folder, more):
+    """The results of Measurements/Late-Workers for HogWild, this example, and more: a name."""
     path = ROOT / "Measurements" / "Late-Workers" / "results.json"
     rows = ["| workers | example | test loss | mean staleness | largest | late pushes |"]
     rows.append("| --- | --- | --- | --- | --- | --- |")
-    for name, runs in json.loads(path.read_text()).items():
+    found = json.loads(path.read_text())
+    for name, runs in found.items():
         workers, example = name.split(": ")
-        if example not in ("HogWild", folder.name):
+        if (
+            example not in ("HogWild", folder.name, more)
+            or "%s: %s" % (workers, folder.name) not in found
+        ):
             continue
         losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
-        found = (statistics.median(losses), min(losses), max(losses)) if losses else ()
-        words = ["%.3f (%.3f to %.3f)" % found] * bool(losses)
-        words += ["%d of %d diverged" % (len(runs) - len(losses), len(runs))] * (
-            len(losses) < len(runs)
-        )
+        words = []
+        if losses:
+            middle = statistics.median(losses)
+            words.append("%.3f (%.3f to %.3f)" % (middle, min(losses), max(losses)))
+        if len(losses) < len(runs):
+            words.append("%d of %d diverged" % (len(runs) - len(losses), len(runs)))
         rows.append(
             "| %s | %s | %s | %.2f | %d | %.0f%% |"
             % (
@@ -247,7 +252,7 @@ def late_workers(folder, _):
                 100 * statistics.median(run["late"] for run in runs),
             )
         )
-    rows += ["", "Median (range) of %d seeds." % len(runs)]
+    rows += ["", "Median (range) of %d seed%s." % (len(runs), "s" * (len(runs) > 1))]
     return "\n".join(rows)
 
 

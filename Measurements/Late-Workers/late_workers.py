@@ -33,11 +33,12 @@ import drivers
 from tfrun import cluster
 
 EXAMPLES = {"HogWild": 1, "DOWNPOUR-Easy": 10, "DOWNPOUR": 10, "ADAG": 10, "DynSGD": 1}  # name: T
-EIGHT, SLOW, HIGH = "8 workers", "one of 4 slow", "one of 4 slow, lr 0.5"
+EIGHT, SLOW, HIGH = "8 workers", "one of 4 slow", ", lr 0.5"
 CASES = [  # what it is called, the example, workers, whether the last one is slow, lr
     *(("%s: %s" % (EIGHT, example), example, 8, False, 0.1) for example in EXAMPLES),
+    *(("%s: %s" % (EIGHT + HIGH, each), each, 8, False, 0.5) for each in ("DOWNPOUR-Easy", "ADAG")),
     *(("%s: %s" % (SLOW, example), example, 4, True, 0.1) for example in EXAMPLES),
-    *(("%s: %s" % (HIGH, example), example, 4, True, 0.5) for example in ("HogWild", "DynSGD")),
+    *(("%s: %s" % (SLOW + HIGH, each), each, 4, True, 0.5) for each in ("HogWild", "DynSGD")),
 ]
 DIVERGED = "FloatingPointError"  # with it a worker ends whose loss is no number any more
 
