@@ -224,17 +224,18 @@ def compared(folder, runs):
 
 
 def late_workers(folder, more):
-    """The results of Measurements/Late-Workers for HogWild, this example, and more: a name."""
+    """The results of Measurements/Late-Workers for this example, HogWild, and the example `more`.
+
+    HogWild's are those with as many workers and at the same rate, or `all`.
+    """
     path = ROOT / "Measurements" / "Late-Workers" / "results.json"
     rows = ["| workers | example | test loss | mean staleness | largest | late pushes |"]
     rows.append("| --- | --- | --- | --- | --- | --- |")
     found = json.loads(path.read_text())
     for name, runs in found.items():
         workers, example = name.split(": ")
-        if (
-            example not in ("HogWild", folder.name, more)
-            or "%s: %s" % (workers, folder.name) not in found
-        ):
+        here = more == "all" or "%s: %s" % (workers, folder.name) in found
+        if example not in ("HogWild", folder.name, more) or not here:
             continue
         losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
         words = []

@@ -38,6 +38,7 @@ CASES = [  # what it is called, the example, workers, whether the last one is sl
     *(("%s: %s" % (EIGHT, example), example, 8, False, 0.1) for example in EXAMPLES),
     *(("%s: %s" % (EIGHT + HIGH, each), each, 8, False, 0.5) for each in ("DOWNPOUR-Easy", "ADAG")),
     *(("%s: %s" % (SLOW, example), example, 4, True, 0.1) for example in EXAMPLES),
+    ("4 workers%s: HogWild" % HIGH, "HogWild", 4, False, 0.5),
     *(("%s: %s" % (SLOW + HIGH, each), each, 4, True, 0.5) for each in ("HogWild", "DynSGD")),
 ]
 DIVERGED = "FloatingPointError"  # with it a worker ends whose loss is no number any more
@@ -195,7 +196,7 @@ def main():
     )
     whole = drivers.positive(int)
     parser.add_argument(
-        "--steps", type=whole, default=3000, help="mini-batches of a run (%(default)d)"
+        "--steps", type=whole, default=2500, help="mini-batches of a run (%(default)d)"
     )
     parser.add_argument("--repeats", type=whole, default=3, help="seeds of each case (%(default)d)")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
