@@ -1,0 +1,99 @@
+"""Real pushes, animated."""
+
+import csv
+import json
+import pathlib
+
+from drawings.shapes import FIGURES, animate, box, svg, text
+
+SHOWN = 16  # pushes
+SLOWER = 400
+
+
+def take(directory):
+    """Some pushes from the middle of a run, in milliseconds from the first pull shown."""
+    rows = []
+    for number in (0, 1):
+        path = pathlib.Path(directory) / ("metrics-worker-%d.csv" % number)
+        with open(path, newline="") as file:
+            last = None
+            for row in csv.DictReader(line for line in file if not line.startswith("#")):
+                if not row["loss"]:
+                    last = None  # it has tested the model in between
+                    continue
+                push, pull = float(row["push_time"]), float(row["pull_time"])
+                if last:
+                    rows.append(
+                        {
+                            "worker": number,
+                            "called": last,
+                            "pulled": pull,
+                            "computed": push - float(row["wait_seconds"]),
+                            "pushed": push,
+                            "update": int(row["global_step"]),
+                            "staleness": int(float(row["staleness"])),
+                        }
+                    )
+                last = push
+    rows.sort(key=lambda row: row["pushed"])
+    some = rows[len(rows) // 2 :][:SHOWN]
+    begin = min(row["called"] for row in some)
+    for row in some:
+        for name in ("called", "pulled", "computed", "pushed"):
+            row[name] = round(1000 * (row[name] - begin), 2)
+    return some
+
+
+def moving(rows, kind, start, stop, ends, end):
+    """A dot that goes from ends[0] to ends[1] between two times of each push."""
+    (x1, y1), (x2, y2) = ends
+    xs, ys, seen, seconds = [], [], [(0, 0)], end * SLOWER / 1000
+    for row in rows:
+        xs += [(row[start], x1), (row[stop], x2)]
+        ys += [(row[start], y1), (row[stop], y2)]
+        seen += [(row[start], 1), (row[stop], 0)]
+    return '<circle r="7" class="%s" opacity="0">%s%s%s</circle>' % (
+        kind,
+        *(animate("cx", xs, end, seconds), animate("cy", ys, end, seconds)),
+        animate("opacity", seen, end, end * SLOWER / 1000, discrete=True),
+    )
+
+
+def pushes():
+    rows = json.loads((FIGURES / "pushes.json").read_text())
+    end = max(row["pushed"] for row in rows) + 1
+    ps, workers = (470, 130), [(65, 60), (65, 200)]
+    parts = [box(*ps, "parameters w", "ps", width=130, height=60)]
+    for number, kind in enumerate("ab"):
+        x, y = workers[number]
+        own = [row for row in rows if row["worker"] == number]
+        near, far = (x + 62, y), (ps[0] - 78, ps[1] + (-12 if number == 0 else 12))
+        parts.append('<path d="M%g %g L%g %g" class="line"/>' % (*near, *far))
+        parts.append(box(x, y, "worker %d" % number, width=110, height=50))
+        glow = [(0, 0)]
+        for row in own:
+            glow += [(row["pulled"], 1), (row["computed"], 0)]
+        frame = '<rect x="%g" y="%g" width="110" height="50" rx="6" class="%s hollow" opacity="0">'
+        parts.append(frame % (x - 55, y - 25, kind))
+        parts.append(animate("opacity", glow, end, end * SLOWER / 1000, discrete=True) + "</rect>")
+        parts.append(moving(own, kind + " hollow", "called", "pulled", (far, near), end))
+        parts.append(moving(own, kind, "computed", "pushed", (near, far), end))
+    for row, after in zip(rows, [*rows[1:], {"pushed": end}]):
+        seen = [(0, 0), (row["pushed"], 1), (after["pushed"], 0)]
+        words = "update %d by worker %d" % (row["update"], row["worker"])
+        late = "staleness %d" % row["staleness"]
+        parts.append(
+            '<g opacity="0">%s%s%s</g>'
+            % (
+                text(ps[0], ps[1] + 60, words),
+                text(ps[0], ps[1] + 80, late, "small"),
+                animate("opacity", seen, end, end * SLOWER / 1000, discrete=True),
+            )
+        )
+    legend = "ring: pulls w · frame: computes the gradient g · dot: pushes g"
+    parts.append(text(280, 252, legend, "small"))
+    words = (
+        "%d pushes of a real run of HogWild, %d times slower. Two workers pull the parameters, "
+        "compute a gradient and push it, without waiting for each other." % (len(rows), SLOWER)
+    )
+    return svg(560, 264, words, parts)

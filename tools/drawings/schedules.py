@@ -1,0 +1,273 @@
+"""What happens when: timelines of workers, pipelines and failures. All times are computed."""
+
+import json
+
+from drawings.shapes import KINDS, ROOT, arrow, bar, left, path, rect, svg, text
+
+# Three workers, one slow. A step is pull, compute and push.
+
+PACE = (2.0, 2.3, 6.6)  # the time of a step of each worker
+UNTIL = 13.3
+LEFT, UNIT = 76, 33
+
+
+def synchronous_steps():
+    """[(worker, begin, end of the computing, end of the step)]; the slowest sets the pace."""
+    longest = max(PACE)
+    starts = [longest * i for i in range(int(UNTIL / longest))]
+    return [(k, at, at + PACE[k], at + longest) for at in starts for k in range(3)]
+
+
+def asynchronous_steps():
+    """[(worker, pull, push, staleness)]: the updates by others between its pull and its push."""
+    steps = []
+    for k, pace in enumerate(PACE):
+        steps += [(k, i * pace, (i + 1) * pace) for i in range(int(UNTIL / pace))]
+    pushes = [(push, k) for k, _, push in steps]
+    assert len({push for push, _ in pushes}) == len(pushes), "two pushes at the same time"
+    return [
+        (k, pull, push, sum(pull < at < push and other != k for at, other in pushes))
+        for k, pull, push in steps
+    ]
+
+
+def names(y, slow="slow"):
+    parts = []
+    for k in range(3):
+        parts.append(left(4, y + 18 + 36 * k, "worker %d" % k))
+    return [*parts, left(4, y + 18 + 36 * 2 + 18, slow, "small")]
+
+
+def at(time):
+    return LEFT + UNIT * time
+
+
+def timelines():
+    waited, pushed = synchronous_steps(), asynchronous_steps()
+    steps = len({end for *_, end in waited})
+    parts = [left(4, 20, "Synchronous", "title")]
+    parts += [text(530, 20, "%d updates of w, each the mean of 3 gradients" % steps, "small end")]
+    parts += names(36)
+    for k, begin, done, end in waited:
+        parts.append(bar(at(begin), 36 + 36 * k, UNIT * (done - begin) - 2, KINDS[k], "g"))
+        if end > done:
+            parts.append(rect(at(done), 36 + 36 * k, UNIT * (end - done) - 4, 26, "idle", 3))
+            parts.append(text(at((done + end) / 2), 54 + 36 * k, "waits", "small"))
+    for end in sorted({end for *_, end in waited}):
+        parts.append(path("M%g 30 V140" % at(end), "bar", tip=False))
+    parts += [text(at(6.6), 160, "w moves when all have pushed", "small")]
+    parts += [left(4, 200, "Asynchronous", "title")]
+    says = "%d updates, each of 1 gradient; numbers: staleness" % len(pushed)
+    parts += [text(530, 200, says, "small end")]
+    parts += names(216)
+    for k, pull, push, staleness in pushed:
+        parts.append(
+            bar(at(pull), 216 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], str(staleness))
+        )
+    parts += [arrow(LEFT, 338, at(UNTIL) + 6, 338), text(at(UNTIL / 2), 356, "time", "small")]
+    words = (
+        "Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits "
+        "for worker 2, and w moves %d times. Asynchronous: nobody waits, and w moves %d times; "
+        "the staleness of a push, the updates by others since its pull, is up to %d for the "
+        "fast workers and up to %d for the slow one."
+        % (
+            *(steps, len(pushed)),
+            max(late for k, *_, late in pushed if k < 2),
+            max(late for k, *_, late in pushed if k == 2),
+        )
+    )
+    return svg(540, 366, words, parts)
+
+
+def dynsgd():
+    """The same pushes; the height of an arrow is how far a push moves w."""
+    pushed = asynchronous_steps()
+    parts = [left(4, 20, "How far a push moves w: lr·a / (τ + 1)", "title")]
+    base = 150
+    for k, _, push, late in pushed:
+        parts.append(rect(at(push) - 8, base - 90 / (late + 1), 8, 90 / (late + 1), KINDS[k], 1))
+    parts += [path("M%g %g H%g" % (LEFT, base, at(UNTIL) + 6), tip=False)]
+    for share, label in ((1, "lr·a"), (1 / 2, "½"), (1 / 4, "¼")):
+        y = base - 90 * share
+        parts.append(path("M%g %g H%g" % (LEFT, y, at(UNTIL) + 6), "frame", tip=False))
+        parts.append(text(LEFT - 6, y + 5, label, "small end"))
+    parts += [left(4, 192, "Staleness τ of each push", "title")] + names(206)
+    for k, pull, push, late in pushed:
+        parts.append(
+            bar(at(pull), 206 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], "τ = %d" % late)
+        )
+    parts += [arrow(LEFT, 328, at(UNTIL) + 6, 328), text(at(UNTIL / 2), 346, "time", "small")]
+    latest = max(late for *_, late in pushed)
+    words = (
+        "Three asynchronous workers, one slow. DynSGD divides each push by its staleness τ "
+        "plus one: a push with τ = 0 moves w by all of lr·a, one with τ = 1 by half of it, and "
+        "the slow worker's with τ = %d by 1/%d." % (latest, latest + 1)
+    )
+    return svg(540, 356, words, parts)
+
+
+# Pipelines.
+
+STAGES, MICRO = 3, 5  # K and M
+
+
+def whole_batch(k):
+    """What a stage does, in this order; F: forward, B: backward, all micro-batches as one."""
+    return [("F", None), ("B", None)]
+
+
+def gpipe(k):
+    return [("F", m) for m in range(MICRO)] + [("B", m) for m in range(MICRO)]
+
+
+def one_forward_one_backward(k):
+    first = min(MICRO, STAGES - k)
+    order = [("F", m) for m in range(first)]
+    for m in range(MICRO):
+        order.append(("B", m))
+        order += [("F", m + first)] if m + first < MICRO else []
+    return order
+
+
+def schedule(orders):
+    """{(stage, F or B, micro-batch): (begin, end)}, each as early as it can be."""
+    done, free, left_ = {}, [0] * STAGES, [list(orders(k)) for k in range(STAGES)]
+    while any(left_):
+        for k in range(STAGES):
+            while left_[k]:
+                what, m = left_[k][0]
+                if what == "F":
+                    before = (k - 1, "F", m) if k else None
+                else:
+                    before = (k + 1, "B", m) if k < STAGES - 1 else (k, "F", m)
+                if before and before not in done:
+                    break
+                begin = max(free[k], done[before][1] if before else 0)
+                free[k] = begin + (MICRO if m is None else 1)
+                done[k, what, m] = (begin, free[k])
+                left_[k].pop(0)
+    return done
+
+
+def idle(done):
+    """The idle share of all stages, until the last has ended."""
+    end = max(until for _, until in done.values())
+    return 1 - sum(until - begin for begin, until in done.values()) / (STAGES * end)
+
+
+def kept(orders):
+    """The most micro-batches whose activations the first stage keeps at once."""
+    count, most = 0, 0
+    for what, _ in orders(0):
+        count += 1 if what == "F" else -1
+        most = max(most, count)
+    return most
+
+
+def pipeline():
+    panels = [
+        ("Sequential", "one mini-batch, not cut", whole_batch),
+        ("GPipe", "all forward, then all backward", gpipe),
+        ("1F1B", "one forward, one backward in turn", one_forward_one_backward),
+    ]
+    parts, shares = [], []
+    for number, (name, what, orders) in enumerate(panels):
+        done, y = schedule(orders), 24 + 136 * number
+        shares.append(round(100 * idle(done)))
+        end = max(until for _, until in done.values())
+        parts += [left(4, y, name, "title"), left(102, y, what, "small")]
+        parts.append(text(542, y, "idle %d%%" % shares[-1], "end"))
+        if number:
+            parts.append(text(542, y + 48, "stage 0 keeps the activations", "small end"))
+            says = "of up to %d micro-batches" % kept(orders)
+            parts.append(text(542, y + 68, says, "small end"))
+        for k in range(STAGES):
+            top = y + 12 + 32 * k
+            parts += [left(4, top + 18, "stage %d" % k), rect(66, top, 15.8 * end, 26, "idle", 0)]
+            for (stage, kind, m), (begin, until) in done.items():
+                if stage == k:
+                    words = str(m) if m is not None else ("forward" if kind == "F" else "backward")
+                    width = 15.8 * (until - begin) - 1
+                    parts.append(bar(66 + 15.8 * begin, top, width, "ab"[kind == "B"], words))
+    assert abs(idle(schedule(gpipe)) - (STAGES - 1) / (MICRO + STAGES - 1)) < 1e-9
+    y = 24 + 136 * 3
+    parts += [rect(4, y - 13, 16, 16, "a"), left(26, y, "forward", "small")]
+    parts += [rect(92, y - 13, 16, 16, "b"), left(114, y, "backward", "small")]
+    parts += [
+        rect(190, y - 13, 30, 16, "idle"),
+        left(226, y, "idle; 0 to %d: micro-batches" % (MICRO - 1), "small"),
+    ]
+    words = (
+        "Schedules of %d stages and %d micro-batches; forward and backward take equally long. "
+        "Sequential: one stage works at a time, %d%% idle. GPipe: all forward passes, then all "
+        "backward passes, %d%% idle. 1F1B: the two in turn, also %d%% idle, but stage 0 keeps "
+        "the activations of %d micro-batches instead of %d."
+        % (STAGES, MICRO, *shares, kept(one_forward_one_backward), kept(gpipe))
+    )
+    return svg(550, y + 12, words, parts)
+
+
+# Failures.
+
+
+def lane(y, spans):
+    """One task: [(begin, end, kind, words)] in seconds after the fault."""
+    parts = []
+    for begin, end, kind, words in spans:
+        x, width = seconds(begin), seconds(end) - seconds(begin)
+        parts.append(rect(x, y, width, 24, kind, 3))
+        parts.append(text(x + width / 2, y + 17, words, "small") if words else "")
+    return parts
+
+
+def seconds(time):
+    return 150 + 28 * (time + 2)
+
+
+def killed(y, tasks, lost, stopped, away, words):
+    """The lanes of one fault; lost: the task that is killed; stopped: those that wait for it."""
+    parts = []
+    for row, task in enumerate(tasks):
+        kind, top = ("ps", "ps", "a", "b")[row], y + 30 * row
+        parts.append(left(4, top + 17, task))
+        if task not in (lost, *stopped):
+            parts += lane(top, [(-2, 12, kind, "")])
+            continue
+        gap = words[0] if task == lost else words[1]
+        parts += lane(top, [(-2, 0, kind, ""), (0, away, "idle", gap), (away, 12, kind, "")])
+    return [*parts, path("M%g %g v126" % (seconds(0), y - 4), "bar", tip=False)]
+
+
+def failures():
+    results = json.loads((ROOT / "Operations/Fault-Tolerance/results.json").read_text())
+    worker, chief = (results["SIGKILL of " + name] for name in ("a worker", "the chief"))
+    ps = results["SIGKILL of one ps of two"]
+    assert worker["lost"] == chief["lost"] == 0 and max(worker["still"], chief["still"]) < 0.1
+    tasks = ["ps 0", "ps 1", "worker 0, chief", "worker 1"]
+    back = "back after %.1f s"
+    panels = [
+        ("A worker is killed", "the others train on, no update is lost"),
+        ("The chief is killed", "the others train on, nobody saves or tests"),
+        ("A ps is killed", "all go on from the last checkpoint; %d updates are lost" % ps["lost"]),
+    ]
+    drawn = [
+        ("worker 1", (), worker["away"], (back % worker["away"], "")),
+        ("worker 0, chief", (), chief["away"], (back % chief["away"], "")),
+        ("ps 1", tasks, ps["still"], ("starts again", "no update: %.1f s" % ps["still"])),
+    ]
+    parts = []
+    for number, ((name, what), fault) in enumerate(zip(panels, drawn)):
+        y = 24 + 170 * number
+        parts += [left(4, y, name, "title"), text(542, y, what, "small end")]
+        parts += killed(y + 16, tasks, *fault)
+    y = 24 + 170 * 3 - 8
+    parts += [text(seconds(second), y, second, "small") for second in range(-2, 13, 2)]
+    parts.append(text(seconds(5), y + 20, "seconds after SIGKILL (red); one run each", "small"))
+    words = (
+        "Three timelines after a SIGKILL, one measured run each. A worker: it pushes again "
+        "after %.1f s, the others train on. The chief: back after %.1f s, the others train on, "
+        "nobody saves or tests. One ps of two: no update for %.1f s, then all go on from the "
+        "last checkpoint; %d updates are lost."
+        % (worker["away"], chief["away"], ps["still"], ps["lost"])
+    )
+    return svg(550, y + 30, words, parts)

@@ -1,0 +1,124 @@
+"""What all diagrams are made of: the style, boxes, arrows, frames, animations.
+
+A diagram is at most some 600 units wide and has no text below 14 units, so that a telephone shows
+it readably. Worker 0 is blue, worker 1 orange, worker 2 purple; what lives on a ps is pale blue.
+"""
+
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FIGURES = ROOT / "figures"
+STYLE = """
+text { font: 15px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
+.small { font-size: 14px; fill: #59636e } .title { font-weight: 600 }
+.code { font: 14px ui-monospace, Menlo, Consolas, monospace }
+.middle { text-anchor: middle } .end { text-anchor: end }
+.box { fill: #f6f8fa; stroke: #818b98 }
+.ps { fill: #ddf4ff; stroke: #0969da }
+.a { fill: #0969da; stroke: #0969da } .b { fill: #bc4c00; stroke: #bc4c00 }
+.c { fill: #8250df; stroke: #8250df } .done { fill: #1a7f37; stroke: #1a7f37 }
+.pale { fill-opacity: .18 } .hollow { fill: none; stroke-width: 3 }
+.line { stroke: #818b98; fill: none }
+.bar { stroke: #cf222e; stroke-width: 4; fill: #cf222e }
+.frame, .idle { fill: none; stroke: #818b98; stroke-dasharray: 4 4 }
+text.on { fill: #fff; stroke: none } text.lost { fill: #cf222e }
+@media (prefers-reduced-motion: reduce) { .moving { display: none } }
+@media (prefers-color-scheme: dark) {
+  text { fill: #f0f6fc } .small { fill: #9198a1 }
+  .box { fill: #212830; stroke: #9198a1 } .ps { fill: #121d2f; stroke: #4493f8 }
+  .a { fill: #4493f8; stroke: #4493f8 } .b { fill: #db6d28; stroke: #db6d28 }
+  .c { fill: #ab7df8; stroke: #ab7df8 } .done { fill: #3fb950; stroke: #3fb950 }
+  .hollow { fill: none } .line, .frame, .idle { stroke: #9198a1 }
+  .bar { stroke: #f85149; fill: #f85149 }
+  text.on { fill: #0d1117 } text.lost { fill: #f85149 }
+}
+"""
+ARROW = (
+    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+    'markerUnits="userSpaceOnUse" orient="auto-start-reverse">'
+    '<path d="M0 0 8 4 0 8z" fill="#818b98"/></marker>'
+)
+KINDS = "abc"  # the colours of workers 0, 1, 2
+
+
+def svg(width, height, title, parts):
+    """A whole drawing; title: what a reader who cannot see it should know."""
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
+        'role="img">\n<title>%s</title>\n<style>%s</style>\n<defs>%s</defs>\n%s\n</svg>\n'
+        % (width, height, width, height, title, STYLE, ARROW, "\n".join(parts))
+    )
+
+
+def text(x, y, words, kind=""):
+    """Words around x; kind: classes, of which "end" puts them before x."""
+    anchor = "" if "end" in kind.split() else "middle "
+    return '<text x="%g" y="%g" class="%s">%s</text>' % (x, y, (anchor + kind).strip(), words)
+
+
+def left(x, y, words, kind=""):
+    """Words from x on."""
+    return '<text x="%g" y="%g" class="%s" xml:space="preserve">%s</text>' % (x, y, kind, words)
+
+
+def rect(x, y, width, height, kind, round_=4):
+    shape = '<rect x="%g" y="%g" width="%g" height="%g" rx="%g" class="%s"/>'
+    return shape % (x, y, width, height, round_, kind)
+
+
+def box(x, y, words, kind="box", width=84, height=34):
+    """A box with words, around a point; words after the first line are small."""
+    parts, lines = [rect(x - width / 2, y - height / 2, width, height, kind, 6)], words.split("\n")
+    for number, line in enumerate(lines):
+        at = y + 5 + 19 * (number - (len(lines) - 1) / 2)
+        parts.append(text(x, at, line, "small" if number else ""))
+    return "".join(parts)
+
+
+def bar(x, y, width, kind, words="", height=26):
+    """A filled bar from x, in the middle of which stand words."""
+    parts = rect(x, y, width, height, kind, 3)
+    return parts + (text(x + width / 2, y + height / 2 + 5, words, "on") if words else "")
+
+
+def frame(x, y, width, height, words):
+    """A dashed frame with its name above on the left: a process, or a host."""
+    return rect(x, y, width, height, "frame", 8) + left(x + 10, y + 20, words, "title")
+
+
+def arrow(x1, y1, x2, y2, both=False, kind="line"):
+    start = ' marker-start="url(#tip)"' if both else ""
+    return '<path d="M%g %g L%g %g" class="%s"%s marker-end="url(#tip)"/>' % (
+        *(x1, y1, x2, y2, kind),
+        start,
+    )
+
+
+def path(d, kind="line", tip=True):
+    return '<path d="%s" class="%s"%s/>' % (d, kind, ' marker-end="url(#tip)"' if tip else "")
+
+
+def thick(x1, y1, x2, y2, kind):
+    """An arrow in the colour of a worker, with a head of its own."""
+    length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
+    dx, dy = (x2 - x1) / length, (y2 - y1) / length
+    head = [
+        (x2, y2),
+        (x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
+        (x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
+    ]
+    tip = "M" + " L".join("%.1f %.1f" % point for point in head) + "z"
+    line = "M%.1f %.1f L%.1f %.1f" % (x1, y1, x2 - 9 * dx, y2 - 9 * dy)
+    return path(line, kind + " hollow", tip=False) + path(tip, kind, tip=False)
+
+
+def animate(name, keys, end, seconds, discrete=False):
+    """An animation of an attribute through [(time, value)], again and again in so many seconds."""
+    keys = [(0, keys[0][1]), *keys, (end, keys[-1][1])]
+    times = ";".join("%.4f" % (at / end) for at, _ in keys)
+    values = ";".join("%g" % value for _, value in keys)
+    how = ' calcMode="discrete"' if discrete else ""
+    return (
+        '<animate attributeName="%s" dur="%gs" repeatCount="indefinite"%s '
+        'keyTimes="%s" values="%s"/>' % (name, seconds, how, times, values)
+    )
