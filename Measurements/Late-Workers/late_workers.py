@@ -209,7 +209,7 @@ def main():
     context.set_forkserver_preload(
         ["__main__", "tensorflow.compat.v1", "keras", "sklearn.datasets"]
     )
-    console, began = drivers.console(140), time.monotonic()
+    console, began = drivers.console(150), time.monotonic()
     # By turns, so that a slow minute meets all of them.
     plan = [(seed, case) for seed in range(flags.repeats) for case in cases]
     for seed, case in track(plan, "training", console=console, disable=not console.is_terminal):
@@ -218,7 +218,7 @@ def main():
     console.print(table_of(results))
     versions = json.loads((place / "flags.json").read_text())["versions"]
     console.print(
-        "%d mini-batches of 32 a run, %d seeds, median (range), %.0f s in all; %s"
+        "%d mini-batches of 32 a run; seeds: %d, median (range); %.0f s in all; %s"
         % (
             *(flags.steps, flags.repeats, time.monotonic() - began),
             drivers.setting("TensorFlow " + versions["tensorflow"]),
