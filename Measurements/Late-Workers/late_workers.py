@@ -196,7 +196,7 @@ def main():
     )
     whole = drivers.positive(int)
     parser.add_argument(
-        "--steps", type=whole, default=2500, help="mini-batches of a run (%(default)d)"
+        "--steps", type=whole, default=3000, help="mini-batches of a run (%(default)d)"
     )
     parser.add_argument("--repeats", type=whole, default=3, help="seeds of each case (%(default)d)")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
