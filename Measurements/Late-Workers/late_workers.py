@@ -73,9 +73,9 @@ def train(context, example, workers, slow, flags, directory):
         while any(each.is_alive() for each in tasks.values()):
             failed = [output for output, each in tasks.items() if each.exitcode]
             if failed:
-                text = failed[0].read_text()
-                if DIVERGED not in text:
-                    sys.exit("%s of %s failed: %s" % (failed[0].stem, example, text[-2000:]))
+                texts = [output.read_text() for output in failed]
+                if not any(DIVERGED in text for text in texts):
+                    sys.exit("%s of %s failed: %s" % (failed[0].stem, example, texts[0][-2000:]))
                 return False
             # From its first push on: before, it imports and builds the graph at full speed.
             if slow and last.is_alive() and slow_file.exists() and slow_file.stat().st_size > 100:
@@ -100,8 +100,10 @@ def measure(context, case, seed, steps, directory):
     trained = train(context, example, workers, slow, [*flags, *windows], directory)
     rows = drivers.rows(directory)
     pushes = [row for row in rows if row["loss"]]
-    tested = max((row for row in rows if row["test_loss"]), key=lambda row: float(row["push_time"]))
-    loss = float(tested["test_loss"])
+    # The last test is that of the w at the end; a run that diverges has none.
+    tests = [row for row in rows if row["test_loss"]] if trained else []
+    last = max(tests, key=lambda row: float(row["push_time"]), default={})
+    ended = trained and math.isfinite(float(last["test_loss"]))
     late = [int(row["staleness"]) for row in pushes]
     own = [
         int(row["staleness"])
@@ -110,12 +112,12 @@ def measure(context, case, seed, steps, directory):
     ]
     times = sorted(float(row["push_time"]) for row in pushes)
     return {
-        "test_loss": loss if trained and math.isfinite(loss) else None,  # None: it has diverged
-        "test_accuracy": float(tested["test_accuracy"]) if trained else None,
+        "test_loss": float(last["test_loss"]) if ended else None,  # None: it has diverged
+        "test_accuracy": float(last["test_accuracy"]) if ended else None,
         "staleness_mean": statistics.mean(late),
         "staleness_max": max(late),
         "late": sum(each > 0 for each in late) / len(late),
-        "staleness_of_last_worker": statistics.mean(own),
+        "staleness_of_last_worker": statistics.mean(own or [0]),
         "pushes": len(pushes),
         "pushes_of_last_worker": len(own),
         "seconds": times[-1] - times[0],
