@@ -129,7 +129,7 @@ def spread(values):
     found = [value for value in values if value is not None]
     text = "%.3f (%.3f-%.3f)" % (statistics.median(found), min(found), max(found)) if found else ""
     lost = len(values) - len(found)
-    return text + (" %d diverged" % lost if lost else "")
+    return (text + (" %d diverged" % lost if lost else "")).strip()
 
 
 def cells(runs):
