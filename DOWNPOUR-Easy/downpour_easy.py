@@ -49,7 +49,7 @@ def algorithm(w, step, batch_loss, flags):
     _, loss, _, a = tf.while_loop(lambda t, *_: t < flags.local_steps, local_step, start,
                                   back_prop=False)
 
-    # DOWNPOUR-Easy: push the sum, however late. ticket - version others came in between.
+    # DOWNPOUR-Easy: push the sum, however late. ticket - version is its staleness.
     delta = send(w, [flags.learning_rate * s for s in a])
     with tf.control_dependencies(delta):
         ticket = tf.count_up_to(step, flags.steps)

@@ -67,7 +67,7 @@ def add_flags(add):
     add("--local-steps", number(int, 1), 10, "steps between two pushes", metavar="T")
     above_zero = number(float, 0, strictly=True)
     add("--server-lr", above_zero, 0.05, "Adagrad's rate on the ps", metavar="LR")
-    add("--initial-accumulator", above_zero, 0.1, "h at the start", metavar="H")
+    add("--initial-accumulator", above_zero, 0.1, "the first value of h", metavar="H")
 
 
 # region: messages

@@ -13,12 +13,17 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+<<<<<<< HEAD
+SLICE = 0.02  # seconds that a slow worker runs at a time
+=======
 sys.path.append(str(ROOT))  # for tfrun
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
+>>>>>>> 80163bf29f016f670b04057c9781207e233ed708
 
 
 def positive(kind):
@@ -86,10 +91,13 @@ def only(parser, cases):
     return flags, chosen
 
 
-def end_with_us():
-    """In the new process, on Linux: SIGTERM reaches it when this one dies; it stops its tasks."""
+def end_with_us(how=signal.SIGTERM):
+    """In the new process, on Linux: this signal reaches it when its parent dies.
+
+    At SIGTERM, an example's launcher stops its tasks.
+    """
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1: PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(1, how)  # 1: PR_SET_PDEATHSIG
 
 
 def run(command, directory, env=os.environ, **more):
@@ -115,6 +123,16 @@ def run(command, directory, env=os.environ, **more):
         last = done.stdout.splitlines()[-10:]
         failed = " ".join(map(str, command))
         sys.exit("\n".join([*last, "failed with exit code %d: %s" % (done.returncode, failed)]))
+
+
+def slow_down(pid):
+    """Lets a process run for a third of the next moment, and stops it for the rest."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(2 * SLICE)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(SLICE)
 
 
 def changed(script, changes):

@@ -127,6 +127,7 @@ def test_a_driver(launcher, tmp_path):
         "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1"],
         "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1"],
         "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild"],
+        "Late-Workers": ["--steps", "200", "--repeats", "1", "--only", "4 slow: HogWild"],
         "One-Step": ["--workers", "2", "--only", "towers"],
         "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps"],
         "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB"],

@@ -40,8 +40,8 @@ GROUPS = {
     "In operation": ["Operations/Train-and-Evaluate", "Operations/Fault-Tolerance"],
     "Measurements": [
         "Measurements/" + name
-        for name in ("Compare", "Stragglers", "One-Step", "Messages", "Packing", "Ring-Bandwidth")
-        + ("Pipeline",)
+        for name in ("Compare", "Stragglers", "Late-Workers", "One-Step", "Messages", "Packing")
+        + ("Ring-Bandwidth", "Pipeline")
     ],
     "Beyond one machine": [
         "Beyond-One-Machine/" + name
@@ -189,11 +189,19 @@ def results(folder, _):
     return compared(folder, json.loads(COMPARE.read_text()))
 
 
+<<<<<<< HEAD
+def compare(folder, more):
+    """The same, of this example, HogWild and one process; and of more: AEASGD,DynSGD."""
+    runs = json.loads(COMPARE.read_text())
+    others = more.split(",") if more else []
+    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name, *others))
+=======
 def compare(folder, _):
     """The same, of this example, HogWild and one process; from its own compare.json, if any."""
     own = folder / "compare.json"
     runs = json.loads((own if own.exists() else COMPARE).read_text())
     names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name))
+>>>>>>> 80163bf29f016f670b04057c9781207e233ed708
     return compared(folder, {name: runs[name] for name in names})
 
 
@@ -220,6 +228,40 @@ def compared(folder, runs):
     first = next(iter(runs.values()))
     rows += ["", "Median (range) of %d seeds; %d mini-batches of %d each." % (
         len(first), first[0]["steps"], first[0]["arguments"]["batch_size"])]  # fmt: skip
+    return "\n".join(rows)
+
+
+def late_workers(folder, more):
+    """The results of Measurements/Late-Workers for this example, HogWild, and the example `more`.
+
+    HogWild's are those with as many workers and at the same rate, or `all`.
+    """
+    path = ROOT / "Measurements" / "Late-Workers" / "results.json"
+    rows = ["| workers | example | test loss | mean staleness | largest | late pushes |"]
+    rows.append("| --- | --- | --- | --- | --- | --- |")
+    found = json.loads(path.read_text())
+    for name, runs in found.items():
+        workers, example = name.split(": ")
+        here = more == "all" or "%s: %s" % (workers, folder.name) in found
+        if example not in ("HogWild", folder.name, more) or not here:
+            continue
+        losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
+        words = []
+        if losses:
+            middle = statistics.median(losses)
+            words.append("%.3f (%.3f to %.3f)" % (middle, min(losses), max(losses)))
+        if len(losses) < len(runs):
+            words.append("%d of %d diverged" % (len(runs) - len(losses), len(runs)))
+        rows.append(
+            "| %s | %s | %s | %.2f | %d | %.0f%% |"
+            % (
+                *(workers, "**%s**" % example if example == folder.name else example),
+                *("; ".join(words), statistics.median(run["staleness_mean"] for run in runs)),
+                max(run["staleness_max"] for run in runs),
+                100 * statistics.median(run["late"] for run in runs),
+            )
+        )
+    rows += ["", "Median (range) of %d seed%s." % (len(runs), "s" * (len(runs) > 1))]
     return "\n".join(rows)
 
 
@@ -496,6 +538,7 @@ PARTS = {
     "table": table,
     "results": results,
     "compare": compare,
+    "late_workers": late_workers,
     "glossary": glossary,
     "links": links,
     "text": text,

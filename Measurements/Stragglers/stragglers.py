@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
@@ -43,7 +42,6 @@ CASES = [  # what it is called, what runs it, its flags, whether worker 2 is slo
     ("HogWild", "HogWild/run.sh", [], False),
     ("HogWild, one slow", "HogWild/run.sh", [], True),
 ]
-SLICE = 0.02  # seconds that the slow worker runs at a time
 
 
 def updates(directory):
@@ -94,11 +92,7 @@ def measure(launcher, flags, slow, seconds):
                 time.sleep(0.2)
             victim, before, began = worker(run, 2), updates(directory), time.monotonic()
             while time.monotonic() < began + seconds:
-                if slow:
-                    victim.send_signal(signal.SIGSTOP)
-                    time.sleep(2 * SLICE)
-                    victim.send_signal(signal.SIGCONT)
-                time.sleep(SLICE)
+                drivers.slow_down(victim.pid) if slow else time.sleep(drivers.SLICE)
             rate = (updates(directory) - before) / (time.monotonic() - began)
             return rate, one_sided(directory)
         finally:

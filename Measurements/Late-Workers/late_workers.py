@@ -1,0 +1,235 @@
+"""Late-Workers: what late pushes do to five algorithms, with 8 workers and with one slow of 4.
+
+Each run trains on the same number of mini-batches, by the tasks that the example's run.sh starts.
+Here all tasks are forked from one process that has imported TensorFlow, which saves minutes. The
+slow worker is stopped by signals for two thirds of the time.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import multiprocessing
+import os
+import pathlib
+import runpy
+import signal
+import statistics
+import sys
+import time
+
+import matplotlib
+from rich.progress import track
+from rich.table import Table
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+sys.path[:0] = [str(path) for path in pathlib.Path(__file__).resolve().parents[1:3]]
+import drivers
+from tfrun import cluster
+
+EXAMPLES = {"HogWild": 1, "DOWNPOUR-Easy": 10, "DOWNPOUR": 10, "ADAG": 10, "DynSGD": 1}  # name: T
+EIGHT, SLOW, HIGH = "8 workers", "one of 4 slow", ", lr 0.5"
+CASES = [  # what it is called, the example, workers, whether the last one is slow, lr
+    *(("%s: %s" % (EIGHT, example), example, 8, False, 0.1) for example in EXAMPLES),
+    *(("%s: %s" % (EIGHT + HIGH, each), each, 8, False, 0.5) for each in ("DOWNPOUR-Easy", "ADAG")),
+    *(("%s: %s" % (SLOW, example), example, 4, True, 0.1) for example in EXAMPLES),
+    ("4 workers%s: HogWild" % HIGH, "HogWild", 4, False, 0.5),
+    *(("%s: %s" % (SLOW + HIGH, each), each, 4, True, 0.5) for each in ("HogWild", "DynSGD")),
+]
+DIVERGED = "FloatingPointError"  # with it a worker ends whose loss is no number any more
+
+
+def task(script, flags, env, output):
+    """In a forked process: is `python script flags` with `env`, its output in a file."""
+    drivers.end_with_us(signal.SIGKILL)  # which ends a stopped process, too
+    os.environ.update(env)
+    sys.argv = [str(script), *map(str, flags)]
+    with open(output, "w", buffering=1) as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        runpy.run_path(str(script), run_name="__main__")
+
+
+def train(context, example, workers, slow, flags, directory):
+    """Trains to the end; whether it did not diverge."""
+    script = drivers.ROOT / example / (example.replace("-", "_").lower() + ".py")
+    directory.mkdir()
+    jobs = {"ps": 1, "worker": workers}
+    ports, held = cluster.hold_ports(1 + workers)
+    tasks = {}
+    for (job, index), env in cluster.environments(jobs, ports, directory).items():
+        output = directory / ("%s-%d.txt" % (job, index))
+        # Daemons: they end with this process.
+        tasks[output] = context.Process(target=task, args=(script, flags, env, output), daemon=True)
+        tasks[output].start()
+    slow_file = directory / ("metrics-worker-%d.csv" % (workers - 1))
+    *_, last = tasks.values()
+    try:
+        while any(each.is_alive() for each in tasks.values()):
+            failed = [output for output, each in tasks.items() if each.exitcode]
+            if failed:
+                texts = [output.read_text() for output in failed]
+                if not any(DIVERGED in text for text in texts):
+                    sys.exit("%s of %s failed: %s" % (failed[0].stem, example, texts[0][-2000:]))
+                return False
+            # From its first push on: before, it imports and builds the graph at full speed.
+            if slow and last.is_alive() and slow_file.exists() and slow_file.stat().st_size > 100:
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    drivers.slow_down(last.pid)
+            else:
+                time.sleep(0.05)
+        return True
+    finally:
+        for each in tasks.values():
+            each.kill()
+            each.join()
+        for each in held:
+            each.close()
+
+
+def measure(context, case, seed, steps, directory):
+    """What one run has found."""
+    _, example, workers, slow, rate = case
+    windows = ["--local-steps", EXAMPLES[example]] if example != "HogWild" else []
+    flags = ["--steps", steps // EXAMPLES[example], "--seed", seed, "--learning-rate", rate]
+    trained = train(context, example, workers, slow, [*flags, *windows], directory)
+    rows = drivers.rows(directory)
+    pushes = [row for row in rows if row["loss"]]
+    # The last test is that of the w at the end; a run that diverges has none.
+    tests = [row for row in rows if row["test_loss"]] if trained else []
+    last = max(tests, key=lambda row: float(row["push_time"]), default={})
+    ended = trained and math.isfinite(float(last["test_loss"]))
+    late = [int(row["staleness"]) for row in pushes]
+    own = [
+        int(row["staleness"])
+        for row in pushes
+        if row["task"] == "metrics-worker-%d" % (workers - 1)
+    ]
+    times = sorted(float(row["push_time"]) for row in pushes)
+    return {
+        "test_loss": float(last["test_loss"]) if ended else None,  # None: it has diverged
+        "test_accuracy": float(last["test_accuracy"]) if ended else None,
+        "staleness_mean": statistics.mean(late),
+        "staleness_max": max(late),
+        "late": sum(each > 0 for each in late) / len(late),
+        "staleness_of_last_worker": statistics.mean(own or [0]),
+        "pushes": len(pushes),
+        "pushes_of_last_worker": len(own),
+        "seconds": times[-1] - times[0],
+    }
+
+
+def spread(values):
+    """The median and the range, of those runs that did not diverge."""
+    found = [value for value in values if value is not None]
+    text = "%.3f (%.3f-%.3f)" % (statistics.median(found), min(found), max(found)) if found else ""
+    lost = len(values) - len(found)
+    return (text + (" %d diverged" % lost if lost else "")).strip()
+
+
+def cells(runs):
+    """A case's cells of the table, as COLUMNS."""
+    whole = {name: [run[name] for run in runs] for name in runs[0]}
+    accuracies = [each for each in whole["test_accuracy"] if each is not None]
+    return [
+        spread(whole["test_loss"]),
+        "%.1f%%" % (100 * statistics.median(accuracies)) if accuracies else "",
+        "%.2f" % statistics.median(whole["staleness_mean"]),
+        "%.2f" % statistics.median(whole["staleness_of_last_worker"]),
+        "%d" % max(whole["staleness_max"]),
+        "%.0f%%" % (100 * statistics.median(whole["late"])),
+        "%.1f" % statistics.median(whole["seconds"]),
+    ]
+
+
+COLUMNS = (
+    *("test loss", "accuracy", "mean staleness", "of the last", "largest"),
+    *("late pushes", "seconds"),
+)
+
+
+def table_of(results):
+    """The table, a section for each cluster."""
+    table, before = Table("workers", "example", *COLUMNS), ""
+    for name, runs in results.items():
+        workers, example = name.split(": ")
+        if before != workers:
+            table.add_section()
+        table.add_row(workers if before != workers else "", example, *cells(runs))
+        before = workers
+    return table
+
+
+def draw(results, path):
+    """A picture of the test loss of each run, and of how late its pushes were."""
+    figure, (loss, late) = plt.subplots(
+        1, 2, figsize=(10, 0.5 + 0.34 * len(results)), sharey=True, layout="constrained"
+    )
+    colours = {example: "C%d" % number for number, example in enumerate(EXAMPLES)}
+    for place, (name, runs) in enumerate(results.items()):
+        style = dict(color=colours[name.split(": ")[1]], markersize=6)
+        losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
+        loss.plot(losses, [place] * len(losses), "o", alpha=0.8, **style)
+        if len(losses) < len(runs):
+            loss.text(0.98, place, "diverged", transform=loss.get_yaxis_transform(), ha="right")
+        means = [run["staleness_mean"] for run in runs]
+        late.plot(means, [place] * len(means), "o", alpha=0.8, **style)
+        late.plot([max(run["staleness_max"] for run in runs)], [place], "|", **style)
+    loss.set(xscale="log", title="Test loss; a dot is a run", yticks=range(len(results)))
+    loss.set_yticklabels(results)
+    loss.invert_yaxis()
+    late.set(xscale="log", title="Staleness: mean of a run (dot), largest (bar)")
+    for axes in (loss, late):
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.grid(alpha=0.25, which="both")
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    whole = drivers.positive(int)
+    parser.add_argument(
+        "--steps", type=whole, default=3000, help="mini-batches of a run (%(default)d)"
+    )
+    parser.add_argument("--repeats", type=whole, default=3, help="seeds of each case (%(default)d)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    flags, cases = drivers.only(parser, CASES)
+    if flags.steps < 200:
+        parser.error("--steps must be at least 200: several updates of each worker")
+    directory, results = drivers.output_directory("Late-Workers"), {name: [] for name, *_ in cases}
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["__main__", "tensorflow.compat.v1", "keras", "sklearn.datasets"]
+    )
+    console, began = drivers.console(150), time.monotonic()
+    # By turns, so that a slow minute meets all of them.
+    plan = [(seed, case) for seed in range(flags.repeats) for case in cases]
+    for seed, case in track(plan, "training", console=console, disable=not console.is_terminal):
+        place = directory / ("%s-%d" % (case[0].replace(": ", "-").replace(", ", "-"), seed))
+        results[case[0]].append(measure(context, case, seed, flags.steps, place))
+    console.print(table_of(results))
+    versions = json.loads((place / "flags.json").read_text())["versions"]
+    console.print(
+        "%d mini-batches of 32 a run; seeds: %d, median (range); %.0f s in all; %s"
+        % (
+            *(flags.steps, flags.repeats, time.monotonic() - began),
+            drivers.setting("TensorFlow " + versions["tensorflow"]),
+        )
+    )
+    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    draw(results, directory / "late-workers.png")
+    drivers.leave(console, directory, "late-workers.png")
+
+
+if __name__ == "__main__":
+    main()
