@@ -189,19 +189,15 @@ def results(folder, _):
     return compared(folder, json.loads(COMPARE.read_text()))
 
 
-<<<<<<< HEAD
 def compare(folder, more):
-    """The same, of this example, HogWild and one process; and of more: AEASGD,DynSGD."""
-    runs = json.loads(COMPARE.read_text())
-    others = more.split(",") if more else []
-    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name, *others))
-=======
-def compare(folder, _):
-    """The same, of this example, HogWild and one process; from its own compare.json, if any."""
+    """The same, of this example, HogWild and one process; and of more: AEASGD,DynSGD.
+
+    From the example's own compare.json, where it has one.
+    """
     own = folder / "compare.json"
     runs = json.loads((own if own.exists() else COMPARE).read_text())
-    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name))
->>>>>>> 80163bf29f016f670b04057c9781207e233ed708
+    others = more.split(",") if more else []
+    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name, *others))
     return compared(folder, {name: runs[name] for name in names})
 
 
