@@ -42,7 +42,7 @@ def algorithm(w, step, batch_loss, flags):
     loss = batch_loss(w_k, version)
     g = gradients(loss, w_k)
 
-    # HogWild: push, however late. ticket - version others have pushed since the pull.
+    # HogWild: push, however late. Others have made ticket - version updates since the pull.
     delta = send(w, [flags.learning_rate * d for d in g])
     with tf.control_dependencies(delta):
         ticket = tf.count_up_to(step, flags.steps)

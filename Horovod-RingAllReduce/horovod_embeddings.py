@@ -1,8 +1,8 @@
-"""Horovod-RingAllReduce with embeddings: sparse gradients travel as rows, by all-gather.
+"""Horovod-RingAllReduce with embeddings: an all-gather exchanges the rows of sparse gradients.
 
-    each rank    rows_k, the words of a mini-batch of its own, and g_k, a gradient for each of them
+    each rank    rows_k, the words of its own mini-batch, and g_k, a gradient for each of them
     all-gather   rows = rows_1, ..., rows_n one after the other;   g = (g_1, ..., g_n) / n
-    each rank    w[rows] <- w[rows] - n * lr * g, on its own copy; a row that is there twice adds up
+    each rank    w[rows] <- w[rows] - n * lr * g, on its own copy; a row that occurs twice adds up
 
 Kind:          all-reduce
 Paper:         Sergeev, Del Balso 2018, Horovod (arXiv 1802.05799)
@@ -30,23 +30,23 @@ Update = collections.namedtuple("Update", "pulled loss pushed version ticket pus
 
 
 def algorithm(w, step, batch_loss, flags):
-    """One step of one rank; all ranks make it at once.
+    """One step of one rank; all ranks take it together.
 
     w: the tables, this rank's own copy. step: its counter of steps.
     batch_loss(w, number): the rows of w that mini-batch `number` needs, and the scalar loss there.
     """
-    # The ticket comes first: when there is none left, no rank waits for an all-gather with others.
+    # The ticket comes first: when none is left, all ranks stop before the all-gather.
     ticket = tf.count_up_to(step, flags.steps)
     _, loss = batch_loss(w, ticket)
 
-    # Each gradient is an IndexedSlices: the rows' numbers, and a row of values for each.
+    # Each gradient is an IndexedSlices: the numbers of the rows, and the values of each.
     g = tf.gradients(loss, w)
 
-    # Horovod: 3. n ranks are one with a mini-batch n times as large: n times lr suits it.
+    # Horovod: 3. scale the rate: n ranks together have a mini-batch n times as large.
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
 
-    # Horovod: 4. wrap the optimizer. It sees an IndexedSlices, and gathers the rows and the values
-    # of all ranks; sparse_as_dense makes whole tables of them first, and all-reduces these.
+    # Horovod: 4. wrap the optimizer. For an IndexedSlices it gathers the rows and values of all
+    # ranks. With sparse_as_dense it makes whole tables first, and all-reduces those.
     optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=bool(flags.dense))
     mean = optimizer.compute_gradients(loss, w)
     with tf.control_dependencies([tf.identity(d) for d, _ in mean]):
@@ -408,7 +408,7 @@ class Metrics:
 
 def build(data, flags):
     """The graph: the step counter, one step, the test."""
-    # Each rank draws a start of its own, as it does where nobody sets a seed: see step 5.
+    # Each rank draws its own first w, as it would without a seed; step 5 replaces it.
     tf.set_random_seed(flags.seed + hvd.rank())
     step = tf.train.get_or_create_global_step()
     w = parameters(tf.get_variable, len(data.vocabulary), flags.dimensions, parts=1)
@@ -418,10 +418,10 @@ def build(data, flags):
 
 def main():
     flags = parse_flags()
-    # Horovod: 1. meet the other ranks; horovodrun has told each its number, and where they meet.
+    # Horovod: 1. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
     n, data = hvd.size(), load_data(flags.dataset)
-    # What a rank sends: in an all-gather its rows to all others, in an all-reduce whole tables.
+    # A rank sends its rows to all others in an all-gather, and whole tables in an all-reduce.
     ring = 2 * (n - 1) / n
     with tf.Graph().as_default():
         train(*build(data, flags), flags, travels=ring if flags.dense else n - 1)

@@ -1,13 +1,13 @@
-"""Horovod-RingAllReduce: ranks that are all alike average their gradients, by Horovod.
+"""Horovod-RingAllReduce: equal processes, called ranks, average their gradients with Horovod.
 
-    each rank    g_k(w) on a mini-batch of its own; w is the same on all
+    each rank    g_k(w) on its own mini-batch; w is the same on all ranks
     all-reduce   mean = (g_1 + ... + g_n) / n, by a ring
     each rank    w <- w - n * lr * mean, on its own copy of w
 
 Kind:          all-reduce
 Paper:         Sergeev, Del Balso 2018, Horovod (arXiv 1802.05799)
-Differs from:  Non-Distributed-Setup: six steps, by which it runs on n ranks at once
-Simplified:    the rate is n * lr from the first step on, without a warm-up
+Differs from:  Non-Distributed-Setup: six changes, with which it runs on n ranks
+Simplified:    the learning rate is n * lr from the first step on, without a warm-up
 Run:           bash run.sh
 """
 import argparse
@@ -29,20 +29,20 @@ Update = collections.namedtuple("Update", "pulled loss pushed version ticket pus
 
 
 def algorithm(w, step, batch_loss, flags):
-    """One step of one rank; all ranks make it at once.
+    """One step of one rank; all ranks take it together.
 
     w: the variables, this rank's own copy. step: its counter of steps.
     batch_loss(w, number): the scalar loss on mini-batch `number` at w.
     """
-    # The ticket comes first: when there is none left, no rank waits for an all-reduce with others.
+    # The ticket comes first: when none is left, all ranks stop before the all-reduce.
     ticket = tf.count_up_to(step, flags.steps)
     loss = batch_loss(w, ticket)
     g = gradients(loss, w)
 
-    # Horovod: 3. n ranks are one with a mini-batch n times as large: n times lr suits it.
+    # Horovod: 3. scale the rate: n ranks together have a mini-batch n times as large.
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
 
-    # Horovod: 4. wrap the optimizer: what it applies is the mean of all ranks' gradients.
+    # Horovod: 4. wrap the optimizer: it applies the mean of all ranks' gradients.
     optimizer = hvd.DistributedOptimizer(optimizer)
     mean = optimizer.compute_gradients(loss, w)
     with tf.control_dependencies([d for d, _ in mean]):
@@ -380,14 +380,14 @@ def build(model, data, flags):
 
 def main():
     flags = parse_flags()
-    # Horovod: 1. meet the other ranks; horovodrun has told each its number, and where they meet.
+    # Horovod: 1. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
     data = load_data(flags.dataset)
-    # Each rank draws a start of its own, as it does where nobody sets a seed: see step 5.
+    # Each rank draws its own first w, as it would without a seed; step 5 replaces it.
     keras.utils.set_random_seed(flags.seed + hvd.rank())
     model = make_model(data)  # outside of the graph, where Keras makes its first values
     with tf.Graph().as_default():
-        # In a ring each rank sends 2 (n - 1) / n times the bytes of its gradient.
+        # In a ring each rank sends its gradient 2 (n - 1) / n times.
         train(*build(model, data, flags), flags, travels=2 * (hvd.size() - 1) / hvd.size())
 
 

@@ -4,10 +4,13 @@ import argparse
 import csv
 import ctypes
 import datetime
+import json
 import os
 import pathlib
 import platform
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -15,6 +18,8 @@ import time
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))  # for tfrun
+FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
 SLICE = 0.02  # seconds that a slow worker runs at a time
 
 
@@ -28,6 +33,50 @@ def positive(kind):
 
     parse.__name__ = kind.__name__
     return parse
+
+
+def redraw(script):
+    """What --redraw is: a file of results to draw, the committed one of this script if bare."""
+    return {
+        "nargs": "?",
+        "type": pathlib.Path,
+        "const": pathlib.Path(script).resolve().parent / "results.json",
+        "metavar": "RESULTS",
+        "help": "measure nothing: draw this file's picture again (results.json beside the script)",
+    }
+
+
+def picture(results, name):
+    """Where the picture of a file of results belongs: `name`.png beside it for results.json.
+
+    messages-wide.png for results-wide.json, and warm-up.png for warm-up.json.
+    """
+    return results.with_name(re.sub("^results", name, results.stem) + ".png")
+
+
+def write(path, results):
+    """Writes results as JSON, a list of numbers on one line."""
+    text = json.dumps(results, indent=1)
+    joined = re.sub(r"\[[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text)
+    path.write_text(re.sub(r"(?<=\[) | (?=\])", "", joined) + "\n")
+
+
+def bars(axes, values, colours, form):
+    """A bar for each case, as long as the median of its runs: {name: runs}, {name: colour}.
+
+    A dot is a run. form: what stands beside a bar, the text of a median.
+    """
+    last = max(max(each) for each in values.values())
+    for place, (name, each) in enumerate(values.items()):
+        middle = statistics.median(each)
+        axes.barh(place, middle, 0.7, color=colours[name], alpha=0.75)
+        axes.plot(each, [place] * len(each), "k.", markersize=5)
+        axes.text(max(each) + 0.02 * last, place, form(middle), va="center", fontsize=10)
+    axes.set_yticks(range(len(values)), values)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.3 * last)
+    axes.tick_params(labelsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def only(parser, cases):

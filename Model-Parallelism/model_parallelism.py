@@ -1,14 +1,14 @@
-"""Model-Parallelism: one model whose layers live in several places, and micro-batches between them.
+"""Model-Parallelism: each worker holds some layers of the model; micro-batches pass through all.
 
-    model      f(x) = f_K(... f_2(f_1(x)));  w_k, the parameters of f_k, live in place k
+    model      f(x) = f_K(... f_2(f_1(x)));  place k holds w_k, the parameters of f_k
     forward    h_k = f_k(h_{k-1})            h_k crosses from place k to place k + 1
-    backward   dL/dh_k, from which place k has the gradient of w_k, crosses back
+    backward   dL/dh_k crosses back; from it place k computes the gradient of w_k
     update     w_k <- w_k - lr * (1/M) * (g_1 + ... + g_M)    over the M micro-batches of a batch
 
 Kind:          model parallel
 Paper:         Huang et al. 2019, GPipe: Efficient Training of Giant Neural Networks
 Differs from:  Non-Distributed-Setup: no place has all of w
-Simplified:    activations are kept until the backward pass; GPipe computes them again
+Simplified:    activations are kept for the backward pass; GPipe recomputes them
 Run:           bash run.sh
 """
 import argparse
@@ -32,18 +32,18 @@ Update = collections.namedtuple("Update", "pulled loss pushed version ticket pus
 
 
 def algorithm(w, state, stages, places, step, mini_batch, flags):
-    """One update of the whole model, which one client runs in all places at once.
+    """One update of the whole model; one client runs it in all places.
 
-    For each place, w: the variables that live there; state: its own variables for what the stage
-    keeps beside w; stages: its layers, a model. step: the counter of updates.
-    mini_batch(number): inputs, at the first place, and labels, at the last, of mini-batch `number`.
+    A list for all places: w, the variables of each; state, its variables for what its layers keep
+    beside w; stages, its layers as a model. step: the counter of updates.
+    mini_batch(number): the inputs, at the first place, and the labels, at the last.
     """
     M, number = flags.micro_batches, tf.count_up_to(step, flags.steps)
     x, y = mini_batch(number)
     h, push, penalties = [cut(x, M)], [], []
 
-    # Model-Parallelism: forward, from place to place. While a place has one micro-batch, the place
-    # after it has the one before.
+    # Model-Parallelism: forward, from place to place. While a place computes one micro-batch, the
+    # next place computes the one before it.
     for place, stage, w_k, state_k in zip(places, stages, w, state):
         h_k, after, more = run_sequentially(place, stage, w_k, state_k, h[-1])
         h, penalties = [*h, h_k], penalties + more
@@ -52,12 +52,12 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
         losses = [tf.reduce_mean(loss(*rows)) for rows in zip(cut(y, M), h[-1])]
         mean = tf.add_n(losses + penalties) / M
 
-    # Model-Parallelism: backward. A gradient is computed where its op is; so it crosses where the
-    # activation did, the other way.
+    # Model-Parallelism: backward. Each gradient is computed where its forward op was, so gradients
+    # cross where the activations did, in the other direction.
     variables, crossing = sum(w, []), sum(h[1:-1], [])
     g = tf.gradients(mean, variables + crossing, colocate_gradients_with_ops=True)
 
-    # Model-Parallelism: each place moves its part of w.
+    # Model-Parallelism: each place updates its own part of w.
     for v, d in zip(variables, g):
         with tf.device(v.device):
             push.append(v.assign_sub(flags.learning_rate * tf.convert_to_tensor(d)))
@@ -65,17 +65,17 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
 
 
 def cut(batch, M):
-    """The rows of a mini-batch in M equal parts, where they are."""
+    """The rows of a mini-batch in M equal parts, on the same device."""
     with tf.device(batch.device):
         return tf.split(batch, M)
 
 
 def run_sequentially(place, stage, w_k, state_k, inputs):
-    """A stage's outputs for each micro-batch, its state after the last, and its penalties."""
+    """A stage's output for each micro-batch, its state after the last, and its penalties."""
     outputs, penalties, state_k = [], [], [v.read_value() for v in state_k]
     for m, micro_batch in enumerate(inputs):
-        # Model-Parallelism: one after the other, or TensorFlow begins with all of them at once, and
-        # the next place waits for the first as long as for the last.
+        # Model-Parallelism: one after the other. Otherwise TensorFlow starts all of them at once,
+        # and the next place gets the first one as late as the last.
         with tf.device(place), tf.control_dependencies(outputs[-1:]):
             with tf.name_scope("micro_batch_%d" % m):
                 h, state_k, more = stage.stateless_call(
@@ -90,9 +90,10 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--micro-batches", number(int, 1), 4, "equal parts of a mini-batch", metavar="M")
-    add("--devices", number(int, 1, 65), 1, "parts of each worker's CPU, each a place", metavar="D")
-    add("--step-timeout", number(int, 1), 60, "seconds to wait for an update at most", metavar="S")
-    add("--timeline-steps", number(int, 0), 0, "updates from one timeline-*.json to the next",
+    add("--devices", number(int, 1, 65), 1, "logical CPU devices of a worker, each a place",
+        metavar="D")
+    add("--step-timeout", number(int, 1), 60, "longest wait for an update, in seconds", metavar="S")
+    add("--timeline-steps", number(int, 0), 0, "updates between two timeline-*.json; 0: none",
         metavar="N")
 
 

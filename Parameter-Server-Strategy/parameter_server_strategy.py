@@ -1,13 +1,13 @@
-"""ParameterServerStrategy: the asynchronous job in TensorFlow 2's own way, led by a coordinator.
+"""ParameterServerStrategy: asynchronous training in TensorFlow 2; a coordinator schedules it.
 
-    chief    schedules closures of K updates each; a free worker takes the next one
-    pull     w_k <- w, from the parameter servers; others may be writing it
+    chief    schedules closures of K updates each; the next free worker takes one
+    pull     w_k <- w, from the parameter servers, while other workers may write it
     push     w <- w - lr * g(w_k), without a lock, as HogWild does
 
 Kind:          coordinator
 Paper:         Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server
-Differs from:  HogWild: the chief alone runs Python; workers execute the functions that it sends
-Simplified:    all data travel in the graph; no update waits for another, so there is no delay bound
+Differs from:  HogWild: only the chief runs Python; workers execute the functions that it sends
+Simplified:    the graph contains all data; nothing bounds the staleness of an update
 Run:           bash run.sh
 """
 import argparse
@@ -32,9 +32,9 @@ Update = collections.namedtuple("Update", "pulled loss pushed version ticket pus
 
 
 def algorithm(w, step, batch_loss, flags):
-    """One update of one worker, which executes it in a closure; all workers make theirs at once.
+    """One update of one worker, as a part of a closure; all workers run theirs at once.
 
-    w: the variables; of one that is split, each part. step: the counter of updates.
+    w: the variables, and each part of a split one. step: the counter of updates.
     batch_loss(w): the scalar loss at w on the next mini-batch of this worker.
     """
     # ParameterServerStrategy: pull w, after noting how many updates it has had.
@@ -47,7 +47,7 @@ def algorithm(w, step, batch_loss, flags):
     g = gradients(loss, w_k)
 
     # ParameterServerStrategy: push, however late. The ticket counts this update, atomically. It
-    # has no limit: the coordinator executes a closure again when it has lost the worker.
+    # has no limit, because the coordinator runs the closure of a lost worker again.
     delta = send(w, [flags.learning_rate * d for d in g])
     with tf.control_dependencies(delta):
         ticket = tf.raw_ops.ResourceCountUpTo(
@@ -63,7 +63,7 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--closure-steps", number(int, 1), 10, "updates in one closure", metavar="K")
-    add("--shard-bytes", number(int, 1), 16384, "a variable is split, into parts of at least so "
+    add("--shard-bytes", number(int, 1), 16384, "split variables into parts of at least this "
         "many bytes", metavar="B")
 
 
@@ -603,12 +603,12 @@ def main():
     metrics = [Metrics("%s-%d" % task, cluster.workers, flags, len(cluster.ps))
                for task in cluster.workers]
     lead(cluster, data, metrics, flags)
-    # With the loop's variables TensorFlow takes its functions back, for which it needs the servers.
+    # Together with the loop's variables TensorFlow deletes its functions; that needs the servers.
     gc.collect()
     cluster.dismiss()
     metrics[0].events.flush()
     print("done, the output is in", metrics[0].directory, flush=True)
-    os._exit(0)  # at Python's own end a thread of TensorFlow that awaits a lost worker would abort
+    os._exit(0)  # a thread of TensorFlow that waits for a lost worker would abort a normal end
 
 
 if __name__ == "__main__":

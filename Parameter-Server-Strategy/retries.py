@@ -1,4 +1,4 @@
-"""Retries: how many more updates than scheduled are made when a worker is killed in mid-training.
+"""Retries: how many updates are made beyond those scheduled when a worker is killed.
 
 Each run kills worker 1 with SIGKILL once a third of the updates are made; tfrun starts it again.
 

@@ -1,4 +1,4 @@
-"""Ring-AllReduce: the all-reduce by hand: chunks of the gradients go around a ring of processes.
+"""Ring-AllReduce: workers sum their gradients by passing chunks around a ring.
 
     N workers, g_k in N chunks; worker k sends to k + 1 and receives from k - 1; all indices mod N
     scatter-reduce    s = 0 ... N - 2: worker k sends chunk k - s, and adds what it receives to its
@@ -9,8 +9,8 @@
 
 Kind:          all-reduce
 Paper:         Patarasuk, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for Clusters
-Differs from:  Collective-AllReduce: the ring is made of sockets and NumPy, in this script
-Simplified:    one vector after the other; a gradient is not sent while the next is computed
+Differs from:  Collective-AllReduce: this script builds the ring itself, from sockets and NumPy
+Simplified:    the ring starts when the whole gradient is computed; nothing overlaps
 Run:           bash run.sh
 """
 import argparse
@@ -37,7 +37,7 @@ Update = collections.namedtuple("Update", "pulled loss pushed version ticket pus
 
 
 def algorithm(w, step, batch_loss, ring, flags):
-    """One step of one worker; all make it at once.
+    """One step of one worker; all workers take it together.
 
     w: the variables, each worker's own copy. step: the counter of steps.
     batch_loss(w, number): the scalar loss on mini-batch `number` at w.
@@ -47,14 +47,14 @@ def algorithm(w, step, batch_loss, ring, flags):
     loss = batch_loss(w_k, version)
     g = gradients(loss, w_k)
 
-    # Ring: all gradients, as one vector, go around. The sum that comes back is the same on all, to
-    # the last bit, and so w stays the same on all.
+    # Ring: all gradients go around as one vector. All workers get the same sum, to the last bit, so
+    # their copies of w stay the same.
     def numpy_all_reduce(vector):
         x, before = vector.copy(), ring.sent + ring.received
         all_reduce(x, ring)
         return x, ring.sent + ring.received - before
     vector = tf.concat([tf.reshape(d, [-1]) for d in g], 0)
-    # stateful=False, because the times of a push would otherwise be taken afterwards.
+    # stateful=False, or TensorFlow would take the times of a push too late.
     total, moved = tf.numpy_function(
         numpy_all_reduce, [vector], [tf.float32, tf.int64], stateful=False)
     mean = tf.split(total / ring.n, [v.shape.num_elements() for v in w])
@@ -65,23 +65,23 @@ def algorithm(w, step, batch_loss, ring, flags):
 
 
 def all_reduce(x, ring, on_step=lambda x: None):
-    """Makes x, a flat vector, the sum of the x of all workers. All call it at once.
+    """Replaces x, a flat vector, by the sum of the x of all workers. All workers must call it.
 
-    In both phases each worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
+    In each phase a worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
     on_step(x) is called after each of the 2 (N - 1) steps.
     """
     N, k = ring.n, ring.rank
-    chunk = np.array_split(x, N)  # views; the first ones are longer by one where N does not divide
+    chunk = np.array_split(x, N)  # views; the first are longer by one if N does not divide
     received = np.empty_like(chunk[0])
 
-    # Ring: scatter-reduce. A chunk that goes around collects what each worker has of it.
+    # Ring: scatter-reduce. Each chunk goes around, and every worker adds its part to it.
     for s in range(N - 1):
         mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
         ring.exchange(mine, received[:theirs.size])
         theirs += received[:theirs.size]
         on_step(x)
 
-    # Ring: all-gather. The chunks that are whole go around once more, to those who lack them.
+    # Ring: all-gather. The finished chunks go around once more, to the workers that lack them.
     for s in range(N - 1):
         mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
         ring.exchange(mine, theirs)
@@ -94,9 +94,9 @@ STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--steps-per-call", number(int, 1), 10, "steps in one call of the graph", metavar="C")
-    add("--step-timeout", number(int, 1), 60, "seconds to wait for a neighbour at most",
+    add("--step-timeout", number(int, 1), 60, "longest wait for a neighbour, in seconds",
         metavar="S")
-    add("--show", number(int, 0, 10), 0, "print each step of an all-reduce of so many numbers",
+    add("--show", number(int, 0, 10), 0, "print every step of an all-reduce of this many numbers",
         metavar="N")
 
 

@@ -2,7 +2,7 @@
 
     rows    the words of a mini-batch, each once
     pull    w_k <- w[rows]
-    push    w[rows] <- w[rows] - lr * g(w_k)     no lock; the other rows neither move nor travel
+    push    w[rows] <- w[rows] - lr * g(w_k)     no lock; all other rows stay on the ps, unchanged
 
 Kind:          parameter server, asynchronous
 Paper:         Niu, Recht, Re, Wright 2011, Hogwild!: A Lock-Free Approach to Parallelizing SGD
@@ -44,7 +44,7 @@ def algorithm(w, step, batch_loss, flags):
     g = tf.gradients(loss, w)
     values, rows = [d.values for d in g], [d.indices for d in g]
 
-    # HogWild: push, however late. ticket - version others have pushed since the pull.
+    # HogWild: push, however late. Others have made ticket - version updates since the pull.
     with tf.control_dependencies(values):
         ticket = tf.count_up_to(step, flags.steps)
     with tf.control_dependencies([ticket]):

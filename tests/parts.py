@@ -40,7 +40,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],
     "spark": ["spark", "experiments", "tfos"],
-    "engines": ["engines", "kubernetes", "slurm", "ssh", "ray", "start_up"],
+    "engines": ["engines", "kubernetes", "slurm", "ssh", "ray", "start_up", "your_cluster"],
 }
 # Parts in which two tests may run at once, by these flags of pytest-xdist: they depend on no time,
 # and are faster so.

@@ -15,7 +15,6 @@ import problem
 import pytest
 import references
 import support
-import yaml
 from tfrun import errors
 
 # The limit is that of a test alone: building Horovod, in the fixture, has its own.
@@ -422,12 +421,6 @@ def test_the_table_of_the_six_steps_is_the_script_s():
     for number, line in rows:
         (part,) = re.findall(r"# Horovod: %s\.(.*?)(?=# Horovod: |\Z)" % number, script, re.DOTALL)
         assert line in part
-
-
-def test_the_manifest_is_yaml():
-    (text,) = re.findall(r"^```yaml\n(.*?)^```", (FOLDER / "README.md").read_text(), re.M | re.S)
-    job = yaml.safe_load(text)
-    assert job["kind"] == "MPIJob" and set(job["spec"]["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
 
 
 def test_bad_input(tmp_path):

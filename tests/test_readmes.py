@@ -12,6 +12,8 @@ import pytest
 import readmes
 import regions
 import support
+from matplotlib.figure import Figure
+from tfrun import drawn
 
 
 def test_generated_parts_are_up_to_date():
@@ -51,6 +53,60 @@ def test_diagrams_are_up_to_date():
     """Catches a picture that was changed by hand, or by code that drew it otherwise then."""
     for name, draw in diagrams.DRAWN.items():
         assert (diagrams.FIGURES / name).read_text() == draw(), "python tools/diagrams.py --fix"
+
+
+def test_pictures_are_of_todays_code_and_results():
+    """Catches a PNG file that other code drew, or that shows other results than the committed."""
+    results = {drawn.digest(path.read_text()) for path in regions.tracked("*.json")}
+    pictures = regions.tracked("*.png")
+    names = {path: path.relative_to(support.ROOT).as_posix() for path in pictures}
+    old = [names[path] for path in pictures if drawn.out_of_date(path)]
+    shown = {path: drawn.texts(path).get(drawn.FROM) for path in pictures}
+    other = [names[path] for path, digest in shown.items() if digest and digest not in results]
+    assert pictures and not old, "drawn by other code: %s" % ", ".join(old)
+    assert not other, "drawn from other results: %s" % ", ".join(other)
+
+
+HELPER = "WIDTH = 2\n\ndef width():\n    return WIDTH\n\ndef other():\n    return 1\n"
+SCRIPT = '''import helper
+
+def title():
+    return "a"
+
+def draw(axes):
+    """Draws."""
+    axes.set(title=title(), xlim=helper.width())
+'''
+
+
+@pytest.mark.parametrize(
+    "name, old, new, outdated",
+    [
+        ("helper.py", "WIDTH = 2", "WIDTH = 3", True),
+        ("helper.py", "return WIDTH", "return -WIDTH", True),
+        ("script.py", '"a"', '"b"', True),
+        ("script.py", "set(", "update(", True),
+        ("helper.py", "return 1", "return 2", False),
+        ("script.py", "Draws.", "Draws it.", False),
+        ("script.py", "import helper\n", "import helper  # here\n", False),
+    ],
+)
+def test_what_makes_a_picture_out_of_date(name, old, new, outdated, tmp_path, monkeypatch):
+    """What its function uses, also from another module; not a comment, nor what others use."""
+    monkeypatch.setattr(drawn, "ROOT", tmp_path)
+    drawn.contents.cache_clear()
+    (tmp_path / "helper.py").write_text(HELPER)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    path, figure = tmp_path / "picture.png", Figure()
+    figure.savefig(path, metadata={drawn.BY: drawn.mark(tmp_path / "script.py", "draw")})
+    assert not drawn.out_of_date(path)
+    text = (tmp_path / name).read_text()
+    assert old in text
+    (tmp_path / name).write_text(text.replace(old, new))
+    drawn.contents.cache_clear()
+    assert drawn.out_of_date(path) == outdated
+    figure.savefig(path)
+    assert drawn.out_of_date(path)  # it has no mark
 
 
 @pytest.mark.parametrize("name", readmes.EXAMPLES)
@@ -101,7 +157,7 @@ def test_commands_exist():
     checked = 0
     # The page of errors speaks of the run.sh that failed, whichever it is.
     for path in [path for path in readmes.files() if not path.name.startswith("When-")]:
-        for block in re.findall(r"^```\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
+        for block in re.findall(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
             for line in "".join(block).replace("\\\n", " ").splitlines():
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.

@@ -84,6 +84,59 @@ def test_activities_by_hand(tmp_path):
     ]
 
 
+def test_numbers_of_updates_stand_in_order():
+    """Also where an answer comes after that of a later update; those without room are a range."""
+    pushes = [
+        trace.Activity("worker %d" % (step % 2), "push", at - 1, at, {"global_step": step})
+        for step, at in ((7, 10.0), (8, 14.0), (9, 12.0), (10, 20.0), (10, 21.0))
+    ]
+    made = trace.moments(pushes)
+    assert list(made.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
+    shown = [(at, number) for number, at in made.items()]
+    assert trace.labels(shown, 0.1) == [(10, "7"), (12, "8\u20139"), (20, "10")]
+    assert trace.labels(shown, 10) == [(13.5, "7\u201310")]
+
+
+def test_the_window_has_every_worker(tmp_path):
+    """Also one that is ten times slower than the other seven."""
+    tasks = {
+        "worker_%d" % k: [
+            push(t - 0.004 * slow, t - 0.001, t, step)
+            for step in range(1, 400 // slow)
+            for t in [100 + k / 1000 + step * 0.01 * slow]
+        ]
+        for k, slow in enumerate([10, *[1] * 7])
+    }
+    write(tmp_path, **tasks)
+    found = trace.activities([tmp_path])
+    begin, end = trace.window(found)
+    ends = {each.task for each in found if each.name == "push" and begin < each.end < end}
+    assert len(ends) == 8 == len(trace.lanes(found)) and end - begin < 0.2
+
+
+def test_stages_of_model_parallelism(tmp_path):
+    """From TensorFlow's timeline: a span for each micro-batch's turn at each worker."""
+
+    def op(pid, name, ts, dur, kind="MatMul"):
+        return {"ph": "X", "pid": pid, "name": kind, "ts": ts, "dur": dur, "args": {"name": name}}
+
+    places = {1: "/job:worker/task:0/device:CPU:0 Compute", 2: "/job:worker/task:1/CPU:0 Compute"}
+    events = [{"ph": "M", "pid": pid, "args": {"name": name}} for pid, name in places.items()]
+    events += [
+        op(1, "micro_batch_0/a", 1000, 10),
+        op(1, "micro_batch_0/b", 1020, 10),
+        op(2, "micro_batch_0/c", 1050, 20),
+        op(2, "micro_batch_0/c", 1040, 5, "RecvTensor"),
+        op(2, "gradients/micro_batch_0/c", 1080, 20),
+        op(1, "Adam", 1200, 10),
+    ]
+    (tmp_path / "timeline-9.json").write_text("{}")
+    (tmp_path / "timeline-10.json").write_text(json.dumps({"traceEvents": events}))
+    found = [(*each[:3], *(round(1e6 * x) for x in each[3:])) for each in trace.stages(tmp_path)]
+    first = (0, "forward", 0, 0, 30)
+    assert found == [first, (1, "backward", 0, 80, 100), (1, "forward", 0, 50, 70)]
+
+
 def check_form(made, pushes):
     """The Trace Event Format, as Perfetto reads it, and every push of the metrics in it."""
     assert made["displayTimeUnit"] == "ms"

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import pathlib
+import re
 
 import matplotlib
 import numpy as np
@@ -21,11 +22,20 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
-from tfrun import rows, summary
+from tfrun import drawn, rows, summary
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 MARKS = {"checkpoint": "#333333", "evaluation": "#9e9e9e"}
-PER_TASK = 6  # pushes of each task in the window of a picture, about
+PUSHES = 8  # of all tasks in the window of a picture, about
+HEIGHTS = {"pull": 0.12}  # of the bars; the others' is 0.5
+LABELS = {  # what the bars are
+    "pull": "thin: until w is read",
+    "compute": "dark: computing",
+    "push": "light: until the push is applied",
+    "wait": "waiting",
+    "checkpoint": "checkpoint",
+    "evaluation": "evaluation",
+}
 
 # name: pull, compute, push, wait, checkpoint, evaluation; begin, end: seconds since 1970; of: what
 # the metrics say of a push, {} of the others.
@@ -38,10 +48,11 @@ def activities(directories):
     A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
-    synchronous example it ends with the step that all make together. Evaluations and checkpoints in
+    synchronous example it ends with the step that all make together. Without a ps a single task has
+    nothing to send: its updates are computing alone. Evaluations and checkpoints in
     the midst of a worker's updates are those of a coordinator, which writes for its workers.
     """
-    found = []
+    found, alone = [], makes_updates_alone(directories)
     for task, metrics in summary.read_all(directories).items():
         name = task.replace("-", " ")
         marks = [
@@ -55,7 +66,7 @@ def activities(directories):
             continue  # another script's file
         # A clock is read after what it times, and may be read late: no time is after a later one's.
         push = pushes["push_time"]
-        ready = np.fmin(push, push - pushes["wait_seconds"])
+        ready = push if alone else np.fmin(push, push - pushes["wait_seconds"])
         pull = np.fmin(pushes["pull_time"], ready)
         if by_another(marks, pull, push):
             found += [mark._replace(task="chief 0") for mark in marks]
@@ -75,6 +86,15 @@ def activities(directories):
             found.append(Activity(name, "push", ready[i], push[i], facts))
         found += marks
     return sorted(found, key=lambda each: (each.task, each.begin))
+
+
+def makes_updates_alone(directories):
+    """Whether one task makes all updates without a ps: then nothing is sent after the gradient."""
+    try:
+        flags = summary.read_flags(directories)
+    except ValueError:
+        return False
+    return len(flags["tasks"]) == 1 and not flags["ps"]
 
 
 def by_another(marks, pull, push):
@@ -111,8 +131,25 @@ def events(found):
     return {"displayTimeUnit": "ms", "otherData": other, "traceEvents": made}
 
 
+def lanes(found):
+    """{task: its colour}, in the order of lanes: those that push first, with their numbers."""
+    pushing = {each.task for each in found if each.name == "push"}
+    tasks = sorted(
+        {each.task for each in found}, key=lambda task: (task not in pushing, *key(task))
+    )
+    return dict(zip(tasks, itertools.cycle(COLOURS)))
+
+
+def key(task):
+    """Puts worker 2 before worker 10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in task.split(" ")]
+
+
 def window(found):
-    """(begin, end) of a short time behind the middle of the run; None without pushes."""
+    """(begin, end) of a short time behind the middle of the run; None without pushes.
+
+    Of two tasks it has about six pushes each, of many at least two, of a slow one at least one.
+    """
     ends = {}
     for each in found:
         if each.name == "push":
@@ -120,75 +157,150 @@ def window(found):
     ends = [sorted(times) for times in ends.values() if len(times) > 1]
     if not ends:
         return None
-    gap = np.median(np.concatenate([np.diff(times) for times in ends]))
+    gaps = [np.median(np.diff(times)) for times in ends]
     middle = np.quantile(np.concatenate(ends), 0.6)
-    return middle - PER_TASK * gap / 2, middle + PER_TASK * gap / 2
+    length = max(max(2, PUSHES / len(ends)) * np.median(gaps), 1.2 * max(gaps))
+    return middle - length / 2, middle + length / 2
 
 
-def timeline(axes, found, begin, end):
+def moments(pushes):
+    """{number of an update: the latest time at which it can have been made}, in order.
+
+    An answer may arrive later than that of a later update: this one was made before both.
+    """
+    found, until = {}, math.inf
+    for each in sorted(pushes, key=lambda each: -each.of["global_step"]):
+        until = min(until, each.end)
+        found[each.of["global_step"]] = until
+    return dict(reversed(found.items()))
+
+
+def labels(points, digit):
+    """[(x, text)] of [(x, number)] in order; numbers that would overlap stand as one range.
+
+    digit: the width of a digit, in units of x.
+    """
+    groups, place = [[point] for point in points], 0
+
+    def label(group):
+        x, text = sum(x for x, _ in group) / len(group), "%d" % group[0][1]
+        return x, text + ("\u2013%d" % group[-1][1] if len(group) > 1 else "")
+
+    while place + 1 < len(groups):
+        (left, one), (right, other) = label(groups[place]), label(groups[place + 1])
+        if right - left < digit * (1 + (len(one) + len(other)) / 2):
+            groups[place : place + 2] = [groups[place] + groups[place + 1]]
+            place = max(0, place - 1)
+        else:
+            place += 1
+    return [label(group) for group in groups]
+
+
+def timeline(axes, found, begin, end, size=9):
     """Draws the Activities between two times: a lane for each task, above them the updates of w.
 
-    A thin bar is a pull, a dark one computing, a light one a push, beside which its staleness
-    stands; lines lead to the line of the updates, where each arrival has its number.
+    A thin bar is the time until a pull has arrived, a dark one computing, a light one a push,
+    beside which its staleness stands, if any has one. Lines lead to the line of the updates. There
+    each has its number; numbers without room stand as a range. size: of the letters, in points.
     """
-    tasks = sorted({each.task for each in found})
-    lanes = {task: len(tasks) - 1 - number for number, task in enumerate(tasks)}
-    colours, top = dict(zip(tasks, itertools.cycle(COLOURS))), len(tasks)
+    tasks = {each.task for each in found if each.begin < end and each.end > begin}
+    tasks |= {each.task for each in found if each.name == "push"}
+    colours = {task: colour for task, colour in lanes(found).items() if task in tasks}
+    top = len(colours)
+    places = {task: top - 1 - lane for lane, task in enumerate(colours)}
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
-    near, numbers = {"textcoords": "offset points", "fontsize": 8}, []
+    pushes = [each for each in found if each.name == "push"]
+    made = moments(pushes)
+    stale = any(each.of.get("staleness") for each in pushes)
+    near = {"textcoords": "offset points", "fontsize": size}
     for each in found:
         if each.end < begin or each.begin > end:
             continue
-        lane, colour = lanes[each.task], MARKS.get(each.name, colours[each.task])
-        height, alpha = {"pull": (0.12, 0.6), "push": (0.5, 0.3)}.get(each.name, (0.5, 0.85))
+        lane, colour = places[each.task], MARKS.get(each.name, colours[each.task])
         at, until = unit * (each.begin - begin), unit * (each.end - begin)
-        look = {"hatch": "///", "fill": False, "edgecolor": colour} if each.name == "wait" else {}
-        look = look or {"color": colour, "alpha": alpha, "linewidth": 0}
-        axes.barh(lane, until - at, height, at, **look)
-        if each.name == "pull":
-            axes.vlines(until, lane, top, color=colour, linewidth=0.6, linestyle=":")
+        axes.barh(lane, until - at, HEIGHTS.get(each.name, 0.5), at, **look(each.name, colour))
         if each.name == "push":
-            axes.vlines(until, lane, top, color=colour, linewidth=1)
-            axes.plot(until, top, "v", color=colour, markersize=6)
-            if 0 < until < unit * (end - begin):
-                late = each.of.get("staleness")
-                if late is not None:
-                    axes.annotate("%d" % late, (until, lane), (3, 3), **near)
-                numbers.append((until, each.of["global_step"]))
-    labelled = -math.inf
-    for x, number in sorted(numbers):
-        if x - labelled > 0.025 * unit * (end - begin):  # no room for each of them
-            axes.annotate("%d" % number, (x, top), (0, 6), ha="center", **near)
-            labelled = x
+            update = unit * (made[each.of["global_step"]] - begin)
+            axes.plot([until, update], [lane, top], color=colour, linewidth=1)
+            axes.plot(update, top, "v", color=colour, markersize=6)
+            late = each.of.get("staleness")
+            if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
+                axes.annotate("%d" % late, (until, lane), (3, 3), **near)
+    shown = [(unit * (at - begin), number) for number, at in made.items() if begin < at < end]
+    width = 72 * axes.figure.get_size_inches()[0] - 8 * size  # in points, beside the tasks' names
+    for x, text in labels(shown, 0.65 * size / width * unit * (end - begin)):
+        axes.annotate(text, (x, top), (0, 6), ha="center", **near)
     axes.axhline(top, color="#333333", linewidth=1)
-    axes.set_yticks(range(top + 1), [*reversed(tasks), "updates of w"])
-    axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.6))
+    axes.set_yticks(range(top + 1), [*reversed(colours), "updates of w"])
+    axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
+
+
+def look(name, colour):
+    """How the bar of an activity is drawn."""
+    if name == "wait":
+        return {"hatch": "///", "fill": False, "edgecolor": colour}
+    return {"color": colour, "alpha": {"pull": 0.6, "push": 0.3}.get(name, 0.85), "linewidth": 0}
+
+
+def legend(found):
+    """The Patches that say what the bars of these Activities are."""
+    grey, names = "#555555", {each.name for each in found if each.end > each.begin}
+    return [
+        Patch(label=label, **look(name, MARKS.get(name, grey)))
+        for name, label in LABELS.items()
+        if name in names
+    ]
+
+
+def stages(directory):
+    """[(worker, forward or backward, micro-batch, begin, end)] of one update, in seconds.
+
+    Of the last timeline that a run of Model-Parallelism has left; empty where it has left none.
+    """
+    files = sorted(directory.glob("timeline-*.json"), key=lambda path: (len(path.name), path.name))
+    if not files:
+        return []
+    events, spans = json.loads(files[-1].read_text())["traceEvents"], {}
+    places = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    for event in (each for each in events if each["ph"] == "X" and each["name"] != "RecvTensor"):
+        place = re.search(r"task:(\d+).* Compute", places[event["pid"]])
+        number = re.search(r"micro_batch_(\d+)", name := event["args"]["name"])
+        if place and number:
+            what = "backward" if name.startswith("gradients/") else "forward"
+            begin, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
+            before = spans.setdefault((int(place[1]), what, int(number[1])), (begin, end))
+            spans[int(place[1]), what, int(number[1])] = min(before[0], begin), max(before[1], end)
+    start = min((begin for begin, _ in spans.values()), default=0)
+    return [(*key, begin - start, end - start) for key, (begin, end) in sorted(spans.items())]
+
+
+def draw_stages(axes, spans, size=9):
+    """A lane for each worker with its stage of the model, a bar for each micro-batch's turn."""
+    last, end = max(worker for worker, *_ in spans), max(end for *_, end in spans)
+    for worker, what, number, begin, until in spans:
+        colour = plt.cm.tab20.colors[number % 10 * 2 + (what == "forward")]
+        low = last - worker + (0.02 if what == "forward" else -0.4)
+        axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
+        if until - begin > 0.02 * end:
+            middle = 500 * (begin + until), low + 0.19
+            axes.text(*middle, number, ha="center", va="center", fontsize=size)
+    axes.set_yticks(range(last + 1), ["worker %d" % (last - lane) for lane in range(last + 1)])
+    axes.set(xlabel="milliseconds (light: forward, dark: backward, of micro-batch 0, 1, \u2026)")
+    axes.set(ylim=(-0.5, last + 0.5))
 
 
 def draw(path, title, found, begin, end):
     """The picture of a window, with a legend, as a PNG file."""
     tasks = {each.task for each in found}
-    figure, axes = plt.subplots(figsize=(13, 1.9 + 0.55 * len(tasks)), layout="constrained")
-    timeline(axes, found, begin, end)
-    grey = COLOURS[0]
-    axes.legend(
-        handles=[
-            Patch(color=grey, alpha=0.6, label="pull (thin)"),
-            Patch(color=grey, alpha=0.85, label="compute"),
-            Patch(color=grey, alpha=0.3, label="push; its staleness beside it"),
-            Patch(fill=False, edgecolor=grey, hatch="///", label="wait"),
-            *(Patch(color=colour, label=name) for name, colour in MARKS.items()),
-        ],
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.28 * 2.5 / (1.9 + 0.55 * len(tasks)) - 0.08),
-        ncols=6,
-        frameon=False,
-        fontsize=9,
-    )
+    figure, axes = plt.subplots(figsize=(10, 1.5 + 0.45 * len(tasks)), layout="constrained")
+    timeline(axes, found, begin, end, size=10)
+    shown = legend([each for each in found if each.end >= begin and each.begin <= end])
+    figure.legend(handles=shown, loc="outside lower center", ncols=6, frameon=False, fontsize=10)
     axes.set_title(title, size=11, loc="left")
+    axes.tick_params(labelsize=10)
     axes.grid(alpha=0.25, axis="x")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    drawn.save(figure, path, draw, activities, window, dpi=110)
     plt.close(figure)
 
 

@@ -1,5 +1,7 @@
 """Numbers as people read them."""
 
+import os
+
 
 def value(name, number):
     """A number of the tests as text, of an accuracy as a percentage."""
@@ -50,3 +52,18 @@ def number(found, form="%.3g"):
 def rate(found):
     """A rate: 12.3, or 1,234; empty for None."""
     return "" if found is None else "{:,.0f}".format(found) if found >= 100 else "%.3g" % found
+
+
+def plural(count, noun):
+    """A count and its noun: 1 worker, 3,000 updates."""
+    return "{:,d} {}{}".format(count, noun, "s" * (count != 1))
+
+
+def run(example, result):
+    """Two lines about a run, from its result: its cluster; its updates, their data and time."""
+    several = result["ps"] or result["workers"] > 1
+    cluster = [example] + ["%d ps" % result["ps"]] * bool(result["ps"])
+    cluster += [plural(result["workers"], "worker")] * bool(several)
+    data = os.path.basename(result["dataset"] or "data of its own")
+    work = plural(result["steps"], "update"), data, result["wall_seconds"] or 0
+    return ", ".join(cluster) + "\n%s on %s in %.1f s" % work

@@ -190,8 +190,12 @@ def results(folder, _):
 
 
 def compare(folder, more):
-    """The same, of this example, HogWild and one process; and of more: AEASGD,DynSGD."""
-    runs = json.loads(COMPARE.read_text())
+    """The same, of this example, HogWild and one process; from its own compare.json, if any.
+
+    And of more: AEASGD,DynSGD.
+    """
+    own = folder / "compare.json"
+    runs = json.loads((own if own.exists() else COMPARE).read_text())
     others = more.split(",") if more else []
     names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name, *others))
     return compared(folder, {name: runs[name] for name in names})
@@ -396,6 +400,26 @@ def output(folder, launcher):
     return "```\n%s\n```" % "\n".join(found["output"]) if found else TO_DO
 
 
+def vocabulary(folder, _):
+    """What an update of Sparse-Embeddings moves against the number of words: vocabulary.json."""
+    rows = [
+        "| different words | pairs in a mini-batch | rows that it touches | an update moves, KB | "
+        "with whole tables, MB | times as much | rows also touched by the next mini-batch |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in json.loads((folder / "vocabulary.json").read_text()):
+        moved, whole = each["bytes"] / 1e3, each["whole_bytes"] / 1e6
+        rows.append(
+            "| %s | %d | %.0f | %.0f | %s | %s | %.0f%% |"
+            % (
+                *("{:,}".format(each["words"]), each["batch_size"], each["rows"], moved),
+                *("{:,.1f}".format(whole), "{:,.0f}".format(1e3 * whole / moved)),
+                100 * each["shared"],
+            )
+        )
+    return "\n".join(rows)
+
+
 def rates(folder, which):
     """A table of rates.json, which the script rates.py beside the page makes: ways, or alone."""
     code = (
@@ -425,6 +449,27 @@ def kills(folder, _):
     loads = [run["load"] for run in runs]
     rows += ["", "Median (and range) of %d runs on %s; %d cores, with a load of %.0f to %.0f." % (
         len(runs), runs[-1]["date"], runs[0]["cores"], min(loads), max(loads))]  # fmt: skip
+    return "\n".join(rows)
+
+
+def retries(folder, _):
+    """What the runs of retries.py have found: retries.json."""
+    runs = json.loads((folder / "retries.json").read_text())
+    rows = ["| %d runs of %d updates | median | range |" % (len(runs), runs[0]["scheduled"])]
+    rows.append("| --- | --- | --- |")
+    for name, words, form, times in (
+        ("more", "updates made, less those scheduled", "%d", 1),
+        ("without_a_row", "updates without a row in the metrics", "%d", 1),
+        ("test_accuracy", "test accuracy, %", "%.1f", 100),
+    ):
+        values = [times * run[name] for run in runs]
+        found = (form % each for each in (statistics.median(values), min(values), max(values)))
+        rows.append("| %s | %s | %s to %s |" % (words, *found))
+    back = sorted(run["back_after_seconds"] for run in runs if run["back_after_seconds"])
+    form = (
+        "In %d of the runs the killed worker took part again before the end, %s s after the kill."
+    )
+    rows += ["", form % (len(back), ", ".join("%.1f" % each for each in back))]
     return "\n".join(rows)
 
 
@@ -475,7 +520,9 @@ PARTS.update(
     output=output,
     drills=drills,
     rates=rates,
+    vocabulary=vocabulary,
     kills=kills,
+    retries=retries,
     measured=measured,
     start_up=start_up,
 )

@@ -26,6 +26,7 @@ import numpy as np
 import readmes
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+MORE = {"Model-Parallelism": ["--timeline-steps", "1000"]}  # for the stages in its picture
 sys.path.insert(0, str(ROOT))
 from tfrun import summary  # noqa: E402
 
@@ -66,14 +67,14 @@ def sample(output, directory, name):
 
 def measure(launcher, repeats, console=print):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
-    name = launcher.parent.name
+    name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
     page = (launcher.parent / "README.md").read_text()
     runs = []
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
             done = subprocess.run(
-                ["bash", launcher, "--seed", str(seed)],
+                ["bash", launcher, *more, "--seed", str(seed)],
                 env={**os.environ, "OUTPUT_DIR": folder},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -89,7 +90,7 @@ def measure(launcher, repeats, console=print):
                 keep_pictures(directory, launcher, page)
                 versions = json.loads((directory / "result.json").read_text())["versions"]
     return {
-        "command": "bash %s --seed S" % launcher.name,
+        "command": " ".join(["bash", launcher.name, *more, "--seed S"]),
         "date": str(datetime.date.today()),
         "versions": {**versions, "python": platform.python_version()},
         "cores": os.cpu_count(),

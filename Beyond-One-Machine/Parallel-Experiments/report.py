@@ -5,7 +5,7 @@ import math
 import sys
 import time
 
-from tfrun import grid
+from tfrun import drawn, grid
 
 EVENTS = ".experiments"  # the end of the names of this script's event files
 
@@ -83,7 +83,7 @@ def draw(results, metric, path):
     failed = sum(result["status"] == "failed" for result in results)
     figure.suptitle("%d runs%s; the star is the best" % (
         len(results), ", %d failed" % failed if failed else ""), fontsize=11)
-    figure.savefig(path, dpi=100)
+    drawn.save(figure, path, draw)
 
 
 def write_events(folder, summaries):

@@ -38,6 +38,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 UsePAM no
+Subsystem sftp internal-sftp
 UseDNS no
 PidFile none
 MaxStartups 100

@@ -24,6 +24,7 @@ from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
+from tfrun import drawn
 
 HOGWILD = drivers.ROOT / "HogWild" / "hogwild.py"
 ALONE = drivers.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
@@ -153,16 +154,42 @@ def main():
     parser.add_argument("--batch-size", type=whole, default=32, help="(%(default)d)")
     parser.add_argument("--wide", action="store_true", help="784-512-512-10, on random numbers")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    parser.add_argument("--redraw", **drivers.redraw(__file__))
     flags, cases = drivers.only(parser, list(CASES.items()))
-    directory = drivers.output_directory("Messages")
-    console, runs = drivers.console(120), {name: [] for name, _ in cases}
+    console = drivers.console(120)
+    if flags.redraw:
+        runs = json.loads(flags.redraw.read_text())
+        show(runs, console)
+        draw(runs, drivers.picture(flags.redraw, "messages"), flags.redraw)
+        return
+    directory, runs = drivers.output_directory("Messages"), {name: [] for name, _ in cases}
     plan = list(runs) * flags.repeats  # by turns, so that a slow minute meets all of them
     for name in track(plan, "training", console=console, disable=not console.is_terminal):
         runs[name].append(measure(name, flags))
-    middle = {
+    show(runs, console)
+    console.print(
+        "%s, batches of %d; %d steps, %d repeats, medians; %s"
+        % (
+            "784-512-512-10" if flags.wide else "64-128-64-10",
+            *(flags.batch_size, flags.steps, flags.repeats, drivers.setting()),
+        )
+    )
+    drivers.write(directory / "results.json", runs)
+    draw(runs, directory / "messages.png", directory / "results.json")
+    drivers.leave(console, directory, "messages.png")
+
+
+def medians(runs):
+    """{case: {what: its median over the runs}}."""
+    return {
         name: {key: np.median([run[key] for run in each], 0) for key in each[0]}
         for name, each in runs.items()
     }
+
+
+def show(runs, console):
+    """Prints the table."""
+    middle = medians(runs)
     columns = [
         "messages",
         "updates/s",
@@ -185,32 +212,25 @@ def main():
             *("%.2f" % part for part in each["parts"]),
         )
     console.print(table)
-    console.print(
-        "%s, batches of %d; %d steps, %d repeats, medians; %s"
-        % (
-            "784-512-512-10" if flags.wide else "64-128-64-10",
-            *(flags.batch_size, flags.steps, flags.repeats, drivers.setting()),
-        )
-    )
-    (directory / "results.json").write_text(json.dumps(runs, indent=1))
-    draw(middle, directory / "messages.png")
-    drivers.leave(console, directory, "messages.png")
 
 
-def draw(middle, path):
+def draw(runs, path, source):
     """Draws the parts of an update as bars, one for each case with messages."""
-    figure, axes = plt.subplots(figsize=(9, 2.3), layout="constrained")
+    middle = medians(runs)
     names = [name for name, each in middle.items() if each["messages"]]
+    figure, axes = plt.subplots(figsize=(7.2, 1.5 + 0.5 * len(names)), layout="constrained")
     left = np.zeros(len(names))
     for k, (part, colour) in enumerate(zip(PARTS, ["#9ecae1", "#d62728", "#3182bd"])):
         width = np.array([middle[name]["parts"][k] for name in names])
         axes.barh(names, width, left=left, color=colour, label=part)
         left = left + width
     axes.invert_yaxis()
-    axes.set(xlabel="milliseconds of a worker", title="Where the time of an update goes")
-    axes.legend()
+    axes.set_title("Where the time of an update goes", size=12, loc="left")
+    axes.set_xlabel("milliseconds of a worker per update, medians of %d runs" % len(runs[names[0]]))
+    axes.tick_params(labelsize=10)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    drawn.save(figure, path, draw, results=source)
     plt.close(figure)
 
 

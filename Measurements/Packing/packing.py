@@ -23,6 +23,7 @@ from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
+from tfrun import drawn
 
 SCRIPT = drivers.ROOT / "Collective-AllReduce" / "collective_allreduce.py"
 LAYERS = 'keras.layers.Dense(128, "relu"),\n        keras.layers.Dense(64, "relu"),'
@@ -51,6 +52,33 @@ def milliseconds(size, overlap, flags):
     return 1000 * flags.batch_size * result["workers"] / result["examples_per_second"]
 
 
+def show(times, console):
+    """Prints the table."""
+    middle = {name: statistics.median(each) for name, each in times.items()}
+    last = middle.get(CASES[-1][0])
+    table = Table("gradients are sent", "ms a step (median)", "to all in one")
+    for name, each in middle.items():
+        table.add_row(name, "%.1f" % each, "%.2f" % (each / last) if last else "")
+    console.print(table)
+
+
+def draw(times, path, source):
+    """Draws the gradients per second of each case, coloured by the size of the packs."""
+    families = dict(zip(dict.fromkeys(size for _, size, _ in CASES), drivers.FAMILIES))
+    colours = {name: families[size] for name, size, _ in CASES}
+    # Each of the two workers makes a gradient a step.
+    rates = {
+        name.replace(", ", ",\n"): [2000 / each for each in found] for name, found in times.items()
+    }
+    figure, axes = plt.subplots(figsize=(7.2, 1.1 + 0.5 * len(rates)), layout="constrained")
+    colours = {name.replace(", ", ",\n"): colour for name, colour in colours.items()}
+    drivers.bars(axes, rates, colours, lambda rate: "%.1f (%.1f ms)" % (rate, 2000 / rate))
+    axes.set_title("How gradients are sent", size=12, loc="left")
+    axes.set_xlabel("gradients per second (milliseconds per step)")
+    drawn.save(figure, path, draw, results=source)
+    plt.close(figure)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -60,30 +88,26 @@ def main():
     parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
     parser.add_argument("--batch-size", type=whole, default=64, help="(%(default)d)")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    parser.add_argument("--redraw", **drivers.redraw(__file__))
     flags, cases = drivers.only(parser, CASES)
-    directory = drivers.output_directory("Packing")
     console = drivers.console(100)
+    if flags.redraw:
+        times = json.loads(flags.redraw.read_text())
+        show(times, console)
+        draw(times, drivers.picture(flags.redraw, "packing"), flags.redraw)
+        return
+    directory = drivers.output_directory("Packing")
     times = {name: [] for name, *_ in cases}
     plan = cases * flags.repeats  # by turns, so that a slow minute meets all of them
     for name, *case in track(plan, "training", console=console, disable=not console.is_terminal):
         times[name].append(milliseconds(*case, flags))
-    middle = {name: statistics.median(each) for name, each in times.items()}
-    last = middle.get(CASES[-1][0])
-    table = Table("gradients are sent", "ms a step (median)", "to all in one")
-    for name, each in middle.items():
-        table.add_row(name, "%.1f" % each, "%.2f" % (each / last) if last else "")
-    console.print(table)
+    show(times, console)
     console.print(
         "2 workers, 8.7 MB of gradients, batches of %d; %d steps, %d repeats; %s"
         % (flags.batch_size, flags.steps, flags.repeats, drivers.setting())
     )
-    (directory / "results.json").write_text(json.dumps(times, indent=1))
-    figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
-    axes.barh(list(middle)[::-1], list(middle.values())[::-1], color="C0")
-    for place, each in enumerate(list(times.values())[::-1]):
-        axes.plot(each, [place] * len(each), "k.", markersize=4)
-    axes.set(xlabel="milliseconds a step; a dot is a run", title="How gradients are sent")
-    figure.savefig(directory / "packing.png", dpi=110)
+    drivers.write(directory / "results.json", times)
+    draw(times, directory / "packing.png", directory / "results.json")
     drivers.leave(console, directory, "packing.png")
 
 

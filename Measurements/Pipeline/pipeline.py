@@ -9,7 +9,6 @@ Run:           bash run.sh
 
 import argparse
 import collections
-import contextlib
 import json
 import os
 import pathlib
@@ -27,6 +26,7 @@ from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
+from tfrun import drawn
 
 SCRIPT = drivers.ROOT / "Model-Parallelism" / "model_parallelism.py"
 BATCH, WARM_UP = 1024, 5
@@ -117,46 +117,81 @@ def moments(ops, worker):
         yield begin, end, [op for op in mine if op.begin < end and op.end > begin]
 
 
-def draw(path, updates):
-    """The timelines of {micro-batches: ops of an update}: a lane a worker, white is idle."""
+def ideal(ops, workers=2):
+    """The same work as in these ops without a wait for a message: GPipe's schedule.
+
+    A micro-batch takes as long at each worker as it took on average. It goes forward as soon as the
+    worker is free and the one before it has finished; after all have, they go backward.
+    """
+    M, free, made = 1 + max(op.number or 0 for op in ops), [0.0] * workers, []
+    for what, order in ("forward", range(workers)), ("backward", range(workers)[::-1]):
+        ready = [0.0] * M
+        for worker in order:
+            length = share_of(ops, worker, what) / M
+            for number in range(M):
+                begin = max(free[worker], ready[number])
+                free[worker] = ready[number] = begin + length
+                made.append(Op(worker, what, number, begin, begin + length))
+    return made
+
+
+def share_of(ops, worker, what):
+    """The seconds of a worker's core that its ops of one kind had; two ops at once share it."""
+    return sum(
+        (end - begin) * sum(op.what == what for op in now) / len(now)
+        for begin, end, now in moments(ops, worker)
+        if now
+    )
+
+
+def draw_lane(axes, ops, worker, low, height):
+    """The ops of a worker; two ops at once share the core, and here the height of the lane."""
+    areas = {}
+    for begin, end, now in moments(ops, worker):
+        for place, op in enumerate(sorted(now, key=lambda op: (op.what, op.number or 0))):
+            part = height / len(now)
+            bottom = low + place * part
+            look = dict(color=colour(op), antialiased=False, linewidth=0)
+            axes.broken_barh([(1000 * begin, 1000 * (end - begin))], (bottom, part), **look)
+            area = (end - begin) * part, 500 * (begin + end), bottom + part / 2
+            if op.number is not None:
+                areas[op.what, op.number] = max(area, areas.get((op.what, op.number), area))
+    for (_, number), (_, x, y) in areas.items():
+        axes.text(x, y, number, ha="center", va="center", fontsize=9)
+
+
+def draw(updates, path, source):
+    """The timelines of {micro-batches: ops of an update}: a lane for each worker, white is idle.
+
+    Above the measured update stands the ideal one, of the same work.
+    """
     figure, grid = plt.subplots(
-        len(updates), 1, figsize=(11, 0.6 + 1.7 * len(updates)), sharex=True, layout="constrained"
+        len(updates), 1, figsize=(7.2, 1 + 2.3 * len(updates)), sharex=True, layout="constrained"
     )
     for axes, (M, ops) in zip(grid if len(updates) > 1 else [grid], updates.items()):
-        areas = {}
+        best = ideal(ops)
         for worker in 0, 1:
-            for begin, end, now in moments(ops, worker):
-                # Two ops at once share the core, and here the height of the lane.
-                for place, op in enumerate(sorted(now, key=lambda op: (op.what, op.number or 0))):
-                    height = 0.7 / len(now)
-                    low = 0.65 - worker + place * height
-                    axes.broken_barh(
-                        [(1000 * begin, 1000 * (end - begin))],
-                        (low, height),
-                        color=colour(op),
-                        antialiased=False,
-                        linewidth=0,
-                    )
-                    area = (end - begin) * height, 500 * (begin + end), low + height / 2
-                    if op.number is not None:
-                        key = worker, op.what, op.number
-                        areas[key] = max(area, areas.get(key, area))
-        for (_, _, number), (_, x, y) in areas.items():
-            axes.text(x, y, number, ha="center", va="center", fontsize=9)
+            draw_lane(axes, best, worker, 3.25 - worker, 0.7)
+            draw_lane(axes, ops, worker, 0.75 - worker, 0.7)
         seconds, shares = idle(ops, 2)
         axes.set_title(
-            "%d micro-batch%s: %.0f ms, idle %.0f%% and %.0f%%"
-            % (M, "es" * (M > 1), 1000 * seconds, 100 * shares[0], 100 * shares[1]),
+            "%d micro-batch%s: %.0f ms, idle %.0f%% and %.0f%%; ideal: %.0f ms"
+            % (
+                *(M, "es" * (M > 1), 1000 * seconds, 100 * shares[0], 100 * shares[1]),
+                1000 * max(op.end for op in best),
+            ),
             loc="left",
-            fontsize=10,
+            fontsize=11,
         )
-        axes.set(ylim=(-0.5, 1.5), yticks=[1, 0], yticklabels=["worker 0", "worker 1"])
+        names = ["ideal: worker 0", "worker 1", "measured: worker 0", "worker 1"]
+        axes.set(ylim=(-0.4, 4.1), yticks=[3.6, 2.6, 1.1, 0.1], yticklabels=names)
+        axes.tick_params(labelsize=10)
         axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(
-        "milliseconds; light: forward, dark: backward, with the number of the micro-batch; "
-        "grey: the rest; white: idle"
+        "milliseconds\nlight: forward, dark: backward, with the number of the micro-batch\n"
+        "grey: the rest, white: idle"
     )
-    figure.savefig(path, dpi=110)
+    drawn.save(figure, path, draw, results=source)
     plt.close(figure)
 
 
@@ -195,27 +230,55 @@ def main():
         help="of a worker, on its one core: while one computes another can answer the other "
         "worker (%(default)d)",
     )
-    flags = parser.parse_args()
+    parser.add_argument("--redraw", **drivers.redraw(__file__))
+    flags, console = parser.parse_args(), drivers.console(100)
+    if flags.redraw:
+        results = json.loads(flags.redraw.read_text())
+        show(results["table"], console)
+        draw(unpack(results), drivers.picture(flags.redraw, "pipeline"), flags.redraw)
+        return
     if len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2:
         sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
     directory = drivers.output_directory("Pipeline")
     cases = [(1, 1)] + [(2, M) for M in flags.micro_batches]  # workers, micro-batches
-    made, console = {case: [] for case in cases}, drivers.console(100)
+    made = {case: [] for case in cases}
     # By turns, so that a slow minute meets all of them.
     plan = cases * flags.repeats
     for case in track(plan, "running", console=console, disable=not console.is_terminal):
         made[case] += measure(*case, flags.updates, flags.threads)
-    table, middle = Table("micro-batches"), {}
-    for column in "ms an update", "idle: worker 0", "worker 1", "both", "(K-1)/(M+K-1)", "speed-up":
-        table.add_column(column, justify="right")
-    results = []
+    table, middle = [], {}
     for (workers, M), each in made.items():
         found = [idle(ops, workers) for ops in each]
         seconds = statistics.median(seconds for seconds, _ in found)
-        middle[workers, M] = min(each, key=lambda ops: abs(idle(ops, workers)[0] - seconds))
         shares = [statistics.median(shares[k] for _, shares in found) for k in range(workers)]
         both = statistics.median(sum(shares) / workers for _, shares in found)
-        results.append([workers, M, seconds, shares, both, len(found)])
+        # Shown is the update nearest to the medians of the table, of both times.
+        middle[workers, M] = min(
+            each,
+            key=lambda ops: (
+                abs(idle(ops, workers)[0] / seconds - 1)
+                + abs(sum(idle(ops, workers)[1]) / workers - both)
+            ),
+        )
+        table.append([workers, M, seconds, shares, both, len(found)])
+    show(table, console)
+    console.print(
+        "medians of %d updates; mini-batch %d; %d threads a worker; %s"
+        % (table[0][5], BATCH, flags.threads, drivers.setting())
+    )
+    shown = sorted({flags.micro_batches[0], *[M for M in (4, 8) if M in flags.micro_batches]})
+    results = {"table": table, "updates": {M: pack(middle[2, M]) for M in shown}}
+    drivers.write(directory / "results.json", results)
+    draw(unpack(results), directory / "pipeline.png", directory / "results.json")
+    drivers.leave(console, directory, "pipeline.png")
+
+
+def show(results, console):
+    """Prints the table."""
+    table = Table("micro-batches")
+    for column in "ms an update", "idle: worker 0", "worker 1", "both", "(K-1)/(M+K-1)", "speed-up":
+        table.add_column(column, justify="right")
+    for workers, M, seconds, shares, both, _ in results:
         table.add_row(
             str(M) if workers > 1 else "one worker",
             "%.0f" % (1000 * seconds),
@@ -225,15 +288,27 @@ def main():
             "%.2f" % (results[0][2] / seconds),
         )
     console.print(table)
-    console.print(
-        "medians of %d updates; mini-batch %d; %d threads a worker; %s"
-        % (results[0][5], BATCH, flags.threads, drivers.setting())
-    )
-    (directory / "results.json").write_text(json.dumps(results, indent=1))
-    with contextlib.suppress(KeyError):
-        shown = sorted({flags.micro_batches[0], *[M for M in (4, 8) if M in flags.micro_batches]})
-        draw(directory / "pipeline.png", {M: middle[2, M] for M in shown})
-    drivers.leave(console, directory, "pipeline.png")
+
+
+def pack(ops):
+    """The ops as lists of numbers: {what: [[worker, micro-batch, begin, end in microseconds]]}."""
+    found = collections.defaultdict(list)
+    for op in ops:
+        times = round(1e6 * op.begin), round(1e6 * op.end)
+        found[op.what].append([op.worker, op.number, *times])
+    return found
+
+
+def unpack(results):
+    """{micro-batches: the ops of an update}, from the content of results.json."""
+    return {
+        int(M): [
+            Op(worker, what, number, begin / 1e6, end / 1e6)
+            for what, rows in found.items()
+            for worker, number, begin, end in rows
+        ]
+        for M, found in results["updates"].items()
+    }
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from matplotlib import pyplot as plt
 
 sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])
 import drivers
-from tfrun import cluster
+from tfrun import cluster, drawn
 
 SCRIPT = drivers.ROOT / "Ring-AllReduce" / "ring_allreduce.py"
 AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
@@ -128,31 +128,55 @@ def share(rates, name, n, size):
     return statistics.median(n * rate / raw for rate, raw in pairs)
 
 
-def draw(directory, cases, sizes, rates):
-    """Draws the bandwidth of each case against the size of the vectors."""
-    figure, (each, all_of_them) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+def draw(rates, path, source):
+    """Draws the bandwidth of each case against the size of the vectors.
+
+    rates: {(case, size): bytes per second of each repeat}, as in the file `source`.
+    """
+    figure, grid = plt.subplots(2, 1, figsize=(7.2, 6.4), sharex=True, layout="constrained")
+    each, all_of_them = grid
     middle = {key: statistics.median(values) for key, values in rates.items()}
-    for number, (name, n) in enumerate(cases.items()):
-        lines = dict(color="C%d" % number, label=name)
-        each.plot(sizes, [middle[name, size] / 1e6 for size in sizes], "-", **lines)
+    sizes = sorted({size for _, size in rates})
+    for number, name in enumerate(dict.fromkeys(name for name, _ in rates)):
+        colour, n = "C%d" % number, workers_of(name)
+        each.plot(sizes, [middle[name, size] / 1e6 for size in sizes], "-", color=colour)
         for size in sizes:
-            each.plot(
-                [size] * len(rates[name, size]),
-                np.array(rates[name, size]) / 1e6,
-                ".",
-                color="C%d" % number,
-                markersize=4,
-            )
+            repeats = np.array(rates[name, size]) / 1e6
+            each.plot([size] * len(repeats), repeats, ".", color=colour, markersize=4)
         shares = [share(rates, name, n, size) for size in sizes]
-        all_of_them.plot(sizes, shares, "o-", markersize=4, **lines)
-    each.set(title="What one worker sends; a dot is a repeat", ylabel="MB/s", yscale="log")
-    all_of_them.set(title="What all workers send together, raw TCP is 1", ylim=0)
-    for axes in (each, all_of_them):
-        axes.set(xscale="log", xlabel="bytes of the vector")
+        all_of_them.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
+    each.set(ylabel="MB per second", yscale="log")
+    each.set_title("What one worker sends (dot: a repeat)", size=12)
+    all_of_them.set(ylabel="times raw TCP", ylim=0, xlabel="bytes of the vector")
+    all_of_them.set_title("What all workers send together", size=12)
+    for axes in grid:
+        axes.set_xscale("log")
         axes.grid(alpha=0.25)
+        axes.tick_params(labelsize=10)
         axes.spines[["top", "right"]].set_visible(False)
-    each.legend()
-    figure.savefig(directory / "ring-bandwidth.png", dpi=110)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    drawn.save(figure, path, draw, results=source)
+    plt.close(figure)
+
+
+def workers_of(case):
+    """How many send in a case: "ring, 3 workers"; of raw TCP it is one."""
+    return int(case.split()[1]) if case.startswith("ring") else 1
+
+
+def show(rates, console):
+    """Prints the table."""
+    names = list(dict.fromkeys(name for name, _ in rates))
+    middle = {key: statistics.median(values) for key, values in rates.items()}
+    title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
+    table = Table("vector", *names, title=title)
+    for size in sorted({size for _, size in rates}):
+        cells = [
+            "%5.0f   %.2f" % (middle[name, size] / 1e6, share(rates, name, workers_of(name), size))
+            for name in names[1:]
+        ]
+        table.add_row("%g MB" % (size / 1e6), "%5.0f" % (middle["raw TCP", size] / 1e6), *cells)
+    console.print(table)
 
 
 def main():
@@ -178,7 +202,15 @@ def main():
     parser.add_argument(
         "--repeats", type=drivers.positive(int), default=15, help="of each (%(default)d)"
     )
-    flags = parser.parse_args()
+    parser.add_argument("--redraw", **drivers.redraw(__file__))
+    flags, console = parser.parse_args(), drivers.console(110)
+    if flags.redraw:
+        named = json.loads(flags.redraw.read_text())
+        pairs = {key: key.removesuffix(" bytes").rsplit(", ", 1) for key in named}
+        rates = {(name, int(size)): named[key] for key, (name, size) in pairs.items()}
+        show(rates, console)
+        draw(rates, drivers.picture(flags.redraw, "ring-bandwidth"), flags.redraw)
+        return
     if min(flags.workers) < 2 or min(flags.megabytes) * 1e6 < 4:
         parser.error("--workers must be at least 2, --megabytes at least 0.000004")
     directory = drivers.output_directory("Ring-Bandwidth")
@@ -190,31 +222,18 @@ def main():
     processes = {name: start(script, n) for name, n in cases.items()}
     sizes = [4 * int(megabytes * 1e6 / 4) for megabytes in flags.megabytes]
     rates = {(name, size): [] for size in sizes for name in cases}
-    console = drivers.console(110)
     # By turns, so that a slow minute meets all of them.
     plan = list(rates) * flags.repeats
     for name, size in track(plan, "sending", console=console, disable=not console.is_terminal):
         rates[name, size].append(processes[name].bandwidth(size))
-    middle = {key: statistics.median(values) for key, values in rates.items()}
-    table = Table(
-        "vector",
-        "raw TCP",
-        *list(cases)[1:],
-        title="MB/s that one worker sends; beside it what all send together, to raw TCP",
-    )
-    for size in sizes:
-        cells = [
-            "%5.0f   %.2f" % (middle[name, size] / 1e6, share(rates, name, n, size))
-            for name, n in list(cases.items())[1:]
-        ]
-        table.add_row("%g MB" % (size / 1e6), "%5.0f" % (middle["raw TCP", size] / 1e6), *cells)
-    console.print(table)
+    show(rates, console)
     console.print(
         "medians of %d repeats; %s" % (flags.repeats, drivers.setting("NumPy " + np.__version__))
     )
     named = {"%s, %d bytes" % key: values for key, values in rates.items()}
-    (directory / "results.json").write_text(json.dumps(named, indent=1))
-    draw(directory, cases, sizes, rates)
+    source = directory / "results.json"
+    drivers.write(source, named)
+    draw(rates, directory / "ring-bandwidth.png", source)
     drivers.leave(console, directory, "ring-bandwidth.png")
 
 

@@ -29,6 +29,7 @@ from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
+from tfrun import drawn
 
 BY_HAND, OPTIMIZER = "Synchronous-SGD/run.sh", "Synchronous-SGD/run_optimizer.sh"
 CASES = [  # what it is called, what runs it, its flags, whether worker 2 is slowed
@@ -99,6 +100,45 @@ def measure(launcher, flags, slow, seconds):
             run.communicate(timeout=30)
 
 
+def gradients(name):
+    """How many gradients an update of w is made of."""
+    flags = {each: flags for each, _, flags, _ in CASES}[name]
+    return 1 if "HogWild" in name else 2 if "--backup-workers" in flags else 3
+
+
+def show(results, console):
+    """Prints the table."""
+    columns = "3 workers, 1 ps", "updates/s (median)", "to the same, none slow", "gradients/s"
+    table = Table(*columns, "one worker's twice")
+    middle = {name: statistics.median(each["updates_per_second"]) for name, each in results.items()}
+    cases = [case for case in CASES if case[0] in results]
+    alone = {launcher: middle[name] for name, launcher, _, slow in cases if not slow}
+    for name, launcher, _, _ in cases:
+        ratio = "%.2f" % (middle[name] / alone[launcher]) if launcher in alone else ""
+        side = "%.0f%%" % (100 * statistics.median(results[name]["one_sided"]))
+        rate = "%.0f" % (gradients(name) * middle[name])
+        side = "" if "HogWild" in name else side
+        table.add_row(name, "%.0f" % middle[name], ratio, rate, side)
+    console.print(table)
+
+
+def draw(results, path, source):
+    """Draws the gradients per second of each case, coloured by what runs it."""
+    launchers = {name: launcher for name, launcher, *_ in CASES}
+    families = dict(zip(dict.fromkeys(launchers.values()), drivers.FAMILIES))
+    rates = {
+        name: [gradients(name) * rate for rate in each["updates_per_second"]]
+        for name, each in results.items()
+    }
+    figure, axes = plt.subplots(figsize=(7.2, 1.1 + 0.4 * len(rates)), layout="constrained")
+    colours = {name: families[launchers[name]] for name in rates}
+    drivers.bars(axes, rates, colours, "{:.0f}".format)
+    axes.set_title("Three workers: what one slow worker costs", size=12, loc="left")
+    axes.set_xlabel("gradients per second (dot: a run)")
+    drawn.save(figure, path, draw, results=source)
+    plt.close(figure)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -110,37 +150,26 @@ def main():
         "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    parser.add_argument("--redraw", **drivers.redraw(__file__))
     flags, cases = drivers.only(parser, CASES)
+    console = drivers.console(125)
+    if flags.redraw:
+        results = json.loads(flags.redraw.read_text())
+        show(results, console)
+        draw(results, drivers.picture(flags.redraw, "stragglers"), flags.redraw)
+        return
     directory = drivers.output_directory("Stragglers")
-    rates, sides = {name: [] for name, *_ in cases}, {name: [] for name, *_ in cases}
-    console = drivers.console(100)
+    results = {name: {"updates_per_second": [], "one_sided": []} for name, *_ in cases}
     # By turns, so that a slow minute meets all of them.
     plan = cases * flags.repeats
     for name, *case in track(plan, "training", console=console, disable=not console.is_terminal):
         rate, side = measure(*case, flags.seconds)
-        rates[name].append(rate)
-        sides[name].append(side)
-    table = Table(
-        "3 workers, 1 ps",
-        "updates/s (median)",
-        "to the same, none slow",
-        "one worker's twice",
-    )
-    middle = {name: statistics.median(each) for name, each in rates.items()}
-    alone = {launcher: middle[name] for name, launcher, _, slow in cases if not slow}
-    for name, launcher, _, _ in cases:
-        ratio = "%.2f" % (middle[name] / alone[launcher]) if launcher in alone else ""
-        side = "" if "HogWild" in name else "%.0f%%" % (100 * statistics.median(sides[name]))
-        table.add_row(name, "%.0f" % middle[name], ratio, side)
-    console.print(table)
+        results[name]["updates_per_second"].append(rate)
+        results[name]["one_sided"].append(side)
+    show(results, console)
     console.print("%g s each, %d repeats; %s" % (flags.seconds, flags.repeats, drivers.setting()))
-    (directory / "results.json").write_text(json.dumps(rates, indent=1))
-    figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
-    axes.barh(list(middle)[::-1], list(middle.values())[::-1], color="C0")
-    for place, each in enumerate(list(rates.values())[::-1]):
-        axes.plot(each, [place] * len(each), "k.", markersize=4)
-    axes.set(xlabel="updates of w a second; a dot is a run", title="One worker of three, slowed")
-    figure.savefig(directory / "stragglers.png", dpi=110)
+    drivers.write(directory / "results.json", results)
+    draw(results, directory / "stragglers.png", directory / "results.json")
     drivers.leave(console, directory, "stragglers.png")
 
 

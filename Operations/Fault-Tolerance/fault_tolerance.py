@@ -30,7 +30,7 @@ from rich.table import Table
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
 import drivers
-from tfrun import isolate, rundir
+from tfrun import drawn, isolate, rundir
 
 CLONE_NEWNS = 0x20000
 SAVE = 2  # seconds between checkpoints
@@ -456,7 +456,7 @@ def draw(results, path):
         panel.tick_params(axis="x", labelsize=7)
     figure.supxlabel("seconds since the first update", fontsize=9)
     figure.suptitle("Test accuracy, and each worker's pushes; red: the fault", fontsize=11)
-    figure.savefig(path, dpi=110)
+    drawn.save(figure, path, draw, dpi=110)
 
 
 def main():
