@@ -185,11 +185,11 @@ def draw(results, path, source):
     loss.invert_yaxis()
     late.set(xscale="log")
     loss.set_title("Test loss (dot: a run)", size=11, loc="left")
-    late.set_title("Staleness: mean (dot), largest (bar)", size=11, loc="left")
+    late.set_title("Staleness: mean, largest (bar)", size=11, loc="left")
     for axes in (loss, late):
         axes.tick_params(labelsize=9)
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.grid(alpha=0.25, which="both")
+        axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     drawn.save(figure, path, draw, results=source)
     plt.close(figure)
