@@ -28,9 +28,9 @@ from rich.table import Table
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-sys.path[:0] = [str(path) for path in pathlib.Path(__file__).resolve().parents[1:3]]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
-from tfrun import cluster
+from tfrun import cluster, drawn
 
 EXAMPLES = {"HogWild": 1, "DOWNPOUR-Easy": 10, "DOWNPOUR": 10, "ADAG": 10, "DynSGD": 1}  # name: T
 EIGHT, SLOW, HIGH = "8 workers", "one of 4 slow", ", lr 0.5"
@@ -165,10 +165,10 @@ def table_of(results):
     return table
 
 
-def draw(results, path):
-    """A picture of the test loss of each run, and of how late its pushes were."""
+def draw(results, path, source):
+    """Draws the test loss of each run, and how late its pushes were."""
     figure, (loss, late) = plt.subplots(
-        1, 2, figsize=(10, 0.5 + 0.34 * len(results)), sharey=True, layout="constrained"
+        1, 2, figsize=(7.2, 0.6 + 0.3 * len(results)), sharey=True, layout="constrained"
     )
     colours = {example: "C%d" % number for number, example in enumerate(EXAMPLES)}
     for place, (name, runs) in enumerate(results.items()):
@@ -180,15 +180,18 @@ def draw(results, path):
         means = [run["staleness_mean"] for run in runs]
         late.plot(means, [place] * len(means), "o", alpha=0.8, **style)
         late.plot([max(run["staleness_max"] for run in runs)], [place], "|", **style)
-    loss.set(xscale="log", title="Test loss; a dot is a run", yticks=range(len(results)))
+    loss.set(xscale="log", yticks=range(len(results)))
     loss.set_yticklabels(results)
     loss.invert_yaxis()
-    late.set(xscale="log", title="Staleness: mean of a run (dot), largest (bar)")
+    late.set(xscale="log")
+    loss.set_title("Test loss (dot: a run)", size=11, loc="left")
+    late.set_title("Staleness: mean, largest (bar)", size=11, loc="left")
     for axes in (loss, late):
+        axes.tick_params(labelsize=9)
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.grid(alpha=0.25, which="both")
+        axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
+    drawn.save(figure, path, draw, results=source)
     plt.close(figure)
 
 
@@ -202,7 +205,14 @@ def main():
     )
     parser.add_argument("--repeats", type=whole, default=3, help="seeds of each case (%(default)d)")
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    parser.add_argument("--redraw", **drivers.redraw(__file__))
     flags, cases = drivers.only(parser, CASES)
+    console, began = drivers.console(150), time.monotonic()
+    if flags.redraw:
+        results = json.loads(flags.redraw.read_text())
+        console.print(table_of(results))
+        draw(results, drivers.picture(flags.redraw, "late-workers"), flags.redraw)
+        return
     if flags.steps < 200:
         parser.error("--steps must be at least 200: several updates of each worker")
     directory, results = drivers.output_directory("Late-Workers"), {name: [] for name, *_ in cases}
@@ -211,7 +221,6 @@ def main():
     context.set_forkserver_preload(
         ["__main__", "tensorflow.compat.v1", "keras", "sklearn.datasets"]
     )
-    console, began = drivers.console(150), time.monotonic()
     # By turns, so that a slow minute meets all of them.
     plan = [(seed, case) for seed in range(flags.repeats) for case in cases]
     for seed, case in track(plan, "training", console=console, disable=not console.is_terminal):
@@ -226,8 +235,8 @@ def main():
             drivers.setting("TensorFlow " + versions["tensorflow"]),
         )
     )
-    (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    draw(results, directory / "late-workers.png")
+    drivers.write(directory / "results.json", results)
+    draw(results, directory / "late-workers.png", directory / "results.json")
     drivers.leave(console, directory, "late-workers.png")
 
 
