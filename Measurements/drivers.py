@@ -18,15 +18,9 @@ import time
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-<<<<<<< HEAD
 SLICE = 0.02  # seconds that a slow worker runs at a time
 sys.path.append(str(ROOT))  # for tfrun
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
-=======
-sys.path.append(str(ROOT))  # for tfrun
-FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
-SLICE = 0.02  # seconds that a slow worker runs at a time
->>>>>>> c962e5563530ae1b67cc7a39b268ef83b946f362
 
 
 def positive(kind):

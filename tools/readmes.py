@@ -190,15 +190,9 @@ def results(folder, _):
 
 
 def compare(folder, more):
-<<<<<<< HEAD
     """The same, of this example, HogWild and one process; and of more: AEASGD,DynSGD.
 
     From the example's own compare.json, where it has one.
-=======
-    """The same, of this example, HogWild and one process; from its own compare.json, if any.
-
-    And of more: AEASGD,DynSGD.
->>>>>>> c962e5563530ae1b67cc7a39b268ef83b946f362
     """
     own = folder / "compare.json"
     runs = json.loads((own if own.exists() else COMPARE).read_text())
