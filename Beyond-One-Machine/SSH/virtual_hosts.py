@@ -1,4 +1,4 @@
-"""SSH: the hosts that you have, by tfrun --hosts; here virtual ones, as long as a command runs.
+"""SSH: any example on your own hosts by tfrun --hosts; here on virtual ones.
 
     python virtual_hosts.py --hosts 2 -- ssh host1 hostname
 

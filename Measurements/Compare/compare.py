@@ -1,4 +1,4 @@
-"""Compare: several examples on the same data with the same seeds, as one table and one picture.
+"""Compare: several examples on the same data with the same seeds, in one table and picture.
 
 Every example trains on the same number of examples; what differs is the algorithm, and by that the
 time. Each run is the example's own `bash run.sh`. An example may bring flags of its own, in one

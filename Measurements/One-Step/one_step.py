@@ -1,4 +1,4 @@
-"""One-Step: n workers on n mini-batches make the step of one worker on all of them together.
+"""One-Step: n workers make the same step as one worker with all their mini-batches.
 
 Each implementation trains five steps by its own `bash run.sh` and saves w after each. From each w
 the next one is computed again by NumPy, in double precision: a step on the union of the batches.

@@ -1,4 +1,4 @@
-"""Packing: how many bytes to send as one, and whether to send while back-propagation goes on.
+"""Packing: how many gradients to send at once, and whether to send during back-propagation.
 
 Two workers of Collective-AllReduce train a wider perceptron. Each run is the example's own script
 with other layers, under tfrun; in the runs without overlap every gradient waits for all of them.

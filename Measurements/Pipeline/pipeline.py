@@ -1,4 +1,4 @@
-"""Pipeline: what share of the time two workers with half a model each are idle.
+"""Pipeline: how long two workers are idle when each holds half of a model.
 
 Runs the script of Model-Parallelism with a wide model in its `problem` region, each worker on one
 core, and reads from the timelines of its updates when each worker computed.

@@ -1,4 +1,4 @@
-"""Ring-Bandwidth: what the ring all-reduce makes of the bandwidth of raw TCP, on this machine.
+"""Ring-Bandwidth: how much of TCP's bandwidth the ring all-reduce uses, on this machine.
 
 The workers are processes that run `all_reduce` and `Ring` of Ring-AllReduce's own script, over
 loopback. Raw TCP: one process sends as many bytes to another one, which says by one byte that all

@@ -1,4 +1,4 @@
-"""Stragglers: one worker of three is slowed threefold; what that costs all of them.
+"""Stragglers: what one slow worker of three costs all of them.
 
 Each run is an example's own `bash run.sh`. The worker is stopped and let go by signals, so that it
 runs a third of the time.

@@ -1,4 +1,4 @@
-"""Fault-Tolerance: faults on real runs, one drill each, and whether each promise is kept.
+"""Fault-Tolerance: faults in real runs, one drill for each, and whether each promise is kept.
 
 A drill starts an example under tfrun, waits until it trains, and does one thing to it. The exit
 code is 0 if every promise was kept; with --without-recovery, if every promise was broken.

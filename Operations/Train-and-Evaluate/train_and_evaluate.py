@@ -1,4 +1,4 @@
-"""Train-and-Evaluate: workers read files while they train, an evaluator judges each checkpoint.
+"""Train-and-Evaluate: workers read files while they train; an evaluator tests each checkpoint.
 
     worker     w_k <- w;  w <- w - lr * g(w_k)    g: on the next mini-batch of this worker's files
     chief      worker 0; it saves w, and how far each worker is in its files, as a checkpoint
