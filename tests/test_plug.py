@@ -197,7 +197,7 @@ def test_from_a_copy_to_a_prediction(tmp_path):
         copy = tmp_path / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    section = (tmp_path / "README.md").read_text().partition("## Your-Model")[2]
+    section = (tmp_path / "README.md").read_text().partition("## Your model")[2]
     blocks = re.findall(r"^```\n(.*?)^```$", section.partition("\n## ")[0], re.M | re.S)
     assert len(blocks) == 2 and sum(len(block.splitlines()) for block in blocks) <= 10
     for command in ["bash", "-euc", blocks[0]], [sys.executable, "-c", blocks[1]]:
