@@ -66,7 +66,7 @@ def options(flags):
 def add_flags(add):
     """The flags that only this algorithm has."""
     add("--steps-per-call", number(int, 1), 10, "steps in one call of the graph", metavar="C")
-    add("--bytes-per-pack", number(int, 0), 0, "bytes of an all-reduce, 0: all", metavar="B")
+    add("--bytes-per-pack", number(int, 0), 0, "bytes sent at once, 0: all of them", metavar="B")
     add("--step-timeout", number(int, 1), 60, "seconds to wait for a step at most", metavar="S")
 
 
