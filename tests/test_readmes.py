@@ -22,6 +22,10 @@ def test_generated_parts_are_up_to_date():
         parts += len(readmes.PART.findall(path.read_text()))
         assert readmes.updated(path) == path.read_text(), "python tools/readmes.py --fix: %s" % path
         assert not re.search("@@[A-Z]+@@", path.read_text()), "%s is not finished" % path
+        # After </details> Markdown begins again at an empty line.
+        assert "</details>\n<!-- end -->\n\n" in path.read_text() + "\n" or (
+            "</details>\n<!-- end -->" not in path.read_text()
+        ), "an empty line after a folded part of %s" % path
     assert parts >= 10
     there = support.launchers() + support.engines()
     there += [path for path in regions.tracked("README.md") if path.parents[1] == engines.FOLDER]
