@@ -11,7 +11,17 @@ The functions that draw them are in tools/drawings/.
 import json
 import sys
 
-from drawings import elastic, overview, real_pushes, rings, schedules, servers, together, windows
+from drawings import (
+    balls,
+    elastic,
+    overview,
+    real_pushes,
+    rings,
+    schedules,
+    servers,
+    together,
+    windows,
+)
 from drawings.shapes import FIGURES
 
 DRAWN = {
@@ -22,6 +32,7 @@ DRAWN = {
     "cluster.svg": servers.cluster,
     "sharding.svg": servers.sharding,
     "update.svg": servers.update,
+    "balls.svg": balls.balls,
     "sparse.svg": servers.sparse,
     "strategy.svg": servers.strategy,
     "roles.svg": servers.roles,
