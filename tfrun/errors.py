@@ -35,7 +35,7 @@ group(
     (
         r"backup[-_ ]workers.*(must|below|fewer|workers)",
         "ValueError: --backup-workers must be below the number of workers, 2",
-        "A step needs the gradient of at least one worker, so that not all can be backups.",
+        "A step needs the gradient of at least one worker, so not all workers can be backups.",
         "Give fewer --backup-workers, or start more workers (WORKERS=4 bash run.sh).",
     ),
     (
@@ -82,13 +82,13 @@ group(
     (
         r"cannot unpack non-iterable \w+ object",
         "TypeError: cannot unpack non-iterable function object",
-        "An entry of METRICS is no pair.",
-        'Write "name": ("max", function) or ("min", function): which is better, and the metric.',
+        "An entry of METRICS is not a pair.",
+        'Write "name": ("max", function) or ("min", function); "max" means that higher is better.',
     ),
     (
         r"A model that is not Sequential",
         "TypeError: A model that is not Sequential needs stages() of its own",
-        "Only a row of layers can be cut into parts without knowing what they do.",
+        "The script can cut only a plain chain of layers into parts by itself.",
         "Build the model as keras.Sequential, or write stages() in the script for yours.",
     ),
 )
@@ -98,14 +98,14 @@ group(
     (
         r"KeyError: 'TF_CONFIG'|TF_CONFIG is not set",
         "KeyError: 'TF_CONFIG'",
-        "TF_CONFIG is not set, so that the script does not know the cluster or its own task.",
+        "TF_CONFIG is not set, so the script does not know the cluster or its own task.",
         "Start with `bash run.sh`, or set TF_CONFIG for each task.",
     ),
     (
         r"JSONDecodeError",
         "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1",
-        "TF_CONFIG, or a file that should hold JSON, is not JSON.",
-        "Check the quotes: JSON wants double ones; in a shell put single ones around the whole.",
+        "TF_CONFIG, or a file that should contain JSON, is not valid JSON.",
+        "Use double quotes in JSON; in a shell, put single quotes around the whole value.",
     ),
     (
         r"Could not parse port|not enough values to unpack \(expected 2, got 1\)"
@@ -124,7 +124,7 @@ group(
         r"Name or service not known|nodename nor servname provided",
         "socket.gaierror: [Errno -2] Name or service not known",
         "A host name in TF_CONFIG is not known on this machine.",
-        "Correct the name, or give the address in numbers.",
+        "Correct the name, or give the IP address.",
     ),
     (
         r"another TF_CONFIG, other flags",
@@ -193,7 +193,7 @@ group(
         r"URL fetch failure|cannot be fetched|Incomplete or corrupted file detected",
         "Exception: URL fetch failure on https://storage.googleapis.com/tensorflow/tf-keras-"
         "datasets/mnist.npz: None -- [Errno -3] Temporary failure in name resolution",
-        "Keras downloads this data set at its first use, and the network does not let it.",
+        "Keras downloads this data set at its first use, and could not reach the server.",
         "Try again later, or use --dataset digits, which needs no network.",
     ),
     (
@@ -212,13 +212,13 @@ group(
         r"FileNotFoundError: .*No such file|neither digits",
         "FileNotFoundError: [Errno 2] No such file or directory: 'data.npz'",
         "A file is not there: most often --dataset has a misspelt name or path.",
-        "Correct it: digits, mnist, fashion_mnist, or a path from the folder where you stand.",
+        "Correct it: digits, mnist, fashion_mnist, or a path relative to the current folder.",
     ),
     (
         r"BadZipFile|Cannot load file containing pickled data|contains pickled \(object\) data"
         r"|No data left in file|EOFError|IsADirectoryError",
         "zipfile.BadZipFile: File is not a zip file",
-        "The data file is no whole .npz file: it was cut short, or has another format.",
+        "The data file is not a complete .npz file: it was cut short, or has another format.",
         "Make it again with numpy.savez(file, x_train=…, y_train=…, x_test=…, y_test=…).",
     ),
     (
@@ -230,7 +230,7 @@ group(
     (
         r"is neither topics nor|UnicodeDecodeError",
         "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start",
-        "The file is no text in UTF-8.",
+        "The file is not UTF-8 text.",
         "Convert it, for example with `iconv -t utf-8`.",
     ),
     (
@@ -243,7 +243,7 @@ group(
     (
         r"(rows|pairs), fewer than|[Nn]eed minval < maxval",
         "ValueError: --dataset has 8 rows, fewer than workers (9)",
-        "There are fewer rows than workers, so that a worker would have none.",
+        "There are fewer rows than workers, so a worker would have none.",
         "Start fewer workers, or take more data.",
     ),
     (
@@ -255,8 +255,8 @@ group(
     (
         r"outside the valid range|must hold whole numbers from 0",
         "Received a label value of 5 which is outside the valid range of [0, 3).",
-        "A label is negative, or higher than any that training knows.",
-        "Number the classes from 0, and let y_train hold the highest.",
+        "A label is negative, or higher than every label in y_train.",
+        "Number the classes from 0; the highest must occur in y_train.",
     ),
     (
         r"'labels' has DataType float\w* not in|labels.*(float|whole numbers)",
@@ -277,14 +277,14 @@ group(
     (
         r"could not convert string to float|Cannot cast|ufunc 'isfinite' not supported",
         "ValueError: could not convert string to float: np.str_('a')",
-        "The arrays hold something else than numbers.",
+        "The arrays hold something other than numbers.",
         "Convert them to numbers before you save them.",
     ),
     (
         r"indices\[.*\] = .* is not in \[",
         "indices[0] = 5 is not in [0, 3)",
         "An index is outside its table.",
-        "Check the data: indices run from 0 to the size of the table less one.",
+        "Check the data: indices run from 0 to one less than the table's size.",
     ),
 )
 
@@ -348,7 +348,7 @@ group(
     (
         r"no new checkpoint came",
         "TimeoutError: no new checkpoint came in 130 s",
-        "The evaluator waits for the chief, which has failed, stands still, or saves elsewhere.",
+        "The evaluator waits for the chief, which has failed, hangs, or saves elsewhere.",
         "Look into the chief's log. Both need the same OUTPUT_DIR.",
     ),
 )
@@ -371,7 +371,7 @@ group(
         r"|[Gg]loo.*(Connection|Timed out)|ran into a timeout.*[Hh]orovod",
         "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was "
         "caused by an exception on one of the ranks",
-        "Another rank is gone or did not answer in time, so that this one cannot go on.",
+        "Another rank is gone or did not answer in time, so this one cannot go on.",
         "Look for the first error among the ranks. The same command goes on from the last "
         "checkpoint.",
     ),
@@ -425,13 +425,13 @@ group(
     (
         r"^Timeout \(\d+:\d\d:\d\d\)!",
         "Timeout (0:02:00)!",
-        "A worker was lost or hung while all of them set up their collectives.",
+        "A worker was lost or hung while all workers prepared their collective operations.",
         "Look into the logs of the others; the same command goes on from the last checkpoint.",
     ),
     (
         r"TimeoutError",
         "TimeoutError: 3 of 4 tasks have reported after 120 s",
-        "A task waited for another in vain.",
+        "A task waited for another that did not come.",
         "Look into the log of the task that the line names.",
     ),
 )
@@ -442,7 +442,7 @@ group(
         r"OOM when allocating|ResourceExhaustedError|MemoryError|Cannot allocate memory"
         r"|std::bad_alloc|OUT_OF_MEMORY|out of memory",
         "MemoryError: Unable to allocate 72.8 TiB for an array with shape (10000000000000,)",
-        "There is not enough memory, of this machine or of its GPU.",
+        "This machine or its GPU does not have enough memory.",
         "Use a smaller --batch-size or model, or fewer tasks on this machine.",
     ),
     (
@@ -462,7 +462,7 @@ group(
         r"worker is for one GPU",
         "RuntimeError: A worker is for one GPU; start one for each",
         "This worker sees several GPUs and would use only one.",
-        "Start a worker for each GPU: tfrun deals them out; else set CUDA_VISIBLE_DEVICES.",
+        "Start a worker for each GPU: tfrun assigns the GPUs; by hand, set CUDA_VISIBLE_DEVICES.",
     ),
     (
         r"--devices \d+: there (are|is)|Cannot assign a device for operation|[Ii]nvalid device",
@@ -485,8 +485,8 @@ group(
     (
         r"lost its connection to",
         "worker 1 lost its connection to host2",
-        "The host of a task is off, the network between was cut, or something ended its ssh.",
-        "Look whether `ssh` reaches it. The same command goes on from the last checkpoint.",
+        "The task's host is off, the network to it was cut, or something ended its ssh.",
+        "Check whether `ssh` reaches it. The same command goes on from the last checkpoint.",
     ),
     (
         r"killed by SIGILL|Illegal instruction",
@@ -556,7 +556,7 @@ group(
         "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of "
         "ranks and are waiting for remainder of ranks for more than 60 seconds.",
         "A rank hangs, or the ranks do not make the same calls in the same order.",
-        "Look at the ranks that it names.",
+        "Look at the ranks that the message names.",
     ),
 )
 

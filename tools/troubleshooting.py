@@ -22,7 +22,7 @@ The scripts raise plain exceptions. When a task fails, `tfrun` shows its error o
 it says what the error means and what to do. For a run that another launcher started,
 `tfrun explain LOG` does the same. All that tfrun can explain is on this page.
 
-If several tasks fail, look for the first error: the others often only miss the task that failed.
+If several tasks fail, look for the first error: the other tasks often fail only because of it.
 Each task's whole output is in the run directory, in `<task>.log`.
 """
 
