@@ -381,7 +381,8 @@ def result(folder, launcher):
         values = [times * run[name] for run in found["runs"] if name in run]
         if any(values):
             row = (statistics.median(values), min(values), max(values))
-            rows.append(("| %s | %s | %s to %s |" % (words, form, form, form)) % row)
+            middle, low, high = (form % each for each in row)
+            rows.append("| %s | %s | %s to %s |" % (words, middle, low, high))
     rows += [
         "",
         "`%s` with S from 0 to %d, on %s: TensorFlow %s, Python %s, %d cores (%s), load %.1f."
