@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# HogWild on this machine: 1 parameter server, 2 asynchronous workers; about 15 s.
+# HogWild on this machine: 1 parameter server, 2 asynchronous workers; about 20 s.
 #   bash run.sh --steps 20          a quick look
 #   WORKERS=4 PS=2 bash run.sh      a larger cluster
 #   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
