@@ -5,7 +5,7 @@ gradual warm-up of 5 epochs, as in Goyal et al. 2017. One process makes the step
 k * 32 stands for k synchronous workers with 32 each. A few minutes.
 
 Kind:          driver
-Run:           python batch_sizes.py
+Run:           bash run_batch_sizes.sh
 """
 import argparse
 import datetime
@@ -34,7 +34,7 @@ from tfrun import drawn
 
 SCRIPT = HERE.parent / "Non-Distributed-Setup" / "non_distributed_setup.py"
 BATCHES, LR = [32, 64, 128, 256, 384, 512, 1024], 0.1  # k is a batch divided by the first
-EXAMPLES, WARM_UP_EPOCHS = 128000, 5
+WARM_UP_EPOCHS = 5
 RULES = {"constant": "lr", "linear": "k · lr", "warm-up": "k · lr, after a warm-up"}
 
 
@@ -46,9 +46,9 @@ def rate_of(rule, k, step, warm_up):
     return k * LR * (1 / k + (1 - 1 / k) * done)
 
 
-def train(example, data, batch, rule, seed):
-    """Trains the model of all examples on EXAMPLES rows; returns its test error."""
-    flags = argparse.Namespace(seed=seed, batch_size=batch, steps=EXAMPLES // batch)
+def train(example, data, batch, rule, seed, rows):
+    """Trains the model of all examples on so many rows; returns its test error."""
+    flags = argparse.Namespace(seed=seed, batch_size=batch, steps=rows // batch)
     warm_up = max(1, WARM_UP_EPOCHS * len(data.x_train) // batch)
     keras.utils.set_random_seed(seed)
     model = example.make_model(data)
@@ -95,17 +95,17 @@ def draw(results, path):
     plt.close(figure)
 
 
-def measure(seeds):
+def measure(seeds, rows):
     """Trains all cases; returns what batch-sizes.json holds."""
     example = load(SCRIPT)
     data, began = example.load_data("digits"), time.time()
     errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
     for seed, batch, rule in itertools.product(range(seeds), BATCHES, RULES):
-        errors[rule][str(batch)].append(train(example, data, batch, rule, seed))
+        errors[rule][str(batch)].append(train(example, data, batch, rule, seed, rows))
         print("seed %d, batch %4d, %-8s: test error %5.1f%%, after %.0f s" % (
             seed, batch, rule, 100 * errors[rule][str(batch)][-1], time.time() - began), flush=True)
-    return {"command": "python batch_sizes.py --seeds %d" % seeds, "seeds": seeds,
-            "examples": EXAMPLES, "batches": BATCHES, "lr": LR, "warm_up_epochs": WARM_UP_EPOCHS,
+    return {"command": "bash run_batch_sizes.sh --seeds %d" % seeds, "seeds": seeds,
+            "examples": rows, "batches": BATCHES, "lr": LR, "warm_up_epochs": WARM_UP_EPOCHS,
             "date": str(datetime.date.today()), "tensorflow": tf.__version__,
             "python": platform.python_version(),
             "rules": [{"name": RULES[rule], "errors": errors[rule]} for rule in RULES]}
@@ -115,14 +115,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, help="runs of each case (5)")
-    parser.add_argument("--output", type=pathlib.Path, default=HERE,
-                        help="the folder of batch-sizes.json and batch-sizes.png (this one)")
+    parser.add_argument("--examples", type=int, default=128000, help="examples of a run (128000)")
+    parser.add_argument("--output", type=pathlib.Path, default=os.environ.get("OUTPUT_DIR", HERE),
+                        help="the folder of batch-sizes.json and .png (OUTPUT_DIR, or this one)")
     parser.add_argument("--redraw", action="store_true",
                         help="train nothing: draw the picture of batch-sizes.json again")
     flags = parser.parse_args()
+    flags.output.mkdir(parents=True, exist_ok=True)
     results = flags.output / "batch-sizes.json"
     if not flags.redraw:
-        results.write_text(json.dumps(measure(flags.seeds), indent=1) + "\n")
+        results.write_text(json.dumps(measure(flags.seeds, flags.examples), indent=1) + "\n")
     draw(results, results.with_suffix(".png"))
 
 

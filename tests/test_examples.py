@@ -134,6 +134,7 @@ def test_a_driver(launcher, tmp_path):
         "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1"],
         "Fault-Tolerance": ["--list"],
         "Parameter-Server-Strategy": ["--repeats", "1", "--steps", "600"],
+        "Synchronous-SGD": ["--seeds", "1", "--examples", "2048"],
         "Synchronous-SGD-different-learning-rates": ["--seeds", "1", "--steps", "20"],
     }[launcher.parent.name]
     code, output, _ = support.launch(launcher, tmp_path, *few)
