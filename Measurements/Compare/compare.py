@@ -220,6 +220,8 @@ def draw(results, path, source, highlighted=None):
     for axes in (loss, time):
         axes.margins(x=0.15)
         axes.set_xscale("log")
+        if axes.dataLim.x0 > axes.dataLim.x1:  # no run has a value
+            axes.set_xlim(0.1, 10)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
         decades = 1 if axes.dataLim.x1 > 20 * axes.dataLim.x0 else 0
         axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades else (1, 2, 5)))
