@@ -326,6 +326,7 @@ def test_data_sets_without_a_network(name, tmp_path):
     assert "digits, which needs no network" in errors.explain(process.stderr)
 
 
+@pytest.mark.long
 def test_a_full_disk(tmp_path):
     """In a small file system of its own: it ends with an error; the last checkpoint is whole."""
     code = """

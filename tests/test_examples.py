@@ -190,6 +190,7 @@ def test_a_run_with_two_ps_and_four_workers_learns(launcher, tmp_path):
     assert len(shards) == 2, "one part of the checkpoint from each ps"
 
 
+@pytest.mark.long
 def test_the_embeddings_say_what_they_have_learned(tmp_path):
     """Neighbours of words, the baseline, and the bytes of an update, which the page's table has."""
     launcher = support.ROOT / "Sparse-Embeddings" / "run.sh"

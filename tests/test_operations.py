@@ -61,6 +61,7 @@ def records(tmp_path_factory):
 # The evaluator of the other examples.
 
 
+@pytest.mark.long
 def test_the_evaluator_tests_instead_of_the_chief(tmp_path):
     """Each checkpoint once, and the last; the result is its last test."""
     directory = tmp_path / "run"
