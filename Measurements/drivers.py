@@ -79,8 +79,14 @@ def bars(axes, values, colours, form):
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def only(parser, cases):
-    """Reads the flags, --only among them: (the flags, the cases whose names have its text)."""
+def only(parser, cases, script=None):
+    """Adds --only, and --redraw to a script that draws, and reads the flags.
+
+    Returns (the flags, the cases whose names have the text of --only).
+    """
+    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
+    if script:
+        parser.add_argument("--redraw", **redraw(script))
     flags = parser.parse_args()
     chosen = [case for case in cases if flags.only in case[0]]
     if not chosen:

@@ -186,6 +186,8 @@ def test_commands_exist():
                 )
                 words = shlex.split(found[2], comments=True)
                 texts = [script.read_text(), '"--help"']
+                if "import drivers" in texts[0]:
+                    texts.append((support.ROOT / "Measurements" / "drivers.py").read_text())
                 if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
                     texts += [each.read_text() for each in own]

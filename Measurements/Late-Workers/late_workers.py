@@ -204,9 +204,7 @@ def main():
         "--steps", type=whole, default=3000, help="mini-batches of a run (%(default)d)"
     )
     parser.add_argument("--repeats", type=whole, default=3, help="seeds of each case (%(default)d)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
-    parser.add_argument("--redraw", **drivers.redraw(__file__))
-    flags, cases = drivers.only(parser, CASES)
+    flags, cases = drivers.only(parser, CASES, __file__)
     console, began = drivers.console(150), time.monotonic()
     if flags.redraw:
         results = json.loads(flags.redraw.read_text())

@@ -153,9 +153,7 @@ def main():
     parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
     parser.add_argument("--batch-size", type=whole, default=32, help="(%(default)d)")
     parser.add_argument("--wide", action="store_true", help="784-512-512-10, on random numbers")
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
-    parser.add_argument("--redraw", **drivers.redraw(__file__))
-    flags, cases = drivers.only(parser, list(CASES.items()))
+    flags, cases = drivers.only(parser, list(CASES.items()), __file__)
     console = drivers.console(120)
     if flags.redraw:
         runs = json.loads(flags.redraw.read_text())

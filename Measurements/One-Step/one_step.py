@@ -120,7 +120,6 @@ def main():
     parser.add_argument(
         "--workers", type=drivers.positive(int), nargs="+", default=[2, 3], help="(2 3)"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
     flags, chosen = drivers.only(parser, IMPLEMENTATIONS)
     console = drivers.console(100)
     far = 0

@@ -87,9 +87,7 @@ def main():
     parser.add_argument("--steps", type=whole, default=200, help="of a run (%(default)d)")
     parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
     parser.add_argument("--batch-size", type=whole, default=64, help="(%(default)d)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
-    parser.add_argument("--redraw", **drivers.redraw(__file__))
-    flags, cases = drivers.only(parser, CASES)
+    flags, cases = drivers.only(parser, CASES, __file__)
     console = drivers.console(100)
     if flags.redraw:
         times = json.loads(flags.redraw.read_text())

@@ -149,9 +149,7 @@ def main():
     parser.add_argument(
         "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
-    parser.add_argument("--redraw", **drivers.redraw(__file__))
-    flags, cases = drivers.only(parser, CASES)
+    flags, cases = drivers.only(parser, CASES, __file__)
     console = drivers.console(125)
     if flags.redraw:
         results = json.loads(flags.redraw.read_text())
