@@ -1,5 +1,6 @@
 """The README files: generated parts up to date, links that lead somewhere, commands that exist."""
 
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import engines
 import pytest
 import readmes
 import regions
+import results
 import support
 from matplotlib.figure import Figure
 from tfrun import drawn
@@ -137,6 +139,31 @@ def test_a_page_has_its_sections(name):
     tests = re.findall(r"`(tests/test_\w+\.py)`", sections["Verified by"])
     assert tests and all((support.ROOT / each).is_file() for each in tests), tests
     assert ".ipynb)" in sections["Notebook"]
+
+
+def test_samples_are_of_the_first_run():
+    """Catches a sample output, or results, that another run has left."""
+    for name in readmes.EXAMPLES:
+        found = json.loads((support.ROOT / name / "results.json").read_text())
+        first, said = found["runs"][0], "\n".join(found["output"])
+        assert len(found["runs"]) >= 3, name
+        assert "test accuracy %.1f%%" % (100 * first["test_accuracy"]) in said, name
+        assert "update %d of %d " % (first["updates"], first["updates"]) in said, name
+
+
+def test_facts_of_a_run(tmp_path):
+    """What tools/results.py takes from a run: medians over the pushes of all workers."""
+    header = "push_time,pull_time,global_step,loss,staleness,bytes,wait_seconds,test_loss\n"
+    for worker, rows in enumerate((((1, 10, 0.5), (2, 30, 0.1)), ((3, 50, 0.2),))):
+        lines = ["%d,0,%d,1.0,0,%d,%g,\n" % (step, step, *rest) for step, *rest in rows]
+        lines.append("9,,3,,,,,0.25\n")  # an evaluation, which moves no bytes
+        (tmp_path / ("metrics-worker-%d.csv" % worker)).write_text(header + "".join(lines))
+    result = {"wall_seconds": 2.0, "steps": 3, "staleness_mean": 0.5, "test_loss": 0.25}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    assert results.facts(tmp_path, 7.0) == {
+        **{"test_loss": 0.25, "seconds": 7.0, "training_seconds": 2.0, "updates": 3},
+        **{"staleness": 0.5, "bytes": 30.0, "wait_seconds": 0.2},
+    }
 
 
 # The first example changes nothing in a neighbour.

@@ -41,6 +41,7 @@ CASES = [  # what it is called, the example, workers, whether the last one is sl
     ("4 workers%s: HogWild" % HIGH, "HogWild", 4, False, 0.5),
     *(("%s: %s" % (SLOW + HIGH, each), each, 4, True, 0.5) for each in ("HogWild", "DynSGD")),
 ]
+RUN_SECONDS = 600  # for one run; the longest takes a tenth of that
 DIVERGED = "FloatingPointError"  # with it a worker ends whose loss is no number any more
 
 
@@ -69,8 +70,11 @@ def train(context, example, workers, slow, flags, directory):
         tasks[output].start()
     slow_file = directory / ("metrics-worker-%d.csv" % (workers - 1))
     *_, last = tasks.values()
+    deadline = time.monotonic() + RUN_SECONDS
     try:
         while any(each.is_alive() for each in tasks.values()):
+            if time.monotonic() > deadline:
+                sys.exit("%s did not end in %d s: %s" % (example, RUN_SECONDS, directory))
             failed = [output for output, each in tasks.items() if each.exitcode]
             if failed:
                 texts = [output.read_text() for output in failed]
