@@ -40,7 +40,7 @@ def test_the_readme_lists_all():
     for source in SOURCES:
         first = notebooks.made(source).cells[0].source
         minutes[notebooks.name_of(source)] = int(re.search(r"(\d+) minutes", first)[1])
-    assert notebooks.order() == minutes and len(minutes) >= 14
+    assert notebooks.order() == minutes and len(minutes) >= 26
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
@@ -89,7 +89,7 @@ def test_outputs_are_those_of_a_fresh_run(group):
     compared = 0
     for source, notebook in fresh(in_other_order(group), in_turn=len(group) > 1).items():
         ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
-        assert len(notebook.cells) - len(ran) == 3
+        assert len(notebook.cells) - len(ran) >= 2, "no solution was executed"
         for cell, committed in zip(ran, notebooks.notebook_of(source).cells, strict=True):
             if cell.cell_type == "code":
                 compared += 1
@@ -102,16 +102,19 @@ def test_outputs_are_those_of_a_fresh_run(group):
 
 
 def differences(committed, cell):
-    """What differs in the outputs of a cell: the text exactly, of pictures the look."""
+    """What differs in the outputs of a cell: the text exactly, of pictures the look.
+
+    Where a cell shows what was measured: the text but for its numbers, of pictures how many.
+    """
+    measured = notebooks.MEASURED in cell.metadata.get("tags", [])
+    told = ["\n".join(map(notebooks.texts, each.outputs)) for each in (committed, cell)]
+    if measured:
+        told = [re.sub(r" *-?\d+(\.\d+)?", " #", text) for text in told]
     lines = difflib.unified_diff(
-        "\n".join(map(notebooks.texts, committed.outputs)).splitlines(),
-        "\n".join(map(notebooks.texts, cell.outputs)).splitlines(),
-        "in git",
-        "afresh",
-        lineterm="",
+        told[0].splitlines(), told[1].splitlines(), "in git", "afresh", lineterm=""
     )
     here, there = map(pictures, (committed.outputs, cell.outputs))
-    apart = [unlike(one, other) for one, other in zip(here, there)]
+    apart = [0 if measured else unlike(one, other) for one, other in zip(here, there)]
     same = len(here) == len(there) and all(each < 0.1 for each in apart)
     return "\n".join(lines) + (
         "" if same else "%d pictures, %d afresh: %s" % (len(here), len(there), apart)
@@ -126,12 +129,12 @@ def pictures(outputs):
 
 
 def unlike(one, other):
-    """The share of the ink that is elsewhere, in squares of 8 pixels; 2 where the sizes differ."""
-    if any(abs(a - b) > 8 for a, b in zip(one.shape, other.shape)):
+    """The share of the ink that is elsewhere, in squares of 15 pixels; 2 where the sizes differ."""
+    if any(abs(a - b) > 15 for a, b in zip(one.shape, other.shape)):
         return 2
-    rows, columns = (min(sizes) // 8 for sizes in zip(one.shape, other.shape))
+    rows, columns = (min(sizes) // 15 for sizes in zip(one.shape, other.shape))
     squares = [
-        ink[: 8 * rows, : 8 * columns].reshape(rows, 8, columns, 8).mean(axis=(1, 3))
+        ink[: 15 * rows, : 15 * columns].reshape(rows, 15, columns, 15).mean(axis=(1, 3))
         for ink in (one, other)
     ]
     return np.abs(squares[0] - squares[1]).sum() / squares[0].sum()

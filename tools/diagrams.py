@@ -8,9 +8,12 @@ python tools/diagrams.py --pushes runs/HogWild/latest
 The functions that draw them are in tools/drawings/.
 """
 
+import importlib
 import json
+import pkgutil
 import sys
 
+import drawings
 from drawings import (
     balls,
     elastic,
@@ -54,6 +57,9 @@ DRAWN = {
     "ring.svg": rings.ring,
     "horovod.svg": rings.horovod,
 }
+for module in pkgutil.iter_modules(drawings.__path__):
+    if module.name.startswith("course_"):  # figures of the notebooks, listed where they are drawn
+        DRAWN.update(importlib.import_module("drawings." + module.name).DRAWN)
 
 
 def main():

@@ -3,10 +3,14 @@
     python tools/notebooks.py [NAME ...]              check; exits with 1 and what is wrong
     python tools/notebooks.py --execute [NAME ...]    make them from their sources, with new outputs
     python tools/notebooks.py --run [NAME ...]        run them as they are; no file is written
+    python tools/notebooks.py --fix NAME              copy its regions into the other sources
 
 A source is a Python script in jupytext's percent format; the notebook of that name stands beside
 it. NAME is its path within Basics-Tutorial without the suffix: Servers, Multiple-Workers/Worker-1;
 without a name all are taken. The notebooks of an inner folder belong together and run at once.
+
+A cell that several notebooks share is a region (see regions.py) with the same text in each. A cell
+with the tag `measured` shows times or rates, which differ from run to run.
 """
 
 import argparse
@@ -23,13 +27,13 @@ import uuid
 import nbclient
 import nbformat
 import psutil
+import regions
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
-SECONDS = 60  # the longest that a notebook may take, its kernel's start included
-CELLS, LINES, SOLUTION_LINES, OUTPUT_LINES = 30, 15, 25, 20
-PICTURE_BYTES = 150_000
+SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
 CLEAN_UP = "# Stop what this notebook started."
-BEFORE = "what the last cell has stopped"  # the exercises that need it say so
+ANSWER = "# Your answer to "  # a cell for the reader's own code; its solution stands in the next
+MEASURED = "measured"  # the tag of a cell whose numbers differ from run to run
 HEADER = """\
 # ---
 # jupyter:
@@ -50,6 +54,9 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 DETAILS = re.compile(r"<details><summary>Solution</summary>\n(.*?)\n</details>", re.DOTALL)
+FOLDED_ANSWER = "<details><summary>Answer</summary>"
+HINT = "<details><summary>Hint</summary>"
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # What differs from run to run, or from machine to machine, or what nobody wants to read.
@@ -113,7 +120,10 @@ def made(source):
     cells = []
     for number, cell in enumerate(notebook.cells, 1):
         new = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
-        cells.append(new[cell.cell_type](cell.source, id="cell-%d" % number))
+        metadata = {key: cell.metadata[key] for key in ("jupyter", "tags") if key in cell.metadata}
+        cells.append(
+            new[cell.cell_type](cell.source, id="cell-%d" % number, metadata=dict(metadata))
+        )
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA, nbformat_minor=5)
 
 
@@ -126,10 +136,8 @@ def tidy(notebook):
     """Takes away what an execution leaves besides outputs and their order."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
-        cell.metadata = nbformat.from_dict({})
+        cell.metadata.pop("execution", None)
         for output in cell.get("outputs", []):
-            if "metadata" in output:
-                output.metadata = nbformat.from_dict({})
             output.get("data", {}).pop("text/html", None)
 
 
@@ -254,30 +262,15 @@ def end_all(mark):
     psutil.wait_procs(left, timeout=5)
 
 
-def solutions(notebook):
-    """The code of the solutions, in order."""
-    return [
-        code
-        for cell in notebook.cells
-        if cell.cell_type == "markdown"
-        for folded in DETAILS.findall(cell.source)
-        for code in FENCE.findall(folded)
-    ]
-
-
 def with_solutions(notebook):
-    """A copy in which the solutions are executed too, where a reader comes to them: at the end.
-
-    Where the exercises need what the last cell has stopped, and say so: before that cell.
-    """
-    cells = [nbformat.from_dict(cell) for cell in notebook.cells]
-    text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
-    end = code[-1] if BEFORE in " ".join(text.split()) else code[-1] + 1
-    cells[end:end] = [
-        nbformat.v4.new_code_cell(text, id="solution-%d" % number)
-        for number, text in enumerate(solutions(notebook), 1)
-    ]
+    """A copy in which each solution is executed where a reader stands: after the answer's cell."""
+    cells, number = [], 0
+    for cell in notebook.cells:
+        cells.append(nbformat.from_dict(cell))
+        for folded in DETAILS.findall(cell.source) if cell.cell_type == "markdown" else []:
+            for code in FENCE.findall(folded):
+                number += 1
+                cells.append(nbformat.v4.new_code_cell(code, id="solution-%d" % number))
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
 
 
@@ -300,9 +293,10 @@ def problems(source):
     return [
         *differences(notebook, fresh),
         *form(fresh.cells),
-        *predictions(notebook.cells),
+        *predictions(fresh.cells),
         *exercises(fresh.cells),
         *outputs(notebook.cells),
+        *copies(source),
     ]
 
 
@@ -312,7 +306,7 @@ def differences(notebook, fresh):
         if (cell.cell_type, cell.source) != (expected.cell_type, expected.source):
             yield "cell %d is not that of the source" % number
             return
-        if cell.id != expected.id or cell.metadata:
+        if cell.id != expected.id or cell.metadata != expected.metadata:
             yield "cell %d has metadata that the source does not give" % number
             return
     if len(notebook.cells) != len(fresh.cells):
@@ -325,103 +319,114 @@ def differences(notebook, fresh):
 
 
 def form(cells):
-    """Lengths, goals, predictions, the cell that cleans up."""
-    if len(cells) > CELLS:
-        yield "%d cells; %d are allowed" % (len(cells), CELLS)
+    """Goals, prerequisites, minutes; a figure before the code; the cell that cleans up; links."""
+    first, code = cells[0].source, [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
+    if "After this notebook you can" not in first or not 3 <= first.count("\n- ") <= 6:
+        yield "the first cell lacks `After this notebook you can`, and 3 to 6 points below it"
+    if "**Before it:**" not in first or not re.search(r"\*\*Time:\*\* \d+ minutes", first):
+        yield "the first cell lacks `**Before it:**`, or `**Time:** ... minutes`"
+    if not any(PICTURE.search(cell.source) for cell in cells[: code[0]]):
+        yield "there is no figure before the first cell of code"
     for number, cell in enumerate(cells, 1):
-        unfolded = DETAILS.sub("", cell.source)
-        if len(unfolded.strip().splitlines()) > LINES:
-            yield "cell %d has %d lines; %d are allowed" % (
-                number,
-                len(unfolded.strip().splitlines()),
-                LINES,
-            )
-    first, second = cells[0].source, cells[1]
-    if "After this notebook you can" not in first or not 3 <= first.count("\n- ") <= 5:
-        yield "the first cell lacks `After this notebook you can`, and 3 to 5 points below it"
-    if not re.search(r"\b\d+ minutes\b", first):
-        yield "the first cell does not say how many minutes it takes to read"
-    if second.cell_type != "code" or not second.source.startswith("import os\n"):
-        yield "the second cell is not the set-up, which begins with `import os`"
-    if "TF_CPP_MIN_LOG_LEVEL" not in second.source.split("tensorflow")[0]:
-        yield "the second cell does not set TF_CPP_MIN_LOG_LEVEL before it imports TensorFlow"
-    asked = [i for i, cell in enumerate(cells) if "**Predict:**" in cell.source]
-    if len(asked) < 3:
-        yield "%d predictions are asked for; at least 3 are wanted" % len(asked)
-    for i in asked:
-        if i + 1 == len(cells) or cells[i + 1].cell_type != "code":
-            yield "cell %d asks for a prediction, but no run follows" % (i + 1)
-    code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
+        for alt, target in PICTURE.findall(cell.source) if cell.cell_type == "markdown" else []:
+            if len(alt) < 30:
+                yield "cell %d: %s has no description, or a short one" % (number, target)
     for i in code:
         if cells[i].source.startswith(CLEAN_UP) != (i == code[-1]):
             yield "cell %d: the last cell of code cleans up, and no other" % (i + 1)
+    last = cells[-1].source
+    if "## Read more" not in last or "](https://" not in last:
+        yield "the last cell lacks `## Read more` with a link to a paper or a manual"
 
 
 def predictions(cells):
-    """Before each run that prints something there is one, but for the cell that cleans up."""
-    asked = False
-    for number, cell in enumerate(cells, 1):
-        asked |= "**Predict:**" in cell.source
-        if any(output.output_type == "stream" for output in cell.get("outputs", [])):
-            if not asked and not cell.source.startswith(CLEAN_UP):
-                yield "no prediction is asked for before cell %d prints" % number
-            asked = False
+    """Three to five, each with a run behind it and then a folded answer."""
+    marks = []
+    for i, cell in enumerate(cells):
+        if cell.cell_type == "markdown":
+            marks += [
+                (i, mark)
+                for mark in re.findall(r"\*\*Predict:\*\*|%s" % FOLDED_ANSWER, cell.source)
+            ]
+    asked = [i for i, mark in marks if mark != FOLDED_ANSWER]
+    answered = [i for i, mark in marks if mark == FOLDED_ANSWER]
+    if not 3 <= len(asked) <= 5:
+        yield "%d predictions are asked for; 3 to 5 are wanted" % len(asked)
+    if [mark == FOLDED_ANSWER for _, mark in marks] != [False, True] * len(asked):
+        yield "not every `**Predict:**` has a folded answer before the next one"
+    for begin, end in zip(asked, answered):
+        if not any(cell.cell_type == "code" for cell in cells[begin:end]):
+            yield "cell %d asks for a prediction, but no run follows" % (begin + 1)
 
 
 def exercises(cells):
-    """Three of them at the end, each with a folded solution that asserts something."""
-    begin = [i for i, cell in enumerate(cells) if cell.source.startswith("## Exercises")]
-    if not begin:
-        yield "there is no cell that begins with `## Exercises`"
-        return
-    after = cells[begin[0] :]
-    if any(cell.cell_type == "code" for cell in after):
-        yield "code follows the exercises"
-    numbers = [n for cell in after for n in re.findall(r"^\*\*(\d)\. ", cell.source, re.M)]
-    folded = [text for cell in after for text in DETAILS.findall(cell.source)]
-    if numbers != ["1", "2", "3"] or len(folded) != 3:
-        yield "exercises %s with %d solutions; three are wanted, **1. ** to **3. **" % (
-            numbers,
-            len(folded),
-        )
-    for number, text in enumerate(folded, 1):
-        code = "".join(FENCE.findall(text))
-        if len(code.splitlines()) > SOLUTION_LINES:
-            yield "solution %d has %d lines; %d are allowed" % (
-                number,
-                len(code.splitlines()),
-                SOLUTION_LINES,
-            )
+    """Two or more: a grade, a hint, a cell for the answer, a solution that asserts something."""
+    answers = [i for i, cell in enumerate(cells) if cell.source.startswith(ANSWER)]
+    if len(answers) < 2 or not any(c.source.startswith("## Exercises") for c in cells):
+        yield "there is no `## Exercises` with two exercises or more"
+    for i in answers:
+        before, after = cells[i - 1].source, cells[i + 1].source
+        if not re.search(r"^\*\*(\d|Project)\. .*★", before, re.M) or HINT not in before:
+            yield "cell %d: an exercise begins with `**1. Title.** ★`, and has a folded hint" % i
+        if any(line and not line.startswith("#") for line in cells[i].source.splitlines()):
+            yield "cell %d: the cell for an answer has code" % (i + 1)
+        code = "".join("".join(FENCE.findall(text)) for text in DETAILS.findall(after))
         try:
             found = any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(code)))
         except SyntaxError as error:
-            yield "solution %d: %s" % (number, error)
+            yield "cell %d: %s" % (i + 2, error)
             continue
         if not found:
-            yield "solution %d asserts nothing" % number
+            yield "cell %d: no folded solution that asserts something" % (i + 2)
+    if sum(len(DETAILS.findall(cell.source)) for cell in cells) != len(answers):
+        yield "the solutions are not as many as the cells for answers"
 
 
 def outputs(cells):
-    """Short, stable, and nothing in them that differs from run to run."""
+    """Nothing in them that differs from run to run; a description of each picture."""
     for number, cell in enumerate(cells, 1):
         for output in cell.get("outputs", []):
             if output.output_type == "error" or output.get("name") == "stderr":
                 yield "cell %d shows %s" % (number, output.get("name", "an error"))
             text = texts(output)
-            if len(text.splitlines()) > OUTPUT_LINES:
-                yield "cell %d shows %d lines; %d are allowed" % (
-                    number,
-                    len(text.splitlines()),
-                    OUTPUT_LINES,
-                )
             for what, pattern in UNWANTED.items():
                 if found := pattern.search(text):
                     yield "cell %d shows %s: %s" % (number, what, found[0].strip())
-            for kind, data in output.get("data", {}).items():
-                if kind.startswith("image/") and len(data) > PICTURE_BYTES:
-                    yield "cell %d has a picture of %d bytes" % (number, len(data))
-                if not kind.startswith("image/") and kind != "text/plain":
+            for kind in output.get("data", {}):
+                if kind.startswith("image/"):
+                    if len(output.metadata.get(kind, {}).get("alt", "")) < 30:
+                        yield "cell %d has a picture without a description" % number
+                elif kind != "text/plain":
                     yield "cell %d has an output of type %s" % (number, kind)
+
+
+def own_regions(source):
+    """{name: text} of the regions of a source."""
+    return {name: "\n".join(lines) for name, lines in regions.split(source.read_text()) if name}
+
+
+def copies(source):
+    """The regions that are not the same text as in the first notebook that has them."""
+    first = {}
+    for path in sources():
+        for name, text in own_regions(path).items():
+            first.setdefault(name, (path, text))
+    for name, text in own_regions(source).items():
+        if text != first[name][1]:
+            yield "its region %s is not that of %s" % (name, first[name][0].name)
+
+
+def fix(source):
+    """Copies the regions of a source into all others that have them."""
+    texts = own_regions(source)
+    for path in sources():
+        lines = []
+        for name, part in regions.split(path.read_text()):
+            lines += texts[name].splitlines() if name in texts else part
+        new = "\n".join(lines) + "\n"
+        if new != path.read_text():
+            path.write_text(new)
+            print(name_of(path))
 
 
 def chosen(names):
@@ -462,10 +467,14 @@ def main():
     )
     parser.add_argument("--execute", action="store_true")
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--fix", action="store_true")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="the longest a run may take")
     parser.add_argument("names", nargs="*", metavar="NAME")
     flags = parser.parse_args()
     paths = chosen(flags.names)
+    if flags.fix:
+        (source,) = paths
+        return fix(source)
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
     found = ["%s: %s" % (name_of(path), what) for path in paths for what in problems(path)]

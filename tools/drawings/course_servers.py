@@ -1,0 +1,33 @@
+"""Figures of the notebooks about servers and sessions."""
+
+from drawings.shapes import arrow, box, frame, left, svg, text
+
+
+def sessions():
+    parts = [
+        frame(10, 10, 170, 92, "client 1"),
+        box(95, 66, "graph, session", width=140),
+        frame(10, 130, 170, 92, "client 2"),
+        box(95, 186, "graph, session", width=140),
+        frame(280, 10, 250, 92, "/job:worker/task:0"),
+        box(405, 66, "server\nmaster of session 1", width=190, height=48),
+        frame(280, 130, 250, 92, "/job:ps/task:0"),
+        box(356, 186, "server\nmaster of 2", width=112, height=48),
+        box(472, 186, "v = 2", "ps", width=80),
+        arrow(166, 66, 308, 66, both=True),
+        arrow(166, 186, 298, 186, both=True),
+        arrow(356, 91, 356, 160, both=True),
+        arrow(414, 186, 430, 186),
+        text(233, 58, "target", "small"),
+        text(233, 178, "target", "small"),
+        left(10, 250, "Every arrow between two frames is gRPC. v belongs to its server.", "small"),
+    ]
+    words = (
+        "Two clients, each with a graph and a session. The target of client 1 is the worker's "
+        "server, the target of client 2 is the ps's server. Both targets and the connection "
+        "between the servers use gRPC. The variable v lives on the ps."
+    )
+    return svg(540, 262, words, parts)
+
+
+DRAWN = {"sessions.svg": sessions}
