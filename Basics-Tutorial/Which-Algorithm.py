@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Which algorithm?
-# You know the parts; now they compete. This notebook writes six algorithms in a few lines each,
-# trains the same model with the same number of gradients by each, and ends with a table and a chart
-# to choose by.
+# You know the parts; now they compete. This notebook writes six algorithms in a few lines each.
+# All train the same model with the same number of gradients. At the end stand one table, and a
+# chart to choose by.
 #
 # After this notebook you can:
 # - write HogWild, DOWNPOUR-Easy, ADAG, DynSGD, AEASGD and synchronous SGD from their equations;
@@ -26,9 +26,10 @@
 
 # %% [markdown]
 # ## The six, and a reference
-# $w$ are the shared weights on a parameter server (ps), $w_k$ the copy of worker $k$, and $g(w_k)$
-# the gradient of a new mini-batch at $w_k$. A worker *pulls* $w$, and *pushes* an update. The
-# *staleness* of a push is how many updates the others made between its pull and the push.
+# $w$ are the shared weights on a parameter server (ps), and $w_k$ is the copy of worker $k$.
+# $g(w_k)$ is the gradient of a new mini-batch at $w_k$. A worker *pulls* $w$, and *pushes* an
+# update. The *staleness* of a push is how many updates the others made between its pull and the
+# push.
 #
 # ![Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again. DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: HogWild subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T; DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean.](../figures/algorithms.svg)
 #
@@ -184,8 +185,8 @@ def batch(x, y, number, worker=0, size=32):
 # endregion: digits
 
 # %% [markdown]
-# To keep the algorithms short, all 2,410 weights of the model are one vector here. So a pull is one
-# message, and so is a push. `matrices` cuts the vector into the weights and biases of the two
+# To keep the algorithms short, all 2,410 weights of the model are one vector here. So a pull is
+# one message, and so is a push. `matrices` cuts the vector into the weights and biases of the two
 # layers.
 
 # %%
@@ -254,6 +255,9 @@ def send(tensor, w):
 # Push every gradient, and wait for nobody:
 #
 # $$w_k \leftarrow w, \qquad w \leftarrow w - lr \cdot g(w_k)$$
+#
+# No lock is held from the pull to the push. TensorFlow does lock one variable while it applies
+# one update to it, so no push is torn here.
 
 # %%
 # %%writefile -a algorithms.py
@@ -277,8 +281,8 @@ def hogwild(w, clock, loss_at, G):
 # $$a \leftarrow a + g(w_k), \quad w_k \leftarrow w_k - lr \cdot g(w_k) \quad (T \text{ times}), \qquad
 # w \leftarrow w - lr \cdot a$$
 #
-# ADAG differs in one place: it pushes the mean $a / T$. The body of a `tf.while_loop` is built once
-# and runs $T$ times.
+# ADAG differs in one place: it pushes the mean $a / T$. The body of a `tf.while_loop` is built
+# once and runs $T$ times.
 
 # %%
 # %%writefile -a algorithms.py
@@ -313,7 +317,8 @@ def adag(w, clock, loss_at, G):
 # $$w \leftarrow w - lr \cdot \frac{a}{staleness + 1}$$
 #
 # The staleness now decides how $w$ moves. So the clock and $w$ must be read together, and changed
-# together. `tf.CriticalSection` is a lock: only one worker at a time runs what it executes.
+# together. `tf.CriticalSection` is a lock: only one worker at a time runs what it executes. This
+# is the rule of the library dist-keras; the paper's own rule is more elaborate.
 
 # %%
 # %%writefile -a algorithms.py
@@ -370,9 +375,9 @@ def aeasgd(w, clock, loss_at, G):
 #
 # $$w \leftarrow w - lr \cdot \frac{1}{n} \sum_{k} g_k(w)$$
 #
-# The gradients meet in a queue on the ps. Worker 0 waits for all $n$ of them, moves $w$, and lets
-# each of the others go on by a token in a queue of its own. A worker cannot be taken twice into a
-# step: it has to wait for its token.
+# The gradients meet in a queue on the ps. Worker 0 waits for all $n$ of them, and moves $w$. Then
+# it puts a token into the queue of each other worker, which waits for it. So no worker gives two
+# gradients to one step.
 
 # %%
 # %%writefile -a algorithms.py
@@ -400,11 +405,11 @@ def synchronous_sgd(w, clock, loss_at, G):
 
 # %% [markdown]
 # ## The race
-# The ps is the short program of [Servers](Servers.ipynb). A worker imports TensorFlow once, and then
-# runs all algorithms, one after another. A run is fair only if all have the same chances:
+# The ps is the short program of [Servers](Servers.ipynb). A worker imports TensorFlow once, and
+# then runs all algorithms, one after another. A run is fair only if all have the same chances:
 #
 # - the same first weights, the same batch size and learning rate, and $G$ = 1,200 gradients in all;
-# - each worker has mini-batches of its own, given by its number and a counter;
+# - each worker has mini-batches of its own, drawn by its number and a counter;
 # - the clock starts when both workers are ready. The first update sends the graph to the ps and is
 #   slow, so it happens before, and `w` is set back after it.
 #
@@ -506,12 +511,14 @@ for name in names:
         run(name)
 
 # %% [markdown]
-# **Predict:** w has 9,640 bytes. How many bytes cross the network for each *gradient* in HogWild? In
-# synchronous SGD? In the algorithms with $T$ = 10 local steps?
+# **Predict:** w has 9,640 bytes. How many bytes cross the network for each *gradient* in HogWild?
+# In synchronous SGD? In the algorithms with $T$ = 10 local steps?
 
 # %%
 G, T, n = 1200, 10, 2
-names = ["one_process", "hogwild", "downpour_easy", "adag", "dynsgd", "aeasgd", "synchronous_sgd"]
+names = {"one_process": "one process", "hogwild": "HogWild", "downpour_easy": "DOWNPOUR-Easy",
+         "adag": "ADAG", "dynsgd": "DynSGD", "aeasgd": "AEASGD",
+         "synchronous_sgd": "Synchronous SGD"}
 
 def train(*names, file="algorithms", G=G):
     """Trains by algorithms of a file; returns {name: what its workers have kept}."""
@@ -531,26 +538,26 @@ def bytes_per_gradient(name, G=G):
     return 0 if name == "one_process" else 4 * numbers / G
 
 for name in names:
-    print("%-16s %6d bytes a gradient" % (name, bytes_per_gradient(name)))
+    print("%-16s %6d bytes a gradient" % (names[name], bytes_per_gradient(name)))
 assert bytes_per_gradient("hogwild") == bytes_per_gradient("synchronous_sgd") == 2 * bytes_of_w
-assert {bytes_per_gradient(name) for name in names[2:6]} == {2 * bytes_of_w / T}
+assert {bytes_per_gradient(name) for name in list(names)[2:6]} == {2 * bytes_of_w / T}
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 19,280 in the first two: each gradient needs a pull and a push of 9,640 bytes. To wait for others
-# does not change that. With $T$ local steps one pull and one push serve ten gradients: 1,928. Sum,
-# mean, or force: what is pushed always has the shape of `w`.
+# 19,280 in the first two: each gradient needs a pull and a push of 9,640 bytes. To wait for
+# others does not change that. With $T$ local steps one pull and one push serve ten gradients:
+# 1,928. Sum, mean, or force: what is pushed always has the shape of `w`.
 #
 # </details>
 #
-# All six make exactly 1,200 gradients. The number of times that `w` moves is not the same: 1,200 in HogWild,
-# 120 with ten local steps, and 600 in synchronous SGD, where a step takes two gradients.
+# All runs use exactly 1,200 gradients. But `w` moves 1,200 times in HogWild, 120 times with ten
+# local steps, and 600 times in synchronous SGD, where a step takes two gradients.
 
 # %%
 for name in names:
     updates = 1 + max(run["ticket"].max(initial=-1) for run in runs[name])
-    print("%-16s w moved %4d times" % (name, updates))
+    print("%-16s w moved %4d times" % (names[name], updates))
     assert updates == {"hogwild": G, "one_process": G, "synchronous_sgd": G // n}.get(name, G // T)
     stale = np.concatenate([run["ticket"] - run["version"] for run in runs[name]])
     assert min(stale) >= 0 and (name not in ("one_process", "synchronous_sgd") or max(stale) == 0)
@@ -560,7 +567,8 @@ for name in names:
 # Now we test the last `w` of each run on the 360 digits that no worker has seen.
 #
 # **Predict:** all made the same number of gradients at the same learning rate. Which algorithm
-# ends with the highest loss? Which takes the longest time, and which of those with a ps the shortest?
+# ends with the highest loss? Which takes the longest time, and which of those with a ps the
+# shortest?
 
 # %%
 x_test, y_test = digits.load()[2:]
@@ -578,7 +586,7 @@ def summary(name):
     loss, accuracy = test(runs[name][0]["final"])
     staleness = np.concatenate([run["ticket"] - run["version"] for run in runs[name]])
     seconds = max(run["seconds"].max(initial=0) for run in runs[name])
-    return (name, loss, 100 * accuracy, seconds, bytes_per_gradient(name), staleness.mean(),
+    return (names[name], loss, 100 * accuracy, seconds, bytes_per_gradient(name), staleness.mean(),
             staleness.max())
 
 # %% tags=["measured"]
@@ -590,72 +598,77 @@ for name in names:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# **Loss:** ADAG's is the highest. A mean of ten gradients is a tenth of their sum, and the learning rate is
-# the same, so `w` moves about ten times less. DOWNPOUR-Easy, HogWild and DynSGD end close to one
-# process: two workers are hardly ever late. DynSGD takes smaller steps where they are, so it
-# may be a little behind. AEASGD is behind because `w` follows the workers at some distance.
+# **Loss:** ADAG's is the highest. A mean of ten gradients is a tenth of their sum. At the same
+# learning rate `w` moves about ten times less. HogWild and DOWNPOUR-Easy end close to one
+# process: two workers are seldom late by more than one update. DynSGD halves the pushes that are
+# late by one, so it may be a little behind. AEASGD is behind because `w` lags behind the workers.
 # Synchronous SGD makes half as many steps, each by a mean of two.
 #
-# **Time:** one process is among the fastest. HogWild and synchronous SGD take longest, because each
-# gradient needs a round trip to the ps. Ten local steps in one call need a tenth of the round trips.
+# **Time:** one process is among the fastest. HogWild and synchronous SGD take longest, because
+# each gradient needs a round trip to the ps. Ten local steps need a tenth of the round trips. The
+# four algorithms that take them hardly differ.
 #
 # </details>
 #
 # The asynchronous rows differ each time you run the cells; one process and synchronous SGD always
 # do the same steps. To see what is chance, one needs several runs:
-# [Compare](../Measurements/Compare/) makes five of each example, with 4,000 gradients. Held against
-# its table:
+# [Compare](../Measurements/Compare/) makes five of each example, with 4,000 gradients. Held
+# against its table:
 #
-# - **The same.** HogWild and DOWNPOUR-Easy agree with one process. ADAG is behind, by about the factor 2 in the loss
-#   there and by more here: training is shorter here. HogWild and Synchronous-SGD take several times
-#   as long as the algorithms with ten local steps.
-# - **DynSGD** took longest there and is among the fastest here. There it has $T$ = 1, its default; here
-#   we gave it ten local steps, so that it differs from DOWNPOUR-Easy in one thing only.
-# - **Synchronous SGD** is 10% behind one process there, and further here. The learning rate here is
-#   twice as high and the training a third as long, so that half as many steps count for more.
+# - **The same.** HogWild and DOWNPOUR-Easy end close to one process. HogWild and Synchronous-SGD
+#   take several times as long as those with ten local steps.
+# - **ADAG** is behind in both: there at twice the loss of one process, here at a multiple. Training
+#   is shorter here, so its small steps have less time to catch up.
+# - **DynSGD** took longest there and is among the fastest here. There it has $T$ = 1, its default.
+#   Here we gave it ten local steps, so that it differs from DOWNPOUR-Easy in one thing only.
+# - **Synchronous SGD** is 10% behind one process there, and some 25% here. Again training is
+#   shorter here; exercise 2 shows that the number of steps makes the difference.
 # - **The numbers** cannot be compared: 64-128-64-10 units there and 64-32-10 here.
 #
 # ## Loss against gradients, and against seconds
 # **Predict:** which curves will change places when you replace gradients by seconds?
 
 # %% tags=["measured"]
-styles = dict(zip(names, [(GRAY, "-", 3), (BLUE, "-", 1.5), (ORANGE, "-", 1.5), (RED, "-", 1.5),
+styles = dict(zip(names, [(GRAY, "-", 4), (BLUE, "-", 1.5), (ORANGE, "-", 1.5), (RED, "-", 1.5),
                           (PURPLE, "--", 1.5), (GREEN, "-", 1.5), ("black", ":", 2)]))
 figure, (by_gradients, by_seconds) = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
 for name in names:
     run = runs[name][0]  # the copies that worker 0 has pulled
     updates = 1 + max(each["ticket"].max(initial=-1) for each in runs[name])
-    shown = np.unique(np.linspace(0, len(run["version"]) - 1, 25).astype(int))
+    last = len(run["version"]) - 1
+    shown = np.unique(np.concatenate(  # many of the first copies, then some of all
+        [np.geomspace(1, last, 15), np.linspace(1, last, 25)]).astype(int))
     losses = [test(run["pulled"][i])[0] for i in shown]
     color, line, width = styles[name]
-    gradients = run["version"][shown] * G / updates
-    before = np.concatenate([[0], run["seconds"]])[shown]  # when the update began
-    by_gradients.plot(gradients, losses, line, color=color, linewidth=width)
-    by_seconds.plot(np.maximum(before, 0.01), losses, line, color=color, linewidth=width, label=name)
+    by_gradients.plot(run["version"][shown] * G / updates, losses, line, color=color,
+                      linewidth=width)
+    by_seconds.plot(run["seconds"][shown - 1], losses, line, color=color, linewidth=width,
+                    label=names[name])
 by_gradients.set(yscale="log", xlabel="gradients of all workers", ylabel="test loss")
 by_seconds.set(xscale="log", xlabel="seconds (logarithmic)")
 by_gradients.set_yticks([0.05, 0.1, 0.2, 0.5, 1, 2], ["0.05", "0.1", "0.2", "0.5", "1", "2"])
+by_seconds.set_xticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])
 by_gradients.minorticks_off()
 by_seconds.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(figure, "Test loss of seven runs. Against gradients all but ADAG, AEASGD and synchronous SGD lie "
-     "close together. Against seconds HogWild and synchronous SGD are far to the right of the "
-     "algorithms with ten local steps.")
+show(figure, "Test loss of seven runs. Against gradients one process, HogWild and DOWNPOUR-Easy "
+     "lie close together, ADAG is far behind. Against seconds HogWild and synchronous SGD are far to "
+     "the right of DOWNPOUR-Easy.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # Against gradients HogWild is among the best. Against seconds it is far to the right, and so is
-# synchronous SGD: they spend their time on round trips. Even ADAG, the worst against gradients, is ahead of
-# both for a while. Gradients measure how well an algorithm learns. Seconds
-# measure how well it learns *on this machine, with this model*.
+# synchronous SGD: they spend their time on round trips. Compare ADAG and HogWild in both panels:
+# the large lead on the left shrinks or is gone on the right. Gradients measure how well an
+# algorithm learns. Seconds measure how well it learns *on this machine, with this model*.
 #
 # </details>
 #
-# So the right panel would look different elsewhere. With a model whose gradient takes 100 ms, a
-# round trip of 2 ms does not matter, and two workers make nearly twice as many gradients a second as one
-# process: [Why-Distribute](Why-Distribute.ipynb) measures such a case. With eight workers or a
-# straggler, staleness grows, and the left panel would look different, too:
-# [Late-Workers](../Measurements/Late-Workers/) measures that.
+# So the right panel would look different elsewhere. If a gradient takes 100 ms, a round trip of 2
+# ms hardly matters, and two workers can be nearly twice as fast as one.
+# [Why-Distribute](Why-Distribute.ipynb) measures such a case. With eight workers or a straggler,
+# staleness grows, and the left panel changes, too. [Late-Workers](../Measurements/Late-Workers/)
+# measures that.
 #
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
@@ -671,22 +684,22 @@ show(figure, "Test loss of seven runs. Against gradients all but ADAG, AEASGD an
 # | [DynSGD](../DynSGD/) | some workers are very late | a lock, and smaller steps |
 # | [DOWNPOUR-Easy](../DOWNPOUR-Easy/) | few workers, slow round trips | sums go far: with many workers it can diverge |
 # | [ADAG](../ADAG/) | the same with many workers | a mean goes a short way: the learning rate must be tuned |
-# | [AEASGD](../AEASGD/) | slow round trips; each worker may explore | one more constant, $\alpha$, and `w` follows late |
+# | [AEASGD](../AEASGD/) | slow round trips; each worker may explore | one more constant, $\alpha$, and `w` lags behind |
 # | [SAGN](../SAGN/) | equal machines, slow network | as ADAG, and all wait |
 # | [Model-Parallelism](../Model-Parallelism/), [Sparse-Embeddings](../Sparse-Embeddings/) | the model, or a table, is too large | workers wait for activations; sparse updates only |
 #
 # In new TensorFlow 2 code the asynchronous choice is
-# [Parameter-Server-Strategy](../Parameter-Server-Strategy/), and the synchronous one `tf.distribute` with an
-# all-reduce: see [TF2-Strategies](TF2-Strategies.ipynb). And tune the learning rate of each algorithm by
-# itself before you decide: here all have the same, which favours some.
+# [Parameter-Server-Strategy](../Parameter-Server-Strategy/), and the synchronous one
+# `tf.distribute` with an all-reduce: see [TF2-Strategies](TF2-Strategies.ipynb). And tune the
+# learning rate of each algorithm before you decide. Here all have the same, which favours some.
 
 # %% [markdown]
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. Bytes of an all-reduce.** ★☆☆ In a ring all-reduce of $n$ workers each sends
-# $2 (n - 1) / n$ times the gradient in a step. How many bytes is that for each gradient, with 2 and with 100
-# workers? From which $T$ on does DOWNPOUR-Easy need fewer?
+# **1. Bytes of an all-reduce.** ★☆☆ In each step of a ring all-reduce, each of $n$ workers sends
+# $2 (n - 1) / n$ times the size of the gradient. How many bytes is that for each gradient, with 2
+# and with 100 workers? From which $T$ on does DOWNPOUR-Easy need fewer?
 #
 # <details><summary>Hint</summary>
 #
@@ -715,13 +728,15 @@ show(figure, "Test loss of seven runs. Against gradients all but ADAG, AEASGD an
 
 # %% [markdown]
 # **2. A fair learning rate.** ★★☆ A step of synchronous SGD sees two mini-batches. The linear
-# scaling rule says: $n$ times the batch, $n$ times the learning rate. Write a file `mine.py`, whose
-# function `twice` is synchronous SGD at twice the rate. Is it closer to one process?
+# scaling rule says: $n$ times the batch, $n$ times the learning rate. Write a file `mine.py`,
+# whose function `twice` is synchronous SGD at twice the rate. Is it closer to one process?
 #
 # <details><summary>Hint</summary>
 #
-# In `mine.py`: import `algorithms`; set `algorithms.lr`, then return `algorithms.synchronous_sgd(...)`. Then
-# call `train("twice", file="mine")`. It returns what the workers have kept; `[0]["final"]` is the last `w`.
+# In `mine.py`: import `algorithms`, set `algorithms.lr`, and return
+# `algorithms.synchronous_sgd(...)`. Then
+# call `train("twice", file="mine")`. It returns what the workers have kept, and `[0]["final"]` of
+# `"twice"` is the last `w`.
 #
 # </details>
 
@@ -740,7 +755,8 @@ show(figure, "Test loss of seven runs. Against gradients all but ADAG, AEASGD an
 #     return algorithms.synchronous_sgd(w, clock, loss_at, G)
 # ''')
 # runs.update(train("twice", file="mine"))
-# loss = {name: test(runs[name][0]["final"])[0] for name in ("one_process", "synchronous_sgd", "twice")}
+# three = "one_process", "synchronous_sgd", "twice"
+# loss = {name: test(runs[name][0]["final"])[0] for name in three}
 # assert loss["twice"] < loss["synchronous_sgd"]
 # assert abs(loss["twice"] - loss["one_process"]) < loss["synchronous_sgd"] - loss["one_process"]
 # ```
@@ -748,14 +764,14 @@ show(figure, "Test loss of seven runs. Against gradients all but ADAG, AEASGD an
 # </details>
 
 # %% [markdown]
-# **3. SAGN.** ★★★ Write SAGN: each worker takes $T$ steps alone, then all make one step together
-# by the mean of all their gradients, $w \leftarrow w - lr \cdot \frac{1}{n} \sum_k a_k / T$. How
+# **3. SAGN.** ★★★ Write SAGN. Each worker takes $T$ steps alone. Then all make one step together,
+# by the mean of all their gradients: $w \leftarrow w - lr \cdot \frac{1}{n} \sum_k a_k / T$. How
 # many bytes does a gradient cost? How often does `w` move?
 #
 # <details><summary>Hint</summary>
 #
-# Begin with `synchronous_sgd`. Replace its gradient by $a / T$ of `local_steps`, and `G // n` by what
-# each worker now has to do. The batches of a round begin at `T * version`.
+# Begin with `synchronous_sgd`. Replace its gradient by $a / T$ of `local_steps`, and `G // n` by
+# what each worker now has to do. The batches of a round begin at `T * version`.
 #
 # </details>
 
@@ -768,12 +784,12 @@ show(figure, "Test loss of seven runs. Against gradients all but ADAG, AEASGD an
 # ```python
 # source = pathlib.Path("algorithms.py").read_text()
 # source = source.replace("def synchronous_sgd", "def sagn").replace("G // n)", "G // (n * T))")
-# old = "    loss = loss_at(w_k, version)\n    g = tf.gradients(loss, w_k)[0]\n    with tf.device(w.device):"
+# old = "    loss = loss_at(w_k, version)\n    g = tf.gradients(loss, w_k)[0]\n    with tf.device("
 # assert source.count(old) == 1
 # pathlib.Path("mine_too.py").write_text(source.replace(old, '''
 #     _, a, loss = local_steps(w_k, T * version, T, loss_at)
 #     g = a / T
-#     with tf.device(w.device):'''))
+#     with tf.device('''))
 # runs.update(train("sagn", file="mine_too"))
 # assert bytes_per_gradient("sagn") == 2 * bytes_of_w / T
 # assert 1 + runs["sagn"][0]["ticket"].max() == G // (n * T) == 60

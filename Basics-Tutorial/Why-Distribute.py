@@ -30,9 +30,9 @@
 #
 # $$w \leftarrow w - lr \cdot g(w)$$
 #
-# Here $lr$ is the learning rate. Nearly all the work is in the gradient, and most of that is matrix
-# products. A *worker* is a process that computes gradients. Two workers can share the work of a
-# product in two ways:
+# Here $lr$ is the learning rate. Nearly all the work is in the gradient, and most of that is
+# matrix products. A *worker* is a process that computes gradients. Two workers can share the work
+# of a product in two ways:
 #
 # ![A layer multiplies the rows of data x by the weights w. Data parallel: worker 0 takes the upper rows and worker 1 the lower ones, and both have all of w. Model parallel: worker 0 takes the left columns of w and worker 1 the right ones, and both have all of x.](../figures/split.svg)
 #
@@ -149,7 +149,7 @@ def stop(*processes):
 # $$loss(w) = \frac{1}{2 \cdot rows} \sum (x w - y)^2, \qquad g(w) = \frac{1}{rows} \, x^T (x w - y)$$
 #
 # **Predict:** worker 0 computes the gradient of the upper half of the rows, and worker 1 that of
-# the lower half, both at the same `w`. Each divides by its own number of rows. What must you do
+# the lower half. Both use the same `w`. Each divides by its own number of rows. What must you do
 # with the two to get the gradient of all rows?
 
 # %%
@@ -172,20 +172,21 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Take their mean. The gradient of a mean loss is the mean of the gradients, if the parts are of the
-# same size. The sum would be twice as long, like a step at twice the learning rate.
+# Take their mean. The gradient of a mean loss is the mean of the gradients, if the parts are of
+# the same size. The sum would be twice as long, like a step at twice the learning rate.
 #
 # </details>
 #
 # So data parallelism changes nothing in the mathematics, as long as all use the same `w`. The
-# workers must exchange gradients or weights after a step. With model parallelism they must exchange
-# activations *within* a step. That is why data parallelism comes first, and model parallelism
-# where the model is too large for one device. Most of this course is about data parallelism.
+# workers must exchange gradients or weights after a step. With model parallelism they must
+# exchange activations *within* a step. That is why data parallelism comes first, and model
+# parallelism where the model is too large for one device. Most of this course is about data
+# parallelism.
 
 # %% [markdown]
 # ## Two places where the weights can be
-# **A parameter server** (*ps*) is a process that holds $w$. A worker *pulls* a copy $w_k$, computes
-# a gradient there, and *pushes* it. The server moves $w$.
+# **A parameter server** (*ps*) is a process that holds $w$. A worker *pulls* a copy $w_k$,
+# computes a gradient there, and *pushes* it. The server moves $w$.
 #
 # ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends it, the ps moves w and says that it is done. Updates of others between pull and push are the staleness.](../figures/update.svg)
 #
@@ -206,13 +207,13 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 #
 # ![Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits for worker 2, and w moves 2 times. Asynchronous: nobody waits, and w moves 13 times; the staleness of a push, the updates by others since its pull, is up to 2 for the fast workers and up to 6 for the slow one.](../figures/timelines.svg)
 #
-# The next picture shows a real asynchronous run, 400 times slower: two workers train on the digits
-# that you will meet in every notebook.
+# The next picture shows a real asynchronous run, 400 times slower: two workers train on the
+# digits that you will meet in every notebook.
 #
 # ![16 pushes of a real run of HogWild, 400 times slower. Two workers pull the parameters, compute a gradient and push it, without waiting for each other.](../figures/pushes.svg)
 #
-# **Predict:** here are the times of these 16 pushes. Which of the three takes longest: pull, compute
-# or push? And how stale can a push of one of two workers be?
+# **Predict:** here are the times of these 16 pushes. Which of the three takes longest: pull,
+# compute or push? And how stale can a push of one of two workers be?
 
 # %%
 with open(os.path.join(HERE, "..", "figures", "pushes.json")) as file:
@@ -245,9 +246,9 @@ assert {push["staleness"] for push in pushes} == {0, 1}
 # <details><summary>Answer</summary>
 #
 # The pull, which includes the call of the session and its way to the server. The gradient of so
-# small a model takes a twentieth of the time. The two workers are about equally fast, so the other
-# one pushes once or not at all between a pull and its push. It could be more: a slow worker can be
-# late by any number of updates.
+# small a model takes a twentieth of the time. The two workers are about equally fast, so the
+# other one pushes once or not at all between a pull and its push. It could be more: a slow worker
+# can be late by any number of updates.
 #
 # </details>
 #
@@ -282,8 +283,9 @@ assert {push["staleness"] for push in pushes} == {0, 1}
 
 # %% [markdown]
 # ## How much faster can it be? Amdahl's law
-# The *speed-up* of $n$ workers is the time of one divided by the time of $n$. A part $s$ of a step
-# cannot be shared: to draw a batch, to move $w$, to wait. The rest, $1 - s$, is divided by $n$:
+# The *speed-up* of $n$ workers is the time of one divided by the time of $n$. A part $s$ of a
+# step cannot be shared: to draw a batch, to move $w$, to wait. The rest, $1 - s$, is divided by
+# $n$:
 #
 # $$speedup(n) = \frac{1}{s + (1 - s) / n}$$
 #
@@ -314,13 +316,13 @@ assert speedup(1e9, 0.05) < 20
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# About 20. However many workers there are, the serial 5% remain, so the speed-up stays below $1/s$,
-# here 20. A hundred workers already reach 16.8 of these.
+# About 20. However many workers there are, the serial 5% remain, so the speed-up stays below
+# $1/s$, here 20. A hundred workers already reach 16.8 of these.
 #
 # </details>
 #
-# Amdahl's law is too kind: it has no messages. If a gradient of the whole batch takes $t_g$, and an
-# exchange takes $t_m$, a step of $n$ workers takes at least $t_g / n + t_m$. So
+# Amdahl's law is too kind: it has no messages. Let $t_g$ be the time of the gradient of the whole
+# batch, and $t_m$ that of an exchange. A step of $n$ workers takes at least $t_g / n + t_m$. So
 #
 # $$speedup(n) \leq \frac{t_g}{t_g / n + t_m}.$$
 #
@@ -330,8 +332,8 @@ assert speedup(1e9, 0.05) < 20
 
 # %% [markdown]
 # ## A measured speed-up
-# Now two processes share the same step, in Keras. Each has one core. Each computes the gradient of
-# its half of the mini-batch. Then they exchange the gradients, and both move by the mean: an
+# Now two processes share the same step, in Keras. Each has one core. Each computes the gradient
+# of its half of the mini-batch. Then they exchange the gradients, and both move by the mean: an
 # all-reduce of two. This is all data parallelism needs:
 
 # %% jupyter={"source_hidden": true}
@@ -491,11 +493,13 @@ print(json.dumps(results))
 # Worker 0 trains alone, on the whole mini-batch, while worker 1 waits. Then both train together,
 # each on its half. Two models take part:
 #
-# - **digits**: the small model of this course, 64 inputs, 32 hidden units, 10 outputs; batches of 32;
+# - **digits**: the small model of this course: 64 inputs, 32 hidden units, 10 outputs; batches of
+#   32;
 # - **convolutions**: two layers of 32 filters of 3 × 3 on the 8 × 8 pixels; batches of 512.
 #
-# The second has four times as many weights, so its message is four times as long. But it uses each
-# weight at all 64 pixels of every row, so its gradient takes far more than four times as long.
+# The second has four times as many weights, so its message is four times as long. But it uses
+# each weight at all 64 pixels of every row, so its gradient takes far more than four times as
+# long.
 #
 # **Predict:** at most a speed-up of 2 is possible. About which do you expect for each model? And
 # do one worker and two workers end with the same weights?
@@ -541,12 +545,13 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The weights are the same, but for the rounding of sums in another order: data parallelism made the
-# same steps. The speed-up is not the same. For the convolutions half of the rows take about half of
-# the time, and the exchange, red, is short beside that. So the speed-up comes towards 2. For the
-# digits two workers are *slower* than one. Look at the blue part: half of the rows do not take half
-# of the time. To draw the rows, to call TensorFlow and to move `w` costs the same for 16 rows as for 32.
-# This is the serial part of Amdahl's law. On top of it comes the exchange.
+# The weights are the same, but for the rounding of sums in another order: data parallelism made
+# the same steps. The speed-up is not the same. For the convolutions half of the rows take about
+# half of the time, and the exchange, red, is short beside that. So the speed-up comes towards 2.
+# For the digits two workers are *slower* than one. Look at the blue part: half of the rows do not
+# take half of the time. To draw the rows, to call TensorFlow and to move `w` costs the same for
+# 16 rows as for 32. This is the serial part of Amdahl's law. It can even grow, where two busy
+# processes disturb each other. On top of it comes the exchange.
 #
 # </details>
 #
@@ -574,9 +579,9 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # | unequal machines, or some may vanish | asynchronous, or synchronous with backup workers |
 # | the model does not fit into a device | model parallelism |
 #
-# Each row costs more than the one above it: in code, in messages, and in what can fail. So stop at
-# the first that suffices. The last notebook, [Which-Algorithm](Which-Algorithm.ipynb), trains the
-# digits by seven algorithms and chooses between them.
+# Each row costs more than the one above it: in code, in messages, and in what can fail. So stop
+# at the first that suffices. The last notebook, [Which-Algorithm](Which-Algorithm.ipynb), trains
+# the digits by seven algorithms and chooses between them.
 
 # %% [markdown]
 # ## Exercises
@@ -607,15 +612,15 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # </details>
 
 # %% [markdown]
-# **2. The parameter server as a bottleneck.** ★★☆ One machine needs $t_g = 100$ ms for a gradient.
-# A worker's exchange with the only parameter server takes $t_m = 1$ ms, and the server serves one
-# worker after another. So a step of $n$ workers takes $t_g / n + n \cdot t_m$. Which $n$ is the best,
-# and what is its speed-up? What happens with 100 workers?
+# **2. The parameter server as a bottleneck.** ★★☆ One machine needs $t_g = 100$ ms for a
+# gradient. A worker's exchange with the only parameter server takes $t_m = 1$ ms, and the server
+# serves one worker after another. So a step of $n$ workers takes $t_g / n + n \cdot t_m$. Which
+# $n$ is the best, and what is its speed-up? What happens with 100 workers?
 #
 # <details><summary>Hint</summary>
 #
-# Compute the speed-up for all $n$ from 1 to 100, and use `np.argmax`. Where is the derivative of the
-# time zero?
+# Compute the speed-up for all $n$ from 1 to 100, and use `np.argmax`. Where is the derivative of
+# the time zero?
 #
 # </details>
 
@@ -672,8 +677,9 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # </details>
 
 # %% [markdown]
-# **4. A model where it pays more.** ★★★ Change `worker.py` so that the convolutions have 4 filters
-# instead of 32. Predict how the message, the gradient and the speed-up change. Then run it.
+# **4. A model where it pays more.** ★★★ Change `worker.py` so that the convolutions have 4
+# filters instead of 32. Predict how the message, the gradient and the speed-up change. Then run
+# it.
 #
 # <details><summary>Hint</summary>
 #
@@ -722,4 +728,5 @@ folder.cleanup()
 #   capabilities](https://doi.org/10.1145/1465482.1465560).
 # - [Messages](../Measurements/Messages/): where the time of an update goes.
 #
-# Next: [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), the API in which the examples are written.
+# Next: [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), the API in which the examples are
+# written.
