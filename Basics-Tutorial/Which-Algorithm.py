@@ -26,8 +26,8 @@
 
 # %% [markdown]
 # ## The six, and a reference
-# $w$ are the shared weights on a parameter server (ps), and $w_k$ is the copy of worker $k$.
-# $g(w_k)$ is the gradient of a new mini-batch at $w_k$. A worker *pulls* $w$, and *pushes* an
+# `w` are the shared weights on a parameter server (ps), and `w_k` is the copy of worker `k`.
+# `g(w_k)` is the gradient of a new mini-batch at `w_k`. A worker *pulls* `w`, and *pushes* an
 # update. The *staleness* of a push is how many updates the others made between its pull and the
 # push.
 #
@@ -275,14 +275,14 @@ def hogwild(w, clock, loss_at, G):
 
 # %% [markdown]
 # ### DOWNPOUR-Easy and ADAG
-# Take $T$ steps alone, each with a new gradient at the moved $w_k$. Sum them up in $a$, and push
+# Take `T` steps alone, each with a new gradient at the moved `w_k`. Sum them up in `a`, and push
 # that:
 #
 # $$a \leftarrow a + g(w_k), \quad w_k \leftarrow w_k - lr \cdot g(w_k) \quad (T \text{ times}), \qquad
 # w \leftarrow w - lr \cdot a$$
 #
-# ADAG differs in one place: it pushes the mean $a / T$. The body of a `tf.while_loop` is built
-# once and runs $T$ times.
+# ADAG differs in one place: it pushes the mean `a / T`. The body of a `tf.while_loop` is built
+# once and runs `T` times.
 
 # %%
 # %%writefile -a algorithms.py
@@ -316,7 +316,7 @@ def adag(w, clock, loss_at, G):
 #
 # $$w \leftarrow w - lr \cdot \frac{a}{staleness + 1}$$
 #
-# The staleness now decides how $w$ moves. So the clock and $w$ must be read together, and changed
+# The staleness now decides how `w` moves. So the clock and `w` must be read together, and changed
 # together. `tf.CriticalSection` is a lock: only one worker at a time runs what it executes. This
 # is the rule of the library dist-keras; the paper's own rule is more elaborate.
 
@@ -342,12 +342,12 @@ def dynsgd(w, clock, loss_at, G):
 
 # %% [markdown]
 # ### AEASGD: elastic averaging
-# Each worker keeps a $w_k$ of its own, which $w$ never replaces. In every $T$-th step a spring
-# draws the two together by $E$:
+# Each worker keeps a `w_k` of its own, which `w` never replaces. In every `T`-th step a spring
+# draws the two together by `E`:
 #
 # $$E = \alpha (w_k - w), \qquad w_k \leftarrow w_k - lr \cdot g(w_k) - E, \qquad w \leftarrow w + E$$
 #
-# $E$ and $g$ both belong to the $w_k$ before that step.
+# `E` and `g` both belong to the `w_k` before that step.
 
 # %%
 # %%writefile -a algorithms.py
@@ -371,11 +371,11 @@ def aeasgd(w, clock, loss_at, G):
 
 # %% [markdown]
 # ### Synchronous SGD
-# All workers make one step together, by the mean of their gradients at the same $w$:
+# All workers make one step together, by the mean of their gradients at the same `w`:
 #
 # $$w \leftarrow w - lr \cdot \frac{1}{n} \sum_{k} g_k(w)$$
 #
-# The gradients meet in a queue on the ps. Worker 0 waits for all $n$ of them, and moves $w$. Then
+# The gradients meet in a queue on the ps. Worker 0 waits for all `n` of them, and moves `w`. Then
 # it puts a token into the queue of each other worker, which waits for it. So no worker gives two
 # gradients to one step.
 
@@ -408,7 +408,7 @@ def synchronous_sgd(w, clock, loss_at, G):
 # The ps is the short program of [Servers](Servers.ipynb). A worker imports TensorFlow once, and
 # then runs all algorithms, one after another. A run is fair only if all have the same chances:
 #
-# - the same first weights, the same batch size and learning rate, and $G$ = 1,200 gradients in all;
+# - the same first weights, the same batch size and learning rate, and `G` = 1,200 gradients in all;
 # - each worker has mini-batches of its own, drawn by its number and a counter;
 # - the clock starts when both workers are ready. The first update sends the graph to the ps and is
 #   slow, so it happens before, and `w` is set back after it.
@@ -512,7 +512,7 @@ for name in names:
 
 # %% [markdown]
 # **Predict:** w has 9,640 bytes. How many bytes cross the network for each *gradient* in HogWild?
-# In synchronous SGD? In the algorithms with $T$ = 10 local steps?
+# In synchronous SGD? In the algorithms with `T` = 10 local steps?
 
 # %%
 G, T, n = 1200, 10, 2
@@ -546,7 +546,7 @@ assert {bytes_per_gradient(name) for name in list(names)[2:6]} == {2 * bytes_of_
 # <details><summary>Answer</summary>
 #
 # 19,280 in the first two: each gradient needs a pull and a push of 9,640 bytes. To wait for
-# others does not change that. With $T$ local steps one pull and one push serve ten gradients:
+# others does not change that. With `T` local steps one pull and one push serve ten gradients:
 # 1,928. Sum, mean, or force: what is pushed always has the shape of `w`.
 #
 # </details>
@@ -619,7 +619,7 @@ for name in names:
 #   take several times as long as those with ten local steps.
 # - **ADAG** is behind in both: there at twice the loss of one process, here at a multiple. Training
 #   is shorter here, so its small steps have less time to catch up.
-# - **DynSGD** took longest there and is among the fastest here. There it has $T$ = 1, its default.
+# - **DynSGD** took longest there and is among the fastest here. There it has `T` = 1, its default.
 #   Here we gave it ten local steps, so that it differs from DOWNPOUR-Easy in one thing only.
 # - **Synchronous SGD** is 10% behind one process there, and some 25% here. Again training is
 #   shorter here; exercise 2 shows that the number of steps makes the difference.
@@ -651,8 +651,8 @@ by_seconds.set_xticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])
 by_gradients.minorticks_off()
 by_seconds.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 show(figure, "Test loss of seven runs. Against gradients one process, HogWild and DOWNPOUR-Easy "
-     "lie close together, ADAG is far behind. Against seconds HogWild and synchronous SGD are far to "
-     "the right of DOWNPOUR-Easy.")
+     "lie close together, ADAG is far behind. Against seconds HogWild and synchronous SGD are far "
+     "to the right of DOWNPOUR-Easy.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -684,7 +684,7 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # | [DynSGD](../DynSGD/) | some workers are very late | a lock, and smaller steps |
 # | [DOWNPOUR-Easy](../DOWNPOUR-Easy/) | few workers, slow round trips | sums go far: with many workers it can diverge |
 # | [ADAG](../ADAG/) | the same with many workers | a mean goes a short way: the learning rate must be tuned |
-# | [AEASGD](../AEASGD/) | slow round trips; each worker may explore | one more constant, $\alpha$, and `w` lags behind |
+# | [AEASGD](../AEASGD/) | slow round trips; each worker may explore | one more constant, `alpha`, and `w` lags behind |
 # | [SAGN](../SAGN/) | equal machines, slow network | as ADAG, and all wait |
 # | [Model-Parallelism](../Model-Parallelism/), [Sparse-Embeddings](../Sparse-Embeddings/) | the model, or a table, is too large | workers wait for activations; sparse updates only |
 #
@@ -697,13 +697,13 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. Bytes of an all-reduce.** ★☆☆ In each step of a ring all-reduce, each of $n$ workers sends
-# $2 (n - 1) / n$ times the size of the gradient. How many bytes is that for each gradient, with 2
-# and with 100 workers? From which $T$ on does DOWNPOUR-Easy need fewer?
+# **1. Bytes of an all-reduce.** ★☆☆ In each step of a ring all-reduce, each of `n` workers sends
+# `2 (n - 1) / n` times the size of the gradient. How many bytes is that for each gradient, with 2
+# and with 100 workers? From which `T` on does DOWNPOUR-Easy need fewer?
 #
 # <details><summary>Hint</summary>
 #
-# In a step of $n$ workers there are $n$ gradients. So the bytes of one worker are those of one
+# In a step of `n` workers there are `n` gradients. So the bytes of one worker are those of one
 # gradient. DOWNPOUR-Easy needs `2 * bytes_of_w / T`.
 #
 # </details>
@@ -728,7 +728,7 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 
 # %% [markdown]
 # **2. A fair learning rate.** ★★☆ A step of synchronous SGD sees two mini-batches. The linear
-# scaling rule says: $n$ times the batch, $n$ times the learning rate. Write a file `mine.py`,
+# scaling rule says: `n` times the batch, `n` times the learning rate. Write a file `mine.py`,
 # whose function `twice` is synchronous SGD at twice the rate. Is it closer to one process?
 #
 # <details><summary>Hint</summary>
@@ -764,13 +764,16 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # </details>
 
 # %% [markdown]
-# **3. SAGN.** ★★★ Write SAGN. Each worker takes $T$ steps alone. Then all make one step together,
-# by the mean of all their gradients: $w \leftarrow w - lr \cdot \frac{1}{n} \sum_k a_k / T$. How
-# many bytes does a gradient cost? How often does `w` move?
+# **3. SAGN.** ★★★ Write SAGN. Each worker takes `T` steps alone. Then all make one step together,
+# by the mean of all their gradients:
+#
+# $$w \leftarrow w - lr \cdot \frac{1}{n} \sum_k \frac{a_k}{T}$$
+#
+# How many bytes does a gradient cost? How often does `w` move?
 #
 # <details><summary>Hint</summary>
 #
-# Begin with `synchronous_sgd`. Replace its gradient by $a / T$ of `local_steps`, and `G // n` by
+# Begin with `synchronous_sgd`. Replace its gradient by `a / T` of `local_steps`, and `G // n` by
 # what each worker now has to do. The batches of a round begin at `T * version`.
 #
 # </details>

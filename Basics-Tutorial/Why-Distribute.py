@@ -25,12 +25,12 @@
 
 # %% [markdown]
 # ## Two ways to share a step
-# `model.fit` repeats one step. It draws a mini-batch of rows, computes the gradient $g(w)$ of the
-# loss at the weights $w$, and moves them:
+# `model.fit` repeats one step. It draws a mini-batch of rows, computes the gradient `g(w)` of the
+# loss at the weights `w`, and moves them:
 #
 # $$w \leftarrow w - lr \cdot g(w)$$
 #
-# Here $lr$ is the learning rate. Nearly all the work is in the gradient, and most of that is
+# Here `lr` is the learning rate. Nearly all the work is in the gradient, and most of that is
 # matrix products. A *worker* is a process that computes gradients. Two workers can share the work
 # of a product in two ways:
 #
@@ -185,12 +185,12 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 
 # %% [markdown]
 # ## Two places where the weights can be
-# **A parameter server** (*ps*) is a process that holds $w$. A worker *pulls* a copy $w_k$,
-# computes a gradient there, and *pushes* it. The server moves $w$.
+# **A parameter server** (*ps*) is a process that holds `w`. A worker *pulls* a copy `w_k`,
+# computes a gradient there, and *pushes* it. The server moves `w`.
 #
 # ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends it, the ps moves w and says that it is done. Updates of others between pull and push are the staleness.](../figures/update.svg)
 #
-# **An all-reduce** needs no server. Every worker holds a copy of $w$. After each gradient all
+# **An all-reduce** needs no server. Every worker holds a copy of `w`. After each gradient all
 # workers exchange theirs, until each has the mean of all. Each makes the same step, so the copies
 # stay equal.
 #
@@ -203,7 +203,7 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 # - **Synchronous**: all make a step together. The point that nobody passes before all have arrived
 #   is a *barrier*, red in the picture. A slow worker, a *straggler*, holds up everybody.
 # - **Asynchronous**: each worker pushes when it is ready, and none waits. But the others may have
-#   moved $w$ since its pull. How many updates they made in the meantime is the push's *staleness*.
+#   moved `w` since its pull. How many updates they made in the meantime is the push's *staleness*.
 #
 # ![Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits for worker 2, and w moves 2 times. Asynchronous: nobody waits, and w moves 13 times; the staleness of a push, the updates by others since its pull, is up to 2 for the fast workers and up to 6 for the slow one.](../figures/timelines.svg)
 #
@@ -246,7 +246,7 @@ assert {push["staleness"] for push in pushes} == {0, 1}
 # <details><summary>Answer</summary>
 #
 # The pull, which includes the call of the session and its way to the server. The gradient of so
-# small a model takes a twentieth of the time. The two workers are about equally fast, so the
+# small a model takes 4% of the time. The two workers are about equally fast, so the
 # other one pushes once or not at all between a pull and its push. It could be more: a slow worker
 # can be late by any number of updates.
 #
@@ -283,9 +283,9 @@ assert {push["staleness"] for push in pushes} == {0, 1}
 
 # %% [markdown]
 # ## How much faster can it be? Amdahl's law
-# The *speed-up* of $n$ workers is the time of one divided by the time of $n$. A part $s$ of a
-# step cannot be shared: to draw a batch, to move $w$, to wait. The rest, $1 - s$, is divided by
-# $n$:
+# The *speed-up* of `n` workers is the time of one divided by the time of `n`. A part `s` of a
+# step cannot be shared: to draw a batch, to move `w`, to wait. The rest, `1 - s`, is divided by
+# `n`:
 #
 # $$speedup(n) = \frac{1}{s + (1 - s) / n}$$
 #
@@ -317,17 +317,17 @@ assert speedup(1e9, 0.05) < 20
 # <details><summary>Answer</summary>
 #
 # About 20. However many workers there are, the serial 5% remain, so the speed-up stays below
-# $1/s$, here 20. A hundred workers already reach 16.8 of these.
+# `1/s`, here 20. A hundred workers already reach 16.8 of these.
 #
 # </details>
 #
-# Amdahl's law is too kind: it has no messages. Let $t_g$ be the time of the gradient of the whole
-# batch, and $t_m$ that of an exchange. A step of $n$ workers takes at least $t_g / n + t_m$. So
+# Amdahl's law is too kind: it has no messages. Let `t_g` be the time of the gradient of the whole
+# batch, and `t_m` that of an exchange. A step of `n` workers takes at least `t_g / n + t_m`. So
 #
 # $$speedup(n) \leq \frac{t_g}{t_g / n + t_m}.$$
 #
 # Two workers gain nothing unless a gradient takes more than *twice* as long as an exchange.
-# And $t_m$ seldom stays the same. With one parameter server it grows with $n$, because every
+# And `t_m` seldom stays the same. With one parameter server it grows with `n`, because every
 # message goes to the same place.
 
 # %% [markdown]
@@ -558,7 +558,7 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # Three things to keep in mind about this measurement:
 #
 # - **The total batch is the same.** The two workers share a step's work. That is *strong scaling*.
-#   Often each worker keeps its batch instead, so that a step of $n$ workers sees $n$ times as many
+#   Often each worker keeps its batch instead, so that a step of `n` workers sees `n` times as many
 #   rows: *weak scaling*. The exchange weighs less there, but the larger batch changes the training.
 #   [SGD-by-Experiment](SGD-by-Experiment.ipynb) shows how.
 # - **Each worker has one core.** A worker stands for a machine here. On one machine of two cores
@@ -573,7 +573,7 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # | an epoch takes minutes | nothing: one process is the simplest and here the fastest |
 # | the device waits for data | a better input pipeline: [Input-Pipelines](Input-Pipelines.ipynb) |
 # | a GPU computes a small batch | a larger batch, mixed precision or compilation on that GPU |
-# | many settings to try | one process for each setting: no messages, and a speed-up of $n$ |
+# | many settings to try | one process for each setting: no messages, and a speed-up of `n` |
 # | one device is too slow | several devices in one machine |
 # | one machine is too slow | several machines, with an all-reduce, if they are equal and the network is fast |
 # | unequal machines, or some may vanish | asynchronous, or synchronous with backup workers |
@@ -592,7 +592,7 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 #
 # <details><summary>Hint</summary>
 #
-# Set `speedup(n, s)` to $1 / (2 s)$ and solve for $n$, or try all $n$ from 1 to 200.
+# Set `speedup(n, s)` to `1 / (2 s)` and solve for `n`, or try all `n` from 1 to 200.
 #
 # </details>
 
@@ -612,14 +612,14 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # </details>
 
 # %% [markdown]
-# **2. The parameter server as a bottleneck.** ★★☆ One machine needs $t_g = 100$ ms for a
-# gradient. A worker's exchange with the only parameter server takes $t_m = 1$ ms, and the server
-# serves one worker after another. So a step of $n$ workers takes $t_g / n + n \cdot t_m$. Which
-# $n$ is the best, and what is its speed-up? What happens with 100 workers?
+# **2. The parameter server as a bottleneck.** ★★☆ One machine needs `t_g` = 100 ms for a
+# gradient. A worker's exchange with the only parameter server takes `t_m` = 1 ms, and the server
+# serves one worker after another. So a step of `n` workers takes `t_g / n + n * t_m`. Which
+# `n` is the best, and what is its speed-up? What happens with 100 workers?
 #
 # <details><summary>Hint</summary>
 #
-# Compute the speed-up for all $n$ from 1 to 100, and use `np.argmax`. Where is the derivative of
+# Compute the speed-up for all `n` from 1 to 100, and use `np.argmax`. Where is the derivative of
 # the time zero?
 #
 # </details>
@@ -677,7 +677,7 @@ show(figure, "Left: the time of a step of each model with one worker and with tw
 # </details>
 
 # %% [markdown]
-# **4. A model where it pays more.** ★★★ Change `worker.py` so that the convolutions have 4
+# **4. A cheaper gradient.** ★★★ Change `worker.py` so that the convolutions have 4
 # filters instead of 32. Predict how the message, the gradient and the speed-up change. Then run
 # it.
 #
