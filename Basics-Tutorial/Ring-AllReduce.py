@@ -40,9 +40,8 @@
 #   receives.
 #
 # These are the names of MPI, the standard of message passing on supercomputers, and of NCCL,
-# NVIDIA's library for GPUs. Some texts, and some scripts of this repository, say *scatter-reduce*
-# for the first half. The ring came from supercomputers to deep learning in 2017, by engineers of
-# Baidu.
+# NVIDIA's library for GPUs. Some texts say *scatter-reduce* for the first half; it is the same.
+# Engineers of Baidu brought the ring from supercomputers to deep learning in 2017.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -253,7 +252,7 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / N, gradient(n
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# In each half a worker sends $N - 1$ chunks of about $S/N$ bytes: $2\,\frac{N-1}{N} S$ = 14,460. The
+# In each half a worker sends $N - 1$ chunks of about $S/N$ bytes: $2 \frac{N-1}{N} S$ = 14,460. The
 # chunks have 603 or 602 numbers, because 4 does not divide 2,410; so some send a little more.
 #
 # The workers add each chunk once, in one order, and then copy the result. So all have the same bits.
@@ -267,7 +266,7 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / N, gradient(n
 # **Can it be done with fewer bytes?** Look at one number of the gradient. Each of $N$ workers has its
 # own value. To combine $N$ values into one takes $N - 1$ messages, because each message takes at most
 # one value off the list. To tell the result to the $N - 1$ others takes as many. That is
-# $2 (N - 1) S$ bytes in all, so some worker sends at least $2\,\frac{N-1}{N} S$. Patarasuk and Yuan
+# $2 (N - 1) S$ bytes in all, so some worker sends at least $2 \frac{N-1}{N} S$. Patarasuk and Yuan
 # proved it in 2009, and showed that the ring needs no more.
 #
 # The bound holds if only the workers add. With NVIDIA's SHARP the *switches* of the network add: then a
@@ -516,9 +515,11 @@ for step in range(STEPS):
 single = session.run(w)
 
 # %%
+any_w = [tf.placeholder(tf.float32, value.shape) for value in values]
+accuracy = digits.accuracy(any_w, x_test, y_test)
+
 def test_accuracy(values):
-    feed = {images: x_test, labels: y_test, **dict(zip(w, values))}
-    return session.run(digits.accuracy(w, images, labels), feed)
+    return session.run(accuracy, dict(zip(any_w, values)))
 
 def equal_bits(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other))
@@ -552,9 +553,9 @@ print("test accuracy: %.1f%% with the ring, %.1f%% with one process" % (
 #
 # | way | seconds | why |
 # | --- | --- | --- |
-# | ring | $2 (N - 1) \left(\alpha + \beta\, S/N\right)$ | $2(N-1)$ steps, one chunk each |
-# | one parameter server | $2 \left(\alpha + \beta\, N S\right)$ | $N$ gradients come in at once, then $N$ copies of `w` go out |
-# | tree | $2 \lceil \log_2 N \rceil \left(\alpha + \beta\, S\right)$ | pairs add, then pairs of pairs, ...; the sum goes back the same way |
+# | ring | $2 (N - 1) (\alpha + \beta S/N)$ | $2(N-1)$ steps, one chunk each |
+# | one parameter server | $2 (\alpha + \beta N S)$ | $N$ gradients come in at once, then $N$ copies of `w` go out |
+# | tree | $2 \lceil \log_2 N \rceil (\alpha + \beta S)$ | pairs add, then pairs of pairs, ...; then the sum goes back |
 #
 # **Predict:** 100 workers, a latency of 50 µs, a bandwidth of 10 Gbit/s. Which way is fastest for 1
 # KB, which for 69 KB (the network of the examples), which for 100 MB (25 million parameters)?
@@ -576,7 +577,7 @@ for name, size in ("1 KB", 1e3), ("69 KB", 69e3), ("100 MB", 100e6):
     print("%11s %11.2f %10.2f %10.2f" % (name, *[
         1000 * seconds(100, size) for seconds in (ring_seconds, ps_seconds, tree_seconds)]))
 
-# %%
+# %% jupyter={"source_hidden": true}
 from matplotlib.colors import ListedColormap
 
 WAYS = {"one ps": (ps_seconds, GRAY), "tree": (tree_seconds, ORANGE), "ring": (ring_seconds, BLUE)}
@@ -769,7 +770,7 @@ show(figure, "Time of an all-reduce of four processes against its size: measured
 # <details><summary>Hint</summary>
 #
 # The partner of worker `k` in round `r` is `k ^ (1 << r)`. One round costs $\alpha + \beta S$. Compare
-# $\log_2 N\,(\alpha + \beta S)$ with `ring_seconds`.
+# $\log_2 N (\alpha + \beta S)$ with `ring_seconds`.
 #
 # </details>
 
