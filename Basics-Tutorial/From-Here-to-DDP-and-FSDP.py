@@ -463,11 +463,11 @@ print("w differs from that of one process by less than 1e-5:", bool(difference <
 assert equal and difference < 1e-5
 
 # %% [markdown]
-# DDP makes the steps of one process, as every synchronous method does. What does it save?
+# DDP makes the steps of one process, because the shares are equal. What does it save?
 #
-# For this we need a larger model and a network. The model has nine layers, eight of them 512 wide:
+# To see that, we need a larger model and a network. The model has nine layers, eight of them 512 wide:
 # 8 MB of gradients. Two processes on one machine have no network between them, so
-# `ring.exchange` imitates one: 1 Gbit/s, and a latency of 2 ms for each exchange. (The latency
+# `ring.exchange` imitates one: 1 Gbit/s, and a latency of 3 ms for each exchange. (The latency
 # within a data centre is more like 0.05 ms. But real models have hundreds of tensors, not nine.)
 #
 # We compare four ways: each layer alone or all in one, *after* the backward pass; and each layer
@@ -492,7 +492,7 @@ x, y = data["x"][:1024][k::2], data["y"][:1024][k::2]
 sizes = [64] + [512] * 8 + [10]
 random = np.random.RandomState(0)
 w = [random.normal(0, (2 / i) ** 0.5, i * o + o).astype("float32") for i, o in zip(sizes, sizes[1:])]
-ring = Ring(addresses, k, bandwidth=125e6, latency=0.002)
+ring = Ring(addresses, k, bandwidth=125e6, latency=0.003)
 
 class Timed(DDP):
     """Notes when it computes and when it sends."""
@@ -549,6 +549,7 @@ axes.set(yticks=range(4), yticklabels=steps, xlabel="milliseconds since the step
          xlim=(0, 1120 * longest))
 axes.invert_yaxis()
 axes.grid(axis="y", visible=False)
+axes.set_axisbelow(True)
 axes.legend(handles=[plt.Rectangle((0, 0), 1, 1, color=color) for color in (GRAY, BLUE, ORANGE)],
             labels=["forward pass", "backward pass, layer by layer", "all-reduce"], ncols=3,
             loc="lower center", bbox_to_anchor=(0.4, 1))
@@ -562,7 +563,8 @@ show(figure, "When worker 0 computes and when it sends, in a step of each of the
 # Fastest: buckets during the backward pass. Most of the sending is hidden behind the computation.
 # Slowest: each layer alone, after it: nine latencies, one after the other, and nothing hidden. The
 # two in the middle have one of the two advantages each. One message for all cannot overlap, because
-# it is complete only when the backward pass ends.
+# it is complete only when the backward pass ends. (On a busy machine the computation takes longer
+# and hides the latencies, too. Then each layer alone, during the pass, can catch up.)
 #
 # </details>
 #
@@ -583,6 +585,7 @@ show(figure, "When worker 0 computes and when it sends, in a step of each of the
 #
 # dist.init_process_group("nccl")                 # reads RANK, WORLD_SIZE, MASTER_ADDR
 # device = int(os.environ["LOCAL_RANK"])
+# torch.cuda.set_device(device)
 # model = DDP(model.to(device), device_ids=[device])   # sends rank 0's w to all; adds the hooks
 # for x, y in loader:                             # a DistributedSampler gives each rank its rows
 #     loss = loss_function(model(x.to(device)), y.to(device))
@@ -696,12 +699,12 @@ def train(stage, dtype, updates=200):
     bytes_stored = {name: sum(one.nbytes for one in those) for name, those in stored.items()}
     return {**bytes_stored, "sent": ring.sent // updates}, [weights(i) for i in range(len(w))]
 
-told = {}
+report = {}
 for dtype in ("float32", "float16"):
     for stage in range(4):
-        told["%s %d" % (dtype, stage)], w = train(stage, dtype)
+        report["%s %d" % (dtype, stage)], w = train(stage, dtype)
         np.savez("zero-%s-%d-%d.npz" % (dtype, stage, k), *w)
-print(json.dumps(told))
+print(json.dumps(report))
 
 # %% [markdown]
 # Four workers train the digits model, 200 updates in each stage. It has 2,410 parameters, padded to
@@ -792,6 +795,7 @@ right.set(xlabel="bytes sent for each parameter", xlim=(0, 5.5), yticklabels=[])
 for axes in (left, right):
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)
 show(figure, "Measured with four workers. Stored for each parameter: DDP 16 bytes, ZeRO 1 7, ZeRO 2 "
      "5.5, ZeRO 3 4. Sent for each parameter in an update: 3 bytes in DDP, ZeRO 1 and ZeRO 2, 4.5 "
      "in ZeRO 3.")
@@ -840,7 +844,7 @@ for stage, color in enumerate((GRAY, BLUE, ORANGE, PURPLE)):
     axes.plot(n, size, "o-", color=color, ms=4)
     axes.text(1150, size[-1], names[stage], va="center", color=color)
 axes.axhline(80, color=RED, ls="--", lw=1)
-axes.text(1.05, 62, "a GPU with 80 GB", color=RED, va="top")
+axes.text(1024, 74, "a GPU with 80 GB", color=RED, va="top", ha="right")
 axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="GB on each worker", ylim=(0.08, 250))
 axes.set_xticks(n, n)
 axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
@@ -867,7 +871,7 @@ show(figure, "Gigabytes that each worker stores of a model with 7.5 billion para
 #   (Shoeybi et al. 2019), *pipeline parallelism* the layers ([Model-Parallelism](../Model-Parallelism/)).
 #   Large models combine them with ZeRO.
 #
-# Three more tools change no idea:
+# Three more tools go with all of these:
 # - *Gradient accumulation* adds up the gradients of several mini-batches before one all-reduce, and
 #   one update. In DDP: `with model.no_sync():` for all but the last.
 # - *Activation checkpointing* keeps few activations, and computes the others again (Chen et al. 2016).
@@ -888,9 +892,9 @@ show(figure, "Gigabytes that each worker stores of a model with 7.5 billion para
 # | T local steps (DOWNPOUR, SAGN) | `PostLocalSGDOptimizer` | – | – | your own loop |
 # | restart from a checkpoint | `torchrun --max-restarts` | – | Elastic Horovod | your own script |
 #
-# The second but last line of ideas is older than it looks. Parameter servers divide `w` among
-# several ps, and a worker pulls it before use. ZeRO 3 does the same. But the workers themselves are
-# the servers, and all of them step together.
+# ZeRO 3 resembles an older idea of this course. Several parameter servers divide `w` among them, and
+# a worker pulls it before use. In ZeRO 3 the workers are each other's servers, and all of them step
+# together.
 #
 # - **NCCL** trains nothing. It is NVIDIA's library of collectives between GPUs, below all the
 #   others. It chooses between rings, trees, and switches that add on the way. *Gloo* does the same

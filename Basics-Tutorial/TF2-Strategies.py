@@ -593,7 +593,8 @@ print("chief:", finish(chief).splitlines()[-1])
 # %% [markdown]
 # The coordinator gives the updates of the lost worker to the other one, and the training goes on.
 # An update that was half done may be done twice. The chief and the ps must live: the chief has the
-# queue, the ps has the only `w`. [Parameter-Server-Strategy](../Parameter-Server-Strategy/) measured each of these cases.
+# queue, the ps has the only `w`. [Parameter-Server-Strategy](../Parameter-Server-Strategy/) measured
+# each of these cases.
 #
 # ## All losses in one picture
 # On the left are the losses of the four strategies. On the right you see how far each of them is
