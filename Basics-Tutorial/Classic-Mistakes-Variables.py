@@ -634,6 +634,7 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 #     import digits
 #     import tensorflow.compat.v1 as tf
 #
+#     tf.logging.set_verbosity(tf.logging.ERROR)
 #     tf.disable_v2_behavior()
 #     tf.enable_resource_variables()
 #     cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
