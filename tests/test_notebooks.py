@@ -41,6 +41,12 @@ def test_the_readme_lists_all():
         first = notebooks.made(source).cells[0].source
         minutes[notebooks.name_of(source)] = int(re.search(r"(\d+) minutes", first)[1])
     assert notebooks.order() == minutes and len(minutes) >= 26
+    sums = {}
+    for part in re.split(r"^### ", (notebooks.ROOT / "README.md").read_text(), flags=re.M)[1:]:
+        said = re.match(r"(.*): (?:(\d+) h )?(\d+) min\n", part)
+        sums[said[1]] = 60 * int(said[2] or 0) + int(said[3])
+        assert sums[said[1]] == sum(map(int, re.findall(r"\.ipynb\) \| (\d+) \|", part))), said[0]
+    assert len(sums) == 5 and sum(sums.values()) == sum(minutes.values())
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
