@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Data and model parallelism
-# So far every worker had the whole model and a part of the data: *data parallelism*. When a model no
-# longer fits into one device, you must cut the model itself. There are several ways, and each sends
-# something else over the network.
+# So far every worker had the whole model and a part of the data: *data parallelism*. When a model
+# no longer fits into one device, you must cut the model itself. There are several ways, and each
+# sends something else over the network.
 #
 # After this notebook you can:
 # - tell data, pipeline and tensor parallelism apart, and say what each stores and sends;
@@ -25,16 +25,16 @@
 
 # %% [markdown]
 # ## Three ways to divide one step
-# A step multiplies a batch $X$ by the weights $W_1$, then by $W_2$. Two devices can share that work in
-# three ways:
+# A step multiplies a batch $X$ by the weights $W_1$, then by $W_2$. Two devices can share that
+# work in three ways:
 #
 # ![Two layers W1 and W2, and a batch X. Data parallelism gives each device half of the rows of X and a copy of both matrices; the devices exchange gradients as large as w. Model parallelism gives each device one matrix; h and its gradient cross. Tensor parallelism gives each device half of the columns of W1 and half of the rows of W2; the devices add partial sums.](../figures/parallelism.svg)
 #
 # The second and third are both *model parallelism*: a device has only a part of the model. In this
 # notebook the word means the second, as it usually does; the third is *tensor parallelism*.
 #
-# All three must give the same update as one device. We check each of them against this one: the digits
-# model, $B$ = 64 rows, one step of SGD with lr = 0.2.
+# All three must give the same update as one device. We check each of them against this one: the
+# digits model, $B$ = 64 rows, one step of SGD with lr = 0.2.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -149,18 +149,18 @@ print("parameters:", sum(v.size for v in PARAMETERS), "- bytes:", sum(v.nbytes f
 
 # %% [markdown]
 # ## Data parallelism: who builds the graph?
-# Each device has a *replica*: a copy of the computation, with rows of its own. TensorFlow's guide names
-# two ways to build replicas. In both the variables are on a parameter server.
+# Each device has a *replica*: a copy of the computation, with rows of its own. TensorFlow's guide
+# names two ways to build replicas. In both the variables are on a parameter server.
 #
 # ![Left, in-graph replication: one client builds one graph with tower 0, tower 1 and the mean. Worker 0 runs tower 0, worker 1 runs tower 1, and the ps holds w. Right, between-graph replication: each worker has a client with a graph of its own that holds one replica. The graphs share w on the ps.](../figures/graphs.svg)
 #
-# - **In-graph replication:** one client builds *one* graph with all replicas. In such a graph a replica
-#   is called a *tower*.
-# - **Between-graph replication:** each worker has a client of its own, which builds a graph with *one*
-#   replica. The graphs share the variables, because name and device are the same.
+# - **In-graph replication:** one client builds *one* graph with all replicas. In such a graph a
+#   replica is called a *tower*.
+# - **Between-graph replication:** each worker has a client of its own, which builds a graph with
+#   *one* replica. The graphs share the variables, because name and device are the same.
 #
-# The next cells start a ps and two workers, and count what crosses between them. `traffic` asks a run
-# for its metadata: they list each tensor that a server received from another one.
+# The next cells start a ps and two workers, and count what crosses between them. `traffic` asks a
+# run for its metadata: they list each tensor that a server received from another one.
 
 # %% jupyter={"source_hidden": true}
 # region: cluster -- the same in each notebook: free ports, and processes that end with this one
@@ -276,8 +276,8 @@ def in_graph(K):
     return w, fed, update
 
 # %% [markdown]
-# Then between-graph. Client $k$ builds this graph, and feeds its own 32 rows. `pull` copies `w` to the
-# worker; `push` moves `w` by a half of the gradient there.
+# Then between-graph. Client $k$ builds this graph, and feeds its own 32 rows. `pull` copies `w` to
+# the worker; `push` moves `w` by a half of the gradient there.
 
 # %%
 def between_graph(k, K):
@@ -285,7 +285,8 @@ def between_graph(k, K):
     with tf.device(PS):
         w = digits.variables()
     with tf.device("/job:worker/task:%d" % k):
-        fed = {"x": tf.placeholder(tf.float32, [64 // K, 64]), "y": tf.placeholder(tf.int32, [64 // K])}
+        rows = 64 // K
+        fed = {"x": tf.placeholder(tf.float32, [rows, 64]), "y": tf.placeholder(tf.int32, [rows])}
         copy = digits.variables("copy", get_variable=tf.get_local_variable)
         pull = tf.group(*[c.assign(v.read_value()) for c, v in zip(copy, w)])
         w_k = [c.read_value() for c in copy]
@@ -295,9 +296,9 @@ def between_graph(k, K):
     return w, fed, pull, push
 
 # %% [markdown]
-# **Predict:** with 1, 2, 4 and 8 workers, how does the number of ops in a client's graph grow, in-graph
-# and between-graph? In a step of two workers, does in-graph replication send the same bytes as
-# between-graph?
+# **Predict:** with 1, 2, 4 and 8 workers, how does the number of ops in a client's graph grow,
+# in-graph and between-graph? In a step of two workers, does in-graph replication send the same
+# bytes as between-graph?
 
 # %%
 def ops(build, *arguments):
@@ -343,21 +344,24 @@ for session, pull, push, feed in clients:
     between_graph_bytes.update(traffic(session, push, feed))
     session.close()
 show_traffic(between_graph_bytes)
-print("the w of one device:", close(after_in_graph, ONE_DEVICE), close(after_between_graph, ONE_DEVICE))
+print("the w of one device, in-graph:     ", close(after_in_graph, ONE_DEVICE))
+print("the w of one device, between-graph:", close(after_between_graph, ONE_DEVICE))
 assert set(between_graph_bytes.values()) == {9640}
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# In-graph, the one graph grows with each worker. Between-graph, a client's graph does not: only more
-# clients build it.
+# In-graph, the one graph grows with each worker. Between-graph, a client's graph does not: only
+# more clients build it.
 #
-# Pull and push cost 9,640 bytes for each worker in both ways. In-graph replication adds 8,320 bytes
-# from worker 0 to worker 1: the rows of tower 1. They come from the one client, which feeds everybody.
+# Pull and push cost 9,640 bytes for each worker in both ways. In-graph replication adds 8,320
+# bytes from worker 0 to worker 1: the rows of tower 1. They come from the one client, which feeds
+# everybody.
 #
 # </details>
 #
-# Both are data parallelism, and the update is the same. What differs is who does the work around it:
+# Both are data parallelism, and the update is the same. What differs is who does the work around
+# it:
 #
 # | | in-graph | between-graph |
 # | --- | --- | --- |
@@ -368,17 +372,18 @@ assert set(between_graph_bytes.values()) == {9640}
 # | if a client dies | training ends | the others can go on |
 # | where | the GPUs of one machine | several machines |
 #
-# In one machine a single client is no bottleneck, and one graph is simplest. That is the *towers* of
-# [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/):
+# In one machine a single client is no bottleneck, and one graph is simplest. That is the *towers*
+# of [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/):
 #
 # ![One process splits a batch over towers, one on each device, averages their gradients and updates w](../figures/towers.svg)
 #
-# Between machines, all examples of this repository with a ps use between-graph replication. In a ring
-# each worker has its own graph, too, and no variable is shared at all.
+# Between machines, all examples of this repository with a ps use between-graph replication. In a
+# ring each worker has its own graph, too, and no variable is shared at all.
 #
 # ## Model parallelism: cut between the layers
 # Now the model is cut, and the batch is not. Worker 0 holds the first layer, worker 1 the second.
-# There is no ps: each worker keeps its own part of `w`, and updates it. One client builds the graph.
+# There is no ps: each worker keeps its own part of `w`, and updates it. One client builds the
+# graph.
 #
 # $$h = \mathrm{relu}(X W_1 + b_1) \text{ on worker 0}, \qquad L = \mathrm{loss}(h W_2 + b_2) \text{ on worker 1}$$
 #
@@ -387,8 +392,8 @@ assert set(between_graph_bytes.values()) == {9640}
 # for each gradient on the device of its forward op. Without it TensorFlow would compute all of them
 # on worker 0.
 #
-# **Predict:** which tensors cross in a step of 64 rows, and how many bytes is that? Would it be more for
-# a larger batch? For a larger model?
+# **Predict:** which tensors cross in a step of 64 rows, and how many bytes is that? Would it be
+# more for a larger batch? For a larger model?
 
 # %%
 with tf.Graph().as_default(), tf.Session(server["worker", 0].target, config=waits) as session:
@@ -420,24 +425,24 @@ assert layer_bytes == {("worker 0", "worker 1"): 8192, ("worker 1", "worker 0"):
 # The activations $h$ go forward: 64 rows of 32 numbers of 4 bytes are 8,192. The gradient
 # $\partial L / \partial h$ comes back and is as large. Neither `w` nor its gradient crosses.
 #
-# So it grows with the rows, and with the width of the layer where you cut. It does not grow with the
-# number of parameters on either side. Data parallelism is the opposite: it sends `w`, however many
-# rows there are.
+# So it grows with the rows, and with the width of the layer where you cut. It does not grow with
+# the number of parameters on either side. Data parallelism is the opposite: it sends `w`, however
+# many rows there are.
 #
 # </details>
 #
-# But look at the time. Worker 1 can begin only when $h$ has come. Worker 0 waits for
-# $\partial L / \partial h$, and worker 1 waits for the next batch. With $K$ devices only one of them
-# works at a time: you have gained memory, not speed.
+# But look at the time. Worker 1 can begin only when $h$ has come. Worker 0 waits for $\partial L /
+# \partial h$, and worker 1 waits for the next batch. With $K$ devices only one of them works at a
+# time: you have gained memory, not speed.
 #
 # ## Pipelines
-# GPipe (Huang et al. 2019) cuts the batch into $M$ *micro-batches*. While stage 1 computes the first of
-# them, stage 0 computes the second. A *stage* is the part of the model on one device.
+# GPipe (Huang et al. 2019) cuts the batch into $M$ *micro-batches*. While stage 1 computes the
+# first of them, stage 0 computes the second. A *stage* is the part of the model on one device.
 #
 # ![Schedules of three stages: sequential, 67% idle; GPipe and 1F1B with five micro-batches, 29% idle; 1F1B keeps fewer activations](../figures/pipeline.svg)
 #
-# `w` moves only when all micro-batches have passed, by the mean of their gradients. A mean of means of
-# equal parts is the mean of all rows. So the update does not depend on $M$:
+# `w` moves only when all micro-batches have passed, by the mean of their gradients. A mean of
+# means of equal parts is the mean of all rows. So the update does not depend on $M$:
 
 # %%
 for M in 1, 2, 4, 8:
@@ -447,9 +452,10 @@ for M in 1, 2, 4, 8:
     print("%d micro-batches, the gradient of the whole batch:" % M, close(mean, g_whole))
 
 # %% [markdown]
-# The gaps at the beginning and the end of a schedule are the *bubble*. How large is it? We simulate a
-# schedule of $K$ stages: each forward and each backward pass takes one unit of time, messages take
-# none. Under both schedules `w` waits for the last micro-batch, which is called a *flush*.
+# The gaps at the beginning and the end of a schedule are the *bubble*. How large is it? We
+# simulate a schedule of $K$ stages: each forward and each backward pass takes one unit of time,
+# messages take none. Under both schedules `w` waits for the last micro-batch, which is called a
+# *flush*.
 
 # %%
 def gpipe(k, K, M):
@@ -482,8 +488,8 @@ def simulate(schedule, K, M):
 
 # %% [markdown]
 # **Predict:** four stages, twelve micro-batches. How large is the bubble with GPipe's schedule, in
-# which all forward passes come first? Is it smaller with *1F1B*, where each stage alternates one forward
-# and one backward pass? What else does 1F1B change?
+# which all forward passes come first? Is it smaller with *1F1B*, where each stage alternates one
+# forward and one backward pass? What else does 1F1B change?
 
 # %%
 print("K = 4, M = 12          idle   stored by stage 0")
@@ -519,8 +525,8 @@ assert all(np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
 # 3/15 = 20% for both. Each stage must wait for the first micro-batch to arrive and for the last
 # gradient to come back, in whatever order it works in between.
 #
-# What 1F1B changes is memory. A stage must store the activations of a micro-batch from its forward to
-# its backward pass. Under 1F1B at most $K$ micro-batches are under way.
+# What 1F1B changes is memory. A stage must store the activations of a micro-batch from its forward
+# to its backward pass. Under 1F1B at most $K$ micro-batches are under way.
 #
 # </details>
 #
@@ -531,34 +537,35 @@ assert all(np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
 # So you want $M$ much larger than $K$. But small micro-batches use a device badly, and each sends
 # messages of its own: the [measured pipeline](../Measurements/Pipeline/) has a best $M$.
 #
-# **PipeDream** (Narayanan et al. 2019) avoids the bubble: it never flushes. A stage updates its part of
-# `w` as soon as the gradient of a mini-batch arrives, while others are on their way with older
-# parameters. That is *staleness* again, known from [Stale-Gradients](Stale-Gradients.ipynb), now inside
-# one model. With $K$ stages, stage $k$ works with parameters that are $K - 1 - k$ updates old:
+# **PipeDream** (Narayanan et al. 2019) avoids the bubble: it never flushes. A stage updates its
+# part of `w` as soon as the gradient of a mini-batch arrives, while others are on their way with
+# older parameters. That is *staleness* again, known from [Stale-Gradients](Stale-Gradients.ipynb),
+# now inside one model. With $K$ stages, stage $k$ works with parameters that are $K - 1 - k$
+# updates old:
 #
 # $$w^{t+1} = w^t - \mathrm{lr} \cdot \nabla f(w_0^{t-K+1}, w_1^{t-K+2}, \dots, w_{K-1}^{t})$$
 #
-# A stage keeps the version of its parameters that it used in the forward pass until the backward pass
-# (*weight stashing*). Otherwise forward and backward would not belong together, and the result would
-# be no gradient of anything. Exercise 4 trains like this.
+# A stage keeps the version of its parameters that it used in the forward pass until the backward
+# pass (*weight stashing*). Otherwise forward and backward would not belong together, and the
+# result would be no gradient of anything. Exercise 4 trains like this.
 #
 # ## Tensor parallelism: cut inside the layers
-# Megatron-LM (Shoeybi et al. 2019) cuts the matrices of two layers, the first by columns, the second by
-# rows:
+# Megatron-LM (Shoeybi et al. 2019) cuts the matrices of two layers, the first by columns, the
+# second by rows:
 #
 # $$Y = \mathrm{relu}(X W_1) W_2 = \mathrm{relu}(X A_0) B_0 + \mathrm{relu}(X A_1) B_1$$
 #
-# Here $A_0$ and $A_1$ are the left and the right columns of $W_1$, and $B_0$ and $B_1$ are the upper and
-# the lower rows of $W_2$.
+# Here $A_0$ and $A_1$ are the left and the right columns of $W_1$, and $B_0$ and $B_1$ are the
+# upper and the lower rows of $W_2$.
 #
 # ![Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce between the devices adds these to Y; in the backward pass another adds the gradients of X.](../figures/tensor.svg)
 #
-# Both devices have all rows of $X$. Device $k$ computes its own columns $H_k$ of the hidden layer. They
-# are just what its rows of $W_2$ need. Nothing crosses between the two layers. The biases: $b_1$ is cut
-# like the columns, and $b_2$ is added once, after the sum.
+# Both devices have all rows of $X$. Device $k$ computes its own columns $H_k$ of the hidden layer.
+# They are just what its rows of $W_2$ need. Nothing crosses between the two layers. The biases:
+# $b_1$ is cut like the columns, and $b_2$ is added once, after the sum.
 #
-# Backward, each device gets the gradients of its own parts alone. Only the gradient of the input is a
-# sum over both devices:
+# Backward, each device gets the gradients of its own parts alone. Only the gradient of the input
+# is a sum over both devices:
 #
 # $$\frac{\partial L}{\partial X} = \frac{\partial L}{\partial Z_0} A_0^T
 # + \frac{\partial L}{\partial Z_1} A_1^T, \qquad Z_k = X A_k + a_k$$
@@ -595,12 +602,12 @@ print("all-reduced: Y %d bytes, dX %d bytes" % tuple(reduced))
 assert close(g_tensor, g_whole)
 
 # %% [markdown]
-# The parts are exact: together they are the gradient of the whole. There is one all-reduce forward and
-# one backward, for two layers. (For the first layers of a network $dX$ is not needed: its input is the
-# data.)
+# The parts are exact: together they are the gradient of the whole. There is one all-reduce forward
+# and one backward, for two layers. (For the first layers of a network $dX$ is not needed: its
+# input is the data.)
 #
-# **Predict:** could you cut $W_1$ by *rows* instead, and $X$ by columns, so that a device needs only a
-# part of $X$? What would that cost?
+# **Predict:** could you cut $W_1$ by *rows* instead, and $X$ by columns, so that a device needs
+# only a part of $X$? What would that cost?
 
 # %%
 left_half, right_half = X[:, :32] @ W1[:32], X[:, 32:] @ W1[32:]  # devices 0 and 1
@@ -612,15 +619,15 @@ print("the sum of both relu is it, too:    ", np.allclose(sum_of_relu, np.hstack
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Each device would have a partial sum of the hidden layer. relu is not linear: the devices must add
-# their parts *before* relu. That is a second all-reduce in the forward pass. With columns each device
-# has whole sums, for half of the hidden layer, and can apply relu to them alone.
+# Each device would have a partial sum of the hidden layer. relu is not linear: the devices must
+# add their parts *before* relu. That is a second all-reduce in the forward pass. With columns each
+# device has whole sums, for half of the hidden layer, and can apply relu to them alone.
 #
 # </details>
 #
-# The same cut works for the attention of a transformer: its heads are independent, so each device takes
-# some of them. Unlike data parallelism, nothing can be computed while these all-reduces run: the next
-# layer waits for them.
+# The same cut works for the attention of a transformer: its heads are independent, so each device
+# takes some of them. Unlike data parallelism, nothing can be computed while these all-reduces run:
+# the next layer waits for them.
 #
 # ## What each of them costs
 # For the digits model, $B$ = 64 rows, $K$ = 2 devices, a ring for the all-reduces:
@@ -642,8 +649,8 @@ for name, stored, sent, what in (
     print("%-20s %5d numbers %6d bytes: %s" % (name, stored, sent, what))
 
 # %% [markdown]
-# Now in general. Let the model have $D$ layers of width $d$: matrices of $d \times d$. A device sends in
-# a step, with numbers of 4 bytes:
+# Now in general. Let the model have $D$ layers of width $d$: matrices of $d \times d$. A device
+# sends in a step, with numbers of 4 bytes:
 #
 # | | parameters of a device | bytes that it sends | grows with | messages |
 # | --- | --- | --- | --- | --- |
@@ -651,9 +658,9 @@ for name, stored, sent, what in (
 # | pipeline | $D d^2 / K$ | $4 \cdot 2 B d$ | the batch | $2 M$ |
 # | tensor parallelism | $D d^2 / K$ | $4 \cdot 2\frac{K-1}{K} D B d$ | batch and depth | $D$ all-reduces, none of which can wait |
 #
-# For tensor parallelism: each pair of layers has two all-reduces of $B d$ numbers. $B$ are the rows of
-# the whole step there; with data parallelism the rows do not matter. For language models, a row is one
-# token.
+# For tensor parallelism: each pair of layers has two all-reduces of $B d$ numbers. $B$ are the
+# rows of the whole step there; with data parallelism the rows do not matter. For language models,
+# a row is one token.
 
 # %% jupyter={"source_hidden": true}
 D, B_ROWS, K_DEVICES = 24, 1024, 8
@@ -671,15 +678,16 @@ axes.text(B_ROWS * 0.9, 8e4, "d = B", color=GRAY, ha="right")
 axes.set_xticks(2 ** np.arange(6, 16, 3), 2 ** np.arange(6, 16, 3))
 axes.minorticks_off()
 axes.set(xlabel="d, width of a layer", ylabel="MB that a device sends in a step")
-show(figure, "Bytes that a device sends in a step against the width d of 24 layers, for 1,024 rows and 8 "
-     "devices. Data parallelism grows with the square of d, tensor parallelism and pipelines with d. "
-     "Data and tensor parallelism cross where d equals the number of rows; a pipeline sends least.")
+show(figure, "Bytes that a device sends in a step against the width d of 24 layers, for 1,024 "
+     "rows and 8 devices. Data parallelism grows with the square of d, tensor parallelism and "
+     "pipelines with d. Data and tensor parallelism cross where d equals the number of rows; a "
+     "pipeline sends least.")
 
 # %% [markdown]
-# Data and tensor parallelism send the same where the layers are as wide as the batch has rows. Here a
-# pipeline sends the least, but it pays with its bubble. Bytes alone do not decide; compare them
-# with the time of a step. A training step computes about $6 D d^2$ operations for each row. So for each
-# byte that it sends, a device computes:
+# Data and tensor parallelism send the same where the layers are as wide as the batch has rows.
+# Here a pipeline sends the least, but it pays with its bubble. Bytes alone do not decide; compare
+# them with the time of a step. A training step computes about $6 D d^2$ operations for each row.
+# So for each byte that it sends, a device computes:
 #
 # | | operations for each byte, about | hides its communication if |
 # | --- | --- | --- |
@@ -687,17 +695,18 @@ show(figure, "Bytes that a device sends in a step against the width d of 24 laye
 # | tensor parallelism | $\frac{3}{4} d / K$ | layers are wide, and devices few |
 # | pipeline | $\frac{3}{4} D d / K$ | each stage has many wide layers |
 #
-# Take a device of 300 · 10¹² operations a second. Inside a machine, with 300 GB/s between the devices,
-# it can compute 1,000 operations while it sends one byte. Between machines, with 25 GB/s, it can compute
-# 12,000. With numbers of 2 bytes, which such devices prefer, the figures of the table double. For
-# $d$ = 8,192 and $K$ = 8 tensor parallelism then offers 1,536: enough inside a machine, far too little
-# between machines. All this is computed, not measured, but it explains a common practice:
+# Take a device of 300 · 10¹² operations a second. Inside a machine, with 300 GB/s between the
+# devices, it can compute 1,000 operations while it sends one byte. Between machines, with 25 GB/s,
+# it can compute 12,000. With numbers of 2 bytes, which such devices prefer, the figures of the
+# table double. For $d$ = 8,192 and $K$ = 8 tensor parallelism then offers 1,536: enough inside a
+# machine, far too little between machines. All this is computed, not measured, but it explains a
+# common practice:
 #
-# 1. The model, its gradients and the optimizer's state fit into one device: **data parallelism**. It is
-#    simplest, and keeps all devices busy.
+# 1. The model, its gradients and the optimizer's state fit into one device: **data parallelism**.
+#    It is simplest, and keeps all devices busy.
 # 2. It does not fit, but one layer does: shard what data parallelism stores (ZeRO, FSDP:
-#    [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb)), or build a **pipeline**, also between
-#    machines.
+#    [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb)), or build a **pipeline**, also
+#    between machines.
 # 3. Single layers are too large or too slow: **tensor parallelism**, inside one machine.
 # 4. The largest models combine all three: tensor parallelism inside a machine, a pipeline over some
 #    machines, and data parallelism over copies of that.
@@ -708,8 +717,8 @@ show(figure, "Bytes that a device sends in a step against the width d of 24 laye
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. How many micro-batches?** ★☆☆ A pipeline has eight stages. How many micro-batches keep the bubble
-# below 10%? How many does stage 0 store then, with GPipe and with 1F1B?
+# **1. How many micro-batches?** ★☆☆ A pipeline has eight stages. How many micro-batches keep the
+# bubble below 10%? How many does stage 0 store then, with GPipe and with 1F1B?
 #
 # <details><summary>Hint</summary>
 #
@@ -733,12 +742,14 @@ show(figure, "Bytes that a device sends in a step against the width d of 24 laye
 # </details>
 
 # %% [markdown]
-# **2. Unequal shares.** ★★☆ With data parallelism, device 0 takes 48 of the 64 rows, and device 1 takes
-# 16. Is the mean of their two gradients still that of one device? What must you average instead?
+# **2. Unequal shares.** ★★☆ With data parallelism, device 0 takes 48 of the 64 rows, and device 1
+# takes 16. Is the mean of their two gradients still that of one device? What must you average
+# instead?
 #
 # <details><summary>Hint</summary>
 #
-# `gradient` gives the *mean* over the rows of a device. A row of device 1 counts three times as much.
+# `gradient` gives the *mean* over the rows of a device. A row of device 1 counts three times as
+# much.
 #
 # </details>
 
@@ -758,9 +769,9 @@ show(figure, "Bytes that a device sends in a step against the width d of 24 laye
 # </details>
 
 # %% [markdown]
-# **3. Three devices.** ★★☆ The hidden layer has 32 units, and three does not divide 32. Cut both layers
-# for three devices anyway, and show that the scores are those of one device. How many numbers does each
-# device store?
+# **3. Three devices.** ★★☆ The hidden layer has 32 units, and three does not divide 32. Cut both
+# layers for three devices anyway, and show that the scores are those of one device. How many
+# numbers does each device store?
 #
 # <details><summary>Hint</summary>
 #
@@ -786,10 +797,10 @@ show(figure, "Bytes that a device sends in a step against the width d of 24 laye
 # </details>
 
 # %% [markdown]
-# **4. PipeDream.** ★★★ Train the digits for 300 updates as PipeDream's two stages would. The gradient is
-# taken at layer 1 as it was one update ago, and at layer 2 as it is now. How many training rows does
-# it classify correctly? Compare with no delay, and with sixteen updates of delay, as the first of
-# seventeen stages would have.
+# **4. PipeDream.** ★★★ Train the digits for 300 updates as PipeDream's two stages would. The
+# gradient is taken at layer 1 as it was one update ago, and at layer 2 as it is now. How many
+# training rows does it classify correctly? Compare with no delay, and with sixteen updates of
+# delay, as the first of seventeen stages would have.
 #
 # <details><summary>Hint</summary>
 #
@@ -813,7 +824,8 @@ show(figure, "Bytes that a device sends in a step against the width d of 24 laye
 #         mixed = [*versions[-1 - delay][:2], *versions[-1][2:]]  # what stages 0 and 1 used
 #         g = gradient(mixed, x[rows], y[rows])
 #         versions.append([v - LR * d for v, d in zip(versions[-1], g)])
-#     scores = np.maximum(x @ versions[-1][0] + versions[-1][1], 0) @ versions[-1][2] + versions[-1][3]
+#     W1, b1, W2, b2 = versions[-1]
+#     scores = np.maximum(x @ W1 + b1, 0) @ W2 + b2
 #     return np.mean(scores.argmax(1) == y)
 #
 # correct = {delay: train(delay) for delay in (0, 1, 16)}
@@ -834,10 +846,11 @@ folder.cleanup()
 # - Dean et al. 2012, [Large Scale Distributed Deep
 #   Networks](https://papers.nips.cc/paper_files/paper/2012/hash/6aca97005c68f1206823815f66102863-Abstract.html):
 #   DistBelief cut models between machines, and ran copies of them side by side.
-# - Huang et al. 2019, [GPipe](https://arxiv.org/abs/1811.06965): micro-batches; it frees activations and
-#   computes them again.
-# - Narayanan et al. 2019, *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP: 1F1B and
-#   weight stashing. The [preprint](https://arxiv.org/abs/1806.03377) is of 2018, by Harlap et al.
+# - Huang et al. 2019, [GPipe](https://arxiv.org/abs/1811.06965): micro-batches; it frees
+#   activations and computes them again.
+# - Narayanan et al. 2019, *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP:
+#   1F1B and weight stashing. The [preprint](https://arxiv.org/abs/1806.03377) is of 2018, by
+#   Harlap et al.
 # - Shoeybi et al. 2019, [Megatron-LM](https://arxiv.org/abs/1909.08053): tensor parallelism of
 #   transformers.
 # - Narayanan et al. 2021, [Efficient Large-Scale Language Model Training on GPU Clusters Using

@@ -33,11 +33,12 @@
 #
 # ![Animated ring of four workers at the corners of a square; each sends to the next. A gradient is cut into chunks a to d. In three steps of reduce-scatter the sums grow, until each worker has one chunk with the numbers of all four. In three steps of all-gather copies of these chunks reach all workers.](../figures/ring-steps.svg)
 #
-# The algorithm has two halves of $N - 1$ steps each, $s = 0, \dots, N - 2$. All indices are mod $N$:
+# The algorithm has two halves of $N - 1$ steps each, $s = 0, \dots, N - 2$. All indices are mod
+# $N$:
 # - **Reduce-scatter:** worker $k$ sends chunk $k - s$. It *adds* what it receives to its own chunk
 #   $k - s - 1$.
-# - **All-gather:** worker $k$ sends chunk $k + 1 - s$. It *replaces* its own chunk $k - s$ by what it
-#   receives.
+# - **All-gather:** worker $k$ sends chunk $k + 1 - s$. It *replaces* its own chunk $k - s$ by what
+#   it receives.
 #
 # These are the names of MPI, the standard of message passing on supercomputers, and of NCCL,
 # NVIDIA's library for GPUs. Some texts say *scatter-reduce* for the first half; it is the same.
@@ -117,7 +118,8 @@ def draw(states, description):
     for panel, (title, table, before) in zip(panels, states):
         for k, c, worker in np.ndindex(4, 4, 4):
             colour = COLOURS[worker] if table[k][c][worker] else "white"
-            panel.add_patch(plt.Rectangle((c - 0.4, k - 0.36 + 0.18 * worker), 0.8, 0.18, color=colour))
+            place = c - 0.4, k - 0.36 + 0.18 * worker
+            panel.add_patch(plt.Rectangle(place, 0.8, 0.18, color=colour))
         for k, c in np.ndindex(4, 4):
             new = not np.array_equal(table[k][c], before[k][c])
             panel.add_patch(plt.Rectangle((c - 0.4, k - 0.36), 0.8, 0.72, fill=False,
@@ -149,9 +151,9 @@ draw(states[:4], "The four chunks of four workers at the start and after the thr
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Worker 0 sends chunk $k - s = 0$, which is a. In each step the growing sum of a moves one place to
-# the right: worker 1, worker 2, worker 3. So worker 3 has all of it. In general worker $k$ ends with
-# chunk $k + 1$.
+# Worker 0 sends chunk $k - s = 0$, which is a. In each step the growing sum of a moves one place
+# to the right: worker 1, worker 2, worker 3. So worker 3 has all of it. In general worker $k$ ends
+# with chunk $k + 1$.
 #
 # </details>
 #
@@ -232,8 +234,8 @@ def gradient(rows):
     return session.run(g, {images: x[rows], labels: y[rows]})
 
 # %% [markdown]
-# **Predict:** how many bytes does a worker send in all? Will the four workers have the same sum, bit
-# for bit? And will it be the sum that NumPy computes, bit for bit?
+# **Predict:** how many bytes does a worker send in all? Will the four workers have the same sum,
+# bit for bit? And will it be the sum that NumPy computes, bit for bit?
 
 # %%
 N = 4
@@ -247,7 +249,8 @@ sent = sum(np.array([part.nbytes for part in parts])
 print("S = %d bytes; the workers sent" % S, *sent)
 print("all workers have the same bits:  ", all(np.array_equal(result[0], one) for one in result))
 print("NumPy's sum has the same bits:   ", np.array_equal(result[0], sum(vectors)))
-print("the mean is that of all 128 rows:", np.allclose(result[0] / N, gradient(np.arange(128)), atol=1e-6))
+union = gradient(np.arange(128))
+print("the mean is that of all 128 rows:", np.allclose(result[0] / N, union, atol=1e-6))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -255,27 +258,27 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / N, gradient(n
 # In each half a worker sends $N - 1$ chunks of about $S/N$ bytes: $2 \frac{N-1}{N} S$ = 14,460. The
 # chunks have 603 or 602 numbers, because 4 does not divide 2,410; so some send a little more.
 #
-# The workers add each chunk once, in one order, and then copy the result. So all have the same bits.
-# NumPy adds in another order and rounds otherwise.
+# The workers add each chunk once, in one order, and then copy the result. So all have the same
+# bits. NumPy adds in another order and rounds otherwise.
 #
 # </details>
 #
-# Equal bits matter. Each worker keeps its own copy of `w`. If the copies moved by slightly different
-# steps, they would drift apart.
+# Equal bits matter. Each worker keeps its own copy of `w`. If the copies moved by slightly
+# different steps, they would drift apart.
 #
-# **Can it be done with fewer bytes?** Look at one number of the gradient. Each of $N$ workers has its
-# own value. To combine $N$ values into one takes $N - 1$ messages, because each message takes at most
-# one value off the list. To tell the result to the $N - 1$ others takes as many. That is
+# **Can it be done with fewer bytes?** Look at one number of the gradient. Each of $N$ workers has
+# its own value. To combine $N$ values into one takes $N - 1$ messages, because each message takes
+# at most one value off the list. To tell the result to the $N - 1$ others takes as many. That is
 # $2 (N - 1) S$ bytes in all, so some worker sends at least $2 \frac{N-1}{N} S$. Patarasuk and Yuan
 # proved it in 2009, and showed that the ring needs no more.
 #
-# The bound holds if only the workers add. With NVIDIA's SHARP the *switches* of the network add: then a
-# worker sends its gradient once, $S$ bytes, and receives the sum once.
+# The bound holds if only the workers add. With NVIDIA's SHARP the *switches* of the network add:
+# then a worker sends its gradient once, $S$ bytes, and receives the sum once.
 #
 # ## The same between processes
-# Now each worker is a process, and sees only its own vector and two sockets. A *socket* is the end of
-# a connection over the network. The file `ring.py` needs NumPy and Python's own libraries, but no
-# TensorFlow. The last function is the algorithm; compare it with the two rules at the top.
+# Now each worker is a process, and sees only its own vector and two sockets. A *socket* is the end
+# of a connection over the network. The file `ring.py` needs NumPy and Python's own libraries, but
+# no TensorFlow. The last function is the algorithm; compare it with the two rules at the top.
 
 # %% jupyter={"source_hidden": true}
 # region: cluster -- the same in each notebook: free ports, and processes that end with this one
@@ -439,10 +442,10 @@ for numbers in 2_410, 16_000_000:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The short vector arrives: 1 + 2 + 3 + 4 = 10. With the long one all four hang, until our time limit
-# ends them. The operating system stores what was sent but not yet received, in a buffer of limited
-# size. A chunk of 16 MB does not fit. So each worker blocks in `sendall` until its neighbour
-# receives, and the neighbour blocks in `sendall`, too: a *deadlock*.
+# The short vector arrives: 1 + 2 + 3 + 4 = 10. With the long one all four hang, until our time
+# limit ends them. The operating system stores what was sent but not yet received, in a buffer of
+# limited size. A chunk of 16 MB does not fit. So each worker blocks in `sendall` until its
+# neighbour receives, and the neighbour blocks in `sendall`, too: a *deadlock*.
 #
 # </details>
 #
@@ -450,8 +453,8 @@ for numbers in 2_410, 16_000_000:
 # same time.
 #
 # ## Training
-# Each worker starts with the same `w`. In each step it computes a gradient on its own 32 rows, and all
-# move their own copy of `w` by the mean:
+# Each worker starts with the same `w`. In each step it computes a gradient on its own 32 rows, and
+# all move their own copy of `w` by the mean:
 #
 # $$w \leftarrow w - \mathrm{lr} \cdot \frac{1}{N} (g_0 + \dots + g_{N-1})$$
 #
@@ -494,8 +497,8 @@ print(ring.sent)
 # To compare, this notebook trains one copy of `w` with TensorFlow, on the *union* of the four
 # mini-batches: 128 rows in each step.
 #
-# **Predict:** after 300 steps, are the four copies of `w` equal, bit for bit? Are they equal to that
-# of one process, bit for bit, or nearly, or only in accuracy?
+# **Predict:** after 300 steps, are the four copies of `w` equal, bit for bit? Are they equal to
+# that of one process, bit for bit, or nearly, or only in accuracy?
 
 # %%
 STEPS = 300
@@ -583,7 +586,7 @@ from matplotlib.colors import ListedColormap
 WAYS = {"one ps": (ps_seconds, GRAY), "tree": (tree_seconds, ORANGE), "ring": (ring_seconds, BLUE)}
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.4), layout="constrained")
 sizes, workers = np.logspace(2, 9, 200), np.arange(2, 257)
-for name, (seconds, colour) in WAYS.items():
+for seconds, colour in WAYS.values():
     left.loglog(sizes, 1000 * seconds(100, sizes), color=colour, lw=2)
 for name, place in ("ring", (130, 14)), ("tree", (130, 1)), ("one ps", (900, 0.1)):
     left.text(*place, name, color=WAYS[name][1])
@@ -591,7 +594,8 @@ left.set(xlabel="S, bytes", ylabel="time of an all-reduce, ms", title="100 worke
 times = np.array([[seconds(workers, size) for seconds, _ in WAYS.values()] for size in sizes])
 right.pcolormesh(workers, sizes, times.argmin(1), alpha=0.4,
                  cmap=ListedColormap([colour for _, colour in WAYS.values()]))
-right.set(xscale="log", yscale="log", xlabel="N, workers", ylabel="S, bytes", title="The fastest way")
+right.set(xlabel="N, workers", ylabel="S, bytes", title="The fastest way")
+right.loglog()
 right.set_xticks(2 ** np.arange(1, 9), 2 ** np.arange(1, 9))
 right.minorticks_off()
 for name, place in ("one ps", (40, 3e2)), ("tree", (110, 3e4)), ("ring", (16, 1e7)):
@@ -610,23 +614,24 @@ show(figure, "Left: time of an all-reduce between 100 workers against its size. 
 #
 # </details>
 #
-# The left picture shows both regimes. Where a curve is flat, latency decides and the number of steps
-# counts. Where it rises, bandwidth decides and the bytes count. The ring is best at bytes and worst at
-# steps.
+# The left picture shows both regimes. Where a curve is flat, latency decides and the number of
+# steps counts. Where it rises, bandwidth decides and the bytes count. The ring is best at bytes
+# and worst at steps.
 #
-# The teeth on the right have a simple reason: after each power of two the tree gets one more level.
-# Where the fields meet depends on $\alpha/\beta$: the number of bytes that pass during one latency,
-# here 62.5 KB. The model is kind to the parameter server: its one connection may be shared, but a real
-# server also needs time to take in 100 messages.
+# The teeth on the right have a simple reason: after each power of two the tree gets one more
+# level. Where the fields meet depends on $\alpha/\beta$: the number of bytes that pass during one
+# latency, here 62.5 KB. The model is kind to the parameter server: its one connection may be
+# shared, but a real server also needs time to take in 100 messages.
 #
-# Several parameter servers share the bytes among them (exercise 3). Rabenseifner's algorithm sends as
-# few bytes as the ring in $2 \log_2 N$ steps. But its workers talk to partners all over the network,
-# and large messages then meet on the same cables; a ring uses each cable once.
+# Several parameter servers share the bytes among them (exercise 3). Rabenseifner's algorithm sends
+# as few bytes as the ring in $2 \log_2 N$ steps. But its workers talk to partners all over the
+# network, and large messages then meet on the same cables; a ring uses each cable once.
 #
 # ## Measured on this machine
 # Does the model hold? We time all-reduces from 100 bytes to 10 MB between four processes, and fit
-# $\alpha$ to the shortest and $\beta$ to the longest. The "network" is the memory of this machine, and
-# the four share its processors; so the two numbers say nothing about a cluster. Look at the shape.
+# $\alpha$ to the shortest and $\beta$ to the longest. The "network" is the memory of this machine,
+# and the four share its processors; so the two numbers say nothing about a cluster. Look at the
+# shape.
 
 # %%
 # %%writefile stopwatch.py
@@ -664,18 +669,18 @@ show(figure, "Time of an all-reduce of four processes against its size: measured
 # bytes, lies in the flat part: its all-reduce costs latency, hardly any bytes.
 #
 # Real libraries soften both costs. They send the gradients of the last layers while the first ones
-# are still computed, join small tensors into *buckets*, and choose ring or tree by size.
+# are still computed. They join small tensors into *buckets*, and choose ring or tree by size.
 # [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) shows where you find that.
 #
-# One cost remains, whatever the algorithm: all workers wait for the slowest, and if one is lost, none
-# can go on.
+# One cost remains, whatever the algorithm: all workers wait for the slowest, and if one is lost,
+# none can go on.
 
 # %% [markdown]
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. Whole vectors.** ★☆☆ Let whole vectors go around the ring, $N - 1$ times: each worker passes on
-# what it has just received, and adds it to its sum. How many bytes does each worker send?
+# **1. Whole vectors.** ★☆☆ Let whole vectors go around the ring, $N - 1$ times: each worker passes
+# on what it has just received, and adds it to its sum. How many bytes does each worker send?
 #
 # <details><summary>Hint</summary>
 #
@@ -738,8 +743,8 @@ show(figure, "Time of an all-reduce of four processes against its size: measured
 #
 # <details><summary>Hint</summary>
 #
-# As a worker it pushes one chunk to each of the $N - 1$ other machines; as a ps it sends its chunk of
-# `w` to each of them. Messages that share a connection overlap their latencies.
+# As a worker it pushes one chunk to each of the $N - 1$ other machines; as a ps it sends its chunk
+# of `w` to each of them. Messages that share a connection overlap their latencies.
 #
 # </details>
 
@@ -763,14 +768,14 @@ show(figure, "Time of an all-reduce of four processes against its size: measured
 # </details>
 
 # %% [markdown]
-# **4. Recursive doubling.** ★★★ In round $r = 0, 1, \dots$ worker $k$ exchanges its whole vector with
-# the partner whose number differs in bit $r$, and both add. Write it in lockstep for eight workers.
-# How many rounds does it take? When does it beat the ring in the model?
+# **4. Recursive doubling.** ★★★ In round $r = 0, 1, \dots$ worker $k$ exchanges its whole vector
+# with the partner whose number differs in bit $r$, and both add. Write it in lockstep for eight
+# workers. How many rounds does it take? When does it beat the ring in the model?
 #
 # <details><summary>Hint</summary>
 #
-# The partner of worker `k` in round `r` is `k ^ (1 << r)`. One round costs $\alpha + \beta S$. Compare
-# $\log_2 N (\alpha + \beta S)$ with `ring_seconds`.
+# The partner of worker `k` in round `r` is `k ^ (1 << r)`. One round costs $\alpha + \beta S$.
+# Compare $\log_2 N (\alpha + \beta S)$ with `ring_seconds`.
 #
 # </details>
 
@@ -811,13 +816,15 @@ folder.cleanup()
 #   code is [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce).
 # - Sergeev and Del Balso 2018, [Horovod: fast and easy distributed deep learning in
 #   TensorFlow](https://arxiv.org/abs/1802.05799).
-# - Hockney 1994, *The Communication Challenge for MPP*, Parallel Computing 20(3): the model $\alpha +
-#   \beta m$.
+# - Hockney 1994, *The Communication Challenge for MPP*, Parallel Computing 20(3): the model
+#   $\alpha + \beta m$.
 # - Thakur, Rabenseifner and Gropp 2005, *Optimization of Collective Communication Operations in
 #   MPICH*, IJHPCA 19(1): trees, and Rabenseifner's algorithm.
-# - Graham et al. 2016, *Scalable Hierarchical Aggregation Protocol (SHArP)*, COM-HPC: switches that add.
-# - [Ring-AllReduce](../Ring-AllReduce/): the whole program. [Collective-AllReduce](../Collective-AllReduce/)
-#   and [Horovod-RingAllReduce](../Horovod-RingAllReduce/) leave the ring to a library.
+# - Graham et al. 2016, *Scalable Hierarchical Aggregation Protocol (SHArP)*, COM-HPC: switches
+#   that add.
+# - [Ring-AllReduce](../Ring-AllReduce/): the whole program.
+#   [Collective-AllReduce](../Collective-AllReduce/) and
+#   [Horovod-RingAllReduce](../Horovod-RingAllReduce/) leave the ring to a library.
 #
 # Next: [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), which cuts the model instead
 # of the batch.
