@@ -5,7 +5,8 @@
     each worker   w <- w - lr * mean, on its own copy of w
 
 Kind:          all-reduce
-Paper:         Patarasuk, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for Clusters
+Paper:         Patarasuk, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for Clusters of
+               Workstations
 Differs from:  Synchronous-SGD: every worker has its own w, and there is no ps
 Simplified:    one device per worker
 Run:           bash run.sh

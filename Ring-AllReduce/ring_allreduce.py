@@ -1,14 +1,15 @@
 """Ring-AllReduce: workers sum their gradients by passing chunks around a ring.
 
     N workers, g_k in N chunks; worker k sends to k + 1 and receives from k - 1; all indices mod N
-    scatter-reduce    s = 0 ... N - 2: worker k sends chunk k - s, and adds what it receives to its
+    reduce-scatter    s = 0 ... N - 2: worker k sends chunk k - s, and adds what it receives to its
                       own chunk k - s - 1; at the end its chunk k + 1 is the sum over all workers
     all-gather        s = 0 ... N - 2: worker k sends chunk k + 1 - s, and what it receives takes
                       the place of its own chunk k - s; at the end all its chunks are sums
     each worker       w <- w - lr * (g_1 + ... + g_N) / N, on its own copy of w
 
 Kind:          all-reduce
-Paper:         Patarasuk, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for Clusters
+Paper:         Patarasuk, Yuan 2009, Bandwidth Optimal All-reduce Algorithms for Clusters of
+               Workstations
 Differs from:  Collective-AllReduce: this script builds the ring itself, from sockets and NumPy
 Simplified:    the ring starts when the whole gradient is computed; nothing overlaps
 Run:           bash run.sh
@@ -74,7 +75,7 @@ def all_reduce(x, ring, on_step=lambda x: None):
     chunk = np.array_split(x, N)  # views; the first are longer by one if N does not divide
     received = np.empty_like(chunk[0])
 
-    # Ring: scatter-reduce. Each chunk goes around, and every worker adds its part to it.
+    # Ring: reduce-scatter. Each chunk goes around, and every worker adds its part to it.
     for s in range(N - 1):
         mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
         ring.exchange(mine, received[:theirs.size])
@@ -310,7 +311,7 @@ def show(ring, size):
     rows = [["step", "worker", "receives", *["chunk %d" % c for c in range(N)]]]
     for number in range(2 * N - 1):
         gather, s = divmod(number - 1, N - 1) if number else (0, 0)
-        phase = "%s, s = %d" % (("scatter-reduce", "all-gather")[gather], s) if number else "start"
+        phase = "%s, s = %d" % (("reduce-scatter", "all-gather")[gather], s) if number else "start"
         for k in range(N):
             chunks = np.array_split(everyone[k, number].astype(int), N)
             cells = [" ".join(map(str, chunk)) for chunk in chunks]

@@ -147,7 +147,7 @@ def test_a_vector_longer_than_the_buffers(n):
 SCATTER = "for s in range(%s):\n        mine, theirs = chunk[(k - s)"
 GATHER = "for s in range(%s):\n        mine, theirs = chunk[(k + 1"
 MISTAKES = {
-    "scatter-reduce begins with the next chunk": (
+    "reduce-scatter begins with the next chunk": (
         [
             (
                 "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
@@ -165,11 +165,11 @@ MISTAKES = {
         ],
         "sum",
     ),
-    "scatter-reduce makes a step too few": (
+    "reduce-scatter makes a step too few": (
         [(SCATTER % "N - 1", SCATTER % "N - 2")],
         "sum",
     ),
-    "scatter-reduce makes a step too many": ([(SCATTER % "N - 1", SCATTER % "N")], "bytes"),
+    "reduce-scatter makes a step too many": ([(SCATTER % "N - 1", SCATTER % "N")], "bytes"),
     "all-gather makes a step too few": ([(GATHER % "N - 1", GATHER % "N - 2")], "bits"),
     "what comes is not added": ([("theirs += received[", "theirs[:] = received[")], "sum"),
     "all-gather adds, too": (
@@ -334,7 +334,7 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
 
     shown = [line.split() for line in output.splitlines() if "chunk" in line or "  2  " in line]
     assert len([line for line in shown if "from" in line]) == 4 * 3, output
-    assert "scatter-reduce, s = 1 0 chunk 1 from 2 1 2 3 + 444 555 606 707".split() in shown
+    assert "reduce-scatter, s = 1 0 chunk 1 from 2 1 2 3 + 444 555 606 707".split() in shown
     assert "2 chunk 1 from 1 111 222 333 = 444 555 666 777".split() in shown
 
     left = [{path.name for path in each.glob("*")} for each in folders(tmp_path)]

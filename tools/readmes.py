@@ -76,9 +76,9 @@ def docstring(path):
 
 
 def field(path, name):
-    """What the docstring says after `name:`, or an empty text."""
-    found = re.search(r"^%s: +(.+)$" % name, docstring(path), re.MULTILINE)
-    return found[1] if found else ""
+    """What the docstring says after `name:`, also on indented lines below it, or an empty text."""
+    found = re.search(r"^%s: +(.+(?:\n {15}\S.*)*)$" % name, docstring(path), re.MULTILINE)
+    return " ".join(found[1].split()) if found else ""
 
 
 # The terms of the classic API, in an order in which each follows from those before it.

@@ -41,7 +41,7 @@ def ring_steps():
         parts += chunks(*corner, k, found)
     for step, (phase, s) in enumerate(PHASES):
         begin, end = SECONDS * step, SECONDS * (step + 1)
-        name = "reduce-scatter" if phase == "scatter-reduce" else "all-gather"
+        name = phase
         what = "adds it to its own" if name == "reduce-scatter" else "puts it in place of its own"
         parts.append('<g opacity="%d">%s' % (not step, shown(begin, end)))
         parts += [text(300, 140, "%s, s = %d" % (name, s), "title")]

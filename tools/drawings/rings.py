@@ -57,13 +57,13 @@ def horovod():
 # The ring. have[k][c]: the workers whose numbers are in chunk c of worker k.
 
 N = 4
-PHASES = [("scatter-reduce", s) for s in range(N - 1)] + [("all-gather", s) for s in range(N - 1)]
+PHASES = [("reduce-scatter", s) for s in range(N - 1)] + [("all-gather", s) for s in range(N - 1)]
 SECONDS, REST = 1.5, 3.0  # of a step, and at the end
 
 
 def sent(phase, s, k):
     """The chunk that worker k sends in this step, as in Ring-AllReduce/ring_allreduce.py."""
-    return (k - s) % N if phase == "scatter-reduce" else (k + 1 - s) % N
+    return (k - s) % N if phase == "reduce-scatter" else (k + 1 - s) % N
 
 
 def states():
@@ -74,7 +74,7 @@ def states():
         after = [[set(chunk) for chunk in worker] for worker in have]
         for k in range(N):
             chunk, to = sent(phase, s, k), (k + 1) % N
-            if phase == "scatter-reduce":
+            if phase == "reduce-scatter":
                 assert not after[to][chunk] & have[k][chunk], "a number would be added twice"
                 after[to][chunk] |= have[k][chunk]
             else:
@@ -149,7 +149,7 @@ def messages():
     """The chunks that travel, one on each edge in each step."""
     parts = []
     for step, (phase, s) in enumerate(PHASES):
-        kind = "a" if phase == "scatter-reduce" else "done"
+        kind = "a" if phase == "reduce-scatter" else "done"
         for k, edge in enumerate(EDGES):
             letter = "abcd"[sent(phase, s, k)]
             parts.append(message(edge, letter, kind, SECONDS * step, SECONDS * (step + 1)))
@@ -209,7 +209,7 @@ def ring():
     )
     words = (
         "Animated ring all-reduce of %d workers, whose gradients are cut in %d chunks. In %d "
-        "scatter-reduce steps each chunk goes around and is summed; in %d all-gather steps the "
+        "reduce-scatter steps each chunk goes around and is summed; in %d all-gather steps the "
         "finished sums go around. A table shows after each step how many workers' values each "
         "chunk holds; at the end all hold %d." % (N, N, N - 1, N - 1, N)
     )
