@@ -510,8 +510,8 @@ assert sum(updates) == 500 and min(updates) > 0
 # | threads that end together | Coordinator | MonitoredSession, Supervisor |
 # | initialiser, ready operation, saver, with defaults | Scaffold | the creators |
 # | a session, as often as one is needed | Chief-, WorkerSessionCreator | MonitoredSession |
-# | hooks; a new session after a loss; an end by OutOfRange | MonitoredSession | |
-# | all of it, by `is_chief` | MonitoredTrainingSession | |
+# | hooks; a new session after a loss; an end by OutOfRange | MonitoredSession | MonitoredTrainingSession |
+# | all of it, by `is_chief` | MonitoredTrainingSession | your script |
 
 # %% [markdown]
 # ## Exercises
