@@ -374,7 +374,7 @@ def update(batch_size, place=None):
     """In a new graph: w, the loss on a mini-batch, its gradient, and the push."""
     tf.reset_default_graph()
     with tf.device(place or placement(lightest(2))):
-        step = tf.train.get_or_create_global_step()
+        tf.train.get_or_create_global_step()
         w = digits.variables()
         loss = digits.loss(w, *digits.batch(x, y, number=0, size=batch_size))
         g = tf.gradients(loss, w)
@@ -512,9 +512,9 @@ show(figure, "Bytes in one update against the rows of the table, both on logarit
 assert set(traffic[True]) == {len(ids) * (2 * 4 * columns + 4)}
 
 # %% [markdown]
-# For $r$ rows of $c$ columns a sparse update costs $r \cdot (2 \cdot 4 c + 4)$ bytes: the rows down,
-# their gradients up, and the rows' numbers up once. Here that is 264 bytes. It does not depend on
-# the size of the table. That is how a table that fits on no single machine is trained.
+# For $r$ rows of $c$ columns a sparse update costs $r \cdot (2 \cdot 4 c + 4)$ bytes: the rows
+# down, their gradients up, and the rows' numbers up once. Here that is 264 bytes. It does not
+# depend on the size of the table. That is how a table that fits on no single machine is trained.
 #
 # ## Computation must not land on a ps
 # One careless `tf.device` is enough. Here somebody builds the whole model within
@@ -590,9 +590,9 @@ for place in None, "/job:ps/task:0":
 # </details>
 
 # %% [markdown]
-# **2. An update on the worker.** ★★☆ Push by `v.assign(v - lr * d)`, computed on the worker, instead
-# of `v.assign_sub(lr * d)`. For one worker the result is the same. How many bytes travel? What goes
-# wrong when there are two workers?
+# **2. An update on the worker.** ★★☆ Push by `v.assign(v - lr * d)`, computed on the worker,
+# instead of `v.assign_sub(lr * d)`. For one worker the result is the same. How many bytes travel?
+# What goes wrong when there are two workers?
 #
 # <details><summary>Hint</summary>
 #
@@ -671,6 +671,8 @@ folder.cleanup()
 # - Li et al. 2014, [Scaling Distributed Machine Learning with the Parameter
 #   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu): sparse
 #   pushes and pulls of key ranges.
+# - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
+#   Learning](https://arxiv.org/abs/1605.08695), section 4.2: embedding tables over several ps.
 # - [Distributed-Setup](../Distributed-Setup/): this update in two processes. `PS=2 bash
 #   Distributed-Setup/run.sh` runs it with two ps.
 # - [Sparse-Embeddings](../Sparse-Embeddings/): word vectors, of which a push touches a few rows.

@@ -16,7 +16,8 @@
 #
 # After this notebook you can:
 # - say what goes wrong when a worker begins too early, or initialises the model a second time;
-# - let a chief make the model and the others wait, by SessionManager, Scaffold and session creators;
+# - let a chief make the model and the others wait, by SessionManager, Scaffold and session
+#   creators;
 # - end several threads together, by a Coordinator;
 # - write a complete script for ps, chief and worker with MonitoredTrainingSession;
 # - recognise a Supervisor in older programs, and say what has replaced it.
@@ -285,8 +286,8 @@ with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `DeadlineExceededError` after one second, then a session that can be used at once. The worker never
-# touched the initialiser.
+# `DeadlineExceededError` after one second, then a session that can be used at once. The worker
+# never touched the initialiser.
 #
 # </details>
 #
@@ -296,8 +297,8 @@ with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
 #
 # ## Scaffold and session creators
 # What does a session need before training? An initialiser, an operation that says "ready", an
-# object that saves and restores checkpoints (a `Saver`). A `Scaffold` holds these; it makes what you
-# do not give. Then it *finalizes* the graph, so that no loop can make it grow by accident.
+# object that saves and restores checkpoints (a `Saver`). A `Scaffold` holds these; it makes what
+# you do not give. Then it *finalizes* the graph, so that no loop can make it grow by accident.
 #
 # A *session creator* has one method, `create_session`. `ChiefSessionCreator` prepares the model,
 # `WorkerSessionCreator` waits for it. The point is that the method can be called again, when a
@@ -363,9 +364,9 @@ assert counts[1] == 3
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Each ends when it next asks `should_stop`. `join` waits for all of them, and then raises in the main
-# thread what the first thread that failed had raised. Without it the error would end one thread,
-# and the main program would not know.
+# Each ends when it next asks `should_stop`. `join` waits for all of them, and then raises in the
+# main thread what the first thread that failed had raised. Without it the error would end one
+# thread, and the main program would not know.
 #
 # </details>
 #
@@ -407,8 +408,8 @@ print("second run:", supervised(2))
 # is atomic: it runs on the ps, and no two workers can get the same number. We call that number a
 # *ticket*.
 #
-# One file is the program of all three tasks. Read it from top to bottom: it is the smallest complete
-# asynchronous training script.
+# One file is the program of all three tasks. Read it from top to bottom: it is the smallest
+# complete asynchronous training script.
 
 # %%
 # %%writefile train.py
@@ -497,10 +498,10 @@ assert sum(updates) == 500 and min(updates) > 0
 #
 # </details>
 #
-# All three ended by themselves, with exit code 0. The order in which you start them does not matter:
-# before the ps is there the workers' servers try to connect, and before the model is there worker 1
-# waits. A ps has no end of its own. `server.join()` waits for ever, so this one waits for the
-# workers' tokens instead. The examples do the same: see `serve` in
+# All three ended by themselves, with exit code 0. The order in which you start them does not
+# matter: before the ps is there the workers' servers try to connect, and before the model is there
+# worker 1 waits. A ps has no end of its own. `server.join()` waits for ever, so this one waits for
+# the workers' tokens instead. The examples do the same: see `serve` in
 # [hogwild.py](../HogWild/hogwild.py).
 #
 # | what is added | by | inside of |
@@ -509,8 +510,8 @@ assert sum(updates) == 500 and min(updates) > 0
 # | threads that end together | Coordinator | MonitoredSession, Supervisor |
 # | initialiser, ready operation, saver, with defaults | Scaffold | the creators |
 # | a session, as often as one is needed | Chief-, WorkerSessionCreator | MonitoredSession |
-# | hooks; a new session after a loss; an end by OutOfRange | MonitoredSession | |
-# | all of it, by `is_chief` | MonitoredTrainingSession | |
+# | hooks; a new session after a loss; an end by OutOfRange | MonitoredSession | MonitoredTrainingSession |
+# | all of it, by `is_chief` | MonitoredTrainingSession | your script |
 
 # %% [markdown]
 # ## Exercises
@@ -638,8 +639,8 @@ folder.cleanup()
 # %% [markdown]
 # ## Read more
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
-#   Learning](https://arxiv.org/abs/1605.08695), section 4: coordination, and why consistency is
-#   left to the program.
+#   Learning](https://arxiv.org/abs/1605.08695), sections 4.3 and 4.4: checkpoints, and how workers
+#   are coordinated.
 # - [tf.compat.v1.train.MonitoredTrainingSession](https://www.tensorflow.org/api_docs/python/tf/compat/v1/train/MonitoredTrainingSession)
 #   in TensorFlow's reference.
 # - [Distributed-Setup](../Distributed-Setup/): the same by MonitoredSession and by Supervisor.

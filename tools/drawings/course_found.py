@@ -51,7 +51,8 @@ def begin():
     # Both train.
     parts += [bar(chief - 14, 176, 28, "a", height=116), bar(worker - 14, 220, 28, "b", height=72)]
     for y in (238, 264):
-        parts += [thick(chief + 16, y, ps - 3, y, "a"), thick(worker - 16, y + 12, ps + 3, y + 12, "b")]
+        parts.append(thick(chief + 16, y, ps - 3, y, "a"))
+        parts.append(thick(worker - 16, y + 12, ps + 3, y + 12, "b"))
     parts += [text(195, 229, "updates"), text(405, 241, "updates")]
     # All updates are taken.
     parts += [arrow(ps, 316, chief + 2, 316), arrow(ps, 316, worker - 2, 316)]
@@ -71,4 +72,26 @@ def begin():
     return svg(600, 462, words, parts)
 
 
-DRAWN = {"placement.svg": placement, "begin.svg": begin}
+def recover():
+    creator = "create_session\nchief: make or restore\nothers: wait"
+    parts = [box(100, 98, creator, width=180, height=76)]
+    parts += [box(316, 98, "run\nhooks around it", "a pale", 120, 56)]
+    parts += [arrow(190, 98, 254, 98), text(222, 88, "session", "small")]
+    outcomes = [(34, "a result", "your loop goes on"), (98, "OutOfRange", "the block ends")]
+    outcomes.append((162, "any other error", "raised in your loop"))
+    for y, name, what in outcomes:
+        parts += [box(510, y, name + "\n" + what, width=160, height=52)]
+        parts.append(arrow(377, 98 + (y - 98) / 4, 428, y))
+    parts += [path("M316 127 V196 Q316 206 306 206 H110 Q100 206 100 196 V139")]
+    parts += [text(208, 168, "Aborted, Unavailable", "lost")]
+    parts += [text(208, 190, "a task was lost: run again", "small")]
+    words = (
+        "A creator makes a session, and run uses it, with hooks around it. A result goes to your "
+        "loop. OutOfRange ends the block. Aborted or Unavailable means that a task was lost: the "
+        "creator makes a new session, and the run is repeated. Any other error is raised in your "
+        "loop."
+    )
+    return svg(600, 216, words, parts)
+
+
+DRAWN = {"placement.svg": placement, "begin.svg": begin, "recover.svg": recover}
