@@ -10,289 +10,530 @@
 
 # %% [markdown]
 # # Classic mistakes: variables
-# Twelve mistakes have been made again and again in distributed training. None of them raises an
-# error: the program runs, and often it even learns. Each is shown failing here, and then mended.
-# The first four are about variables: where they are, when they are read, and which of their updates
-# run at all.
+# The mistakes in this notebook have been made again and again in distributed training. None of them
+# raises an error: the program runs, and often it even learns. Here you see each one fail by a
+# number, learn why, and mend it. All four are about variables: where they live, when they are read,
+# and whether they are updated at all.
 #
 # After this notebook you can:
-# - see from its device whether a variable is shared, and whether a ps computes;
+# - tell from devices whether a variable is shared, and whether a ps computes;
 # - explain why a difference to an earlier value can be exactly zero;
-# - make a pull read what the push has written;
-# - find an update that TensorFlow leaves out.
+# - read a variable after its update, and not before it;
+# - find an update that TensorFlow leaves out;
+# - write a training program for two ps and a worker on your own.
 #
-# About 15 minutes. Before it: [Local-then-Global-Variables](Local-then-Global-Variables.ipynb).
+# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), [Servers](Servers.ipynb),
+# [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 80 minutes; the
+# project at the end takes half of them.
 
-# %%
+# %% [markdown]
+# ## Where things land
+# The first mistake is about places. Here are three ways to place the same model, on one ps and two
+# workers:
+#
+# ![Three placements of a model on one ps and two workers. "/cpu:0": each worker has its own w and its own loss, and the ps has nothing. "/job:ps/task:0": w and the loss are on the ps, and the workers have nothing. The setter: w is on the ps, each worker computes its loss and exchanges w and gradients with the ps.](../figures/placements.svg)
+#
+# Only the placement on the right is data parallelism with a parameter server: `w` is shared, and
+# each worker computes on its own mini-batches.
+#
+# The next three cells are those of every notebook; their code is folded. The third writes
+# `digits.py`: handwritten digits, 8 by 8 pixels each, and a network with 2,410 parameters.
+
+# %% jupyter={"source_hidden": true}
+# region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same devices on every machine
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
 os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
-import socket
+import io
+import tempfile
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.datasets import load_digits
 import tensorflow.compat.v1 as tf
+from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()  # mistake 2 is what happens without this line
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
+tf.enable_resource_variables()  # a read is a copy of the value
+tf.reset_default_graph()        # so that you can run all cells again
+
+HERE = globals().get("HERE", os.getcwd())
+folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
+os.chdir(folder.name)
+
+BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
+
+def show(figure, description):
+    """Shows a figure at 150 dpi, with a description for those who cannot see it."""
+    stored = io.BytesIO()
+    figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
+    plt.close(figure)
+    size = {"width": round(100 * figure.get_figwidth()), "alt": description}
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
+# endregion: set_up
+
+# %% jupyter={"source_hidden": true}
+# region: cluster -- the same in each notebook: free ports, and processes that end with this one
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+
+held = []  # sockets that keep the ports of our clusters until the kernel ends
+
+def new_cluster(**counts):
+    """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
+    cluster = {}
+    for job, count in counts.items():
+        sockets = [socket.socket() for _ in range(count)]
+        for one in sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            one.bind(("127.0.0.1", 0))
+        cluster[job] = ["127.0.0.1:%d" % one.getsockname()[1] for one in sockets]
+        held.extend(sockets)
+    return cluster
+
+RUN = """if True:
+    import os, runpy, sys, threading
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")"""
+
+def start(file, cluster, job, index=0, *arguments):
+    """Starts a Python file as a task of a cluster, which TF_CONFIG names.
+
+    The process ends with its standard input: by stop(), or when the kernel ends, however that
+    happens. What it prints goes to the file job-index.log.
+    """
+    config = {"cluster": cluster, "task": {"type": job, "index": index}}
+    with open("%s-%d.log" % (job, index), "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
+    process.log = pathlib.Path(log.name).absolute()
+    return process
+
+def finish(process, seconds=60):
+    """Waits until a process has ended, and returns what it printed."""
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = "none after %d s" % seconds
+    printed = process.log.read_text()
+    assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
+    return printed
+
+def stop(*processes):
+    """Ends processes that still run."""
+    for process in processes:
+        process.stdin.close()
+        process.wait(10)
+# endregion: cluster
+
+# %% jupyter={"source_hidden": true}
+# %%writefile digits.py
+# region: digits -- the same in each notebook: handwritten digits, and a network 64 - 32 - 10
+import numpy as np
+import tensorflow.compat.v1 as tf
+from sklearn.datasets import load_digits
+
+def load():
+    """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
+    x, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(x))
+    x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
+    return x[:-360], y[:-360], x[-360:], y[-360:]
+
+def first_values(seed=0):
+    """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
+    random = np.random.RandomState(seed)
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
+    return [layer.astype("float32") for layer in layers]
+
+def variables(name="w", seed=0, get_variable=tf.get_variable):
+    """The four variables name_0 to name_3."""
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
+
+def outputs(w, x):
+    """A score for each of the ten digits: [rows, 10]."""
+    return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
+
+def loss(w, x, y):
+    """The mean cross-entropy of these rows."""
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
+
+def accuracy(w, x, y):
+    """The share of rows whose digit has the highest score."""
+    right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
+    return tf.reduce_mean(tf.cast(right, tf.float32))
+
+def batch(x, y, number, worker=0, size=32):
+    """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
+    rows = tf.random.stateless_uniform(
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
+    return tf.gather(x, rows), tf.gather(y, rows)
+# endregion: digits
 
 # %% [markdown]
-# The cluster: one ps and two workers in this process. Most numbers below come from the loss
-# $\frac{1}{2}(w - 100)^2$, because one can check them by head: its gradient is $w - 100$, and with
-# a rate of 0.1 right steps from 0 lead to 10, 19, 27.1, 34.39.
+# The cluster of this notebook: one ps and two workers, all in this process.
 
 # %%
-held = [socket.socket() for _ in range(3)]
-for s in held:  # the system chooses free ports (port 0), and we hold them to the end
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    s.bind(("127.0.0.1", 0))
-address = ["127.0.0.1:%d" % s.getsockname()[1] for s in held]
-cluster = tf.train.ClusterSpec({"ps": address[:1], "worker": address[1:]})
-servers = [tf.train.Server(cluster, *task) for task in (("worker", 0), ("worker", 1), ("ps", 0))]
-config = tf.ConfigProto(operation_timeout_in_ms=20000)  # an error rather than a wait without end
-lr = 0.1
+import digits
 
-
-# %%
-def zero(name, make=tf.get_variable, **options):
-    return make(name, [], initializer=tf.zeros_initializer(), **options)
-
-def after_each(update, fetches, times=1):
-    """Initialises all variables, and runs `update` some times; what the fetches are after each."""
-    with tf.Session(config=config) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        return [(session.run(update.op), session.run(fetches))[1] for _ in range(times)]
-
+x, y, x_test, y_test = digits.load()
+lr = 0.2
+cluster = new_cluster(ps=1, worker=2)
+ps = tf.train.Server(cluster, job_name="ps", task_index=0)
+workers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
+waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call may hang
 
 # %% [markdown]
-# ## Mistake 1: half a device
-# `tf.device("/cpu:0")` says which device, and not of which task. What is left open, the session
-# fills in with the task that it is connected to. With the ps in the name, everything goes there.
+# ## Mistake 1: half a device name
+# `tf.device("/cpu:0")` names a device, but no task. The session fills in the missing part: the task
+# that it is connected to. The opposite slip, `tf.device("/job:ps/task:0")` around the whole model,
+# puts everything on the ps.
 #
-# **Predict:** each worker makes `w` in this way, and initialises it if nobody has. Worker 0 adds 1.
-# What does each worker read?
+# Worker 0 makes the model, and trains it with 300 updates. Then worker 1 makes the same model, and
+# tests it. Each worker initialises the variables only if they have no values yet.
 
 # %%
-def both_read(name, place):
-    """Worker 0 adds 1 to w. Returns what both read then, w, and the loss."""
-    read = []
+def train_then_test(name, device_of):
+    """Worker 0 trains, then worker 1 tests: the accuracy that each of them finds; w; the loss."""
+    accuracies = []
     for k in 0, 1:
-        with tf.Graph().as_default(), tf.Session(servers[k].target, config=config) as session:
-            with tf.device(place(k)):
-                w = zero(name)
-                loss = (w - 100) ** 2 / 2
-            if session.run(tf.report_uninitialized_variables()).size:
-                session.run(w.initializer)
-            read.append(float(session.run(w.assign_add(1 - k))))
-    return read, w, loss
-
-
-# %%
-for name, place in ("w_0", "/cpu:0"), ("w_1", "/job:ps/task:0/cpu:0"):
-    read, w, loss = both_read(name, lambda k, place=place: place)
-    print("%-20s read %s, w on %s, loss on %s" % (place, read, w.device, loss.device))
+        with tf.Graph().as_default(), tf.Session(workers[k].target, config=waits) as session:
+            with tf.device(device_of(k)):
+                w = digits.variables(name)
+                step = tf.get_variable(name + "_step", initializer=tf.constant(0, tf.int64))
+                loss = digits.loss(w, *digits.batch(x, y, step))
+                update = tf.train.GradientDescentOptimizer(lr).minimize(loss, global_step=step)
+                accuracy = digits.accuracy(w, x_test, y_test)
+            if session.run(tf.report_uninitialized_variables()).size > 0:
+                session.run(tf.global_variables_initializer())
+            if k == 0:
+                for _ in range(300):
+                    session.run(update)
+            accuracies.append(session.run(accuracy))
+    return accuracies, w, loss
 
 # %% [markdown]
-# With `/cpu:0` each worker has a `w` of its own: they train side by side, and nobody is told. With
-# the ps in the name the variable is shared, and the loss is computed on the ps, for all workers.
-#
-# **Mended:** `replica_device_setter` places variables on the ps and all else on the worker. A test
-# looks at the devices, since values cannot tell. **Predict:** what does each worker read now?
+# **Predict:** worker 0 reaches about 97% on the test digits. Which accuracy does worker 1 find, in
+# each of the first two placements of the figure?
 
 # %%
-def check(w, loss):
-    assert w.device.startswith("/job:ps/"), "not shared: w is on %r" % w.device
+def report(title, accuracies, w, loss):
+    print("%s\n   worker 0 finds %2.0f%%, worker 1 finds %2.0f%%" % (
+        title, *[100 * accuracy for accuracy in accuracies]))
+    print("   w: %s   loss: %s" % (w[0].device, loss.device))
+
+local = train_then_test("local", lambda k: "/cpu:0")
+report("/cpu:0", *local)
+on_ps = train_then_test("on_ps", lambda k: "/job:ps/task:0/cpu:0")
+report("/job:ps/task:0/cpu:0", *on_ps)
+assert local[0][1] < 0.2 and on_ps[0][1] > 0.95
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# With `/cpu:0` worker 1 finds about 10%, which is guessing: it has a `w` of its own, with the first
+# values. With the ps in the name it finds the trained `w`, since there is only one.
+#
+# </details>
+#
+# With `/cpu:0` the workers would train two unrelated models, and no error says so. With everything
+# on the ps the numbers are right, but the ps computes the loss and the gradients of all workers,
+# while their machines stand idle. No test of the accuracy finds that.
+#
+# **Mended:** `replica_device_setter` places variables on the ps and everything else on the worker.
+# A test compares the devices of the variables and of the loss.
+
+# %%
+def check_placement(w, loss):
+    for v in w:
+        assert v.device.startswith("/job:ps/"), "not shared: w is on %r" % v.device
     assert loss.device.startswith("/job:worker/"), "the loss is computed on %r" % loss.device
 
 def setter(k):
     return tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
 
-for number, place in enumerate([lambda k: "/cpu:0", lambda k: "/job:ps/task:0/cpu:0", setter]):
-    read, w, loss = both_read("w_%d" % (10 + number), place)
+placed_well = train_then_test("placed_well", setter)
+report("replica_device_setter", *placed_well)
+for accuracies, w, loss in local, on_ps, placed_well:
     try:
-        check(w, loss)
-        print("mended: read", read, " w:", w.device, " loss:", loss.device)
+        check_placement(w, loss)
+        print("the test passes")
     except AssertionError as error:
-        print("found:", error)
-assert read == [1, 1]
+        print("the test fails:", error)
 
 # %% [markdown]
-# ## Mistake 2: a name for the buffer instead of a copy
-# `tf.disable_v2_behavior()` brings back the *reference variables* of old. A worker keeps its value
-# from before T local steps, and pushes the difference.
+# The other three mistakes need no second process: they look the same on one device and on many.
 #
-# **Predict:** with T = 3, `w` should go to 27.1 as `w_k` does. What does it do with reference
-# variables?
-
-# %%
-def pushed(use_resource):
-    """w and w_k after T = 3 local steps and the push of the difference."""
-    tf.reset_default_graph()
-    w = zero("w", use_resource=use_resource)
-    w_k = zero("w_k", tf.get_local_variable, use_resource=use_resource)
-    done = before = tf.identity(w_k)
-    for _ in range(3):
-        with tf.control_dependencies([done]):
-            done = w_k.assign_sub(lr * (w_k.read_value() - 100))
-    with tf.control_dependencies([done]):
-        push = w.assign_add(w_k.read_value() - before)
-    return after_each(push, [w, w_k])[0]
-
-print("reference variables: w %.1f, w_k %.1f" % tuple(pushed(use_resource=False)))
-
-# %% [markdown]
-# `before` is not the old value but the variable's buffer, into which the steps wrote: the
-# difference is that of a thing and itself. `tf.identity` does not copy, and on one device nobody
-# else does.
+# ## Mistake 2: a name for the memory instead of a copy
+# You want to know how far each update moves `w`, for instance to stop when it hardly moves any
+# more: $\lVert w_{t+1} - w_t \rVert$. So you keep the old value, update, and subtract.
 #
-# **Mended:** resource variables, for which a read is a copy: `tf.enable_resource_variables()` once,
-# after `disable_v2_behavior`. **Predict:** where is `w` now? And what did the mistake do to a
-# training on digits?
-
-# %%
-print("resource variables: w %.1f, w_k %.1f" % tuple(pushed(use_resource=True)))
-assert pushed(False)[0] == 0 and np.isclose(pushed(True)[0], 27.1)
-
-images, labels = load_digits(return_X_y=True)
-images, labels = (images / 16).astype("float32"), labels.astype("int32")
-
-def loss_at(w, rows=slice(None)):
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=labels[rows], logits=images[rows] @ w))
-
-def zeros(name, make, use_resource):
-    return make(name, [64, 10], initializer=tf.zeros_initializer(), use_resource=use_resource)
-
-
-# %%
-def losses_of_w(use_resource):
-    """30 times a worker pulls, takes 5 steps, pushes the difference. The loss after each."""
-    tf.reset_default_graph()
-    w = zeros("w", tf.get_variable, use_resource)
-    w_k = zeros("w_k", tf.get_local_variable, use_resource)
-    with tf.control_dependencies([w_k.assign(w.read_value())]):
-        done = before = tf.identity(w_k)
-    for t in range(5):
-        with tf.control_dependencies([done]):
-            at = w_k.read_value()
-            done = w_k.assign_sub(tf.gradients(loss_at(at, slice(32 * t, 32 * t + 32)), at)[0])
-    with tf.control_dependencies([done]):
-        push = w.assign_add(w_k.read_value() - before)
-    return after_each(push, loss_at(w), 30)
-
-# %% [markdown]
-# **Predict:** the loss of `w` on all digits, after each of 30 pushes: what does it do with
-# reference variables, what with resource variables?
-
-# %%
-fig, ax = plt.subplots(figsize=(8, 3), dpi=80)
-for use_resource, name, style in (False, "reference variables: nothing is pushed", ":"), (
-        True, "resource variables", "-"):
-    losses = losses_of_w(use_resource)
-    ax.plot(range(1, 31), losses, style, color="tab:gray", label=name)
-    print("%-40s loss of w: first %.3f, last %.3f" % (name, losses[0], losses[-1]))
-ax.set(xlabel="pushes", ylabel="loss of w on all digits", ylim=(0, 2.5))
-ax.legend()
-plt.show()
-
-# %% [markdown]
-# ## Mistake 3: a pull that reads too early
-# "The assign waits for the push" is not enough. What matters is when `w` was *read*.
+# `tf.disable_v2_behavior()` brings back the *reference variables* of TensorFlow 1, unless you call
+# `tf.enable_resource_variables()` after it. The cell below runs both kinds.
 #
-# **Predict:** four rounds of push and pull. What is in `w`, and what in `w_k`, after each?
+# **Predict:** with reference variables the loss falls as it should. What does the program find for
+# the distance that `w` moves?
 
 # %%
-def rounds(pull_of):
-    """w and w_k after each of four rounds."""
-    tf.reset_default_graph()
-    w, w_k = zero("w"), zero("w_k", tf.get_local_variable)
-    now = w.read_value()  # for the gradient
-    push = w.assign_sub(lr * (now - 100))
-    with tf.control_dependencies([push]):
-        pull = w_k.assign(pull_of(w, now))
-    return after_each(pull, [w, w_k], 4)
+def losses_and_distances(use_resource, updates=300):
+    """Trains the digits; after each update: the loss of its mini-batch, how far w has moved."""
+    def get_variable(name, initializer):
+        return tf.get_variable(name, initializer=initializer, use_resource=use_resource)
 
-early = rounds(lambda w, now: now)
-for number, (w, w_k) in enumerate(early, 1):
-    print("round %d: w %.2f, w_k %.2f" % (number, w, w_k))
+    with tf.Graph().as_default(), tf.Session() as session:
+        number = tf.placeholder(tf.int64, [])
+        w = digits.variables(get_variable=get_variable)
+        old = [tf.identity(v) for v in w]
+        loss = digits.loss(old, *digits.batch(x, y, number))
+        g = tf.gradients(loss, old)
+        with tf.control_dependencies(old + g):
+            update = [v.assign_sub(lr * d) for v, d in zip(w, g)]
+        with tf.control_dependencies(update):
+            distance = tf.linalg.global_norm([v.read_value() - o for v, o in zip(w, old)])
+        session.run(tf.global_variables_initializer())
+        return np.array([session.run([loss, distance], {number: t}) for t in range(updates)])
+
+runs = {"reference variables": losses_and_distances(use_resource=False),
+        "resource variables": losses_and_distances(use_resource=True)}
+for name, values in runs.items():
+    print("%-20s loss: first %.2f, last %.2f   w moved by: first %.3f, last %.3f" % (
+        name, *values[[0, -1], 0], *values[[0, -1], 1]))
+assert (runs["reference variables"][:, 1] == 0).all()
+assert (runs["resource variables"][:, 1] > 0).all()
 
 # %% [markdown]
-# The worker is always one update behind, and staler than any counter says: the assign waited for
-# the push, its input `now` did not.
+# <details><summary>Answer</summary>
 #
-# **Mended:** a new read, made within `tf.control_dependencies([push])`. **Predict:** the same four
-# rounds.
+# Exactly 0, in every update. With reference variables `old` is not the old value. It is a name for
+# the variable's memory, and the update has written into that memory. You subtract the variable from
+# itself: `tf.identity` does not copy, and on one device neither does anything else.
+#
+# </details>
 
 # %%
-ordered = rounds(lambda w, now: w.read_value())
-for number, (w, w_k) in enumerate(ordered, 1):
-    print("round %d: w %.2f, w_k %.2f" % (number, w, w_k))
-assert all(w == w_k for w, w_k in ordered) and all(w != w_k for w, w_k in early)
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
+for (name, values), colour, style in zip(runs.items(), (RED, BLUE), ("-", ":")):
+    left.plot(values[:, 0], color=colour, linestyle=style, linewidth=1.5)
+    right.plot(values[:, 1], color=colour, linewidth=1.5)
+left.set(xlabel="update", ylabel="loss of the mini-batch", ylim=0)
+right.set(xlabel="update", ylabel="how far it moved w", xlim=(0, 300), ylim=(-0.1, 0.5))
+left.text(150, 1.5, "both kinds of variables,\nthe same curve", ha="center")
+right.text(150, 0.38, "resource variables", color=BLUE, ha="center")
+right.text(150, -0.07, "reference variables", color=RED, ha="center")
+show(figure, "Two curves over 300 updates. Left: the loss falls, the same with both kinds of "
+     "variables. Right: the distance that an update moves w; with reference variables it is zero.")
 
 # %% [markdown]
-# ## Mistake 4: an update that nobody asked for
-# `session.run` executes what its fetches need, and nothing else. The push needs `a`, the sum of T
-# gradients.
+# Both runs train the same model: their losses are equal. Only what the program *says* about itself
+# is wrong. A program that stops when `w` no longer moves would stop after its first update. In part
+# two, workers will push such differences to the ps; with this mistake they push zeros.
 #
-# **Predict:** one call of `session.run(push)` with T = 3. The sum is $-100 - 90 - 81$, so `w` moves
-# to 27.1. Where is `w_k`, which should have taken the same three steps?
+# **Mended:** call `tf.enable_resource_variables()` once, after `disable_v2_behavior`. A read of a
+# resource variable is a copy.
+#
+# ## Mistake 3: a read that is too early
+# You want to log the loss *after* each update. In a graph the order of your Python lines means
+# nothing; a control dependency makes an op wait. So the line that computes the loss stands within
+# `tf.control_dependencies(update)`. Is that enough?
 
 # %%
-def window(last_of):
-    """w and w_k after T = 3 local steps and a push, in one call."""
-    tf.reset_default_graph()
-    w, w_k, a, done = zero("w"), zero("w_k", tf.get_local_variable), 0.0, []
-    for _ in range(3):
-        with tf.control_dependencies(done):
-            g = w_k.read_value() - 100
-            a = a + g
-            done = [w_k.assign_sub(lr * g)]
-    with tf.control_dependencies(last_of(done)):
-        push = w.assign_sub(lr * a)
-    return after_each(push, [w, w_k])[0]
+def logged_losses(value_to_test, updates=4):
+    """After each update: the loss that the program logs, and the true loss."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        number = tf.placeholder(tf.int64, [])
+        w = digits.variables()
+        pulled = [v.read_value() for v in w]
+        g = tf.gradients(digits.loss(pulled, *digits.batch(x, y, number)), pulled)
+        update = [v.assign_sub(lr * d) for v, d in zip(w, g)]
+        with tf.control_dependencies(update):
+            logged = digits.loss(value_to_test(w, pulled), x, y)
+        true_loss = digits.loss(w, x, y)  # in a run of its own
+        session.run(tf.global_variables_initializer())
+        return np.array([[session.run(logged, {number: t}), session.run(true_loss)]
+                         for t in range(updates)])
 
-print("w %.1f, w_k %.1f" % tuple(window(lambda done: [])))
+def print_table(losses):
+    for t, (logged, true_loss) in enumerate(losses, 1):
+        print("after update %d: logged %.3f, true loss %.3f" % (t, logged, true_loss))
 
 # %% [markdown]
-# The third gradient is in `a`, but the third step of `w_k` was never taken: no op that ran depends
-# on it. Where `w_k` is overwritten by a pull this is only wasteful; with parameters that stay on
-# the worker ([AEASGD](../AEASGD/)) each window loses its last step.
+# **Predict:** this program logs the loss at `pulled`, within the control dependency. Which relation
+# do you see between the two columns?
+
+# %%
+early = logged_losses(lambda w, pulled: pulled)
+print_table(early)
+assert np.allclose(early[1:, 0], early[:-1, 1], rtol=1e-5)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
 #
-# **Mended:** the push waits for the last step, by a control dependency. **Predict:** where is `w_k`
-# now?
+# The log is one update behind: each logged loss is the true one of the line above. The ops that
+# compute the loss did wait for the update. But their input `pulled` is a value that was read before
+# it, for the gradient. A control dependency makes an op wait; it does not renew the op's inputs.
+#
+# </details>
+#
+# **Mended:** read the variable again, within the control dependency. `v.read_value()` makes a new
+# read each time you call it.
 
 # %%
-print("w %.1f, w_k %.1f" % tuple(window(lambda done: done)))
-assert np.allclose(window(lambda done: []), [27.1, 19])
-assert np.allclose(window(lambda done: done), [27.1, 27.1])
+fresh = logged_losses(lambda w, pulled: [v.read_value() for v in w])
+print_table(fresh)
+assert np.allclose(fresh[:, 0], fresh[:, 1], rtol=1e-5)
+
+# %% [markdown]
+# The same holds for `session.run([update, w])`: nothing orders the read of `w` and the update, so
+# you get either value. A worker that makes this mistake when it pulls `w` from a ps trains with
+# parameters that are one update older than it believes.
+#
+# ## Mistake 4: an update that nothing asks for
+# `session.run` executes what its fetches need, and nothing else. Some variables are not trained by
+# gradients, but by an update op beside them: the moving mean of a BatchNormalization layer, or a
+# moving average of the weights. Keras' `fit` runs such updates for you. Here you must.
+#
+# `tf.train.ExponentialMovingAverage` keeps a second, smoothed copy of `w`, which many programs test
+# and export instead of `w`: `average <- 0.95 * average + 0.05 * w`. Its method `apply` returns the op
+# that does this once.
+#
+# **Predict:** the program makes that op, and runs `train` 300 times. Which accuracy has the average
+# at the end?
 
 # %%
-# Stop what this notebook started.
-tf.reset_default_graph()
-print("the servers end with the kernel")
+def accuracy_curves(run_the_average, updates=300):
+    """The accuracy of w and of its moving average, after each tenth update."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        number = tf.placeholder(tf.int64, [])
+        w = digits.variables()
+        loss = digits.loss(w, *digits.batch(x, y, number))
+        train = tf.train.GradientDescentOptimizer(lr).minimize(loss)
+        moving = tf.train.ExponentialMovingAverage(decay=0.95)
+        with tf.control_dependencies([train]):
+            update_average = moving.apply(w)
+        if run_the_average:
+            train = update_average  # it needs the gradient step, so both run
+        tests = [digits.accuracy(w, x_test, y_test),
+                 digits.accuracy([moving.average(v) for v in w], x_test, y_test)]
+        session.run(tf.global_variables_initializer())
+        curve = []
+        for t in range(updates):
+            session.run(train, {number: t})
+            if t % 10 == 9:
+                curve.append(session.run(tests))
+        return 100 * np.array(curve)
+
+forgotten = accuracy_curves(run_the_average=False)
+print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten[-1]))
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# About 10%: the average still has its first values. The op exists in the graph, and even waits for
+# `train`. But `train` does not need it, so it never ran.
+#
+# </details>
+#
+# **Mended:** run the last op of the chain. `update_average` waits for `train`, so a fetch of it runs
+# both. Where there is no such chain, `tf.group` joins several ops into one.
+
+# %%
+mended = accuracy_curves(run_the_average=True)
+figure, ax = plt.subplots(figsize=(7, 2.8))
+updates = 10 * np.arange(1, 31)
+for curve, colour, name, shift in ((mended[:, 0], GRAY, "w", -6.5),
+                                   (mended[:, 1], BLUE, "average, mended", 0),
+                                   (forgotten[:, 1], RED, "average, never updated", 0)):
+    ax.plot(updates, curve, color=colour)
+    ax.text(305, curve[-1] + shift, name, color=colour, va="center")
+ax.set(xlabel="updates", ylabel="test accuracy, %", xlim=(0, 300), ylim=(0, 100))
+show(figure, "Test accuracy over 300 updates: that of w and that of its moving average rise to "
+     "about 97 percent. The average that is never updated stays at about 10 percent.")
+print("at the end: w %.0f%%, its average %.0f%%" % tuple(mended[-1]))
+assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
+
+# %% [markdown]
+# ## What the four have in common
+# | mistake | what looks fine | what finds it |
+# | --- | --- | --- |
+# | half a device name | each worker's loss falls | the devices of variables and loss |
+# | a name for the memory | the loss | a difference that must not be 0 |
+# | a read that is too early | the numbers are plausible | the first update, compared with a second run |
+# | an update nothing asks for | the training loss | a test with the variable that it should move |
+#
+# A falling loss finds none of them. Part two continues this list with mistakes that need workers
+# with copies of their own: [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb).
 
 # %% [markdown]
 # ## Exercises
-# Next: [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb), four mistakes in the update
-# itself.
+# Write your code into the cell below each exercise.
+#
+# **1. A step of its own.** ★☆☆ A program makes its step counter *before* the line `with
+# tf.device(setter(0)):`, and the model within it. On which device is the counter? What goes wrong
+# when two workers count their updates with it?
+#
+# <details><summary>Hint</summary>
+#
+# Print `.device` of the variable. An empty part is filled in as in mistake 1.
+#
+# </details>
+
+# %%
+# Your answer to exercise 1
 
 # %% [markdown]
-# **1. The one that hides the setter.** Within the setter, write `with tf.device(None):` around the
-# model. Where is `w` then, and does `check` find it?
-#
 # <details><summary>Solution</summary>
 #
 # ```python
-# # tf.device(None) is not "no change": it hides every tf.device around it.
+# with tf.Graph().as_default():
+#     step = tf.train.get_or_create_global_step()
+#     with tf.device(setter(0)):
+#         w = digits.variables()
+# assert step.device == ""  # each session fills in its own task: every worker counts for itself
+# assert all(v.device == "/job:ps/task:0" for v in w)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# **2. A scope that hides the setter.** ★★☆ Within the setter, write `with tf.device(None):` around
+# the model. Where is `w` then? Does `check_placement` find it?
+#
+# <details><summary>Hint</summary>
+#
+# `tf.device(None)` does not mean "no change". It hides every `tf.device` around it.
+#
+# </details>
+
+# %%
+# Your answer to exercise 2
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
 # with tf.Graph().as_default(), tf.device(setter(0)), tf.device(None):
-#     w = zero("w")
-#     loss = (w - 100) ** 2 / 2
-# assert w.device == ""
+#     w = digits.variables()
+#     loss = digits.loss(w, x, y)
+# assert all(v.device == "" for v in w)
 # try:
-#     check(w, loss)
+#     check_placement(w, loss)
 #     found = False
 # except AssertionError:
 #     found = True
@@ -302,50 +543,166 @@ print("the servers end with the kernel")
 # </details>
 
 # %% [markdown]
-# **2. A cache.** `tf.get_variable(…, caching_device="/cpu:0")` keeps a read of the variable beside
-# the worker. Does `w_k.assign(w)` within `tf.control_dependencies([push])` see the push? And
-# `w_k.assign(w.read_value())`?
+# **3. What will run.** ★★★ Write `needed(op)`: the set of all ops that a fetch of `op` executes. Use
+# it to show that a fetch of `train` in mistake 4 leaves the moving average out.
 #
+# <details><summary>Hint</summary>
+#
+# Start at `op`, and follow `op.inputs` (their `.op`) and `op.control_inputs` backwards until you find
+# nothing new. An op that writes a variable has a type such as `AssignSubVariableOp`.
+#
+# </details>
+
+# %%
+# Your answer to exercise 3
+
+# %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# seen = []
-# for read in (lambda w: w), (lambda w: w.read_value()):
-#     tf.reset_default_graph()
-#     w, w_k = zero("w", caching_device="/cpu:0"), zero("w_k", tf.get_local_variable)
-#     push = w.assign_sub(lr * (w - 100))
-#     with tf.control_dependencies([push]):
-#         pull = w_k.assign(read(w))
-#     seen.append(after_each(pull, w_k)[0])
-# print(seen)
-# assert np.allclose(seen, [0, 10])  # the cached read came first; read_value() is always new
+# def needed(op):
+#     found, to_visit = set(), [op]
+#     while to_visit:
+#         op = to_visit.pop()
+#         if op not in found:
+#             found.add(op)
+#             to_visit += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+#     return found
+#
+# with tf.Graph().as_default():
+#     w = digits.variables()
+#     train = tf.train.GradientDescentOptimizer(lr).minimize(digits.loss(w, x, y))
+#     moving = tf.train.ExponentialMovingAverage(decay=0.95)
+#     with tf.control_dependencies([train]):
+#         update_average = moving.apply(w)
+#     averages = {moving.average(v).handle.op for v in w}
+#     assert not averages & needed(train)  # no variable of the average is touched
+#     assert averages <= needed(update_average) and needed(train) <= needed(update_average)
 # ```
 #
 # </details>
 
 # %% [markdown]
-# **3. What will run.** Write `needed(op)`, the set of all ops that a fetch of `op` executes, and
-# find with it which `AssignSubVariableOp`s of mistake 4 a fetch of the push leaves out.
+# ## The project of part one
+# **Project. Two ps and a worker.** ★★★ Write the two programs of a small cluster, as real files:
+# `server.py` for each of two ps, and `train.py` for one worker. The worker trains the digits until
+# at least 95% of the test digits are classified correctly. It prints on which ps each variable
+# lives, how many bytes an update moves from task to task, and the accuracy. You have met all that
+# you need.
 #
+# <details><summary>Hint</summary>
+#
+# 1. `server.py` is that of [Servers](Servers.ipynb). Begin each file's cell with `%%writefile`.
+# 2. In `train.py`: read TF_CONFIG, start the worker's server, and build the model within
+#    `replica_device_setter(cluster=...)`. The model and the data are in `digits.py`: import it.
+# 3. Let a `ChiefSessionCreator` make the session; give it a ConfigProto with a time limit.
+# 4. Print `v.device` for each variable. Which ps has nearly all the bytes, and why?
+# 5. Run one update with `FULL_TRACE` and `output_partition_graphs`, and add up what the `_Send` ops
+#    carry, as in [Parameter-Server](Parameter-Server.ipynb). Expect the size of `w` twice, and a
+#    little more: the batch number is read from the step counter, on a ps.
+# 6. Train for 300 updates, and test.
+# 7. In the notebook: `new_cluster(ps=2, worker=1)`, `start` both ps and the worker, `finish` the
+#    worker, print what it returns, `stop` the ps.
+#
+# </details>
+
+# %%
+# Your answer to the project
+
+# %% [markdown]
 # <details><summary>Solution</summary>
 #
-# ```python
-# def needed(op):
-#     found, ways = set(), [op]
-#     while ways:
-#         op = ways.pop()
-#         if op not in found:
-#             found.add(op)
-#             ways += [t.op for t in op.inputs] + op.control_inputs
-#     return found
+# In your own solution, each program stands in a `%%writefile` cell. Here both are functions, so that
+# one cell can hold everything; `inspect.getsource` gives their text, and the files are made from it.
 #
-# left_out = []
-# for last_of in (lambda done: []), (lambda done: done):
-#     window(last_of)
-#     subtractions = [op for op in tf.get_default_graph().get_operations()
-#                     if op.type == "AssignSubVariableOp"]
-#     left_out.append([op for op in subtractions if op not in needed(subtractions[-1])])
-# assert [len(ops) for ops in left_out] == [1, 0]
+# ```python
+# import inspect
+#
+# def serve():
+#     import json
+#     import os
+#     import tensorflow.compat.v1 as tf
+#
+#     config = json.loads(os.environ["TF_CONFIG"])
+#     task = config["task"]
+#     server = tf.train.Server(config["cluster"], job_name=task["type"], task_index=task["index"])
+#     server.join()
+#
+# def train():
+#     import json
+#     import os
+#     import digits
+#     import tensorflow.compat.v1 as tf
+#
+#     tf.logging.set_verbosity(tf.logging.ERROR)
+#     tf.disable_v2_behavior()
+#     tf.enable_resource_variables()
+#     cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+#     server = tf.train.Server(cluster, job_name="worker", task_index=0)
+#     x, y, x_test, y_test = digits.load()
+#
+#     with tf.device(tf.train.replica_device_setter(
+#             cluster=cluster, worker_device="/job:worker/task:0")):
+#         step = tf.train.get_or_create_global_step()
+#         w = digits.variables()
+#         loss = digits.loss(w, *digits.batch(x, y, step))
+#         update = tf.train.GradientDescentOptimizer(0.2).minimize(loss, global_step=step)
+#         accuracy = digits.accuracy(w, x_test, y_test)
+#     for v in [step, *w]:
+#         print(v.op.name, "is on", v.device)
+#
+#     scaffold = tf.train.Scaffold()
+#     waits = tf.ConfigProto(operation_timeout_in_ms=40_000)
+#     session = tf.train.ChiefSessionCreator(scaffold, server.target, waits).create_session()
+#
+#     noted = tf.RunMetadata()
+#     session.run(update, run_metadata=noted, options=tf.RunOptions(
+#         trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True))
+#     size_of = {}  # the bytes of what each op has put out
+#     for device in noted.step_stats.dev_stats:
+#         for op in device.node_stats:
+#             for output in op.output[:1]:
+#                 tensor = output.tensor_description
+#                 elements = tf.TensorShape(tensor.shape).num_elements()
+#                 size_of[op.node_name] = elements * tf.as_dtype(tensor.dtype or 1).size
+#     sent = sum(size_of[op.input[0]] for part in noted.partition_graphs for op in part.node
+#                if op.op == "_Send" and not op.attr["client_terminated"].b)
+#     print("bytes of an update:", sent)
+#
+#     for _ in range(299):
+#         session.run(update)
+#     print("accuracy: %.1f%%" % (100 * session.run(accuracy)))
+#
+# pathlib.Path("server.py").write_text(inspect.getsource(serve) + "\nserve()\n")
+# pathlib.Path("train.py").write_text(inspect.getsource(train) + "\ntrain()\n")
+# two_ps = new_cluster(ps=2, worker=1)
+# servers = [start("server.py", two_ps, "ps", i) for i in (0, 1)]
+# printed = finish(start("train.py", two_ps, "worker"))
+# stop(*servers)
+# print(printed)
+#
+# lines = printed.splitlines()
+# assert sum("/job:ps/task:0" in line for line in lines) == 3  # round-robin: ps 0, ps 1, ps 0, ...
+# assert sum("/job:ps/task:1" in line for line in lines) == 2
+# sent, accuracy = [float(line.split()[-1].rstrip("%")) for line in lines[-2:]]
+# assert 2 * 4 * 2410 <= sent < 2 * 4 * 2410 + 100 and accuracy >= 95
 # ```
 #
 # </details>
+
+# %%
+# Stop what this notebook started.
+os.chdir(HERE)
+folder.cleanup()
+
+# %% [markdown]
+# ## Read more
+# - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
+#   Learning](https://arxiv.org/abs/1605.08695), sections 3 and 4: what a run executes, and where.
+# - Humbatova et al. 2020, [Taxonomy of Real Faults in Deep Learning
+#   Systems](https://arxiv.org/abs/1910.11015): which mistakes people make, from their own reports.
+# - [Distributed-Setup](../Distributed-Setup/): the project's program as a complete example, with
+#   checkpoints and a clean end. [Non-Distributed-Setup](../Non-Distributed-Setup/) is its diff base.
+#
+# Next: [Local-then-Global-Variables](Local-then-Global-Variables.ipynb), the first of part two:
+# workers with copies of their own.

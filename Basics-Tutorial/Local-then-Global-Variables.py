@@ -10,405 +10,692 @@
 
 # %% [markdown]
 # # Local, then global variables
-# A worker that asks the ps for `w` at each step waits for the network at each step. So let it have
-# variables of its own: it trains on them for T steps, and only then moves the global ones.
+# A worker that asks the ps for `w` at each step waits for the network at each step. So give it
+# variables of its own. It trains on them for T steps, and only then moves the global ones.
 #
 # After this notebook you can:
 # - say which variables are global and which are local, and what TensorFlow does differently with
 #   them;
-# - build one model twice with one function, on the ps and on a worker, and copy in both directions;
-# - gather T gradients on the worker and push them at once;
-# - prove from the graph that a pull comes after a push.
+# - build one model twice with one function, on the ps and on a worker, and copy it both ways;
+# - sum up T gradients on the worker, and push them at once;
+# - order a push and a pull by control dependencies, and check that order in the graph.
 #
-# About 20 minutes. Before it: [Parameter-Server](Parameter-Server.ipynb).
+# **Before it:** [Sessions](Sessions.ipynb), and [Parameter-Server](Parameter-Server.ipynb) for the
+# words pull and push. **Time:** 40 minutes.
 
-# %%
+# %% [markdown]
+# ## Two copies of the model
+# The ps has the parameters `w`, which all workers share. Worker k has a copy `w_k`, which nobody
+# else uses, and a second list `a` of the same shapes. There it sums up the gradients that it has
+# computed since its last pull.
+#
+# ![The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr times a up, where the ps subtracts it from w.](../figures/copies.svg)
+#
+# To *pull* is to copy `w` into `w_k`. To *push* is to send a change of `w` to the ps, which applies
+# it. Between the two a worker needs no network.
+#
+# The cluster of this notebook has one ps and two workers. All three servers run in this process,
+# and we play both workers. So we decide who does what when, and the results are the same in each
+# run.
+
+# %% jupyter={"source_hidden": true}
+# region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same placement on every machine
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
 os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
-import socket
-import types
+import io
+import tempfile
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.datasets import load_digits
 import tensorflow.compat.v1 as tf
+from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()  # a read is a copy
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
+tf.enable_resource_variables()  # a read is a copy of the value
+tf.reset_default_graph()        # so that you can run all cells again
+
+HERE = globals().get("HERE", os.getcwd())
+folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
+os.chdir(folder.name)
+
+BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
+
+def show(figure, description):
+    """Shows a figure at 150 dpi, with a description for those who cannot see it."""
+    stored = io.BytesIO()
+    figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
+    plt.close(figure)
+    size = {"width": round(100 * figure.get_figwidth()), "alt": description}
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
+# endregion: set_up
+
+# %% jupyter={"source_hidden": true}
+# region: cluster -- the same in each notebook: free ports, and processes that end with this one
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+
+held = []  # sockets that keep the ports of our clusters until the kernel ends
+
+def new_cluster(**counts):
+    """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
+    cluster = {}
+    for job, count in counts.items():
+        sockets = [socket.socket() for _ in range(count)]
+        for one in sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            one.bind(("127.0.0.1", 0))
+        cluster[job] = ["127.0.0.1:%d" % one.getsockname()[1] for one in sockets]
+        held.extend(sockets)
+    return cluster
+
+RUN = """if True:
+    import os, runpy, sys, threading
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")"""
+
+def start(file, cluster, job, index=0, *arguments):
+    """Starts a Python file as a task of a cluster, which TF_CONFIG names.
+
+    The process ends with its standard input: by stop(), or when the kernel ends, however that
+    happens. What it prints goes to the file job-index.log.
+    """
+    config = {"cluster": cluster, "task": {"type": job, "index": index}}
+    with open("%s-%d.log" % (job, index), "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
+    process.log = pathlib.Path(log.name).absolute()
+    return process
+
+def finish(process, seconds=60):
+    """Waits until a process has ended, and returns what it printed."""
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = "none after %d s" % seconds
+    printed = process.log.read_text()
+    assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
+    return printed
+
+def stop(*processes):
+    """Ends processes that still run."""
+    for process in processes:
+        process.stdin.close()
+        process.wait(10)
+# endregion: cluster
+
+# %% jupyter={"source_hidden": true}
+# %%writefile digits.py
+# region: digits -- the same in each notebook: handwritten digits, and a network 64 - 32 - 10
+import numpy as np
+import tensorflow.compat.v1 as tf
+from sklearn.datasets import load_digits
+
+def load():
+    """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
+    x, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(x))
+    x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
+    return x[:-360], y[:-360], x[-360:], y[-360:]
+
+def first_values(seed=0):
+    """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
+    random = np.random.RandomState(seed)
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
+    return [layer.astype("float32") for layer in layers]
+
+def variables(name="w", seed=0, get_variable=tf.get_variable):
+    """The four variables name_0 to name_3."""
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
+
+def outputs(w, x):
+    """A score for each of the ten digits: [rows, 10]."""
+    return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
+
+def loss(w, x, y):
+    """The mean cross-entropy of these rows."""
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
+
+def accuracy(w, x, y):
+    """The share of rows whose digit has the highest score."""
+    right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
+    return tf.reduce_mean(tf.cast(right, tf.float32))
+
+def batch(x, y, number, worker=0, size=32):
+    """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
+    rows = tf.random.stateless_uniform(
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
+    return tf.gather(x, rows), tf.gather(y, rows)
+# endregion: digits
 
 # %%
-# One ps and two workers in this process, each behind a port of its own. They end with the kernel.
-held = [socket.socket() for _ in range(3)]
-for s in held:  # the system chooses free ports (port 0), and we hold them to the end
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    s.bind(("127.0.0.1", 0))
-address = ["127.0.0.1:%d" % s.getsockname()[1] for s in held]
-cluster = tf.train.ClusterSpec({"ps": address[:1], "worker": address[1:]})
-servers = [tf.train.Server(cluster, *task) for task in (("worker", 0), ("worker", 1), ("ps", 0))]
-config = tf.ConfigProto(operation_timeout_in_ms=20000)  # an error rather than a wait without end
-me = ["/job:worker/task:0", "/job:worker/task:1"]
+import digits
 
-def on_the_ps(k):
-    return tf.train.replica_device_setter(cluster=cluster, worker_device=me[k])
-
+x, y, _, _ = digits.load()  # 1,437 images of handwritten digits, 64 pixels each, and their labels
+cluster = new_cluster(ps=1, worker=2)
+ps = tf.train.Server(cluster, job_name="ps", task_index=0)
+servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
+devices = ["/job:worker/task:0", "/job:worker/task:1"]
+waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call may hang
 
 # %% [markdown]
-# ## Two collections
-# A graph keeps lists of its variables, the *collections*. `tf.get_variable` makes a global
-# variable, `tf.get_local_variable` a local one. The word says nothing about a device yet.
-#
-# **Predict:** one variable of each kind is made below. In which of the three lists is each, and
-# which initialiser makes which?
+# ## Global and local are two lists
+# A graph keeps lists of its variables, the *collections*. `tf.get_variable` puts a new variable
+# into the global list, `tf.get_local_variable` into the local one. We build one of each kind, and
+# look.
 
 # %%
-tf.reset_default_graph()
-with tf.device(on_the_ps(0)):
-    w = tf.get_variable("w", [2])
-with tf.device(me[0]):
-    w_k = tf.get_local_variable("w_k", [2])
-lists = {"global": tf.global_variables(), "trainable": tf.trainable_variables(),
-         "local": tf.local_variables()}
-for name, variables in lists.items():
-    print("%-10s" % name, [v.op.name for v in variables])
-for init in tf.global_variables_initializer(), tf.local_variables_initializer():
-    print("initialises", [other.name.split("/")[0] for other in init.control_inputs])
+with tf.Graph().as_default():
+    with tf.device("/job:ps/task:0"):
+        w = tf.get_variable("w", [2])
+    with tf.device("/job:worker/task:0"):
+        w_k = tf.get_local_variable("w_k", [2])
+
+    def names(variables):
+        return [v.op.name for v in variables]
+
+    print("global_variables_initializer sets:", names(tf.global_variables()))
+    print("local_variables_initializer sets: ", names(tf.local_variables()))
+    print("an optimizer trains:              ", names(tf.trainable_variables()))
 
 # %% [markdown]
-# A local variable is not saved (exercise 2), and initialised by its own op: each worker runs that
-# op for itself, the global one is run by the chief alone. Nor is it trainable: an optimizer leaves
-# it alone unless it is named in `var_list`. Whether it is shared, its device decides.
+# - Only one worker, the *chief*, runs the initialiser of the global variables. Each worker runs
+#   that of the local ones for itself.
+# - An optimizer leaves a local variable alone, unless you name it in `var_list`.
+# - A checkpoint does not hold it (exercise 2). A worker that is started again has lost its local
+#   variables.
 #
-# **Predict:** below a local variable is made where the setter decides. On which device is it?
+# None of this says where a variable lives. So is a local variable your own?
+#
+# **Predict:** two workers, each in a graph of its own, add 1 to a local variable `count`. First
+# `tf.train.replica_device_setter` chooses its device, as in
+# [Parameter-Server](Parameter-Server.ipynb). Then each worker places it on its own device. To what
+# does each count?
 
 # %%
-def counted(k, place):
-    """Worker k adds one to its local variable; returns where it is, and its value."""
-    with tf.Graph().as_default(), tf.device(place):
-        count = tf.get_local_variable("count", [], initializer=tf.zeros_initializer())
-        with tf.Session(servers[k].target, config=config) as session:
-            if k == 0 or place == me[k]:
+def count_one(k, device):
+    """Worker k adds 1 to the local variable `count`; returns where that is, and its value."""
+    with tf.Graph().as_default(), tf.device(device):
+        count = tf.get_local_variable("count", initializer=0)
+        with tf.Session(servers[k].target, config=waits) as session:
+            if not session.run(tf.is_variable_initialized(count)):
                 session.run(tf.local_variables_initializer())
             return count.device, session.run(count.assign_add(1))
 
-for kind, place in ("by the setter", on_the_ps), ("by hand", lambda k: me[k]):
-    for k in 0, 1:
-        print("%-14s worker %d: %s holds %g" % (kind, k, *counted(k, place(k))))
-assert counted(1, me[1])[1] == 1
+for k in 0, 1:
+    setter = tf.train.replica_device_setter(cluster=cluster, worker_device=devices[k])
+    print("by the setter: worker %d, count on %s: %d" % (k, *count_one(k, setter)))
+for k in 0, 1:
+    print("by hand:       worker %d, count on %s: %d" % (k, *count_one(k, devices[k])))
 
 # %% [markdown]
-# `replica_device_setter` sends *every* variable to the ps, local ones too, and there both workers
-# used the same one: worker 1 counted to 2. (We left its initialiser out: it would have set worker
-# 0's count back to 0.) To be local, a variable must be made under `tf.device` of its worker.
+# <details><summary>Answer</summary>
+#
+# With the setter worker 1 counts to 2. `replica_device_setter` sends *every* variable to the ps,
+# local ones too. There both workers find the same name on the same device, so it is one variable.
+# By hand each counts to 1.
+#
+# </details>
+#
+# A variable's device, not its collection, decides whether it is shared. To have one of its own, a
+# worker makes it under `tf.device` of its own task.
 #
 # ## One model, built twice
-# The model is a function of a list of variables. Called with `tf.get_variable` it makes the global
-# list, called with `tf.get_local_variable` the local one. Names must differ: a scope does it.
+# The model is a function of a list of variables: `digits.loss(w, x, y)`. So one function can build
+# that list twice. `digits.variables` gets the function that makes a variable: `tf.get_variable` for
+# `w`, `tf.get_local_variable` for `w_k`.
 
 # %%
-images, labels = load_digits(return_X_y=True)
-images, labels, lr, T = (images / 16).astype("float32"), labels.astype("int32"), 0.2, 10
+class Worker:
+    """The graph of worker k, and its session."""
 
-def parameters(get_variable):
-    shapes = {"weights_0": [64, 32], "biases_0": [32], "weights_1": [32, 10], "biases_1": [10]}
-    return [get_variable(*item) for item in shapes.items()]
+    def __init__(self, k):
+        self.k, self.graph = k, tf.Graph()
+        with self.graph.as_default():
+            with tf.device("/job:ps/task:0"):
+                self.w = digits.variables("w")
+            with tf.device(devices[k]):
+                self.w_k = digits.variables("w_k", seed=1 + k, get_variable=tf.get_local_variable)
+                self.pull = tf.group(*[v_k.assign(v) for v_k, v in zip(self.w_k, self.w)])
+                self.distance = tf.reduce_max(
+                    [tf.reduce_max(abs(v_k - v)) for v_k, v in zip(self.w_k, self.w)])
+            self.initialise_w = tf.global_variables_initializer()
+            self.initialise_own = tf.local_variables_initializer()
+        self.session = tf.Session(servers[k].target, graph=self.graph, config=waits)
+        self.run = self.session.run
 
-def loss(w, x, y):
-    scores = tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores))
-
-def batch_loss(w, k, number):
-    """The loss at w on mini-batch `number` of worker k: the same number, the same rows."""
-    rows = tf.random.stateless_uniform([32], [k, number], 0, 1437, tf.int32)
-    return loss(w, tf.gather(images, rows), tf.gather(labels, rows))
-
-
-# %%
-def worker(k):
-    """The graph of worker k; its variables, and the copies in both directions."""
-    it = types.SimpleNamespace(k=k, graph=tf.Graph())
-    with it.graph.as_default():
-        tf.set_random_seed(k)
-        with tf.device(on_the_ps(k)):
-            it.w = parameters(tf.get_variable)
-        with tf.device(me[k]), tf.variable_scope("local"):
-            it.w_k = parameters(tf.get_local_variable)
-            it.pull = tf.group(*[v_k.assign(v) for v_k, v in zip(it.w_k, it.w)])
-        it.put = tf.group(*[v.assign(v_k) for v_k, v in zip(it.w_k, it.w)])
-        it.apart = tf.reduce_max([tf.reduce_max(abs(a - b)) for a, b in zip(it.w_k, it.w)])
-        it.init = [tf.global_variables_initializer(), tf.local_variables_initializer()]
-        it.session = tf.Session(servers[k].target, config=config)
-    return it
-
+workers = chief, other = Worker(0), Worker(1)
+chief.run(chief.initialise_w)
+for worker in workers:
+    worker.run(worker.initialise_own)
+    before = worker.run(worker.distance)
+    worker.run(worker.pull)
+    after = worker.run(worker.distance)
+    print("worker %d: w_k = w before the pull: %s, after it: %s" % (
+        worker.k, before == 0, after == 0))
+    assert before > 0 and after == 0
 
 # %% [markdown]
-# **Predict:** worker 0 runs both initialisers. The two lists were made by the same function: are
-# they equal?
-
-# %%
-workers = [worker(0), worker(1)]
-for v, v_k in zip(workers[1].w, workers[1].w_k):
-    print("%-10s %-18s %-16s %s" % (v.op.name, v.device, v_k.op.name, v_k.device))
-chief, other = workers
-chief.session.run(chief.init)
-other.session.run(other.init[1])  # its local variables only: the global ones are the chief's
-print("equal after the initialisers:", *[it.session.run(it.apart) == 0 for it in workers])
-for it in workers:
-    it.session.run(it.pull)
-print("equal after a pull:          ", *[it.session.run(it.apart) == 0 for it in workers])
-assert all(it.session.run(it.apart) == 0 for it in workers)
-
-# %% [markdown]
-# Each list drew random numbers of its own; only a pull makes them equal. Every worker must pull
-# before its first step, or it trains from a point that nobody else has.
+# The two lists began with different random numbers. Only a pull makes them equal. Each worker must
+# pull before its first step, or it trains from a point that nobody else has.
 #
-# ## What to push
-# `put` copies `w_k` over `w`. **Predict:** both workers pull, add 1 to all of their `w_k`, and put.
-# By how much has `w` moved? And when they push the *difference* instead?
+# ## Push changes, not copies
+# How should a worker send its result up? Two ways come to mind: copy `w_k` over `w`, or add to `w`
+# what has changed in `w_k`.
+#
+# **Predict:** both workers pull. Each adds 1 to all of its `w_k`; that stands for its training.
+# Then worker 0 sends its result, and after it worker 1. By how much has `w` moved, if they send
+# copies? And if they send changes?
 
 # %%
-def moved(push_difference):
-    """By how much w has moved when both workers have pulled, added 1, and pushed."""
-    before = chief.session.run(chief.w[3])
-    for it in workers:
-        it.session.run(it.pull)
-    for it in workers:
-        with it.graph.as_default():
-            it.session.run([v.assign_add(tf.ones_like(v)) for v in it.w_k])
-            add = tf.group(*[v.assign_add(tf.ones_like(v)) for v in it.w])
-        it.session.run(add if push_difference else it.put)
-    return (chief.session.run(chief.w[3]) - before)[0]
+for worker in workers:
+    with worker.graph.as_default(), tf.device(devices[worker.k]):
+        pairs = list(zip(worker.w, worker.w_k))
+        worker.train = tf.group(*[v_k.assign_add(tf.ones_like(v_k)) for _, v_k in pairs])
+        worker.send_copy = tf.group(*[v.assign(v_k) for v, v_k in pairs])
+        worker.send_change = tf.group(*[v.assign_add(tf.ones_like(v_k)) for v, v_k in pairs])
 
-print("by copies: %.0f   by differences: %.0f" % (moved(False), moved(True)))
+def moved_by(send):
+    """By how much w moves when both pull, both train, and then both send."""
+    before = chief.run(chief.w[3])
+    for op in "pull", "train", send:
+        for worker in workers:
+            worker.run(getattr(worker, op))
+    return (chief.run(chief.w[3]) - before)[0]
+
+print("both send a copy:   w has moved by", moved_by("send_copy"))
+print("both send a change: w has moved by", moved_by("send_change"))
 
 # %% [markdown]
-# The second copy overwrote the first: the work of worker 0 is gone. Differences add up, whoever
-# comes first, because the ps adds. So workers push differences, or gradients, and copy only
-# downwards.
+# <details><summary>Answer</summary>
+#
+# By 1 and by 2. The second copy overwrites the first, and the work of worker 0 is lost. Changes add
+# up in any order, because the ps does the addition.
+#
+# </details>
+#
+# So workers push changes, usually gradients. Copies go only from the ps to the workers.
 #
 # ## T gradients, then one push
-# The local variable `a` gathers what worker k has found since its pull
-# ([DOWNPOUR-Easy](../DOWNPOUR-Easy/) pushes this sum):
+# Now to real training. The change that T steps of SGD have made to `w_k` is $-lr$ times the sum of
+# their gradients. So the worker sums them up in `a`, and pushes `lr * a`. This is the algorithm of
+# [DOWNPOUR-Easy](../DOWNPOUR-Easy/); g is the gradient of the loss on a new mini-batch:
 #
-# $$T \text{ times:}\quad a \leftarrow a + g(w_k), \quad w_k \leftarrow w_k - lr \cdot g(w_k)$$
-# $$\text{then:}\quad w \leftarrow w - lr \cdot a, \quad w_k \leftarrow w, \quad a \leftarrow 0$$
+# $$T \text{ times:}\quad a \leftarrow a + g(w_k), \qquad w_k \leftarrow w_k - lr \cdot g(w_k)$$
+# $$\text{push:}\quad w \leftarrow w - lr \cdot a$$
+# $$\text{pull:}\quad w_k \leftarrow w, \qquad a \leftarrow 0$$
+#
+# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr·a from w. Then the worker pulls again.](../figures/window.svg)
+#
+# The T steps between a pull and a push are a *communication window*.
+#
+# In a graph nothing happens "first" unless an edge says so. An op waits for its inputs and for its
+# *control inputs*, which `tf.control_dependencies` gives it, and for nothing else. Two places need
+# them here: the step must not move `w_k` while its gradient is still being computed, and the pull
+# must come after the push.
 
 # %%
-def add_training(it):
-    """it.step_alone, it.push, and it.exchange: a push, then a pull, then a <- 0."""
-    with it.graph.as_default(), tf.device(me[it.k]):
-        number, nothing = tf.get_local_variable("number", initializer=0), tf.zeros_initializer()
-        it.a = [tf.get_local_variable("a" + v.op.name, v.shape, initializer=nothing) for v in it.w]
-        at = [v.read_value() for v in it.w_k]
-        g = tf.gradients(batch_loss(at, it.k, number), at)
-        with tf.control_dependencies(g):  # all of g is taken before any variable moves
-            it.step_alone = tf.group(number.assign_add(1),
-                                     *[s.assign_add(d) for s, d in zip(it.a, g)],
-                                     *[v.assign_sub(lr * d) for v, d in zip(it.w_k, g)])
-        it.push = tf.group(*[v.assign_sub(lr * s) for v, s in zip(it.w, it.a)])
-        with tf.control_dependencies([it.push]):
-            it.exchange = tf.group(*[v_k.assign(v.read_value()) for v_k, v in zip(it.w_k, it.w)],
-                                   *[s.assign(tf.zeros_like(s)) for s in it.a])
+lr, T = 0.2, 10
 
+def add_training(worker):
+    """Adds the ops local_step, push, and push_then_pull to the graph of a worker."""
+    with worker.graph.as_default(), tf.device(devices[worker.k]):
+        worker.a = [tf.get_local_variable("a_%d" % i, initializer=tf.zeros(v.shape))
+                    for i, v in enumerate(worker.w_k)]
+        number = tf.get_local_variable("number", initializer=np.int64(0))  # of the mini-batch
 
-# %%
-for it in workers:
-    add_training(it)
-    with it.graph.as_default():
-        it.init = [tf.global_variables_initializer(), tf.local_variables_initializer()]
-        it.losses = [loss(it.w, images, labels), loss(it.w_k, images, labels)]
+        w_k = [v.read_value() for v in worker.w_k]
+        g = tf.gradients(digits.loss(w_k, *digits.batch(x, y, number, worker.k)), w_k)
+        with tf.control_dependencies(g):  # first the whole gradient, then the step
+            worker.local_step = tf.group(
+                *[a.assign_add(d) for a, d in zip(worker.a, g)],
+                *[v.assign_sub(lr * d) for v, d in zip(worker.w_k, g)],
+                number.assign_add(1))
+
+        worker.push = tf.group(*[v.assign_sub(lr * a) for v, a in zip(worker.w, worker.a)])
+        with tf.control_dependencies([worker.push]):  # first the push, then the pull
+            worker.push_then_pull = tf.group(
+                *[v_k.assign(v.read_value()) for v_k, v in zip(worker.w_k, worker.w)],
+                *[a.assign(tf.zeros_like(a)) for a in worker.a])
+
+        worker.losses = [digits.loss(worker.w, x, y), digits.loss(worker.w_k, x, y)]
+        worker.initialise_own = tf.local_variables_initializer()  # now with a and number
 
 def begin_again():
-    for it in workers:
-        it.session.run(it.init if it is chief else it.init[1])
-    for it in workers:
-        it.session.run(it.pull)
+    chief.run(chief.initialise_w)
+    for worker in workers:
+        worker.run(worker.initialise_own)
+        worker.run(worker.pull)
 
-def losses():
-    """Of w, w_0 and w_1, on all digits."""
-    return [*chief.session.run(chief.losses), other.session.run(other.losses[1])]
-
+for worker in workers:
+    add_training(worker)
 
 # %% [markdown]
-# **Predict:** worker 0 trains alone for T = 10 steps. Has `w` moved? What is `w_k - (w - lr * a)`?
-# And how far apart are `w` and `w_k` after the push, when no other worker has pushed?
+# First worker 0 alone, for one window.
 
 # %%
 begin_again()
-before = chief.session.run(chief.w)
+w_before = chief.run(chief.w)
 for _ in range(T):
-    chief.session.run(chief.step_alone)
-w, w_k, a = chief.session.run([chief.w, chief.w_k, chief.a])
-print("w has moved:           ", not all(np.array_equal(u, v) for u, v in zip(w, before)))
-print("w_k is w - lr * a:     ", all(np.allclose(v_k, v - lr * s, atol=1e-5)
-                                     for v_k, v, s in zip(w_k, w, a)))
-chief.session.run(chief.push)
-print("w = w_k after the push:", bool(chief.session.run(chief.apart) < 1e-5))
-assert all(np.array_equal(u, v) for u, v in zip(w, before))
+    chief.run(chief.local_step)
+w, w_k, a = chief.run([chief.w, chief.w_k, chief.a])
+chief.run(chief.push)
+
+def equal(one, two):
+    return all(np.allclose(u, v, atol=1e-5) for u, v in zip(one, two))
+
+print("w has moved during the local steps:", not equal(w, w_before))
+print("w_k = w - lr * a before the push:  ", equal(w_k, [v - lr * s for v, s in zip(w, a)]))
+print("w_k = w after the push:            ", equal(w_k, chief.run(chief.w)))
+assert equal(w, w_before) and equal(w_k, chief.run(chief.w))
 
 # %% [markdown]
-# For one worker, T local steps and a push of the sum are T steps of plain SGD. Two workers differ:
-# each pushes what it found from the same start, and `w` takes both sums.
+# With one worker, T local steps and a push give the same `w` as T steps of plain SGD. With two
+# workers they do not. Both start at the same `w`, and `w` receives both sums.
 #
-# **Predict:** below both take T steps, then worker 0 exchanges, then worker 1, three times over.
-# Draw the loss of `w`, of `w_0` and of `w_1`. Where does each jump?
+# **Predict:** both workers take T = 10 local steps at the same pace. Then worker 0 pushes and
+# pulls, and after it worker 1. They do so four times. After the *first* window, is the loss of `w`
+# lower or higher than what each worker reached alone? And after the fourth?
 
 # %%
+def losses():
+    """The loss of w, of w_0 and of w_1, on all training rows."""
+    return [*chief.run(chief.losses), other.run(other.losses[1])]
+
 begin_again()
-seen = [(0, *losses())]
-for t in range(1, 3 * T + 1):
-    for it in workers:
-        it.session.run(it.step_alone)
-    seen.append((t, *losses()))
+curve = [(0, *losses())]  # (local steps, loss of w, of w_0, of w_1)
+reached = []              # what w_0 and w_1 had reached before each exchange, and then w
+for t in range(1, 4 * T + 1):
+    for worker in workers:
+        worker.run(worker.local_step)
+    curve.append((t, *losses()))
     if t % T == 0:
-        for it in workers:
-            it.session.run(it.exchange)
-        seen.append((t, *losses()))
-step, *curves = np.transpose(seen)
-print("each exchange lowers the loss of w:", all(np.diff(curves[0][::T + 1]) < 0))
+        for worker in workers:
+            worker.run(worker.push_then_pull)
+        alone, now = curve[-1][2:], losses()
+        reached.append((*alone, now[0]))
+        curve.append((t, *now))
 
-# %%
-fig, ax = plt.subplots(figsize=(8, 3.4), dpi=80)
-for curve, name, colour in zip(curves, ["w, on the ps", "w_0, on worker 0", "w_1, on worker 1"],
-                               ["tab:gray", "tab:blue", "tab:orange"]):
-    ax.plot(step, curve, ".-", color=colour, label=name)
-ax.set(xlabel="local steps of each worker", ylabel="loss on all digits")
-ax.legend()
-plt.show()
+for window, (w_0, w_1, w) in enumerate(reached, 1):
+    print("window %d: worker 0 alone %.2f, worker 1 alone %.2f, both sums %.2f" % (
+        window, w_0, w_1, w))
+assert reached[0][2] < min(reached[0][:2]) and reached[3][2] > max(reached[3][:2])
+
+# %% jupyter={"source_hidden": true}
+figure, axes = plt.subplots(figsize=(7, 3.4))
+step, *curves = np.transpose(curve)
+for values, name, color, width in zip(
+        curves, ["w, on the ps", "w_0, on worker 0", "w_1, on worker 1"], [GRAY, BLUE, ORANGE],
+        [3, 1.5, 1.5]):
+    axes.plot(step, values, color=color, linewidth=width, label=name)
+for t in range(T, 4 * T + 1, T):
+    axes.axvline(t, color=GRAY, linestyle=":", linewidth=1)
+axes.set(xlabel="local steps of each worker (dotted: both push, then pull)",
+         ylabel="loss on all training rows")
+axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+show(figure, "The loss of w and of the two copies over four windows. Within a window w stands still "
+     "and the copies fall; at its end w jumps. After the fourth window w is higher than both copies.")
 
 # %% [markdown]
-# `w` stands still between two pushes. When both have pushed, it is below where each of them came:
-# it has taken two sums. Worker 0 pulled before worker 1 pushed, so `w_0` gets that sum one exchange
-# later.
+# <details><summary>Answer</summary>
+#
+# After the first window the loss of `w` is lower than either worker reached alone, because `w`
+# received both sums. After the fourth it is higher than either: two
+# sums together go too far. Each worker has taken the whole way, as if it
+# were alone, and the ps adds the two.
+#
+# </details>
+#
+# Read the picture from left to right. Within a window `w` stands still, and the copies go down. At
+# a dotted line `w` jumps. Worker 0 pulls before worker 1 pushes, so `w_0` does not jump to the same
+# place: it gets that sum one window later.
+#
+# How far a push should go is what tells the algorithms apart. [ADAG](../ADAG/) pushes the mean
+# $a / T$ instead of the sum, [AEASGD](../AEASGD/) a part of the difference between `w_k` and `w`.
 #
 # ## The pull after the push
-# `session.run([push, pull])` promises no order. An order stands in the graph, or there is none: an
-# op waits for its inputs and for its control inputs, and for nothing else.
+# `session.run([push, pull])` promises no order. If order matters, it must be an edge of the graph.
 #
-# **Predict:** for `it.pull` and for `it.exchange`: does each read of `w` wait for the push?
+# Both `pull` and `push_then_pull` read the four variables of `w`. We search the graph backwards
+# from each read, along inputs and control inputs, and look whether we meet the push.
+#
+# **Predict:** do the four reads of `pull` wait for the push? And those of `push_then_pull`?
 
 # %%
-def waits_for(op, other):
-    """Whether `op` cannot begin before `other` is done: there is a way in the graph."""
-    before, known = [op], set()
-    while before and other not in known:
-        op = before.pop()
-        if op not in known:
-            known.add(op)
-            before += [t.op for t in op.inputs] + op.control_inputs
-    return other in known
+def waits_for(op, earlier):
+    """Whether `op` cannot begin before `earlier` is done: there is a path in the graph."""
+    to_visit, visited = [op], set()
+    while to_visit:
+        op = to_visit.pop()
+        if op is earlier:
+            return True
+        if op not in visited:
+            visited.add(op)
+            to_visit += [tensor.op for tensor in op.inputs] + op.control_inputs
+    return False
 
-reads = [op for op in chief.graph.get_operations() if op.type == "ReadVariableOp"
-         and op.inputs[0] in [v.handle for v in chief.w]]
-for name, op in ("pull", chief.pull), ("exchange", chief.exchange):
-    print(name, [waits_for(read, chief.push) for read in reads if waits_for(op, read)])
-
+handles = [v.handle for v in chief.w]
+reads = [op for op in chief.graph.get_operations()
+         if op.type == "ReadVariableOp" and op.inputs[0] in handles]
+for name in "pull", "push_then_pull":
+    own_reads = [read for read in reads if waits_for(getattr(chief, name), read)]
+    print("%-15s reads that wait for the push:" % name,
+          [waits_for(read, chief.push) for read in own_reads])
 
 # %% [markdown]
-# The reads of `pull` may happen before, during or after the push, those of `exchange` only after
-# it: they were *made* within `tf.control_dependencies([it.push])`. A tensor that was read before
-# keeps its old value there.
+# <details><summary>Answer</summary>
 #
-# ## All in one call
-# T steps and a push were T + 1 calls of `session.run`. Most examples with local steps keep `w_k`
-# and `a` as loop variables of a `tf.while_loop`, which live for one call, and all of it is one
-# call. Local variables are for what must last from push to push, such as the workers' own
-# parameters in [AEASGD](../AEASGD/).
+# Those of `pull` do not: they may happen before, during or after the push. Those of
+# `push_then_pull` do, because `v.read_value()` was *called* within
+# `tf.control_dependencies([push])`.
 #
-# **Predict:** from the same start, with the same mini-batches: how far apart are the two sums `a`?
+# </details>
+#
+# Only ops that are made within the block wait. A tensor that was read before it keeps its old value
+# there: see exercise 3.
+#
+# ## A whole window in one call
+# T steps and a push are T + 1 calls of `session.run`. Most examples with local steps make it one
+# call: a `tf.while_loop` repeats its body within the graph, and `w_k` and `a` are the loop's
+# variables. Here is the same window in this form, from the same start and with the same
+# mini-batches.
 
 # %%
-with chief.graph.as_default(), tf.device(me[0]):
-    def step_alone(t, w_k, a):
-        g = tf.gradients(batch_loss(w_k, 0, t), w_k)  # a new forward pass, at the moved w_k
+with chief.graph.as_default(), tf.device(devices[0]):
+    def local_step(t, w_k, a):
+        g = tf.gradients(digits.loss(w_k, *digits.batch(x, y, t, worker=0)), w_k)
         return t + 1, [v - lr * d for v, d in zip(w_k, g)], [s + d for s, d in zip(a, g)]
 
-    start = [v.read_value() for v in chief.w]
-    zeros = [tf.zeros_like(v) for v in start]
-    a = tf.while_loop(lambda t, *_: t < T, step_alone, [0, start, zeros])[2]
-begin_again()
-looped = chief.session.run(a)
-for _ in range(T):
-    chief.session.run(chief.step_alone)
-kept = chief.session.run(chief.a)
-print("the same:", all(np.allclose(u, v, atol=1e-5) for u, v in zip(looped, kept)))
-assert np.allclose(looped[3], kept[3], atol=1e-5)
+    pulled = [v.read_value() for v in chief.w]
+    zeros = [tf.zeros_like(v) for v in pulled]
+    _, _, a_of_loop = tf.while_loop(lambda t, *_: t < T, local_step, [0, pulled, zeros])
 
-# %%
-# Stop what this notebook started.
-for it in workers:
-    it.session.close()
-print("the sessions are closed; the servers end with the kernel")
+begin_again()
+by_loop = chief.run(a_of_loop)
+for _ in range(T):
+    chief.run(chief.local_step)
+print("the same sum of gradients:", equal(by_loop, chief.run(chief.a)))
+assert equal(by_loop, chief.run(chief.a))
+
+# %% [markdown]
+# The loop's variables live for one call. Local variables are for what must last from push to push,
+# such as each worker's own parameters in [AEASGD](../AEASGD/). One call is also faster: for a
+# model as small as this, calling costs more time than the step itself.
 
 # %% [markdown]
 # ## Exercises
-# They need what the last cell has stopped: restart the kernel, and run the cells above that one.
+# Write your code into the cell below each exercise.
 #
-# The idea at work: [DOWNPOUR-Easy](../DOWNPOUR-Easy/), [ADAG](../ADAG/), [AEASGD](../AEASGD/).
-# Next: twelve ways to get it wrong, beginning with
-# [Classic-Mistakes-Variables](Classic-Mistakes-Variables.ipynb).
+# **1. The mean.** ★☆☆ [ADAG](../ADAG/) pushes `a / T` instead of `a`. Build that push for worker 0.
+# From the same start, how much shorter is its move of `w`?
 #
-# **1. The mean.** [ADAG](../ADAG/) pushes `a / T` instead of `a`. From the same start, how much
-# shorter is its move of `w`?
+# <details><summary>Hint</summary>
 #
+# Build it within `chief.graph.as_default()`. Call `begin_again()` before each of the two windows.
+#
+# </details>
+
+# %%
+# Your answer to exercise 1
+
+# %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# with chief.graph.as_default():
-#     push_mean = tf.group(*[v.assign_sub(lr * s / T) for v, s in zip(chief.w, chief.a)])
+# with chief.graph.as_default(), tf.device(devices[0]):
+#     push_mean = tf.group(*[v.assign_sub(lr * a / T) for v, a in zip(chief.w, chief.a)])
 #
 # def move_of(push):
 #     begin_again()
-#     before = chief.session.run(chief.w[3])
-#     for t in range(T):
-#         chief.session.run(chief.step_alone)
-#     a = chief.session.run(chief.a[3])
-#     chief.session.run(push)
-#     return (chief.session.run(chief.w[3]) - before) / a
+#     before = chief.run(chief.w[3])
+#     for _ in range(T):
+#         chief.run(chief.local_step)
+#     chief.run(push)
+#     return chief.run(chief.w[3]) - before
 #
-# assert np.allclose(move_of(chief.push) / move_of(push_mean), T, rtol=1e-2)
+# assert np.allclose(move_of(chief.push), T * move_of(push_mean), atol=1e-5)  # T times shorter
 # ```
 #
 # </details>
 
 # %% [markdown]
-# **2. What is lost with a worker.** Save a checkpoint of worker 0's graph in a temporary folder,
-# and list what is in it. What must a worker do that was started again?
+# **2. What is lost with a worker.** ★★☆ Save a checkpoint of worker 0's graph, and list what is in
+# it. Then let worker 0 lose its local variables. What must it do before it can train again?
 #
-# <details><summary>Solution</summary>
+# <details><summary>Hint</summary>
 #
-# ```python
-# import tempfile
-# begin_again()
-# with chief.graph.as_default(), tempfile.TemporaryDirectory() as folder:
-#     path = tf.train.Saver().save(chief.session, folder + "/model")
-#     names = [name for name, shape in tf.train.list_variables(path)]
-# # Only w is there. The worker runs its local initialiser and pulls; what was in its a is lost.
-# assert names == ["biases_0", "biases_1", "weights_0", "weights_1"]
-# chief.session.run(chief.init[1])
-# chief.session.run(chief.pull)
-# assert chief.session.run(chief.apart) == 0
-# ```
+# `tf.train.Saver().save(session, path)` returns a path; `tf.train.list_variables` lists its
+# content. The initialiser of the local variables sets them back, as a restart would.
 #
 # </details>
 
+# %%
+# Your answer to exercise 2
+
 # %% [markdown]
-# **3. Half an order.** Read `w` first, then assign the value that was read within
-# `tf.control_dependencies([push])`. Show with `waits_for` that the assign waits for the push and
-# the read does not.
-#
 # <details><summary>Solution</summary>
 #
 # ```python
 # with chief.graph.as_default():
-#     v, v_k = chief.w[0], chief.w_k[0]
-#     read = v.read_value()
-#     with tf.control_dependencies([chief.push]):
-#         half = v_k.assign(read)
-# assert waits_for(half.op, chief.push)
-# assert not waits_for(read.op, chief.push)
+#     path = tf.train.Saver().save(chief.session, os.path.join(folder.name, "model"))
+# assert [name for name, _ in tf.train.list_variables(path)] == ["w_0", "w_1", "w_2", "w_3"]
+# chief.run(chief.initialise_own)         # w_k, a and number are lost: gradients that it had not
+# assert chief.run(chief.distance) > 0    # pushed are gone, and w_k is a random point
+# chief.run(chief.pull)
+# assert chief.run(chief.distance) == 0   # after a pull it can go on
 # ```
 #
 # </details>
+
+# %% [markdown]
+# **3. Half an order.** ★★☆ Read a variable of `w` first. Then assign the value that you have read
+# to `w_k`, within `tf.control_dependencies([push])`. Show with `waits_for` that the assignment
+# waits for the push, and the read does not.
+#
+# <details><summary>Hint</summary>
+#
+# `waits_for` takes ops: use `read.op` for a tensor, and the same for what `assign` returns.
+#
+# </details>
+
+# %%
+# Your answer to exercise 3
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# with chief.graph.as_default():
+#     read = chief.w[0].read_value()
+#     with tf.control_dependencies([chief.push]):
+#         copy = chief.w_k[0].assign(read)
+# assert waits_for(copy.op, chief.push)
+# assert not waits_for(read.op, chief.push)  # so w_k may get the value before the push
+# ```
+#
+# </details>
+
+# %% [markdown]
+# **4. Half of each sum.** ★★★ Two whole sums went too far. Let each of the two workers push
+# `lr * a / 2`, so that `w` moves by the mean of the two. Repeat the training for 12 windows in both
+# ways. In which windows is the whole sum better, and in which the half?
+#
+# <details><summary>Hint</summary>
+#
+# Make `worker.push_half` and, after it, a pull with control dependencies, as in `add_training`.
+# Record `losses()[0]` after each window.
+#
+# </details>
+
+# %%
+# Your answer to exercise 4
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# for worker in workers:
+#     with worker.graph.as_default(), tf.device(devices[worker.k]):
+#         half = tf.group(*[v.assign_sub(lr * a / 2) for v, a in zip(worker.w, worker.a)])
+#         with tf.control_dependencies([half]):
+#             worker.half_then_pull = tf.group(
+#                 *[v_k.assign(v.read_value()) for v_k, v in zip(worker.w_k, worker.w)],
+#                 *[a.assign(tf.zeros_like(a)) for a in worker.a])
+#
+# def train(exchange, windows=12):
+#     begin_again()
+#     found = []
+#     for _ in range(windows):
+#         for worker in workers:
+#             for _ in range(T):
+#                 worker.run(worker.local_step)
+#         for worker in workers:
+#             worker.run(getattr(worker, exchange))
+#         found.append(losses()[0])
+#     return found
+#
+# whole, half = train("push_then_pull"), train("half_then_pull")
+# assert whole[0] < half[0]              # at first two whole sums go further
+# assert all(np.diff(half) < 0)          # the half falls in each window,
+# assert not all(np.diff(whole) < 0)     # the whole sum jumps up and down after the fourth
+# ```
+#
+# </details>
+
+# %%
+# Stop what this notebook started.
+for worker in workers:
+    worker.session.close()
+os.chdir(HERE)
+folder.cleanup()
+
+# %% [markdown]
+# ## Read more
+# - Dean et al. 2012, [Large Scale Distributed Deep
+#   Networks](https://papers.nips.cc/paper/2012/hash/6aca97005c68f1206823815f66102863-Abstract.html),
+#   section 4.1: Downpour SGD, with separate periods for the push and the pull.
+# - Zhang, Choromanska, LeCun 2015, [Deep learning with Elastic Averaging
+#   SGD](https://arxiv.org/abs/1412.6651): workers that keep parameters of their own.
+# - Stich 2019, [Local SGD Converges Fast and Communicates
+#   Little](https://arxiv.org/abs/1805.09767): why T local steps lose little.
+# - [DOWNPOUR-Easy](../DOWNPOUR-Easy/), [ADAG](../ADAG/), [AEASGD](../AEASGD/): the idea at work.
+#
+# Next: [Multiple-Workers](Multiple-Workers.ipynb), where two processes do this at the same time.

@@ -10,368 +10,669 @@
 
 # %% [markdown]
 # # Parameter servers
-# Parameter servers (ps) hold the variables, workers compute with them. TensorFlow cuts the graph
-# where a tensor must travel. This notebook looks at where the cuts are, and at what they cost.
+# Parameter servers (ps) hold the variables; workers compute with them. The network between them is
+# usually the bottleneck. So it matters which variable lives where, and what has to travel in an
+# update.
 #
 # After this notebook you can:
-# - tell on which task each variable lives, and spread variables evenly over several ps;
-# - cut one large variable into parts on several ps;
-# - read from a real run which task ran which op, and how many bytes crossed the network;
-# - see from the devices when computing has landed on a ps, and why that must not be.
+# - say what a device function is, and write one that places variables on a ps;
+# - spread variables evenly over several ps, and cut a large one into parts;
+# - look up rows of such a table, without the trap that gives you the wrong rows;
+# - read from a trace which task ran which operation, and how many bytes crossed the network;
+# - explain why a dense and a sparse gradient cost so differently;
+# - find computation that has landed on a ps, and explain why that is a bug.
 #
-# About 20 minutes. Before it: [Servers](Servers.ipynb).
+# **Before it:** [Servers](Servers.ipynb). **Time:** 40 minutes.
 
-# %%
+# %% [markdown]
+# ## One update
+# A worker repeats three steps. It *pulls* `w` from the ps, computes the gradient $g(w)$ of the loss
+# on a mini-batch, and *pushes* the gradient, multiplied by the learning rate $lr$. The ps subtracts
+# it:
+#
+# $$w \leftarrow w - lr \cdot g(w)$$
+#
+# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Then the worker computes the gradient on a new mini-batch. Push: the worker sends lr times g, the ps moves w and answers that it is done.](../figures/update.svg)
+#
+# This notebook makes one such update and looks at it closely. The folded cells load TensorFlow, and
+# define `new_cluster` (see [Servers](Servers.ipynb)) and the digits model.
+
+# %% jupyter={"source_hidden": true}
+# region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same placement on every machine
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
 os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
-import collections
-import re
-import socket
+import io
+import tempfile
 import matplotlib.pyplot as plt
-from sklearn.datasets import load_digits
+import numpy as np
 import tensorflow.compat.v1 as tf
+from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()  # a read is a copy
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
+tf.enable_resource_variables()  # a read is a copy of the value
+tf.reset_default_graph()        # so that you can run all cells again
+
+HERE = globals().get("HERE", os.getcwd())
+folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
+os.chdir(folder.name)
+
+BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
+
+def show(figure, description):
+    """Shows a figure at 150 dpi, with a description for those who cannot see it."""
+    stored = io.BytesIO()
+    figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
+    plt.close(figure)
+    size = {"width": round(100 * figure.get_figwidth()), "alt": description}
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
+# endregion: set_up
+
+# %% jupyter={"source_hidden": true}
+# region: cluster -- the same in each notebook: free ports, and processes that end with this one
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+
+held = []  # sockets that keep the ports of our clusters until the kernel ends
+
+def new_cluster(**counts):
+    """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
+    cluster = {}
+    for job, count in counts.items():
+        sockets = [socket.socket() for _ in range(count)]
+        for one in sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            one.bind(("127.0.0.1", 0))
+        cluster[job] = ["127.0.0.1:%d" % one.getsockname()[1] for one in sockets]
+        held.extend(sockets)
+    return cluster
+
+RUN = """if True:
+    import os, runpy, sys, threading
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name="__main__")"""
+
+def start(file, cluster, job, index=0, *arguments):
+    """Starts a Python file as a task of a cluster, which TF_CONFIG names.
+
+    The process ends with its standard input: by stop(), or when the kernel ends, however that
+    happens. What it prints goes to the file job-index.log.
+    """
+    config = {"cluster": cluster, "task": {"type": job, "index": index}}
+    with open("%s-%d.log" % (job, index), "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
+    process.log = pathlib.Path(log.name).absolute()
+    return process
+
+def finish(process, seconds=60):
+    """Waits until a process has ended, and returns what it printed."""
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = "none after %d s" % seconds
+    printed = process.log.read_text()
+    assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
+    return printed
+
+def stop(*processes):
+    """Ends processes that still run."""
+    for process in processes:
+        process.stdin.close()
+        process.wait(10)
+# endregion: cluster
+
+# %% jupyter={"source_hidden": true}
+# %%writefile digits.py
+# region: digits -- the same in each notebook: handwritten digits, and a network 64 - 32 - 10
+import numpy as np
+import tensorflow.compat.v1 as tf
+from sklearn.datasets import load_digits
+
+def load():
+    """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
+    x, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(x))
+    x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
+    return x[:-360], y[:-360], x[-360:], y[-360:]
+
+def first_values(seed=0):
+    """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
+    random = np.random.RandomState(seed)
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
+    return [layer.astype("float32") for layer in layers]
+
+def variables(name="w", seed=0, get_variable=tf.get_variable):
+    """The four variables name_0 to name_3."""
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
+
+def outputs(w, x):
+    """A score for each of the ten digits: [rows, 10]."""
+    return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
+
+def loss(w, x, y):
+    """The mean cross-entropy of these rows."""
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
+
+def accuracy(w, x, y):
+    """The share of rows whose digit has the highest score."""
+    right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
+    return tf.reduce_mean(tf.cast(right, tf.float32))
+
+def batch(x, y, number, worker=0, size=32):
+    """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
+    rows = tf.random.stateless_uniform(
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
+    return tf.gather(x, rows), tf.gather(y, rows)
+# endregion: digits
 
 # %% [markdown]
-# ## A cluster in this process
-# Two ps and one worker, each a server with a port of its own. They talk over the network as they
-# would on three machines. A server in this process cannot be stopped; it ends with the kernel.
-#
-# **Predict:** a task is named by its job and its number. What are the three called?
+# The cluster has two ps and one worker. For this notebook all three servers may run in one process:
+# they exchange tensors through their sockets, as they would on three machines.
 
 # %%
-held = [socket.socket() for _ in range(3)]
-for s in held:  # the system chooses free ports (port 0), and we hold them to the end
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    s.bind(("127.0.0.1", 0))
-address = ["127.0.0.1:%d" % s.getsockname()[1] for s in held]
-cluster = tf.train.ClusterSpec({"ps": address[:2], "worker": address[2:]})
+import digits
+
+cluster = new_cluster(ps=2, worker=1)
 tasks = [("ps", 0), ("ps", 1), ("worker", 0)]
 servers = {task: tf.train.Server(cluster, *task) for task in tasks}
-config = tf.ConfigProto(operation_timeout_in_ms=20000)  # an error rather than a wait without end
-print("tasks:", *["/job:%s/task:%d" % task for task in servers])
+waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call may hang
 
 # %% [markdown]
 # ## Where a variable lives
-# `tf.train.replica_device_setter` is a function that `tf.device` asks about every new op. Variables
-# go to the ps, *round robin*: the first to ps 0, the next to ps 1, and so on. All else goes to
-# `worker_device`.
-#
-# **Predict:** the model below has a step counter (8 bytes), then weights and biases of two layers,
-# in this order. Which ps holds more bytes, and how many times as many?
+# `tf.device` takes a name, or a *device function*. TensorFlow calls this function for each
+# operation that you build inside the block. It gets the operation and returns a device. This one
+# sends variables to a ps, and everything else to the worker:
 
 # %%
-def model(get_variable=tf.get_variable):
-    """The step counter, and w of a perceptron."""
-    shapes = {"weights_0": [64, 128], "biases_0": [128], "weights_1": [128, 10], "biases_1": [10]}
-    return tf.train.get_or_create_global_step(), [get_variable(*item) for item in shapes.items()]
+def variables_to_ps(op):
+    is_variable = op.type == "VarHandleOp"  # the operation that stands for a variable
+    return "/job:ps/task:0" if is_variable else "/job:worker/task:0"
 
-def size(v):
-    return v.shape.num_elements() * v.dtype.size
-
-def show(variables):
-    """Prints where the variables are; returns the bytes on each ps."""
-    bytes_on = collections.Counter({"/job:ps/task:0": 0, "/job:ps/task:1": 0})
-    for v in variables:
-        print("%-20s %6d bytes  %s" % (v.op.name, size(v), v.device))
-        bytes_on[v.device] += size(v)
-    return bytes_on
-
-
-# %%
-tf.reset_default_graph()
-with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:0")):
-    step, w = model()
-round_robin = show([step, *w])
-print(dict(round_robin))
-assert round_robin["/job:ps/task:1"] > 60 * round_robin["/job:ps/task:0"]
+with tf.device(variables_to_ps):
+    v = tf.get_variable("v", initializer=1.0)
+    doubled = 2.0 * v
+print("v:      ", v.device)
+print("doubled:", doubled.device)
 
 # %% [markdown]
-# Round robin counts variables, not bytes. Weights and biases take turns, so all weights are on ps
-# 1: it will send and receive nearly everything, and ps 0 has nothing to do.
+# You rarely write one yourself. `tf.train.replica_device_setter` *returns* such a function. Its
+# default distributes the variables *round robin*: the first to ps 0, the second to ps 1, the third
+# to ps 0, and so on. The function counts what it has placed, so make a new one for each graph.
 #
-# `ps_strategy` replaces the choice: a function from an op to the number of a ps. The examples give
-# each variable to the ps that has the fewest bytes so far. (`GreedyLoadBalancingStrategy` of older
-# programs was in `tf.contrib`, which is gone.)
+# The digits model has four variables. A number takes 4 bytes; the step counter takes 8.
 #
-# **Predict:** where do the five variables go now?
+# | variable | shape | bytes |
+# | --- | --- | --- |
+# | `global_step` | one number | 8 |
+# | `w_0` | 64 × 32 | 8,192 |
+# | `w_1` | 32 | 128 |
+# | `w_2` | 32 × 10 | 1,280 |
+# | `w_3` | 10 | 40 |
+#
+# **Predict:** we make them in this order, on two ps, round robin. How many bytes does each ps hold?
+
+# %%
+def placement(ps_strategy=None, number_of_ps=2):
+    """A new device function: variables to the ps, everything else to worker 0."""
+    return tf.train.replica_device_setter(
+        ps_tasks=number_of_ps, worker_device="/job:worker/task:0", ps_strategy=ps_strategy)
+
+def size(variable):
+    return variable.shape.num_elements() * variable.dtype.size
+
+def bytes_per_ps(variables):
+    """Prints where each variable lives; returns {ps: bytes}."""
+    load = {}
+    for v in variables:
+        print("%-12s %5d bytes  %s" % (v.op.name, size(v), v.device))
+        load[v.device] = load.get(v.device, 0) + size(v)
+    for ps, total in sorted(load.items()):
+        print("%-12s %5d bytes" % (ps[5:], total))
+    return load
+
+tf.reset_default_graph()  # an empty graph
+with tf.device(placement()):
+    step = tf.train.get_or_create_global_step()
+    w = digits.variables()
+round_robin = bytes_per_ps([step, *w])
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# 176 and 9,472. Round robin counts variables, not bytes. Weights and biases alternate, so both
+# weight matrices land on ps 1. It will send and receive nearly everything, and ps 0 is idle.
+#
+# </details>
+#
+# The argument `ps_strategy` replaces the choice. It is a function from an operation to the number
+# of a ps. The examples give each variable to the ps that holds the fewest bytes so far:
 
 # %%
 def lightest(number_of_ps):
     load = [0] * number_of_ps
-    def strategy(op):
-        task = load.index(min(load))
-        shape = tf.TensorShape(op.get_attr("shape"))
-        load[task] += shape.num_elements() * op.get_attr("dtype").size
-        return task
-    return strategy
+
+    def choose(op):
+        ps = load.index(min(load))
+        shape, dtype = op.get_attr("shape"), op.get_attr("dtype")
+        load[ps] += tf.TensorShape(shape).num_elements() * dtype.size
+        return ps
+    return choose
 
 tf.reset_default_graph()
-with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:0",
-                                              ps_strategy=lightest(2))):
-    step, w = model()
-by_size = show([step, *w])
-print(dict(by_size))
+with tf.device(placement(lightest(2))):
+    step = tf.train.get_or_create_global_step()
+    w = digits.variables()
+by_size = bytes_per_ps([step, *w])
+assert max(by_size.values()) < max(round_robin.values())
 
 # %% [markdown]
-# The small variables now fill up the other ps. But `weights_0` alone is more than five times as
-# large as all the rest: no way of dealing out whole variables can be even.
+# Better, but `w_0` alone is larger than all the rest. No distribution of whole variables is even.
 #
-# ## Partitioned variables
-# A *partitioner* cuts a variable into parts, which are variables themselves.
-#
-# **Predict:** `weights_0` has 64 rows and is cut in two. What are the shapes of the parts, and how
-# even can it become?
+# ## A variable in parts
+# A *partitioner* cuts a variable along its rows. The parts are variables themselves, so each can
+# live on another ps.
 
 # %%
-def cut_in_two(name, shape):
-    cut = tf.fixed_size_partitioner(2) if len(shape) == 2 else None
-    return tf.get_variable(name, shape, partitioner=cut)
+def in_two_parts(name, initializer):
+    """Like tf.get_variable; matrices are cut into two parts."""
+    cut = tf.fixed_size_partitioner(2) if initializer.ndim == 2 else None
+    return tf.get_variable(name, initializer=tf.constant(initializer), partitioner=cut)
 
 tf.reset_default_graph()
-with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:0",
-                                              ps_strategy=lightest(2))):
-    step, w = model(cut_in_two)
-    whole = tf.convert_to_tensor(w[0])
-cut = show(tf.global_variables())
-print(dict(cut))
-print("parts", *[v.shape for v in w[0]], "whole", whole.shape, "joined on", whole.device)
-assert max(cut.values()) < 1.05 * min(cut.values())
+with tf.device(placement(lightest(2))):
+    step = tf.train.get_or_create_global_step()
+    w = digits.variables(get_variable=in_two_parts)
+in_parts = bytes_per_ps(tf.global_variables())
+assert max(in_parts.values()) < 1.05 * min(in_parts.values())
 
 # %% [markdown]
-# Each part has half of the rows. Where the graph uses the variable, the parts are pulled and joined
-# on the worker. A variable that is too large for one ps, such as an embedding table, can live in
-# this way. (Each part begins with random numbers of its own.)
+# Now both ps hold half. The examples' model is larger; its three placements look the same:
 #
-# ## Where each op runs
-# One update of one worker: pull `w`, compute the gradient on a mini-batch of digits, push.
+# ![The variables of the examples' model on two parameter servers. Round robin: 203 numbers on ps 0 and 17,024 on ps 1. By size: 8,331 and 8,896. With large variables split by rows: 8,267 and 8,960.](../figures/sharding.svg)
 #
-# $$w \leftarrow w - lr \cdot g(w)$$
+# Where the graph uses a partitioned *matrix*, TensorFlow pulls all parts and joins them on the
+# worker. For a *table* that is too large to be joined there is a better way.
 #
-# TensorFlow notes what each task did when asked for a full trace. `update` builds the update;
-# `trace` runs it.
+# ## Rows of a large table
+# In Keras an `Embedding` layer holds a table with a vector for each word. A mini-batch needs only
+# the rows of its own words. In graph style this is `tf.nn.embedding_lookup(table, ids)`. It asks
+# each ps for the rows that it holds; nothing is joined.
+#
+# To see which rows we get, each row of this table holds its own number. Rows 0 to 3 are one part,
+# rows 4 to 7 the other.
+#
+# **Predict:** we look up rows 3 and 5. Both calls below run without an error. Which rows do they
+# return?
 
 # %%
-images, labels = load_digits(return_X_y=True)
-images, labels, lr = (images / 16).astype("float32"), labels.astype("int32"), 0.1
+def row_numbers(shape, dtype, partition_info):
+    """An initialiser: each row of a part holds its number in the whole table."""
+    first = partition_info.var_offset[0]
+    return tf.cast(tf.tile(tf.range(first, first + shape[0])[:, None], [1, shape[1]]), dtype)
 
-def update(batch, place=None):
-    """w, the loss, its gradient and the push, for an update on `batch` digits."""
+tf.reset_default_graph()
+with tf.device(placement()):
+    table = tf.get_variable("table", [8, 2], initializer=row_numbers,
+                            partitioner=tf.fixed_size_partitioner(2))
+    by_default = tf.nn.embedding_lookup(table, [3, 5])
+    by_div = tf.nn.embedding_lookup(table, [3, 5], partition_strategy="div")
+
+with tf.Session(servers["worker", 0].target, config=waits) as session:
+    session.run(tf.global_variables_initializer())
+    print("default:", session.run(by_default).tolist())
+    print("div:    ", session.run(by_div).tolist())
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The default returns rows 5 and 6. A lookup must know how the rows were distributed, and there are
+# two conventions:
+#
+# | `partition_strategy` | row `id` is in part | at place | 3 and 5 |
+# | --- | --- | --- | --- |
+# | `"mod"`, the default | `id % 2` | `id // 2` | part 1, places 1 and 2: rows 5 and 6 |
+# | `"div"` | `id // 4` | `id % 4` | part 0, place 3, and part 1, place 1: rows 3 and 5 |
+#
+# A partitioner cuts contiguous blocks. That is `"div"`.
+#
+# </details>
+#
+# **The trap:** no error says so, and training even works, because the wrong rows are always the
+# same ones. It shows up when you export the table, or use it with another number of parts. For a
+# partitioned variable always write `partition_strategy="div"`. `"mod"` fits tables whose parts you
+# made and filled by hand, as [Sparse-Embeddings](../Sparse-Embeddings/) does: there the frequent
+# words, which have the smallest numbers, spread over all ps.
+#
+# ## Where each operation runs
+# Back to the digits. `update` builds one update on a mini-batch, with the variables placed by size.
+
+# %%
+x, y, _, _ = digits.load()
+lr = 0.2
+
+def update(batch_size, place=None):
+    """In a new graph: w, the loss on a mini-batch, its gradient, and the push."""
     tf.reset_default_graph()
-    with tf.device(place or tf.train.replica_device_setter(
-            cluster=cluster, worker_device="/job:worker/task:0", ps_strategy=lightest(2))):
-        step, w = model()
-        x, y = tf.constant(images[:batch]), tf.constant(labels[:batch])
-        scores = tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
-        loss = tf.losses.sparse_softmax_cross_entropy(y, scores)
+    with tf.device(place or placement(lightest(2))):
+        step = tf.train.get_or_create_global_step()
+        w = digits.variables()
+        loss = digits.loss(w, *digits.batch(x, y, number=0, size=batch_size))
         g = tf.gradients(loss, w)
         push = tf.group(*[v.assign_sub(lr * d) for v, d in zip(w, g)])
     return w, loss, g, push
 
+# %% [markdown]
+# TensorFlow cuts the graph where a tensor goes from one task to another. On one side of the cut it
+# inserts a `_Send`, on the other a `_Recv`.
+#
+# ![One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the worker; ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, then sends gradients of the same sizes back. Each ps subtracts what it receives.](../figures/placement.svg)
+#
+# Is that what happens? A call of `run` reports what each task did, if you ask for a *full trace*.
+# `trace` collects two things from the report: the operations of each task, and the bytes of each
+# `_Send`. You need not follow its details.
 
 # %%
-full = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
+import collections
+import re
 
-def run_traced(fetches):
-    """What TensorFlow has noted in a run of the fetches."""
-    noted = tf.RunMetadata()
-    with tf.Session(servers["worker", 0].target, config=config) as session:
-        session.run(tf.global_variables_initializer())
-        session.run(fetches, options=full, run_metadata=noted)
-    return noted
+full = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
 
 def short(device):
     """/job:ps/replica:0/task:1/device:CPU:0 is ps 1."""
     return "%s %s" % re.search(r"job:(\w+)/.*task:(\d)", device).groups()
 
-
-# %%
 def trace(fetches):
-    """The ops that each task runs, and the bytes that travel from task to task."""
-    noted, made = run_traced(fetches), {}  # made: what each op put out
-    for event in [event for device in noted.step_stats.dev_stats for event in device.node_stats]:
-        made.update((event.node_name, out.tensor_description) for out in event.output[:1])
-    ops, sent = collections.defaultdict(list), collections.Counter()
-    for node in [node for part in noted.partition_graphs for node in part.node]:
-        ops[short(node.device)].append(node.op)
-        if node.op == "_Send" and not node.attr["client_terminated"].b:  # not to this notebook
-            ends = [short(node.attr[end].s.decode()) for end in ("send_device", "recv_device")]
-            tensor = made[node.input[0]]
-            elements = tf.TensorShape(tensor.shape).num_elements()
-            sent[tuple(ends)] += elements * tf.as_dtype(tensor.dtype).size
-    return ops, sent
-
-
-# %% [markdown]
-# **Predict:** on which task is each of these: the matrix products (`MatMul`), the reading of a
-# variable (`ReadVariableOp`), the subtraction from a variable (`AssignSubVariableOp`)?
-
-# %%
-w, loss, g, push = update(batch=32)
-ops, sent = trace([loss, push])
-for task, names in sorted(ops.items()):
-    count = {kind: sum(kind in name for name in names)
-             for kind in ("MatMul", "ReadVariableOp", "AssignSubVariableOp", "_Send", "_Recv")}
-    print(task, {kind: n for kind, n in count.items() if n})
-assert not any("MatMul" in name for name in ops["ps 0"] + ops["ps 1"])
-
-# %% [markdown]
-# The ps only read and subtract; all computing is on the worker. The `_Send` and `_Recv` stand where
-# TensorFlow cut the graph: for each tensor that travels one on either side, and for each word that
-# a ps is done (one more sends the loss to this notebook). The picture is drawn from that run.
+    """{task: its operations}, {(sender, receiver): bytes} of a run in the default graph."""
+    report = tf.RunMetadata()
+    with tf.Session(servers["worker", 0].target, config=waits) as session:
+        session.run(tf.global_variables_initializer())
+        session.run(fetches, options=full, run_metadata=report)
+    results = {(node.node_name, output.slot): output.tensor_description
+               for device in report.step_stats.dev_stats
+               for node in device.node_stats for output in node.output}
+    operations, sent = collections.defaultdict(list), collections.Counter()
+    for node in [node for part in report.partition_graphs for node in part.node]:
+        operations[short(node.device)].append(node.op)
+        if node.op == "_Send" and not node.attr["client_terminated"].b:  # not to this client
+            name, _, slot = node.input[0].partition(":")
+            tensor = results[name, int(slot or 0)]
+            numbers = tf.TensorShape(tensor.shape).num_elements()
+            sender = short(node.attr["send_device"].s.decode())
+            receiver = short(node.attr["recv_device"].s.decode())
+            sent[sender, receiver] += numbers * tf.as_dtype(tensor.dtype).size
+    return operations, sent
 
 # %%
-fig, ax = plt.subplots(figsize=(8, 3.4), dpi=80)
-for task, x, y in ("worker 0", 0.9, 0.5), ("ps 0", 0.1, 0.85), ("ps 1", 0.1, 0.15):
-    kinds = [kind for kind in ("MatMul", "Relu", "ReadVariableOp", "AssignSubVariableOp")
-             if any(kind in name for name in ops[task])]
-    ax.text(x, y, "\n".join([task, *kinds]), ha="center", va="center", color="white", bbox=dict(
-        boxstyle="round,pad=0.6", color="tab:gray" if "ps" in task else "tab:blue"))
-for y, end, ps in (0.95, 0.67, "ps 0"), (0.25, 0.47, "ps 1"):
-    for lower, style, words in (0, "<-", "pull %d bytes" % sent[ps, "worker 0"]), (
-            1, "->", "push %d bytes" % sent["worker 0", ps]):
-        ends = y - 0.2 * lower, end - 0.14 * lower
-        ax.annotate("", (0.29, ends[0]), (0.8, ends[1]), arrowprops=dict(arrowstyle=style))
-        ax.text(0.55, sum(ends) / 2, words, ha="center", va="center", backgroundcolor="white")
-ax.axis("off")
-plt.show()
+w, loss, g, push = update(batch_size=32)
+operations, sent = trace([loss, push])
+
+kinds = ["ReadVariableOp", "MatMul", "AssignSubVariableOp"]
+print("%-10s" % "", *["%20s" % kind for kind in kinds])
+for task, names in sorted(operations.items()):
+    print("%-10s" % task, *["%20d" % sum(kind in name for name in names) for kind in kinds])
+for (sender, receiver), n in sorted(sent.items()):
+    print("%-8s -> %-8s %5d bytes" % (sender, receiver, n))
+assert sent["ps 1", "worker 0"] == sent["worker 0", "ps 1"] == 8192
 
 # %% [markdown]
-# ## What crosses the network
-# `w` comes down once, gradients of the same size go up once.
+# As drawn: the ps only read and subtract, and all matrix products are on the worker. What comes
+# down to the worker goes up again, as a gradient of the same shape. Besides, each ps sends an empty
+# message: a control dependency that says "my update is done".
 #
-# **Predict:** the mini-batch grows from 32 digits to 512. How many times as many bytes travel?
+# ## What crosses the network: dense gradients
+# **Predict:** the mini-batch grows from 32 rows to 512. How many times as many bytes travel in one
+# update?
 
 # %%
-size_of_w = sum(size(v) for v in w)
-for batch in (32, 512):
-    w, loss, g, push = update(batch)
-    ops, sent = trace([loss, push])
-    pulled = sum(n for (a, b), n in sent.items() if "ps" in a)
-    pushed = sum(n for (a, b), n in sent.items() if "ps" in b)
-    print("batch %3d: pulled %d bytes, pushed %d; w has %d" % (batch, pulled, pushed, size_of_w))
+size_of_w = sum(map(size, w))
+for batch_size in 32, 512:
+    w, loss, g, push = update(batch_size)
+    operations, sent = trace([loss, push])
+    pulled = sum(n for (sender, receiver), n in sent.items() if "ps" in sender)
+    pushed = sum(n for (sender, receiver), n in sent.items() if "ps" in receiver)
+    print("batch of %3d: %d bytes pulled, %d pushed" % (batch_size, pulled, pushed))
     assert pulled == pushed == size_of_w
 
 # %% [markdown]
-# As many. What travels depends on the size of `w` alone: each update costs `2 * size` bytes for
-# each worker. The more a worker computes between a pull and a push, a larger mini-batch or [several
-# local steps](Local-then-Global-Variables.ipynb), the less the network matters.
+# <details><summary>Answer</summary>
 #
-# ## Computing must not land on the ps
-# One word too much does it: here every op is asked for on ps 0, as if the model had been built
-# within `tf.device("/job:ps/task:0")`.
+# Equally many. The mini-batch stays on the worker. Only `w` and its gradient travel, and the
+# gradient has the shape of `w`, however many rows it was computed from.
 #
-# **Predict:** how many bytes travel now? Is that good news?
+# </details>
+#
+# With a *dense* gradient, each update costs every worker $2\,|w|$ bytes, where $|w|$ is the size of
+# `w` in bytes. The more a worker computes for one such exchange, the less the network matters: take
+# a larger mini-batch, or [several local steps](Local-then-Global-Variables.ipynb).
+#
+# ## What crosses the network: sparse gradients
+# The gradient of a lookup is *sparse*. Only the rows that were looked up have a gradient that is
+# not zero. TensorFlow represents it by `tf.IndexedSlices`: the numbers of the rows, and their
+# values. `scatter_sub` subtracts from these rows only.
+#
+# We build an update of two rows of a table with 16 columns, in two ways: by lookup, with sparse
+# gradients; and by joining the parts, with dense gradients. Then we let the table grow.
 
 # %%
-w, loss, g, push = update(batch=512, place="/job:ps/task:0")
-ops, sent = trace([loss, push])
-for task in ("ps 0", "worker 0"):
-    print(task, "matrix products:", sum("MatMul" in name for name in ops[task]))
-print("bytes:", dict(sent))
-print("the loss is on", loss.device)
-assert sum(sent.values()) < 100 and loss.device.startswith("/job:ps")
+ids, columns = [3, 5], 16
+
+def table_update(rows, sparse):
+    """One update of the rows `ids`, for the loss "sum of the squares of their numbers"."""
+    tf.reset_default_graph()
+    with tf.device(placement()):
+        table = tf.get_variable("table", [rows, columns],
+                                partitioner=tf.fixed_size_partitioner(2))
+        if sparse:
+            needed = tf.nn.embedding_lookup(table, ids, partition_strategy="div")
+        else:
+            needed = tf.gather(tf.convert_to_tensor(table), ids)  # joins the parts first
+        g = tf.gradients(tf.reduce_sum(needed ** 2), list(table))
+        if sparse:
+            return [part.scatter_sub(tf.IndexedSlices(lr * d.values, d.indices))
+                    for part, d in zip(table, g)]
+        return [part.assign_sub(lr * tf.convert_to_tensor(d)) for part, d in zip(table, g)]
+
+sizes = [100, 1000, 10_000, 100_000]
+traffic = {}
+for sparse in False, True:
+    traffic[sparse] = [sum(trace(tf.group(*table_update(rows, sparse)))[1].values())
+                       for rows in sizes]
+    print("sparse:" if sparse else "dense: ", *["%10d" % n for n in traffic[sparse]], "bytes")
+
+# %%
+figure, axes = plt.subplots()
+axes.loglog(sizes, traffic[False], "o-", color=RED)
+axes.loglog(sizes, traffic[True], "o-", color=GREEN)
+axes.set(xlabel="rows of the table", ylabel="bytes in an update", ylim=(50, 1e8), xlim=(80, 4e5))
+axes.text(8e3, 6e6, "dense: the whole table, down and up", color=RED, ha="right")
+axes.text(8e3, 6e2, "sparse: two rows, down and up", color=GREEN, ha="left")
+show(figure, "Bytes in one update against the rows of the table, both on logarithmic scales. With "
+     "dense gradients they grow in proportion, to 13 million bytes at 100,000 rows. With sparse "
+     "gradients they stay at 264 bytes.")
+assert set(traffic[True]) == {len(ids) * (2 * 4 * columns + 4)}
 
 # %% [markdown]
-# Hardly a byte, since nobody but the ps works. With n workers it computes n gradients while n
-# machines wait: more workers make nothing faster. The values are right, so no test of the loss
-# finds this. Test the devices: every variable on a ps, the loss and the gradients on the worker.
+# For $r$ rows of $c$ columns a sparse update costs $r \cdot (2 \cdot 4 c + 4)$ bytes: the rows down,
+# their gradients up, and the rows' numbers up once. Here that is 264 bytes. It does not depend on
+# the size of the table. That is how a table that fits on no single machine is trained.
 #
-# The opposite slip is an update that is computed on the worker: `v.assign(v - lr * d)`; exercise 2
-# counts it.
+# ## Computation must not land on a ps
+# One careless `tf.device` is enough. Here somebody builds the whole model within
+# `tf.device("/job:ps/task:0")`, "because the variables are there".
 #
-# **Predict:** here is such a test, for both placements. Which op does it name in the bad one?
+# **Predict:** how many bytes travel now in an update? Is that good news?
+
+# %%
+w, loss, g, push = update(batch_size=512, place="/job:ps/task:0")
+operations, sent = trace([loss, push])
+for task in "ps 0", "worker 0":
+    print("%-8s: %d matrix products" % (task, sum("MatMul" in name for name in operations[task])))
+print("bytes between tasks:", sum(sent.values()))
+assert "MatMul" in operations["ps 0"] and sum(sent.values()) == 4
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# Four: the loss, on its way to you through the worker. All else happens on ps 0. It is bad news:
+# with ten workers, ps 0 computes ten gradients while ten machines wait. More workers make nothing
+# faster.
+#
+# </details>
+#
+# The values are right, so no test of the loss or the accuracy finds this bug. Test the devices:
 
 # %%
 def check_placement(variables, computed):
     """Raises AssertionError unless variables are on a ps, and what is computed on a worker."""
     for v in variables:
         assert v.device.startswith("/job:ps/"), "%s is on %r" % (v.op.name, v.device)
-    for t in computed:
-        assert t.device.startswith("/job:worker/"), "%s is on %r" % (t.op.name, t.device)
+    for tensor in computed:
+        assert tensor.device.startswith("/job:worker/"), "%s is on %r" % (
+            tensor.op.name, tensor.device)
 
 for place in None, "/job:ps/task:0":
-    w, loss, g, push = update(batch=32, place=place)
+    w, loss, g, push = update(batch_size=32, place=place)
     try:
         check_placement(w, [loss, *g])
         print("placed well")
     except AssertionError as error:
         print("placed badly:", error)
 
-# %%
-# Stop what this notebook started.
-tf.reset_default_graph()
-print("the servers end with the kernel")
-
 # %% [markdown]
 # ## Exercises
-# The idea at work: [Distributed-Setup](../Distributed-Setup/) is this update in two processes. With
-# `PS=2 bash Distributed-Setup/run.sh` it has two ps. Next:
-# [Local-then-Global-Variables](Local-then-Global-Variables.ipynb).
+# Write your code into the cell below each exercise.
+#
+# **1. Three ps.** ★☆☆ Distribute the digits' variables over three ps by size. You need no third
+# server for it. Which ps holds most now, and what does the third one change?
+#
+# <details><summary>Hint</summary>
+#
+# `placement` has an argument `number_of_ps`, and `lightest` takes the same number.
+#
+# </details>
+
+# %%
+# Your answer to exercise 1
 
 # %% [markdown]
-# **1. Three ps.** Deal the variables of `model` out to three ps with `lightest(3)`, without
-# starting any server. What does each ps hold?
-#
 # <details><summary>Solution</summary>
 #
 # ```python
 # tf.reset_default_graph()
-# with tf.device(tf.train.replica_device_setter(ps_tasks=3, ps_strategy=lightest(3))):
-#     step, w = model()
-# bytes_on = show([step, *w])
-# # weights_0 is as large as ever: a third ps does not help the one that holds it.
-# assert bytes_on["/job:ps/task:1"] == 32768
+# with tf.device(placement(lightest(3), number_of_ps=3)):
+#     step = tf.train.get_or_create_global_step()
+#     w = digits.variables()
+# load = bytes_per_ps([step, *w])
+# # w_0 is as large as before: a third ps does not help the one that holds it.
+# assert max(load.values()) == max(by_size.values()) == 8192
 # ```
 #
 # </details>
 
 # %% [markdown]
-# **2. An update on the worker.** Push with `v.assign(v - lr * d)` instead of `v.assign_sub(lr *
-# d)`. The value is the same. How many bytes travel, and what else is wrong with it when there are
-# two workers?
+# **2. An update on the worker.** ★★☆ Push by `v.assign(v - lr * d)`, computed on the worker, instead
+# of `v.assign_sub(lr * d)`. For one worker the result is the same. How many bytes travel? What goes
+# wrong when there are two workers?
 #
+# <details><summary>Hint</summary>
+#
+# Make `w, loss, g, push = update(batch_size=32)`, then a `push` of your own within
+# `tf.device("/job:worker/task:0")`. Write `v.read_value()` for a new read.
+#
+# </details>
+
+# %%
+# Your answer to exercise 2
+
+# %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# w, loss, g, push = update(batch=32)
+# w, loss, g, push = update(batch_size=32)
 # with tf.device("/job:worker/task:0"):
 #     push = tf.group(*[v.assign(v.read_value() - lr * d) for v, d in zip(w, g)])
-# ops, sent = trace([loss, push])
-# print(sum(sent.values()), "bytes; by assign_sub", 2 * size_of_w)
-# # Half as many again: w is pulled a second time. Worse: what another worker pushed between the
-# # read and the assign is overwritten and lost. assign_sub subtracts on the ps, from what is
-# # there by then.
+# operations, sent = trace([loss, push])
+# # Half as many again: the worker pulls w twice. Worse, it overwrites what another worker pushed
+# # between its read and its assign: that update is lost. assign_sub subtracts on the ps, from the
+# # value that is there by then.
 # assert sum(sent.values()) == 3 * size_of_w
 # ```
 #
 # </details>
 
 # %% [markdown]
-# **3. Only the touched rows.** A table of 1,000 rows of 16 numbers is on ps 0. A worker needs rows
-# 3 and 5. Compare the bytes of `tf.gather(table.read_value(), rows)` with those of
-# `table.sparse_read(rows)`.
+# **3. Half the bytes.** ★★★ Push the gradients as `tf.bfloat16`, which takes 2 bytes a number. The
+# variables stay `float32`. How many bytes does an update push? By how much does the step change?
 #
+# <details><summary>Hint</summary>
+#
+# Cast to `tf.bfloat16` on the worker. Cast back on the ps: inside `tf.device(v.device)`. bfloat16
+# keeps 8 significant bits.
+#
+# </details>
+
+# %%
+# Your answer to exercise 3
+
+# %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# def bytes_for(read):
-#     tf.reset_default_graph()
-#     with tf.device("/job:ps/task:0"):
-#         table = tf.get_variable("table", [1000, 16])
+# w, loss, g, _ = update(batch_size=32)
+# pushes, errors = [], []
+# for v, d in zip(w, g):
 #     with tf.device("/job:worker/task:0"):
-#         ops, sent = trace(tf.reduce_sum(read(table)))
-#     return sent["ps 0", "worker 0"]
-# dense = bytes_for(lambda table: tf.gather(table.read_value(), [3, 5]))
-# sparse = bytes_for(lambda table: table.sparse_read([3, 5]))
-# print(dense, sparse)
-# assert dense == 1000 * 16 * 4 and sparse == 2 * 16 * 4
+#         delta = lr * d
+#         short_delta = tf.cast(delta, tf.bfloat16)
+#     with tf.device(v.device):
+#         received = tf.cast(short_delta, tf.float32)
+#         pushes.append(v.assign_sub(received))
+#     errors.append(tf.reduce_max(tf.abs(received - delta) / (tf.abs(delta) + 1e-12)))
+# operations, sent = trace([loss, tf.group(*pushes)])
+# pushed = sum(n for (sender, receiver), n in sent.items() if "ps" in receiver)
+# assert pushed == size_of_w / 2
+# with tf.Session(servers["worker", 0].target, config=waits) as session:
+#     session.run(tf.global_variables_initializer())
+#     assert max(session.run(errors)) <= 2 ** -8  # of each number: 0.4% at most
 # ```
 #
 # </details>
+
+# %%
+# Stop what this notebook started.
+os.chdir(HERE)  # the servers end with the kernel
+folder.cleanup()
+
+# %% [markdown]
+# ## Read more
+# - Dean et al. 2012, [Large Scale Distributed Deep
+#   Networks](https://papers.nips.cc/paper/4687-large-scale-distributed-deep-networks): the
+#   parameter server for neural networks (DistBelief).
+# - Li et al. 2014, [Scaling Distributed Machine Learning with the Parameter
+#   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu): sparse
+#   pushes and pulls of key ranges.
+# - [Distributed-Setup](../Distributed-Setup/): this update in two processes. `PS=2 bash
+#   Distributed-Setup/run.sh` runs it with two ps.
+# - [Sparse-Embeddings](../Sparse-Embeddings/): word vectors, of which a push touches a few rows.
+#
+# Next: [Sessions](Sessions.ipynb), where several processes begin and end together.

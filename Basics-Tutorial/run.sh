@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The notebooks of this folder in JupyterLab; Ctrl-C ends it.
 #   bash run.sh --no-browser               other flags go to jupyter lab
-#   bash run.sh --execute                  run all without a browser, and write nothing; about 4 minutes
+#   bash run.sh --execute                  run all without a browser, and write nothing; about 8 minutes
 #   bash run.sh --execute Servers Hooks    only these
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -9,4 +9,5 @@ source ../activate.sh
 if [ "${1:-}" = --execute ]; then
     exec python ../tools/notebooks.py --run "${@:2}"
 fi
-exec jupyter lab "$@"
+# The root is the whole project, because the notebooks show pictures of its folder figures/.
+exec jupyter lab --ServerApp.root_dir="$(dirname "$PWD")" --LabApp.default_url=/lab/tree/Basics-Tutorial "$@"

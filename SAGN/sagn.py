@@ -192,11 +192,11 @@ def parse_flags(*switches):
     add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
     if LEARNING_RATE:
         add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
-            "lr in the update rule", metavar="LR")
-    add("--seed", number(int, 0), 0, "of the first parameters and of the batches")
+            "learning rate: lr in the update rule", metavar="LR")
+    add("--seed", number(int, 0), 0, "seed of the initial parameters and the batches")
     add("--dataset", str, DATASET, DATASETS)
     add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
-    add("--checkpoint-seconds", number(int, 1), 10, "seconds between them at most", metavar="S")
+    add("--checkpoint-seconds", number(int, 1), 10, "or seconds, whichever is first", metavar="S")
     for name, text in switches:
         parser.add_argument("--" + name, action="store_true", help=text + " (off)")
     add_flags(add)

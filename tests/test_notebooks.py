@@ -41,6 +41,12 @@ def test_the_readme_lists_all():
         first = notebooks.made(source).cells[0].source
         minutes[notebooks.name_of(source)] = int(re.search(r"(\d+) minutes", first)[1])
     assert notebooks.order() == minutes and len(minutes) >= 26
+    sums = {}
+    for part in re.split(r"^### ", (notebooks.ROOT / "README.md").read_text(), flags=re.M)[1:]:
+        said = re.match(r"(.*): (?:(\d+) h )?(\d+) min\n", part)
+        sums[said[1]] = 60 * int(said[2] or 0) + int(said[3])
+        assert sums[said[1]] == sum(map(int, re.findall(r"\.ipynb\) \| (\d+) \|", part))), said[0]
+    assert len(sums) == 5 and sum(sums.values()) == sum(minutes.values())
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
@@ -251,12 +257,15 @@ def chromium():
 @pytest.mark.long
 @pytest.mark.timeout(700)
 def test_run_all_in_a_browser(chromium, tmp_path):
-    """The first notebook in JupyterLab: Run All Cells, until all have run without an error."""
+    """A notebook in JupyterLab, by run.sh: Run All Cells, until all have run without an error."""
     from playwright import sync_api
 
-    folder = tmp_path / "Basics-Tutorial"
+    folder = tmp_path / "a project" / "Basics-Tutorial"
     shutil.copytree(notebooks.ROOT, folder)
-    path = folder / "Servers.ipynb"
+    shutil.copytree(support.ROOT / "figures", folder.parent / "figures")
+    activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)
+    (folder.parent / "activate.sh").write_text(activate)
+    path = folder / "Graphs-and-Sessions.ipynb"
     empty = notebooks.made(path.with_suffix(".py"))
     path.write_text(notebooks.written(empty))  # no outputs: what is seen in the end is new
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -267,25 +276,25 @@ def test_run_all_in_a_browser(chromium, tmp_path):
     env.update(HOME=str(home), JUPYTER_CONFIG_DIR=str(home), NOTEBOOK_RUN=tmp_path.name)
     env.update(JUPYTER_RUNTIME_DIR=str(home / "run"), JUPYTER_DATA_DIR=str(home / "data"))
     token = "only-for-this-test"
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--port=%d" % port]
+    command = ["bash", folder / "run.sh", "--no-browser", "--port=%d" % port]
     command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=" + token]
-    command += ["--ServerApp.root_dir=%s" % folder, "--allow-root", "--ServerApp.ip=127.0.0.1"]
+    command += ["--allow-root", "--ServerApp.ip=127.0.0.1"]
     log = open(tmp_path / "jupyter.log", "w")
     try:
         with log, process(command, env=env, stdout=log, stderr=log, cwd=folder):
             support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
-            url = "http://127.0.0.1:%d/lab/tree/%s?token=%s" % (port, path.name, token)
-            texts, pictures = run_all(sync_api, chromium, url)
+            url = "http://127.0.0.1:%d/lab/tree/Basics-Tutorial/%s?token=%s"
+            texts, pictures = run_all(sync_api, chromium, url % (port, path.name, token))
     finally:
         notebooks.end_all(tmp_path.name)
     expected = [
         notebooks.texts(output).strip()
-        for cell in notebooks.notebook_of(SOURCES[0]).cells
+        for cell in nbformat.read(notebooks.ROOT / path.name, nbformat.NO_CONVERT).cells
         for output in cell.get("outputs", [])
         if output.output_type == "stream"
     ]
     assert [text.strip() for text in texts] == expected
-    assert pictures and all(width > 0 for width in pictures)
+    assert len(pictures) == 2 and all(width > 0 for width in pictures), "a figure, and a plot"
 
 
 def run_all(sync_api, chromium, url):
@@ -317,7 +326,7 @@ def run_all(sync_api, chromium, url):
             )
             texts = page.locator("[data-mime-type='application/vnd.jupyter.stdout']")
             widths = page.eval_on_selector_all(
-                ".jp-OutputArea img", "images => images.map(image => image.naturalWidth)"
+                ".jp-Notebook img", "images => images.map(image => image.naturalWidth)"
             )
             return texts.all_text_contents(), widths
         finally:

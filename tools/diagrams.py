@@ -66,16 +66,16 @@ def main():
     if sys.argv[1:2] == ["--pushes"]:
         pushes = json.dumps(real_pushes.take(sys.argv[2]), indent=1)
         (FIGURES / "pushes.json").write_text(pushes + "\n")
-    stale = []
+    fix, stale = sys.argv[1:2] in (["--fix"], ["--pushes"]), []
     for name, draw in DRAWN.items():
         path, made = FIGURES / name, draw()
         if not path.exists() or path.read_text() != made:
             stale.append(name)
-            if sys.argv[1:]:
+            if fix:
                 path.write_text(made)
     for name in stale:
-        print("%s: figures/%s" % ("written" if sys.argv[1:] else "out of date", name))
-    return bool(stale) and not sys.argv[1:]
+        print("%s: figures/%s" % ("written" if fix else "out of date", name))
+    return bool(stale) and not fix
 
 
 if __name__ == "__main__":

@@ -1,0 +1,74 @@
+"""Figures of the notebooks about placement, about how sessions begin, and how they recover."""
+
+from drawings.shapes import arrow, bar, box, frame, left, path, rect, svg, text, thick
+
+
+def placement():
+    parts = []
+    for x, name, inside in (10, "ps 0", "w_1, w_2, w_3"), (454, "ps 1", "w_0"):
+        parts += [frame(x, 10, 136, 210, name), box(x + 68, 76, "read\n" + inside, "ps", 116, 50)]
+        parts.append(box(x + 68, 178, "subtract\nw ← w − lr·g", "ps", 116, 50))
+    parts += [frame(236, 10, 128, 210, "worker 0")]
+    parts += [box(300, 76, "forward\nMatMul, loss", "a pale", 112, 50)]
+    parts += [box(300, 178, "backward\nMatMul", "a pale", 112, 50), arrow(300, 102, 300, 151)]
+    for y, word in (76, "pull"), (178, "push"):
+        for begin, end, number in (137, 243, "1,448 bytes"), (463, 357, "8,192 bytes"):
+            ends = (begin, end) if word == "pull" else (end, begin)
+            parts.append(arrow(ends[0], y, ends[1], y))
+            parts += [text((begin + end) / 2, y - 10, word)]
+            parts += [text((begin + end) / 2, y + 20, number, "small")]
+            for x in (begin + 18, end - 16) if begin < end else (begin - 18, end + 16):
+                parts.append(rect(x - 4, y - 4, 8, 8, "b", 1))
+    parts += [rect(14, 238, 8, 8, "b", 1)]
+    parts += [
+        '<text x="30" y="247" class="small">TensorFlow cuts the graph here: a _Send on one '
+        "side, a _Recv on the other</text>"
+    ]
+    words = (
+        "One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the "
+        "worker; ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, "
+        "then sends gradients of the same sizes back. Each ps subtracts what it receives."
+    )
+    return svg(600, 260, words, parts)
+
+
+def begin():
+    chief, ps, worker = 90, 300, 510
+    parts = [box(chief, 28, "worker 0, chief", width=130), box(worker, 28, "worker 1", width=130)]
+    parts += [box(ps, 28, "ps", "ps", 110)]
+    parts += [path("M%d 46 V408" % x, tip=False) for x in (chief, worker)]
+    parts += [path("M%d 46 V434" % ps, tip=False)]
+    # The worker is early: it asks, and sleeps.
+    parts += [arrow(worker, 70, ps + 2, 70), text(405, 62, "ready?")]
+    parts += [arrow(ps, 96, worker - 10, 96), text(405, 89, "no", "small")]
+    parts += [rect(worker - 9, 96, 18, 92, "idle", 3), left(worker + 18, 147, "sleeps", "small")]
+    # The chief makes the model.
+    parts += [arrow(chief, 122, ps - 57, 134), text(185, 114, "initialise,")]
+    parts += [text(182, 150, "or restore", "small"), text(182, 168, "a checkpoint", "small")]
+    parts += [rect(ps - 55, 122, 110, 28, "ps"), text(ps, 141, "w has values")]
+    parts += [arrow(worker, 190, ps + 2, 190), text(405, 182, "ready?")]
+    parts += [arrow(ps, 216, worker - 2, 216), text(405, 209, "yes", "small")]
+    # Both train.
+    parts += [bar(chief - 14, 176, 28, "a", height=116), bar(worker - 14, 220, 28, "b", height=72)]
+    for y in (238, 264):
+        parts += [thick(chief + 16, y, ps - 3, y, "a"), thick(worker - 16, y + 12, ps + 3, y + 12, "b")]
+    parts += [text(195, 229, "updates"), text(405, 241, "updates")]
+    # All updates are taken.
+    parts += [arrow(ps, 316, chief + 2, 316), arrow(ps, 316, worker - 2, 316)]
+    parts += [text(195, 308, "OutOfRange:"), text(405, 308, "OutOfRange:")]
+    parts += [text(195, 334, "all are taken", "small"), text(405, 334, "all are taken", "small")]
+    parts += [arrow(chief, 366, ps - 2, 372), arrow(worker, 366, ps + 2, 384)]
+    parts += [text(195, 360, "done"), text(405, 366, "done")]
+    parts += [text(chief, 426, "ends", "small"), text(worker, 426, "ends", "small")]
+    parts += [text(ps, 452, "ends when all are done", "small")]
+    parts += [text(22, 86, "time", "small"), path("M22 96 V400")]
+    words = (
+        "The beginning and the end of a run, time downwards. The worker asks the ps whether the "
+        "model is ready, hears no, and sleeps. The chief initialises the variables on the ps, or "
+        "restores a checkpoint. The worker asks again and hears yes. Both make updates until the "
+        "ps answers OutOfRange: all are taken. Both report done, and then the ps ends, too."
+    )
+    return svg(600, 462, words, parts)
+
+
+DRAWN = {"placement.svg": placement, "begin.svg": begin}

@@ -1,0 +1,95 @@
+"""Figures of the notebooks about hooks and about practice."""
+
+from drawings.shapes import arrow, box, frame, left, path, rect, svg, text
+
+
+def loop(top, end):
+    """A session's life from its creation on: the three calls around each run."""
+    middle = top + 72
+    return [
+        box(100, middle, "after_create_session", "ps", 168),
+        arrow(185, middle, 219, middle),
+        box(270, middle, "before_run", "ps", 98),
+        arrow(320, middle, 348, middle),
+        box(400, middle, "session.run", width=100),
+        arrow(451, middle, 479, middle),
+        box(528, middle, "after_run", "ps", 94),
+        path("M528 %g V%g H270 V%g" % (middle - 18, middle - 38, middle - 19)),
+        text(400, middle - 43, end, "small"),
+    ]
+
+
+def session_life():
+    parts = [
+        box(100, 30, "begin", "ps", 168),
+        left(196, 26, "once, before the first session:", "small"),
+        left(196, 44, "a hook may still add ops to the graph", "small"),
+        arrow(140, 48, 140, 144),
+        left(152, 86, "the graph is finalized", "small"),
+        rect(8, 102, 584, 96, "frame", 8),
+        *loop(90, "each step of your loop"),
+        left(20, 126, "session 1", "title"),
+        path("M400 180 V228 H140 V298"),
+        left(412, 222, "Unavailable or Aborted:", "lost"),
+        left(412, 241, "the session is lost", "lost"),
+        rect(8, 256, 584, 96, "frame", 8),
+        *loop(244, "the failed step again, then the others"),
+        left(20, 280, "session 2", "title"),
+        path("M528 334 V388 H186"),
+        left(300, 378, "the loop is done", "small"),
+        box(100, 388, "end", "ps", 168),
+        left(16, 428, "After any other error in the loop, end is not called.", "small"),
+    ]
+    words = (
+        "The life of a MonitoredSession from top to bottom. begin is called once, then the graph "
+        "is finalized. Session 1 calls after_create_session, then before_run, session.run and "
+        "after_run in each step. A run fails with Unavailable or Aborted, so the session is lost. "
+        "Session 2 calls after_create_session again, and the same three for the failed step and "
+        "the others. When the loop is done, end is called."
+    )
+    return svg(600, 442, words, parts)
+
+
+def hook_files():
+    parts = [
+        text(94, 24, "hooks write", "title"),
+        text(324, 24, "files in one folder", "title"),
+        text(524, 24, "who reads them", "title"),
+        rect(204, 38, 240, 306, "frame", 8),
+        box(95, 100, "CheckpointSaverHook", "ps", 182),
+        arrow(187, 100, 213, 100),
+        rect(214, 50, 220, 100, "box", 6),
+        *[
+            left(224, 71 + 18 * line, file, "code")
+            for line, file in enumerate(
+                ["checkpoint", "model.ckpt-20.index", "             .data-…"]
+                + ["             .meta", "graph.pbtxt"]
+            )
+        ],
+        arrow(435, 100, 455, 100),
+        box(524, 100, "session creator\ncheckpoint_dir", width=136, height=52),
+        box(95, 204, "SummarySaverHook", "ps", 182),
+        box(95, 248, "StepCounterHook", "ps", 182),
+        arrow(187, 204, 213, 204),
+        arrow(187, 248, 213, 248),
+        rect(214, 182, 220, 88, "box", 6),
+        left(224, 231, "events.out.tfevents.…", "code"),
+        arrow(435, 226, 455, 226),
+        box(524, 226, "TensorBoard", width=136),
+        box(95, 312, "ProfilerHook", "ps", 182),
+        arrow(187, 312, 213, 312),
+        rect(214, 292, 220, 40, "box", 6),
+        left(224, 317, "timeline-20.json", "code"),
+        arrow(435, 312, 455, 312),
+        box(524, 312, "your browser", width=136),
+    ]
+    words = (
+        "CheckpointSaverHook writes the files checkpoint, model.ckpt-20 in three parts, and "
+        "graph.pbtxt; a session creator with this checkpoint_dir reads them. SummarySaverHook and "
+        "StepCounterHook write one file of events, which TensorBoard reads. ProfilerHook writes "
+        "timeline-20.json, which your browser draws."
+    )
+    return svg(600, 354, words, parts)
+
+
+DRAWN = {"session-life.svg": session_life, "hook-files.svg": hook_files}
