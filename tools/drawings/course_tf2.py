@@ -87,7 +87,9 @@ def zero():
                 else:
                     parts.append(rect(at, y, width, height, KINDS[k], 2))
                 at += width + gap
-    parts.append(left(10, 354, "Coloured: stored by this worker. n is the number of workers;", "small"))
+    parts.append(
+        left(10, 354, "Coloured: stored by this worker. n is the number of workers;", "small")
+    )
     parts.append(left(10, 374, "bytes are per parameter, with Adam in mixed precision.", "small"))
     words = (
         "What each of three workers stores. DDP: all of the parameters, the gradients and the "
