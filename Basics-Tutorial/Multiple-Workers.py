@@ -264,6 +264,7 @@ def ticket_and_push(limit):
 session.run(tf.local_variables_initializer())
 for limit in limits:
     push = ticket_and_push(limit)
+    # The barrier.
     session.run(ready.enqueue(True))
     session.run(go[limit].dequeue())
     try:
@@ -314,7 +315,7 @@ def open_barrier(limit, count):
     session.run(go.enqueue_many([[True] * count]))
 
 # %% [markdown]
-# Two small helpers read what the workers have printed.
+# One more helper reads what a worker has printed.
 
 # %%
 def pushes_of(text, worker):
@@ -535,9 +536,9 @@ print("accuracy on the test rows > 0.9:", session.run(test_accuracy) > 0.9)
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. Count it.** ★☆☆ `staleness` was computed as ticket − version. Count it instead: for each push
-# of the first round, how many pushes of the *other* worker have a ticket from its version on, and
-# below its own ticket? Are both the same?
+# **1. Count it.** ★☆☆ `staleness` was computed as ticket − version. Count it instead. For each push
+# of the first round, look at the tickets from its version up to the one before its own. How many of
+# them did the *other* worker take? Are both the same?
 #
 # <details><summary>Hint</summary>
 #
