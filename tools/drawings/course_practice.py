@@ -92,4 +92,30 @@ def hook_files():
     return svg(600, 354, words, parts)
 
 
-DRAWN = {"session-life.svg": session_life, "hook-files.svg": hook_files}
+def practice():
+    columns = [
+        (8, 164, "it waits", ["1  a queue that", "    nobody fills", "2  a worker that", "    sleeps 30 s"]),
+        (
+            184,
+            242,
+            "it goes on, but is wrong",
+            ["3  initialised anew", "4  another model's shapes", "5  all read one shard"]
+            + ["6  test rows in training", "7  one number, two workers"],
+        ),
+        (438, 154, "it is slow", ["8  a graph that", "    grows"]),
+    ]
+    parts = []
+    for x, width, title, lines in columns:
+        parts.append(rect(x, 10, width, 158, "box", 8))
+        parts.append(left(x + 14, 36, title, "title"))
+        parts += [left(x + 14, 64 + 22 * k, line) for k, line in enumerate(lines)]
+    words = (
+        "The eight mistakes by what you see. It waits: 1, a queue that nobody fills; 2, a worker "
+        "that sleeps 30 s. It goes on, but is wrong: 3, initialised anew; 4, the shapes of another "
+        "model; 5, all read one shard; 6, test rows in the training data; 7, one number for two "
+        "workers. It is slow: 8, a graph that grows."
+    )
+    return svg(600, 178, words, parts)
+
+
+DRAWN = {"practice.svg": practice, "session-life.svg": session_life, "hook-files.svg": hook_files}
