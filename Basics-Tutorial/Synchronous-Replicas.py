@@ -761,9 +761,9 @@ show(figure, "The test loss of synchronous, backup and asynchronous training of 
              "falls far more slowly, and the one with two backup workers lies between.")
 
 # %% [markdown]
-# By gradients, the three are alike: on this small problem a gradient is worth the same in each way.
+# By gradients, the three are alike: on this small problem a gradient is worth the same in each.
 # By time they are not. All eight wait for the slowest of eight draws, so synchronous workers
-# compute fewer gradients. Two backup workers recover most of that.
+# compute fewer gradients. Two backup workers recover much of that.
 #
 # Two warnings before you generalise. The asynchronous rate depends on the number of workers: with
 # twice as many, 0.1 may fail. And on large networks Chen et al. found that staleness costs test
@@ -901,9 +901,8 @@ folder.cleanup()
 # ## Read more
 # - Chen, Pan, Monga, Bengio, Jozefowicz 2016, [Revisiting Distributed Synchronous
 #   SGD](https://arxiv.org/abs/1604.00981): stragglers, backup workers, and staleness measured.
-# - Dean, Barroso 2013, [The Tail at
-#   Scale](https://research.google/pubs/the-tail-at-scale/): why some of many machines are always
-#   slow.
+# - Dean, Barroso 2013, [The Tail at Scale](https://doi.org/10.1145/2408776.2408794): why some of
+#   many machines are always slow.
 # - Goyal et al. 2017, [Accurate, Large Minibatch SGD](https://arxiv.org/abs/1706.02677): the
 #   learning rate of the mean of many gradients.
 # - [Synchronous-SGD](../Synchronous-SGD/) and its [page about

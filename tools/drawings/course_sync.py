@@ -1,0 +1,31 @@
+"""Figures of the notebooks about synchronous training."""
+
+from drawings.shapes import arrow, box, rect, svg, text
+
+STAGES = (
+    ("start", "all at one w", ("9  a worker that", "does not wait", "for the start")),
+    ("data", "a mini-batch", ("15  shards of", "different sizes")),
+    ("gradient", "at this w", ("16  statistics", "of one worker's", "data")),
+    ("mean", "of all", ("10  anyone's", "13  the sum", "14  other order")),
+    ("step", "then go on", ("11  a token", "too many", "12  an old count")),
+)
+
+
+def mistakes_sync():
+    parts = [text(355, 24, "one synchronous step", "title")]
+    parts += [rect(124, 34, 462, 76, "frame", 8)]
+    for number, (name, words, mistakes) in enumerate(STAGES):
+        x = 64 + 116 * number
+        parts.append(box(x, 72, name + "\n" + words, "ps" if number == 3 else "box", 100, 52))
+        if number:
+            parts.append(arrow(x - 66, 72, x - 51, 72))
+        parts += [text(x, 140 + 20 * i, line, "small") for i, line in enumerate(mistakes)]
+    words = (
+        "A synchronous step in five stages, and the mistakes of each. Start: a worker that does "
+        "not wait. Data: shards of different sizes. Gradient: statistics of one worker's data. "
+        "Mean: gradients of anyone, the sum, another order. Step: a token too many, an old count."
+    )
+    return svg(600, 190, words, parts)
+
+
+DRAWN = {"mistakes-sync.svg": mistakes_sync}
