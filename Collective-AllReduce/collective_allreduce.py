@@ -44,8 +44,7 @@ def algorithm(w, step, batch_loss, flags):
     loss = batch_loss(w_k, version)
     g = gradients(loss, w_k)
 
-    # Collective-AllReduce: the mean of the gradients of all workers; small tensors go together in
-    # packs. It waits for every worker, so that w stays the same on all.
+    # Collective-AllReduce: the mean of the gradients of all; it waits, so w stays equal everywhere.
     mean = tf.distribute.get_replica_context().all_reduce("MEAN", g, options(flags))
     for v, d in zip(w, mean):
         v.assign_sub(flags.learning_rate * d)
