@@ -236,7 +236,8 @@ def row_in_time(session, seconds):
     try:
         return session.run(next_row, options=limit)
     except tf.errors.DeadlineExceededError:
-        raise TimeoutError("no row in %s s: is the task running that reads the data?" % seconds) from None
+        message = "no row in %s s: is the task running that reads the data?" % seconds
+        raise TimeoutError(message) from None
 
 with tf.Session(graph=next_row.graph) as session:
     try:
@@ -355,8 +356,10 @@ def train(checkpoint_dir, *more_hooks):
 
 seen_without, step_without = train(None)
 seen_with, step_with = train("checkpoints of mistake 3")
-print("300 calls without checkpoint_dir: step %d, accuracy %.1f%%" % (step_without, seen_without[-1][1]))
-print("300 calls with checkpoint_dir:    step %d, accuracy %.1f%%" % (step_with, seen_with[-1][1]))
+print("300 calls without checkpoint_dir: step %d, accuracy %.1f%%" % (
+    step_without, seen_without[-1][1]))
+print("300 calls with checkpoint_dir:    step %d, accuracy %.1f%%" % (
+    step_with, seen_with[-1][1]))
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots()
@@ -408,8 +411,9 @@ except RuntimeError as error:
 def network(name, hidden):
     random = np.random.RandomState(0)
     shapes = [[64, hidden], [hidden], [hidden, 10], [10]]
-    return [tf.get_variable("%s_%d" % (name, i), initializer=0.2 * random.normal(size=shape).astype("float32"))
-            for i, shape in enumerate(shapes)]
+    values = [random.normal(0, 0.2, shape).astype("float32") for shape in shapes]
+    return [tf.get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(values)]
 
 def use(name, hidden, updates, path="checkpoints of mistake 4"):
     """Restores if there is something to restore, trains and tests."""
@@ -491,7 +495,8 @@ def train_together(shards, updates=600):
 
     def accuracy(x, y):
         with tf.Graph().as_default(), tf.Session() as session:
-            return 100 * session.run(digits.accuracy([tf.constant(layer) for layer in trained], x, y))
+            w = [tf.constant(layer) for layer in trained]
+            return 100 * session.run(digits.accuracy(w, x, y))
     return accuracy
 
 order = np.argsort(y_train, kind="stable")
@@ -530,8 +535,8 @@ show(figure, "The accuracy for each digit. When both workers read shard 0, the d
 import zlib
 
 for name, parts in shards.items():
-    print(name + ":", *["%d rows, checksum %08x" % (len(x), zlib.crc32(x.tobytes())) for x, _ in parts],
-          sep="\n    ")
+    lines = ["%d rows, checksum %08x" % (len(x), zlib.crc32(x.tobytes())) for x, _ in parts]
+    print(name + ":", *lines, sep="\n    ")
 
 # %% [markdown]
 # ### Mistake 6: test rows in the training data
@@ -645,8 +650,10 @@ def loop(grows):
 
 times_grown, ops_grown = loop(grows=True)
 times_built, ops_built = loop(grows=False)
-print("built in each round: %.1f ms a round, %d ops at the end" % (np.median(times_grown), ops_grown[-1]))
-print("built once:          %.1f ms a round, %d ops at the end" % (np.median(times_built), ops_built[-1]))
+print("built in each round: %.1f ms a round, %d ops at the end" % (
+    np.median(times_grown), ops_grown[-1]))
+print("built once:          %.1f ms a round, %d ops at the end" % (
+    np.median(times_built), ops_built[-1]))
 print("the first is slower: %.0f times" % (np.median(times_grown) / np.median(times_built)))
 
 # %% jupyter={"source_hidden": true} tags=["measured"]
@@ -664,7 +671,7 @@ show(figure, "On the left the ops in the graph: they grow with each round, or st
      "right the time of each round on a logarithmic scale: the loop that builds is far slower.")
 
 # %% [markdown]
-# The memory grows, too, until the process dies after hours. `graph.finalize()` turns the mistake into
+# The memory grows, too, and a long training can die of it. `graph.finalize()` turns the mistake into
 # an error. `MonitoredSession` does that by itself, a plain `Session` does not.
 
 # %%
@@ -762,7 +769,7 @@ else:
     creator = QuickWorker()
 with tf.train.MonitoredSession(creator, hooks) as session:  # Mistake 8: it finalizes the graph
     while not session.should_stop():
-        print(int(session.run(used)), flush=True)  # OutOfRangeError, its normal end, leaves the block
+        print(int(session.run(used)), flush=True)  # after the last ticket: the block ends
         time.sleep(0.01)
 
 # %% [markdown]
@@ -927,7 +934,8 @@ with tf.train.MonitoredSession(creator, hooks) as session:  # Mistake 8: it fina
 #
 # What this does not prove: a checkpoint is not taken in one instant. While the `Saver` reads one
 # variable after the other, a worker may push. So `w` in the file may be one update ahead of `step`.
-# [Synchronous-SGD](../Synchronous-SGD/) saves between two steps, where nobody pushes.
+# Synchronous training without backup workers avoids this: the next update needs the gradient of the
+# chief, which is busy saving. See [Synchronous-SGD](../Synchronous-SGD/).
 #
 # </details>
 

@@ -455,8 +455,8 @@ tf.summary.FileWriterCache.clear()
 
 sizes = {}
 for file in os.listdir("sizes"):
-    kind = next(kind for kind in (".data", ".index", ".meta", "timeline", "events", "pbtxt", "checkpoint")
-                if kind in file)
+    kinds = ".data", ".index", ".meta", "timeline", "events", "pbtxt", "checkpoint"
+    kind = next(kind for kind in kinds if kind in file)
     sizes.setdefault(kind, []).append(os.path.getsize(os.path.join("sizes", file)))
 for kind, each in sorted(sizes.items(), key=lambda item: -max(item[1])):
     print("%-10s %d files, the largest %6.1f kB" % (kind, len(each), max(each) / 1000))

@@ -457,7 +457,8 @@ right.annotate("largest |w|", (7, 0.45), color=ORANGE)
 right.annotate(" NaN", (40, 6), color=RED)
 figure.tight_layout()
 show(figure, "Two runs that end with a NaN loss. With the absurd learning rate, loss and parameters "
-     "before the update grow from update to update. With a NaN pixel both look healthy until the last update.")
+     "before the update grow from update to update. With a NaN pixel both look healthy until the "
+     "last update.")
 
 # %% [markdown]
 # | what you see | what spoilt the loss | what to do |

@@ -1,6 +1,6 @@
 """Figures of the notebooks about hooks and about practice."""
 
-from drawings.shapes import arrow, box, frame, left, path, rect, svg, text
+from drawings.shapes import arrow, box, left, path, rect, svg, text
 
 
 def loop(top, end):
@@ -94,7 +94,12 @@ def hook_files():
 
 def practice():
     columns = [
-        (8, 164, "it waits", ["1  a queue that", "    nobody fills", "2  a worker that", "    sleeps 30 s"]),
+        (
+            8,
+            164,
+            "it waits",
+            ["1  a queue that", "    nobody fills", "2  a worker that", "    sleeps 30 s"],
+        ),
         (
             184,
             242,
