@@ -478,7 +478,7 @@ with tf.Graph().as_default():
 # %%
 def train_together(shards, updates=600):
     """shards: (x, y) of each worker. Returns a function from (x, y) to the accuracy."""
-    with tf.Graph().as_default() as graph:
+    with tf.Graph().as_default():
         step, w = tf.train.get_or_create_global_step(), digits.variables()
         gradients = []
         for k, (x, y) in enumerate(shards):
@@ -587,7 +587,7 @@ report("whole images", random.permutation(200)[image] < 40)
 def two_workers(take_ticket):
     """600 updates by two workers in turn; returns the number of different batches."""
     server = tf.train.Server.create_local_server()
-    with tf.Graph().as_default() as graph:
+    with tf.Graph().as_default():
         step, w = tf.train.get_or_create_global_step(), digits.variables()
         number = tf.placeholder(tf.int64, [])
         loss = digits.loss(w, *digits.batch(x_train, y_train, number))

@@ -490,7 +490,7 @@ with tf.Graph().as_default():
         try:
             while True:
                 session.run(update)
-        except tf.errors.InvalidArgumentError as error:
+        except tf.errors.InvalidArgumentError:
             print("InvalidArgumentError, stopped in run", feed.feed_fn.calls)
         finite = all(np.isfinite(layer).all() for layer in session.run(w))
         print("step", session.run(step), "- w is finite:", finite)
