@@ -46,6 +46,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
 # and are faster so.
 TWO_AT_ONCE = {
     "equations": ["-n2", "--dist=load"],
+    "notebooks": ["-n2", "--dist=loadgroup"],
     **dict.fromkeys(["spark", "engines"], ["-n2", "--dist=loadfile"]),
 }
 

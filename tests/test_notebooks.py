@@ -80,14 +80,17 @@ def fresh(group, **options):
 
 
 QUICK = {"Stale-Gradients", "Ring-AllReduce"}  # those that the tier core runs
+# The three that run at once meet in one folder, so no two tests of them may run at the same time.
+ONE_BY_ONE = pytest.mark.xdist_group("multiple-workers")
+
+
+def marks(group):
+    return [pytest.mark.long] * (name(group) not in QUICK) + [ONE_BY_ONE] * (len(group) > 1)
 
 
 @pytest.mark.parametrize(
     "group",
-    [
-        pytest.param(group, marks=[] if name(group) in QUICK else [pytest.mark.long])
-        for group in GROUPS
-    ],
+    [pytest.param(group, marks=marks(group)) for group in GROUPS],
     ids=name,
 )
 def test_outputs_are_those_of_a_fresh_run(group):
@@ -147,6 +150,7 @@ def unlike(one, other):
 
 
 @pytest.mark.long
+@ONE_BY_ONE
 @pytest.mark.parametrize("first", [1])
 def test_whoever_starts_first(first):
     """The three of Multiple-Workers in another order, beside an old file that leads nowhere."""
