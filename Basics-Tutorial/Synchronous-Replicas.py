@@ -426,8 +426,8 @@ with tf.train.MonitoredTrainingSession(server.target, is_chief, config=waits,
 # - B: both workers, with `num_tokens=0`. Worker 1 ends after 200 updates, as if it had died. The
 #   chief wants 300.
 #
-# **Predict:** does the chief train in A, where worker 1 never comes? And in B, what does it do after
-# the 200 updates?
+# **Predict:** does the chief train in A, where worker 1 never comes? And in B, what does it do
+# after the 200 updates?
 
 # %% tags=["measured"]
 def start_run(num_tokens, updates):
@@ -756,9 +756,9 @@ axes[1].set(xlabel="time, ticks")
 axes[0].set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
 axes[0].minorticks_off()
 axes[0].legend(loc="upper right")
-show(figure, "The test loss of synchronous, backup and asynchronous training of the digits. Against "
-             "the number of gradients the three curves agree; against time the synchronous one "
-             "falls far more slowly, and the one with two backup workers lies between.")
+show(figure, "The test loss of synchronous, backup and asynchronous training of the digits. "
+             "Against the number of gradients the three curves agree; against time the synchronous "
+             "one falls far more slowly, and the one with two backup workers lies between.")
 
 # %% [markdown]
 # By gradients, the three are alike: on this small problem a gradient is worth the same in each.
