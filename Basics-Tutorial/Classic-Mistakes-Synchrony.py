@@ -639,7 +639,7 @@ for name, order_of_1 in ("equal orders:  ", [0, 1, 2, 3]), ("another order: ", [
 def epoch(batches):
     """One all-reduce for each mini-batch of a worker."""
     def work(k, all_reduce):
-        for number in range(batches[k]):
+        for _ in range(batches[k]):
             all_reduce(k, np.ones(10))
         return "done after %d" % batches[k]
     return run_workers(work)
