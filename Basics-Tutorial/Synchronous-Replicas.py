@@ -730,10 +730,9 @@ for name, N, synchronous in ("synchronous", 8, True), ("asynchronous", 1, False)
 # <details><summary>Answer</summary>
 #
 # The synchronous workers learn best at 0.8. At 0.1 they are slow, because 320 gradients are only 40
-# updates. The asynchronous ones learn at 0.1 and 0.2, and fail
-# from 0.4 on. A gradient that is seven updates old is right only while `w` has moved little. That
-# limits the asynchronous rate. The mean of eight gradients has less noise and no staleness, so its
-# rate can be larger.
+# updates. The asynchronous ones learn at 0.1 and 0.2, and fail from 0.4 on. A gradient that is
+# seven updates old is right only while `w` has moved little. That limits the asynchronous rate. The
+# mean of eight gradients has less noise and no staleness, so its rate can be larger.
 #
 # </details>
 #
