@@ -260,8 +260,8 @@ assert np.array_equal(w, w_k)
 # %% [markdown]
 # With an all-reduce there is no ps to hold the one `w`, and the mistake is to start each worker
 # with random numbers of its own. The mean of the gradients moves all copies equally, so they keep
-# their distance for ever (exercise 2). DDP and `MultiWorkerMirroredStrategy` broadcast the values of
-# worker 0 first. With Horovod you call the broadcast yourself.
+# their distance for ever (exercise 2). DDP and `MultiWorkerMirroredStrategy` broadcast the values
+# of worker 0 first. With Horovod you call the broadcast yourself.
 #
 # ## Mistake 10: N gradients, from any worker
 # `tf.train.SyncReplicasOptimizer` makes a step when it has `replicas_to_aggregate` gradients. Two
@@ -639,7 +639,7 @@ for name, order_of_1 in ("equal orders:  ", [0, 1, 2, 3]), ("another order: ", [
 def epoch(batches):
     """One all-reduce for each mini-batch of a worker."""
     def work(k, all_reduce):
-        for number in range(batches[k]):
+        for _ in range(batches[k]):
             all_reduce(k, np.ones(10))
         return "done after %d" % batches[k]
     return run_workers(work)
