@@ -11,9 +11,9 @@
 # %% [markdown]
 # # Classic mistakes: updates
 # [Part one](Classic-Mistakes-Variables.ipynb) ended with four mistakes about variables. The next
-# four are in the update itself: the program moves `w`, but not as its equation says. Often it learns
-# all the same, and so nobody looks. Each is shown failing here, and then mended. At the end you see
-# which data and which checks can find such mistakes.
+# four are in the update itself: the program moves `w`, but not as its equation says. Often it
+# learns all the same, and so nobody looks. Each is shown failing here, and then mended. At the end
+# you see which data and which checks can find such mistakes.
 #
 # After this notebook you can:
 # - tell T local steps from T times the same step;
@@ -262,9 +262,9 @@ assert on_digits[0.2, "one gradient, T times"][-1] < 40 < 95 < on_digits[0.2, "T
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# To 300, which is 200 too far. The wrong window is one single step with T times the rate: 30 · 0.1 =
-# 3 on the bowl. On the digits it is a step with 0.2 at the small rate, which trains well, and a step
-# with 2 at the large one, which fails.
+# To 300, which is 200 too far. The wrong window is one single step with T times the rate: 30 · 0.1
+# is 3 on the bowl. On the digits it is a step with 0.2 at the small rate, which trains well, and a
+# step with 2 at the large one, which fails.
 #
 # </details>
 
@@ -274,7 +274,8 @@ for (name, values), colour in zip(bowl.items(), (BLUE, RED)):
     distances = abs(np.array([0.0, *values]) - 100)
     left.plot(distances, ".-", color=colour)
     right.plot(range(1, 61), on_digits[0.2, name], color=colour)
-left.set(yscale="log", ylim=(1e-6, 1e5), xlabel="pushes", ylabel="|w − 100|", title="bowl, T = 30, lr = 0.1")
+left.set(yscale="log", ylim=(1e-6, 1e5), xlabel="pushes", ylabel="|w − 100|",
+         title="bowl, T = 30, lr = 0.1")
 left.text(2.2, 9000, "one gradient, T times", color=RED, ha="center")
 left.text(2.2, 0.3, "T gradients", color=BLUE)
 right.set(xlabel="pushes", ylabel="test accuracy, %", ylim=(0, 100), xlim=(0, 60),
@@ -299,12 +300,14 @@ for name, new_gradient in kinds.items():
 
 # %% [markdown]
 # ## Mistake 6: the last local step is left out
-# `session.run` executes what its fetches need, and nothing else. The push needs the T gradients. The
-# last gradient is computed at the copy *before* the last step. So the push does not need that step.
+# `session.run` executes what its fetches need, and nothing else. The push needs the T gradients.
+# The last gradient is computed at the copy *before* the last step. So the push does not need that
+# step.
 #
 # Where a pull replaces `w_k` after each push, no harm is done. But some algorithms keep `w_k` from
 # window to window, as [AEASGD](../AEASGD/) does. Here `w_k` is a local variable that no pull
-# replaces. With one worker, `w` and `w_k` begin alike and take the same steps: they must stay equal.
+# replaces. With one worker, `w` and `w_k` begin alike and take the same steps: they must stay
+# equal.
 #
 # **Predict:** on the bowl with T = 3, one push takes `w` to 27.1. Where is `w_k` then?
 
@@ -367,8 +370,8 @@ for name, rate in ("lr * task_index", lambda k: 0.2 * k), ("lr (mended)", lambda
 assert min(found) > 90
 
 # %% [markdown]
-# Worker 0 computes for nothing: its rate is 0. With several workers the loss falls all the same. And
-# worker 0 is the chief, the only worker when you try the program alone.
+# Worker 0 computes for nothing: its rate is 0. With several workers the loss falls all the same.
+# And worker 0 is the chief, the only worker when you try the program alone.
 #
 # The second case is subtler. [DOWNPOUR](../DOWNPOUR/) has *Adagrad* on the ps. Adagrad keeps for
 # each coordinate the sum `h` of all its squared gradients so far, and divides by the root of that
@@ -408,9 +411,9 @@ assert h[1] > 1000 * h[0]  # the ps can tell the steep coordinate from the flat 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `h`. In the first push Adagrad nearly cancels the scale of what it is given, right or wrong, so `w`
-# moves by 0.1 in both cases. But with the mistake the worker has divided the scale away already. The
-# ps can no longer tell the steep coordinate from the flat one.
+# `h`. In the first push Adagrad nearly cancels the scale of what it is given, right or wrong, so
+# `w` moves by 0.1 in both cases. But with the mistake the worker has divided the scale away
+# already. The ps can no longer tell the steep coordinate from the flat one.
 #
 # </details>
 #
@@ -513,8 +516,8 @@ for panel, constant, title in zip(panels, (True, False), ("constant data", "digi
     panel.set(title=title, xlabel="pushes", xlim=(1, 100), ylim=(0, 103))
 panels[0].set_ylabel("test accuracy, %")
 panels[1].legend(loc="lower right")
-show(figure, "Test accuracy over 100 pushes. On constant data, right and wrong are the same line at "
-     "100 percent. On the digits the wrong one learns more slowly and stays a few points below.")
+show(figure, "Test accuracy over 100 pushes. On constant data, right and wrong are the same line "
+     "at 100 percent. On the digits the wrong one learns more slowly and stays a few points below.")
 for constant, same in runs:
     curve, w = runs[constant, same]
     print("%-14s %-28s after 1 push %3.0f%%, after 20 %3.0f%%, after 100 %3.0f%%" % (
@@ -567,8 +570,8 @@ assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).
 # </details>
 
 # %% [markdown]
-# **2. A law that does not help.** ★★☆ Show that the elastic move alone keeps the sum `w_k + w`. Show
-# that the late `E` keeps it, too, so that this law cannot find the slip. Which law can?
+# **2. A law that does not help.** ★★☆ Show that the elastic move alone keeps the sum `w_k + w`.
+# Show that the late `E` keeps it, too, so that this law cannot find the slip. Which law can?
 #
 # <details><summary>Hint</summary>
 #
@@ -598,7 +601,8 @@ assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).
 #
 # <details><summary>Hint</summary>
 #
-# Give `digits.batch` the row numbers instead of the pictures: `np.arange(1437)` in the place of `y`.
+# Give `digits.batch` the row numbers instead of the pictures: `np.arange(1437)` in the place of
+# `y`.
 #
 # </details>
 
@@ -626,12 +630,12 @@ assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).
 # elastic averaging. Each worker k keeps its own `w_k` for the whole run. Before its T-th step of a
 # window it reads `w`, and then:
 #
-# $$E = \alpha (w_k - w), \qquad w_k \leftarrow w_k - lr \cdot g(w_k) - E, \qquad w \leftarrow w + E$$
+# $$E = \alpha (w_k - w), \quad w_k \leftarrow w_k - lr \cdot g(w_k) - E, \quad w \leftarrow w + E$$
 #
-# `E` and `g` are both taken at the `w_k` before that step. The other T − 1 steps are plain SGD, alone.
-# Train with T = 10, $\alpha$ = 0.3, `lr` = 0.2 and 100 pushes of both workers together. Train plain
-# HogWild beside it, on as many mini-batches: 1,000 pushes of one gradient. Compare the accuracy of
-# `w`, and how many numbers cross the network.
+# `E` and `g` are both taken at the `w_k` before that step. The other T − 1 steps are plain SGD,
+# alone. Train with T = 10, $\alpha$ = 0.3, `lr` = 0.2 and 100 pushes of both workers together.
+# Train plain HogWild beside it, on as many mini-batches: 1,000 pushes of one gradient. Compare the
+# accuracy of `w`, and how many numbers cross the network.
 #
 # <details><summary>Hint</summary>
 #
@@ -656,8 +660,8 @@ assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# In your own solution the program stands in a `%%writefile` cell. Here it is a function, so that one
-# cell can hold everything; `inspect.getsource` gives its text, and the file is made from it.
+# In your own solution the program stands in a `%%writefile` cell. Here it is a function, so that
+# one cell can hold everything; `inspect.getsource` gives its text, and the file is made from it.
 #
 # ```python
 # import inspect
@@ -760,8 +764,8 @@ folder.cleanup()
 # %% [markdown]
 # ## Read more
 # - Dean et al. 2012, [Large Scale Distributed Deep
-#   Networks](https://papers.nips.cc/paper/4687-large-scale-distributed-deep-networks): DOWNPOUR, with
-#   Adagrad on the ps.
+#   Networks](https://papers.nips.cc/paper/4687-large-scale-distributed-deep-networks): DOWNPOUR,
+#   with Adagrad on the ps.
 # - Zhang, Choromanska, LeCun 2015, [Deep learning with Elastic Averaging
 #   SGD](https://arxiv.org/abs/1412.6651): the equations of mistake 8 and of the project.
 # - Sculley et al. 2015, [Hidden Technical Debt in Machine Learning

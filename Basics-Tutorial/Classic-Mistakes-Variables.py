@@ -271,7 +271,7 @@ def setter(k):
 
 placed_well = train_then_test("placed_well", setter)
 report("replica_device_setter", *placed_well)
-for accuracies, w, loss in local, on_ps, placed_well:
+for _, w, loss in local, on_ps, placed_well:
     try:
         check_placement(w, loss)
         print("the test passes")
@@ -329,7 +329,7 @@ assert (runs["resource variables"][:, 1] > 0).all()
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
-for (name, values), colour, style in zip(runs.items(), (RED, BLUE), ("-", ":")):
+for values, colour, style in zip(runs.values(), (RED, BLUE), ("-", ":")):
     left.plot(values[:, 0], color=colour, linestyle=style, linewidth=1.5)
     right.plot(values[:, 1], color=colour, linewidth=1.5)
 left.set(xlabel="update", ylabel="loss of the mini-batch", ylim=0)
@@ -410,8 +410,8 @@ assert np.allclose(fresh[:, 0], fresh[:, 1], rtol=1e-5)
 # moving average of the weights. Keras' `fit` runs such updates for you. Here you must.
 #
 # `tf.train.ExponentialMovingAverage` keeps a second, smoothed copy of `w`, which many programs test
-# and export instead of `w`: `average <- 0.95 * average + 0.05 * w`. Its method `apply` returns the op
-# that does this once.
+# and export instead of `w`: `average <- 0.95 * average + 0.05 * w`. Its method `apply` returns the
+# op that does this once.
 #
 # **Predict:** the program makes that op, and runs `train` 300 times. Which accuracy has the average
 # at the end?
@@ -450,8 +450,8 @@ print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten[-1]))
 #
 # </details>
 #
-# **Mended:** run the last op of the chain. `update_average` waits for `train`, so a fetch of it runs
-# both. Where there is no such chain, `tf.group` joins several ops into one.
+# **Mended:** run the last op of the chain. `update_average` waits for `train`, so a fetch of it
+# runs both. Where there is no such chain, `tf.group` joins several ops into one.
 
 # %%
 mended = accuracy_curves(run_the_average=True)
@@ -474,7 +474,7 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 # | --- | --- | --- |
 # | half a device name | each worker's loss falls | the devices of variables and loss |
 # | a name for the memory | the loss | a difference that must not be 0 |
-# | a read that is too early | the numbers are plausible | the first update, compared with a second run |
+# | a read that is too early | the numbers are plausible | a second run, after the first update |
 # | an update nothing asks for | the training loss | a test with the variable that it should move |
 #
 # A falling loss finds none of them. Part two continues this list with mistakes that need workers
@@ -543,13 +543,13 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 # </details>
 
 # %% [markdown]
-# **3. What will run.** ★★★ Write `needed(op)`: the set of all ops that a fetch of `op` executes. Use
-# it to show that a fetch of `train` in mistake 4 leaves the moving average out.
+# **3. What will run.** ★★★ Write `needed(op)`: the set of all ops that a fetch of `op` executes.
+# Use it to show that a fetch of `train` in mistake 4 leaves the moving average out.
 #
 # <details><summary>Hint</summary>
 #
-# Start at `op`, and follow `op.inputs` (their `.op`) and `op.control_inputs` backwards until you find
-# nothing new. An op that writes a variable has a type such as `AssignSubVariableOp`.
+# Start at `op`, and follow `op.inputs` (their `.op`) and `op.control_inputs` backwards until you
+# find nothing new. An op that writes a variable has a type such as `AssignSubVariableOp`.
 #
 # </details>
 
@@ -612,8 +612,9 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# In your own solution, each program stands in a `%%writefile` cell. Here both are functions, so that
-# one cell can hold everything; `inspect.getsource` gives their text, and the files are made from it.
+# In your own solution, each program stands in a `%%writefile` cell. Here both are functions, so
+# that one cell can hold everything; `inspect.getsource` gives their text, and the files are made
+# from it.
 #
 # ```python
 # import inspect
@@ -702,7 +703,8 @@ folder.cleanup()
 # - Humbatova et al. 2020, [Taxonomy of Real Faults in Deep Learning
 #   Systems](https://arxiv.org/abs/1910.11015): which mistakes people make, from their own reports.
 # - [Distributed-Setup](../Distributed-Setup/): the project's program as a complete example, with
-#   checkpoints and a clean end. [Non-Distributed-Setup](../Non-Distributed-Setup/) is its diff base.
+#   checkpoints and a clean end. [Non-Distributed-Setup](../Non-Distributed-Setup/) is
+#   the same in one process.
 #
 # Next: [Local-then-Global-Variables](Local-then-Global-Variables.ipynb), the first of part two:
 # workers with copies of their own.

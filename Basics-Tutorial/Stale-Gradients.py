@@ -331,8 +331,8 @@ show(draw(hogwild, "HogWild, lr = 0.8"),
 # ![A measured run of HogWild with two workers: training loss and test error over time, a histogram of the staleness with about as many pushes at 0 as at 1, where the time goes, and a moment of the run with the staleness beside each push](../HogWild/curves.png)
 #
 # Look at the histogram in the middle. The mean staleness is about 0.5: about half of the pushes
-# are not late at all. A worker is exposed only between its pull and its push. That is the thick part
-# of each line at the bottom, less than half of the time.
+# are not late at all. A worker is exposed only between its pull and its push. That is the thick
+# part of each line at the bottom, less than half of the time.
 #
 # ## The worst order: strictly in turns
 # For the theory one order is convenient: worker 0 pushes and pulls again at once, then worker 1,
@@ -420,7 +420,8 @@ assert abs(dynsgd_in_turns[-1]) < 0.1
 x, y, x_test, y_test = digits.load()
 w_old = [tf.placeholder(tf.float32, v.shape) for v in digits.first_values()]
 number = tf.placeholder(tf.int64, [])
-here = tf.Session()
+here = tf.Session(config=tf.ConfigProto(  # one thread: faster for such small ops
+    intra_op_parallelism_threads=1, inter_op_parallelism_threads=1))
 sessions.append(here)
 gradient = here.make_callable(  # a function of the placeholders' values
     tf.gradients(digits.loss(w_old, *digits.batch(x, y, number)), w_old), [number, *w_old])
@@ -466,8 +467,8 @@ left.set_ylabel("loss after 300 updates")
 left.legend(title="workers", loc="upper left", ncol=2, handlelength=1, columnspacing=0.8)
 right.legend(loc="lower left", handlelength=1.2)
 show(figure, "Loss after 300 updates against the learning rate. Left, equal workers with HogWild: "
-     "the more workers, the lower the rate at which the loss jumps up. Right, a fast and eight slow "
-     "workers: DynSGD reaches a lower loss than HogWild, at higher rates.")
+     "the more workers, the lower the rate at which the loss jumps up. Right, a fast and eight "
+     "slow workers: DynSGD reaches a lower loss than HogWild, at higher rates.")
 for workers, losses in equal.items():
     print("equal workers, %d:         lowest loss %.2f, at lr = %.2f" % (
         workers, min(losses), rates[np.argmin(losses)]))
@@ -480,9 +481,9 @@ assert min(unequal["DynSGD"]) < 0.7 * min(unequal["HogWild"])
 # <details><summary>Answer</summary>
 #
 # Twice the workers, about half the largest usable rate. With equal workers DynSGD gains nothing:
-# its curve is nearly that of HogWild, moved to the right by the factor `tau + 1`. With unequal workers it
-# gains: the late pushes forbid HogWild a large rate for *all* pushes, also for those that are hardly
-# late. DynSGD shortens the late ones alone.
+# its curve is nearly that of HogWild, moved to the right by the factor `tau + 1`. With unequal
+# workers it gains: the late pushes forbid HogWild a large rate for *all* pushes, also for those
+# that are hardly late. DynSGD shortens the late ones alone.
 #
 # </details>
 #
@@ -521,12 +522,12 @@ assert tau == 0 and w_1 != w
 # </details>
 #
 # In [HogWild](../HogWild/) this is only a reporting error. In DynSGD that number sets the learning
-# rate. So DynSGD holds a lock, a `tf.CriticalSection` on the ps. Under it a worker reads `w` and the
-# step as one, and under it a worker takes its ticket and moves `w` as one.
+# rate. So DynSGD holds a lock, a `tf.CriticalSection` on the ps. Under it a worker reads `w` and
+# the step as one, and under it a worker takes its ticket and moves `w` as one.
 #
 # The next cell shows the lock. Worker 0 pushes under the lock. A queue, `gate`, stops it between
-# its ticket and the move of `w`, at the worst moment, until we put something in. Then worker 1 wants
-# to pull, and gives up after half a second.
+# its ticket and the move of `w`, at the worst moment, until we put something in. Then worker 1
+# wants to pull, and gives up after half a second.
 
 # %%
 import threading
@@ -609,19 +610,20 @@ with ThreadPoolExecutor(2) as threads:
 
 tickets = sorted(ticket for of_worker in pushes for ticket, _ in of_worker)
 taus = [[tau for _, tau in of_worker] for of_worker in pushes]
-print("(a) each ticket from 0 to %d is given once:" % (UPDATES - 1), tickets == list(range(UPDATES)))
+all_once = tickets == list(range(UPDATES))
+print("(a) each ticket from 0 to %d is given once:" % (UPDATES - 1), all_once)
 print("(d) the mean of tau is at most 1:", np.mean(sum(taus, [])) <= 1)
 accuracy = here.run(digits.accuracy(racers[0].run(racers[0].w), x_test, y_test))
 print("more than 90% of the test digits are right:", accuracy > 0.9)
-assert tickets == list(range(UPDATES)) and np.mean(sum(taus, [])) <= 1 and accuracy > 0.9
+assert all_once and np.mean(sum(taus, [])) <= 1 and accuracy > 0.9
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # (a) and (d). `tf.count_up_to` is atomic, so no ticket is given twice. And an update can fall
 # between pull and push of each *other* worker at most once, so all `tau` together are at most n − 1
-# times the updates. (b) and (c) can fail: a worker that is interrupted between its pull and its push
-# makes fewer updates, and its push can be arbitrarily late.
+# times the updates. (b) and (c) can fail: a worker that is interrupted between its pull and its
+# push makes fewer updates, and its push can be arbitrarily late.
 #
 # </details>
 #
@@ -706,8 +708,8 @@ print("mean staleness: %.2f" % np.mean(sum(taus, [])))
 #
 # <details><summary>Hint</summary>
 #
-# Use 60 updates, and compare the largest of the last 20 values of `|w|` with 4. For the formula, put
-# $w_t = z^t$ into $w_{t+1} = w_t - lr \cdot w_{t-n+1}$, and look for the smallest `lr` with
+# Use 60 updates, and compare the largest of the last 20 values of `|w|` with 4. For the formula,
+# put $w_t = z^t$ into $w_{t+1} = w_t - lr \cdot w_{t-n+1}$, and look for the smallest `lr` with
 # $|z| = 1$.
 #
 # </details>
@@ -746,8 +748,9 @@ folder.cleanup()
 #   gradients.
 # - Zhang et al. 2015, [Staleness-aware Async-SGD](https://arxiv.org/abs/1511.05950): the rate
 #   divided by the staleness.
-# - Dutta et al. 2018, [Slow and Stale Gradients Can Win the Race](https://arxiv.org/abs/1803.01113):
-#   what staleness costs, against the time that waiting costs.
+# - Dutta et al. 2018, [Slow and Stale Gradients Can Win the
+#   Race](https://arxiv.org/abs/1803.01113): what staleness costs, against the time that waiting
+#   costs.
 # - [HogWild](../HogWild/) and [DynSGD](../DynSGD/): both algorithms with real worker processes.
 #
 # Next: [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb), which ends part two.
