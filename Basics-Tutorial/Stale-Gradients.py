@@ -420,8 +420,7 @@ assert abs(dynsgd_in_turns[-1]) < 0.1
 x, y, x_test, y_test = digits.load()
 w_old = [tf.placeholder(tf.float32, v.shape) for v in digits.first_values()]
 number = tf.placeholder(tf.int64, [])
-here = tf.Session(config=tf.ConfigProto(  # one thread: faster for such small ops
-    intra_op_parallelism_threads=1, inter_op_parallelism_threads=1))
+here = tf.Session()
 sessions.append(here)
 gradient = here.make_callable(  # a function of the placeholders' values
     tf.gradients(digits.loss(w_old, *digits.batch(x, y, number)), w_old), [number, *w_old])
