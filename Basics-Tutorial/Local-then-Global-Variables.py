@@ -21,7 +21,7 @@
 # - order a push and a pull by control dependencies, and check that order in the graph.
 #
 # **Before it:** [Sessions](Sessions.ipynb), and [Parameter-Server](Parameter-Server.ipynb) for the
-# words pull and push. **Time:** 40 minutes.
+# words pull and push. **Time:** 60 minutes.
 
 # %% [markdown]
 # ## Two copies of the model
@@ -194,7 +194,7 @@ cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
 devices = ["/job:worker/task:0", "/job:worker/task:1"]
-waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call may hang
+waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # limits most waits: see Servers
 
 # %% [markdown]
 # ## Global and local are two lists
@@ -223,12 +223,12 @@ with tf.Graph().as_default():
 # - A checkpoint does not hold it (exercise 2). A worker that is started again has lost its local
 #   variables.
 #
-# None of this says where a variable lives. So is a local variable your own?
+# None of this says where a variable lives. So is a local variable the worker's own?
 #
 # **Predict:** two workers, each in a graph of its own, add 1 to a local variable `count`. First
 # `tf.train.replica_device_setter` chooses its device, as in
-# [Parameter-Server](Parameter-Server.ipynb). Then each worker places it on its own device. To what
-# does each count?
+# [Parameter-Server](Parameter-Server.ipynb). Then each worker places it on its own device. What
+# does each count to?
 
 # %%
 def count_one(k, device):
@@ -255,13 +255,16 @@ for k in 0, 1:
 #
 # </details>
 #
-# A variable's device, not its collection, decides whether it is shared. To have one of its own, a
-# worker makes it under `tf.device` of its own task.
+# A variable's device, not its collection, decides whether it is shared. A worker that wants a
+# variable of its own makes it under `tf.device` of its own task.
 #
 # ## One model, built twice
 # The model is a function of a list of variables: `digits.loss(w, x, y)`. So one function can build
 # that list twice. `digits.variables` gets the function that makes a variable: `tf.get_variable` for
 # `w`, `tf.get_local_variable` for `w_k`.
+#
+# As in [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), `v.read_value()` reads `v` afresh. Where a
+# variable stands in an expression, as in `v_k - v`, TensorFlow builds such a read itself.
 
 # %%
 class Worker:
@@ -274,7 +277,8 @@ class Worker:
                 self.w = digits.variables("w")
             with tf.device(devices[k]):
                 self.w_k = digits.variables("w_k", seed=1 + k, get_variable=tf.get_local_variable)
-                self.pull = tf.group(*[v_k.assign(v) for v_k, v in zip(self.w_k, self.w)])
+                self.pull = tf.group(
+                    *[v_k.assign(v.read_value()) for v_k, v in zip(self.w_k, self.w)])
                 self.distance = tf.reduce_max(
                     [tf.reduce_max(abs(v_k - v)) for v_k, v in zip(self.w_k, self.w)])
             self.initialise_w = tf.global_variables_initializer()
@@ -310,7 +314,7 @@ for worker in workers:
     with worker.graph.as_default(), tf.device(devices[worker.k]):
         pairs = list(zip(worker.w, worker.w_k))
         worker.train = tf.group(*[v_k.assign_add(tf.ones_like(v_k)) for _, v_k in pairs])
-        worker.send_copy = tf.group(*[v.assign(v_k) for v, v_k in pairs])
+        worker.send_copy = tf.group(*[v.assign(v_k.read_value()) for v, v_k in pairs])
         worker.send_change = tf.group(*[v.assign_add(tf.ones_like(v_k)) for v, v_k in pairs])
 
 def moved_by(send):
@@ -413,7 +417,8 @@ assert equal(w, w_before) and equal(w_k, chief.run(chief.w))
 #
 # **Predict:** both workers take T = 10 local steps at the same pace. Then worker 0 pushes and
 # pulls, and after it worker 1. They do so four times. After the *first* window, is the loss of `w`
-# lower or higher than what each worker reached alone? And after the fourth?
+# lower or higher than what each worker reached alone? And after the fourth? (Think of training at
+# twice the learning rate.)
 
 # %%
 def losses():
@@ -437,7 +442,6 @@ for t in range(1, 4 * T + 1):
 for window, (w_0, w_1, w) in enumerate(reached, 1):
     print("window %d: worker 0 alone %.2f, worker 1 alone %.2f, both sums %.2f" % (
         window, w_0, w_1, w))
-assert reached[0][2] < min(reached[0][:2]) and reached[3][2] > max(reached[3][:2])
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots(figsize=(7, 3.4))
@@ -458,9 +462,9 @@ show(figure, "The loss of w and of the two copies over four windows. Within a wi
 # <details><summary>Answer</summary>
 #
 # After the first window the loss of `w` is lower than either worker reached alone, because `w`
-# received both sums. After the fourth it is higher than either: two
-# sums together go too far. Each worker has taken the whole way, as if it
-# were alone, and the ps adds the two.
+# received both sums. That is about a step at twice the rate: while the way is long, it helps. After
+# the fourth window the loss of `w` is higher than either. Each worker has gone the whole way, as if
+# it were alone. The ps adds the two ways, and `w` goes too far.
 #
 # </details>
 #
@@ -470,7 +474,12 @@ show(figure, "The loss of w and of the two copies over four windows. Within a wi
 #
 # How far a push should go is what tells the algorithms apart. [ADAG](../ADAG/) pushes the mean
 # $a / T$ instead of the sum, [AEASGD](../AEASGD/) a part of the difference between `w_k` and `w`.
-#
+
+# %% jupyter={"source_hidden": true}
+# A check of the answer: lower than both after the first window, higher than both after the fourth.
+assert reached[0][2] < min(reached[0][:2]) and reached[3][2] > max(reached[3][:2])
+
+# %% [markdown]
 # ## The pull after the push
 # `session.run([push, pull])` promises no order. If order matters, it must be an edge of the graph.
 #
@@ -492,7 +501,7 @@ def waits_for(op, earlier):
             to_visit += [tensor.op for tensor in op.inputs] + op.control_inputs
     return False
 
-handles = [v.handle for v in chief.w]
+handles = [v.handle for v in chief.w]  # what names a variable; each read takes it as its input
 reads = [op for op in chief.graph.get_operations()
          if op.type == "ReadVariableOp" and op.inputs[0] in handles]
 for name in "pull", "push_then_pull":

@@ -16,7 +16,7 @@
 # you can look into each process while it runs.
 #
 # After this notebook you can:
-# - let processes find each other that do not know each other's ports;
+# - let processes that do not know each other's ports find each other;
 # - let three processes begin and end together by barriers;
 # - say what a ps does while others train, and watch a training from outside;
 # - read from notes on the ps who pushed when, and how stale each push was.
@@ -29,7 +29,7 @@
 # minutes. To do the exercises, stop before the last code cell: select it, and choose *Run → Run All
 # Above Selected Cell*. The last cell ends the cluster for all.
 #
-# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier begin. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet again.](../../figures/kernels.svg)
+# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../figures/kernels.svg)
 #
 # Each server must know the addresses of all three before it starts. A launcher would pass them in
 # TF_CONFIG. Here nobody launches the notebooks but you, so they have to find each other. Each
@@ -253,7 +253,7 @@ barrier_wait = tf.RunOptions(timeout_in_ms=180_000)  # for the slowest of the th
 # %% [markdown]
 # ## Begin together
 # All three meet, and the server starts. This notebook gives the variables their first values. Only
-# then it opens the first barrier, so no worker pulls too early.
+# then does it open the first barrier, `met`, so no worker pulls too early.
 
 # %%
 def open_barrier(name):
@@ -269,9 +269,9 @@ with meeting("Parameter-Server", seconds=180) as cluster:
     open_barrier("met")
 
 # %% [markdown]
-# At the second barrier the training begins. What does this notebook have to do for it? The next
-# cell only watches. It reads `step` and the accuracy of `w`, sleeps for 50 milliseconds, and reads
-# `step` again, until all tickets are taken.
+# At the second barrier, `begin`, the training begins. What does this notebook have to do for it?
+# The next cell only watches. It reads `step` and the accuracy of `w`, sleeps for 50 milliseconds,
+# and reads `step` again, until all tickets are taken.
 #
 # **Predict:** does `step` grow while the Python of this notebook sleeps?
 
@@ -311,7 +311,7 @@ show(figure, "The accuracy of w on the test rows, as this notebook saw it during
 
 # %% [markdown]
 # ## End together
-# Now the third barrier. Behind it all pushes are done.
+# Now the third barrier, `end`. After it all pushes are done.
 #
 # **Predict:** what is certain about the notes on the ps? Do the pushes of worker 1 and worker 2
 # alternate: 1, 2, 1, 2?
@@ -323,7 +323,6 @@ print("tickets taken:                  ", session.run(step))
 print("pushes with a note:             ", np.sum(who > 0))
 print("both workers have pushed:       ", set(who) == {1, 2})
 print("accuracy on the test rows > 0.9:", session.run(test_accuracy) > 0.9)
-assert set(who) == {1, 2} and session.run(step) == UPDATES
 
 # %% tags=["measured"]
 some = np.arange(100, 160)
@@ -348,27 +347,32 @@ print("in %.0f%% of the cases the next push is the other worker's" % (
 # for two neighbours of one colour: there the other worker was late.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+# A check of the answer: each push has one note, and both workers have pushed.
+assert set(who) == {1, 2} and len(who) == session.run(step) == UPDATES
+
+# %% [markdown]
 # ## What is not shared
 # Each worker has a local copy of `w`. Its four variables are called `w_k_0` to `w_k_3` in both.
 #
-# **Predict:** this notebook builds `w_k_0` too, on the ps, and does not initialise it. Does it read
-# worker 1's value, worker 2's, or none?
+# **Predict:** this notebook builds `w_k_0` too, on the ps, and does not initialise it. How many
+# variables of this name does the cluster have then, and how many of them have a value?
 
 # %%
 with tf.device("/job:ps/task:0"):
     namesake = tf.get_variable("w_k_0", [64, 32])
 try:
     session.run(namesake)
-    print("a value")
+    print("on the ps: a value")
 except tf.errors.FailedPreconditionError:
-    print("none: FailedPreconditionError")
+    print("on the ps: no value, FailedPreconditionError")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# None. The three have the same name on three tasks, so they are three variables, and the one on the
-# ps has no value.
+# Three, and two of them have a value. The same name on three tasks is three variables. Each worker
+# has initialised its own; nobody has initialised the one on the ps.
 #
 # </details>
 

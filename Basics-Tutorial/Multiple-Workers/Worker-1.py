@@ -22,7 +22,7 @@
 # **Time:** 20 minutes.
 
 # %% [markdown]
-# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier begin. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet again.](../../figures/kernels.svg)
+# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../figures/kernels.svg)
 #
 # This notebook is the blue row. The next four cells are those of Parameter-Server.
 
@@ -252,7 +252,8 @@ with tf.device(me):
 
     now = step.read_value()
     with tf.control_dependencies([now]):  # first the version, then w
-        pull = tf.group(version.assign(now), *[v_k.assign(v) for v_k, v in zip(w_k, w)])
+        read = [v.read_value() for v in w]
+        pull = tf.group(version.assign(now), *[v_k.assign(r) for v_k, r in zip(w_k, read)])
 
     values = [v_k.read_value() for v_k in w_k]
     loss = digits.loss(values, *digits.batch(x, y, pushes, number))
@@ -286,12 +287,14 @@ with meeting("Worker-1", seconds=180) as cluster:
 # %% [markdown]
 # Where do these ops run? `tf.device` is what a program asks for. A *trace* shows what TensorFlow
 # did. We trace a pull, a gradient, and what a push does, with one change: it subtracts `0 * g`, so
-# that `w` stays as it is.
+# that `w` stays as it is. The program builds all of these ops under `tf.device(me)`.
 #
-# **Predict:** on which task runs the read of `w_0`? The gradient? The subtraction from `w_0`, which
-# the program builds under `tf.device(me)`?
+# **Predict:** on which task runs the read of `w_0`? The assignment to `w_k_0`? The gradient? The
+# subtraction from `w_0`?
 
 # %%
+read_op = read[0].op.inputs[0].op  # `read_value` is a copy of what this op returns
+assign_op = next(op for op in read[0].consumers() if op.type == "AssignVariableOp")
 with tf.device(me):
     subtract_nothing = w[0].assign_sub(0 * g[0], read_value=False)
 
@@ -300,16 +303,16 @@ session.run([pull, compute, subtract_nothing], run_metadata=trace,
             options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, timeout_in_ms=60_000))
 task_of = {node.node_name: device.device.split("/device")[0]
            for device in trace.step_stats.dev_stats for node in device.node_stats}
-for name, op in [("w_0", w[0].op), ("w_k_0", w_k[0].op), ("gradient", gradient[0].op),
-                 ("subtraction", subtract_nothing)]:
-    print("%-12s asked for %-18s ran on %s" % (name, op.device + ",", task_of[op.name]))
+for name, op in [("read of w_0", read_op), ("assignment to w_k_0", assign_op),
+                 ("gradient", gradient[0].op), ("subtraction from w_0", subtract_nothing)]:
+    print("%-20s asked for %s, ran on %s" % (name, op.device, task_of[op.name]))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `w_0` and the subtraction are on the ps: an op that changes a variable runs where the variable is,
-# whatever the program asked for. The gradient is computed here. So only `lr * g` travels, and no
-# work of the model lands on the ps.
+# The read of `w_0` and the subtraction run on the ps: an op that reads or changes a variable runs
+# where the variable is, whatever the program asked for. The assignment and the gradient run here.
+# So only values of `w` and `lr * g` travel, and no work of the model lands on the ps.
 #
 # </details>
 
@@ -361,24 +364,30 @@ print("its pull found a push of worker 2 in %.0f%% of the cases" % (100 * np.mea
 # - after this worker's push and before its next pull: the pull brings it, and all is well;
 # - after this worker's pull and before its ticket: it makes the coming push stale.
 #
-# **Predict:** the text below counts both kinds, and those before this worker's first pull and after
+# **Predict:** the code below counts both kinds, and those before this worker's first pull and after
 # its last ticket. What is the sum?
 
-# %%
+# %% tags=["measured"]
 between_push_and_pull = np.sum(pulls)
 between_pull_and_push = np.sum(tickets - versions)
 before_and_after = versions[0] + (UPDATES - 1 - tickets[-1])
 total = between_push_and_pull + between_pull_and_push + before_and_after
-print("the sum is the number of worker 2's pushes:", total == np.sum(who == 2))
-assert total == np.sum(who == 2)
+print("%d + %d + %d = %d" % (
+    between_push_and_pull, between_pull_and_push, before_and_after, total))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# All pushes of worker 2. Each comes at one of these moments, and none is lost: late is not lost.
+# The number of all pushes of worker 2. Each comes at one of these moments, and none is lost: late
+# is not lost.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+# A check of the answer, with the notes on the ps.
+assert total == np.sum(who == 2)
+
+# %% [markdown]
 # The picture shows some tickets of this run, a dot for each. A bar reaches from the pull of a push
 # of this worker to its ticket. Orange dots under a bar are what this push has not seen: their
 # number is its staleness.

@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Three notebooks: Worker-2
-# This notebook is the second worker. Its code is that of [Worker-1](Worker-1.ipynb) but for its
-# number; it trains on the other half of the rows, at the same time. Here we look at what is out of
-# the other's reach, and at where the time goes.
+# This notebook is the second worker. Its code is that of [Worker-1](Worker-1.ipynb) except for its
+# number; it trains on the other half of the rows, at the same time. Here we look at what a worker
+# cannot reach, and at where the time goes.
 #
 # After this notebook you can:
 # - say which of two notebooks' variables with equal names are the same;
@@ -22,7 +22,7 @@
 # **Before it:** [Worker-1](Worker-1.ipynb). **Time:** 20 minutes.
 
 # %% [markdown]
-# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier begin. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet again.](../../figures/kernels.svg)
+# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../figures/kernels.svg)
 #
 # This notebook is the orange row. The next four cells are those of Parameter-Server.
 
@@ -248,7 +248,8 @@ with tf.device(me):
 
     now = step.read_value()
     with tf.control_dependencies([now]):  # first the version, then w
-        pull = tf.group(version.assign(now), *[v_k.assign(v) for v_k, v in zip(w_k, w)])
+        read = [v.read_value() for v in w]
+        pull = tf.group(version.assign(now), *[v_k.assign(r) for v_k, r in zip(w_k, read)])
 
     values = [v_k.read_value() for v_k in w_k]
     loss = digits.loss(values, *digits.batch(x, y, pushes, number))
@@ -282,8 +283,8 @@ with meeting("Worker-2", seconds=180) as cluster:
 # ## Train, and take the time
 # At the barrier both workers begin: the same three lines, with the time between them.
 #
-# **Predict:** the model is small: 2,410 parameters, 32 rows in a mini-batch. Which of the three
-# takes longest: pull, compute, or push?
+# **Predict:** the model is small: 2,410 parameters, 32 rows in a mini-batch. How many times as long
+# as compute do pull and push take together?
 
 # %%
 barrier("begin")
@@ -326,10 +327,10 @@ print("pull and push together take %.1f times as long as compute" % (
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Pull and push, by far. Each sends several messages to the ps and waits for the answers; the
-# gradient of so small a model is quickly computed. So two such workers are not faster than one
-# process without a network. It pays when computing takes longer than sending, or when a worker
-# makes several local steps between two pushes
+# Several times as long: the line above says how many. Each sends several messages to the ps and
+# waits for the answers; the gradient of so small a model is quickly computed. So two such workers
+# are not faster than one process without a network. A second worker pays when computing takes
+# longer than sending, or when a worker makes several local steps between two pushes
 # ([Local-then-Global-Variables](../Local-then-Global-Variables.ipynb)).
 #
 # </details>
@@ -385,11 +386,11 @@ for _ in range(200):
     session.run(local_step)
 
 unchanged = all(np.array_equal(one, two) for one, two in zip(w_before, session.run(w)))
-print("w is unchanged:                         ", unchanged)
-print("the copy's loss on its own rows has sunk:", np.mean(losses[-20:]) < losses[0])
+print("w is unchanged:                            ", unchanged)
+print("the copy's loss on its own rows has fallen:", np.mean(losses[-20:]) < losses[0])
 session.run(pull)
-print("after a pull the copy has its old loss: ", np.isclose(session.run(loss_of_copy), losses[0]))
-assert unchanged and np.mean(losses[-20:]) < losses[0]
+print("after a pull the copy has its old loss:    ",
+      np.isclose(session.run(loss_of_copy), losses[0]))
 
 # %% tags=["measured"]
 figure, (above, below) = plt.subplots(2, 1, figsize=(7, 3.6), sharex=True)
@@ -406,11 +407,15 @@ show(figure, "Loss and accuracy of the local copy over 200 local steps, and of w
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `w` stays as it is, and Worker-1 notices nothing. The loss of the copy on its own rows sinks; its
+# `w` stays as it is, and Worker-1 notices nothing. The loss of the copy on its own rows falls; its
 # accuracy on the test rows changes little. Without a push all of this work is lost at the next
 # pull.
 #
 # </details>
+
+# %% jupyter={"source_hidden": true}
+# A check of the answer: w stands still, and the copy's loss on its own rows falls.
+assert unchanged and np.mean(losses[-20:]) < losses[0]
 
 # %% [markdown]
 # ## Exercises
@@ -453,9 +458,9 @@ show(figure, "Loss and accuracy of the local copy over 200 local steps, and of w
 # </details>
 
 # %% [markdown]
-# **2. One message less.** ★★☆ `pull`, `compute` and `push` are three calls. Put `compute` and
-# `local_step` into one call without a queue or a loop: build a second `compute`, and after it, by
-# control dependencies, the step. Show that the copy moves as before.
+# **2. One call less.** ★★☆ A local step takes two calls: `compute` stores the gradient in `g`, and
+# `local_step` uses it. Compute and step in one `run`, without `g`: the step must wait for the whole
+# gradient. Show that the copy moves as before.
 #
 # <details><summary>Hint</summary>
 #

@@ -58,12 +58,16 @@ def shards():
 
 def kernels():
     names = ("Parameter-Server", "Worker-1", "Worker-2")
-    begin, end, rows = 262, 500, (48, 96, 144)
-    parts = [text(begin, 22, "begin", "title"), text(end, 22, "end", "title")]
-    for name, y, start in zip(names, rows, (190, 150, 212)):
+    met, begin, end, rows = 226, 298, 510, (48, 96, 144)
+    parts = [text(met, 22, "met", "title"), text(begin, 22, "begin", "title")]
+    parts += [text(end, 22, "end", "title")]
+    for name, y, start in zip(names, rows, (166, 132, 186)):
         parts += [left(4, y + 18, name)]
-        parts += [rect(start, y, begin - start, 26, "idle", 3)]
-    parts += [rect(begin, 48, end - begin, 26, "ps", 3), text(381, 66, "holds w, step, notes")]
+        parts += [rect(start, y, met - start, 26, "idle", 3)]
+    parts += [rect(met, 48, end - met, 26, "ps", 3), text(404, 66, "holds w, step, notes")]
+    for kind, y, alone in (("a", 96, 44), ("b", 144, 20)):
+        parts += [rect(met + 3, y, alone, 26, kind + " pale", 3)]
+        parts += [rect(met + 6 + alone, y, begin - met - 6 - alone, 26, "idle", 3)]
     for kind, y, widths in (("a", 96, (30, 26, 32, 28, 30, 27, 31, 26)), ("b", 144, (44,) * 5)):
         at = begin + 3
         for width in widths:
@@ -71,20 +75,21 @@ def kernels():
             if width > 6:
                 parts.append(bar(at, y, width - 3, kind, "", 26))
             at += width
-    parts += [path("M%d 32 V182" % x, "bar", tip=False) for x in (begin, end)]
+    parts += [path("M%d 32 V182" % x, "bar", tip=False) for x in (met, begin, end)]
     parts += [rect(end, 48, 60, 26, "ps", 3)]
     parts += [rect(end + 3, 96, 30, 26, "a pale", 3), rect(end + 3, 144, 44, 26, "b pale", 3)]
     parts += [left(4, 206, "dashed: waits for the other notebooks", "small")]
     parts += [left(4, 228, "red: barriers, which all three reach before any goes on", "small")]
     parts += [left(4, 250, "filled: pull, compute, push, again and again", "small")]
-    parts += [arrow(440, 216, 560, 216), text(500, 236, "time", "small")]
+    parts += [left(4, 272, "pale: the notebook looks at its own part", "small")]
+    parts += [arrow(440, 238, 560, 238), text(500, 258, "time", "small")]
     words = (
         "Three notebooks as three rows, time from left to right. Each starts at another time and "
-        "waits until all three are there: the barrier begin. Then Worker-1 and Worker-2 pull, "
-        "compute and push at the same time, at a pace of their own, while Parameter-Server holds "
-        "w. At the barrier end all three meet again."
+        "waits until all three are there: the barrier met. At the barrier begin all three meet "
+        "again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of "
+        "their own, while Parameter-Server holds w. At the barrier end all three meet once more."
     )
-    return svg(580, 262, words, parts)
+    return svg(580, 284, words, parts)
 
 
 DRAWN = {"copies.svg": copies, "shards.svg": shards, "kernels.svg": kernels}
