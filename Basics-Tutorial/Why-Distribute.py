@@ -582,15 +582,15 @@ show(figure, "Left: the time of a step of each model: one worker, the same worke
 # The weights are the same, but for the rounding of sums in another order: data parallelism made
 # the same steps. The speed-up is not the same. For the convolutions half of the rows take about
 # half of the time, green, and the exchange, red, is short beside that. So the speed-up is clearly
-# above 1. For the digits two workers are *slower* than one, and the exchange is not the only
-# reason:
+# above 1, if both cores are free for us. For the digits two workers are *slower* than one, and the
+# exchange is not the only reason:
 #
 # - Half of the rows do not take half of the time, even for one worker alone. To draw the rows, to
 #   call TensorFlow and to move `w` costs the same for 16 rows as for 32. This is the serial part
 #   of Amdahl's law.
-# - Two busy processes disturb each other. Compare blue with green: the rows are the same, and
-#   blue takes longer, for both models. The two share the machine's memory, and its cores with all
-#   other programs.
+# - Two busy processes disturb each other. Compare blue with green: the rows are the same, but now
+#   two processes compute at once. They share the machine's memory, and its cores with all other
+#   programs. The busier the machine, the longer blue becomes, up to twice the green and more.
 #
 # The rule that a gradient must take more than twice as long as an exchange counts neither of
 # these. That is why it is not sufficient.
