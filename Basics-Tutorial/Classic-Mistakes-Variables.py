@@ -11,24 +11,24 @@
 # %% [markdown]
 # # Classic mistakes: variables
 # The mistakes in this notebook have been made again and again in distributed training. None of them
-# raises an error: the program runs, and often it even learns. Here you see each one fail by a
-# number, learn why, and mend it. All four are about variables: where they live, when they are read,
-# and whether they are updated at all.
+# raises an error: the program runs, and often it even learns. Here a number shows you each of them.
+# You learn why it happens, and mend it. All four are about variables: where they live, when they
+# are read, and whether they are updated at all.
 #
 # After this notebook you can:
 # - tell from devices whether a variable is shared, and whether a ps computes;
-# - explain why a difference to an earlier value can be exactly zero;
+# - keep an old value of a variable that stays as it was;
 # - read a variable after its update, and not before it;
-# - find an update that TensorFlow leaves out;
+# - find out whether an update runs at all;
 # - write a training program for two ps and a worker on your own.
 #
 # **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), [Servers](Servers.ipynb),
-# [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 80 minutes; the
-# project at the end takes half of them.
+# [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 50 minutes,
+# and 90 for the project.
 
 # %% [markdown]
-# ## Where things land
-# The first mistake is about places. Here are three ways to place the same model, on one ps and two
+# ## Where variables and operations are placed
+# The first mistake is about devices. Here are three ways to place the same model, on one ps and two
 # workers:
 #
 # ![Three placements of a model on one ps and two workers. "/cpu:0": each worker has its own w and its own loss, and the ps has nothing. "/job:ps/task:0": w and the loss are on the ps, and the workers have nothing. The setter: w is on the ps, each worker computes its loss and exchanges w and gradients with the ps.](../figures/placements.svg)
@@ -198,13 +198,14 @@ lr = 0.2
 cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 workers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
-waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call may hang
+waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a call: 20 s
 
 # %% [markdown]
 # ## Mistake 1: half a device name
-# `tf.device("/cpu:0")` names a device, but no task. The session fills in the missing part: the task
-# that it is connected to. The opposite slip, `tf.device("/job:ps/task:0")` around the whole model,
-# puts everything on the ps.
+# A full device name says which job, which task, and which device there. `tf.device("/cpu:0")` is
+# half a name: it says which device, but not of which task. The session fills in the missing half:
+# the task that it is connected to. The opposite mistake, `tf.device("/job:ps/task:0")` around the whole
+# model, puts everything on the ps.
 #
 # Worker 0 makes the model, and trains it with 300 updates. Then worker 1 makes the same model, and
 # tests it. Each worker initialises the variables only if they have no values yet.
@@ -243,7 +244,6 @@ local = train_then_test("local", lambda k: "/cpu:0")
 report("/cpu:0", *local)
 on_ps = train_then_test("on_ps", lambda k: "/job:ps/task:0/cpu:0")
 report("/job:ps/task:0/cpu:0", *on_ps)
-assert local[0][1] < 0.2 and on_ps[0][1] > 0.95
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -252,7 +252,12 @@ assert local[0][1] < 0.2 and on_ps[0][1] > 0.95
 # values. With the ps in the name it finds the trained `w`, since there is only one.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+# The answer, checked.
+assert local[0][1] < 0.2 and on_ps[0][1] > 0.95
+
+# %% [markdown]
 # With `/cpu:0` the workers would train two unrelated models, and no error says so. With everything
 # on the ps the numbers are right, but the ps computes the loss and the gradients of all workers,
 # while their machines stand idle. No test of the accuracy finds that.
@@ -281,7 +286,7 @@ for _, w, loss in local, on_ps, placed_well:
 # %% [markdown]
 # The other three mistakes need no second process: they look the same on one device and on many.
 #
-# ## Mistake 2: a name for the memory instead of a copy
+# ## Mistake 2: an old value to compare with
 # You want to know how far each update moves `w`, for instance to stop when it hardly moves any
 # more: $\lVert w_{t+1} - w_t \rVert$. So you keep the old value, update, and subtract.
 #
@@ -315,8 +320,6 @@ runs = {"reference variables": losses_and_distances(use_resource=False),
 for name, values in runs.items():
     print("%-20s loss: first %.2f, last %.2f   w moved by: first %.3f, last %.3f" % (
         name, *values[[0, -1], 0], *values[[0, -1], 1]))
-assert (runs["reference variables"][:, 1] == 0).all()
-assert (runs["resource variables"][:, 1] > 0).all()
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -326,6 +329,11 @@ assert (runs["resource variables"][:, 1] > 0).all()
 # itself: `tf.identity` does not copy, and on one device neither does anything else.
 #
 # </details>
+
+# %% jupyter={"source_hidden": true}
+# The answer, checked.
+assert (runs["reference variables"][:, 1] == 0).all()
+assert (runs["resource variables"][:, 1] > 0).all()
 
 # %%
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6), layout="constrained")
@@ -374,13 +382,12 @@ def print_table(losses):
         print("after update %d: logged %.3f, true loss %.3f" % (t, logged, true_loss))
 
 # %% [markdown]
-# **Predict:** this program logs the loss at `pulled`, within the control dependency. Which relation
-# do you see between the two columns?
+# **Predict:** this program logs the loss at `pulled`, within the control dependency. How will the
+# two columns differ?
 
 # %%
 early = logged_losses(lambda w, pulled: pulled)
 print_table(early)
-assert np.allclose(early[1:, 0], early[:-1, 1], rtol=1e-5)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -390,7 +397,12 @@ assert np.allclose(early[1:, 0], early[:-1, 1], rtol=1e-5)
 # it, for the gradient. A control dependency makes an op wait; it does not renew the op's inputs.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+# The answer, checked.
+assert np.allclose(early[1:, 0], early[:-1, 1], rtol=1e-5)
+
+# %% [markdown]
 # **Mended:** read the variable again, within the control dependency. `v.read_value()` makes a new
 # read each time you call it.
 
@@ -404,17 +416,16 @@ assert np.allclose(fresh[:, 0], fresh[:, 1], rtol=1e-5)
 # you get either value. A worker that makes this mistake when it pulls `w` from a ps trains with
 # parameters that are one update older than it believes.
 #
-# ## Mistake 4: an update that nothing asks for
-# `session.run` executes what its fetches need, and nothing else. Some variables are not trained by
-# gradients, but by an update op beside them: the moving mean of a BatchNormalization layer, or a
-# moving average of the weights. Keras' `fit` runs such updates for you. Here you must.
+# ## Mistake 4: an update beside the training
+# Some variables are not trained by gradients, but by an update op of their own: the moving mean of
+# a BatchNormalization layer, or a moving average of the weights.
 #
 # `tf.train.ExponentialMovingAverage` keeps a second, smoothed copy of `w`, which many programs test
 # and export instead of `w`: `average <- 0.95 * average + 0.05 * w`. Its method `apply` returns the
 # op that does this once.
 #
-# **Predict:** the program makes that op, and runs `train` 300 times. Which accuracy has the average
-# at the end?
+# **Predict:** the program makes that op, so that it waits for the training op `train`. Then it runs
+# `train` 300 times. Which accuracy has the average at the end?
 
 # %%
 def accuracy_curves(run_the_average, updates=300):
@@ -445,8 +456,10 @@ print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten[-1]))
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# About 10%: the average still has its first values. The op exists in the graph, and even waits for
-# `train`. But `train` does not need it, so it never ran.
+# About 10%: the average still has its first values. `session.run` executes what its fetches need,
+# and nothing else. The op of the average exists in the graph, and even waits for `train`. But `train`
+# does not need it, so it never ran. Keras' `fit` runs such updates for you. Here you must ask for
+# them.
 #
 # </details>
 #
@@ -472,10 +485,10 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 # ## What the four have in common
 # | mistake | what looks fine | what finds it |
 # | --- | --- | --- |
-# | half a device name | each worker's loss falls | the devices of variables and loss |
-# | a name for the memory | the loss | a difference that must not be 0 |
-# | a read that is too early | the numbers are plausible | a second run, after the first update |
-# | an update nothing asks for | the training loss | a test with the variable that it should move |
+# | 1. half a device name | each worker's loss falls | the devices of variables and loss |
+# | 2. a name for the memory, not a copy | the loss | a difference that must not be 0 |
+# | 3. a read that is too early | the numbers are plausible | the first update, compared with a second run |
+# | 4. an update that no fetch needs | the training loss | a test with the variable that it should move |
 #
 # A falling loss finds none of them. Part two continues this list with mistakes that need workers
 # with copies of their own: [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb).
@@ -548,8 +561,9 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 #
 # <details><summary>Hint</summary>
 #
-# Start at `op`, and follow `op.inputs` (their `.op`) and `op.control_inputs` backwards until you
-# find nothing new. An op that writes a variable has a type such as `AssignSubVariableOp`.
+# Start at `op`, and follow `op.inputs` (their `.op`) and `op.control_inputs` backwards until you find
+# nothing new. An op that writes a variable `v` has `v.handle` as an input, the tensor that names the
+# variable. `v.handle.op` is the op that makes it.
 #
 # </details>
 
@@ -597,9 +611,9 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 #    `replica_device_setter(cluster=...)`. The model and the data are in `digits.py`: import it.
 # 3. Let a `ChiefSessionCreator` make the session; give it a ConfigProto with a time limit.
 # 4. Print `v.device` for each variable. Which ps has nearly all the bytes, and why?
-# 5. Run one update with `FULL_TRACE` and `output_partition_graphs`, and add up what the `_Send` ops
-#    carry, as in [Parameter-Server](Parameter-Server.ipynb). Expect the size of `w` twice, and a
-#    little more: the batch number is read from the step counter, on a ps.
+# 5. Copy `full`, `short` and `read_report` from [Parameter-Server](Parameter-Server.ipynb). Run one
+#    update with the options `full`, and add up the bytes in the report. Expect the size of `w` twice,
+#    and a little more: the batch number is read from the step counter, on a ps.
 # 6. Train for 300 updates, and test.
 # 7. In the notebook: `new_cluster(ps=2, worker=1)`, `start` both ps and the worker, `finish` the
 #    worker, print what it returns, `stop` the ps.
@@ -612,12 +626,14 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# In your own solution, each program stands in a `%%writefile` cell. Here both are functions, so
-# that one cell can hold everything; `inspect.getsource` gives their text, and the files are made
-# from it.
+# In your own solution, each program is in a `%%writefile` cell. Here the programs are functions, so
+# that one cell can hold everything. `inspect.getsource` gives their text, and the files are made from
+# it. `short` and `read_report` are those of [Parameter-Server](Parameter-Server.ipynb).
 #
 # ```python
+# import collections
 # import inspect
+# import re
 #
 # def serve():
 #     import json
@@ -629,11 +645,32 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 #     server = tf.train.Server(config["cluster"], job_name=task["type"], task_index=task["index"])
 #     server.join()
 #
+# def short(device):
+#     """/job:ps/replica:0/task:1/device:CPU:0 is ps 1."""
+#     return "%s %s" % re.search(r"job:(\w+)/.*task:(\d)", device).groups()
+#
+# def read_report(report):
+#     """{task: its operations}, {(sender, receiver): bytes} of a run with the options `full`."""
+#     results = {(node.node_name, output.slot): output.tensor_description  # slot: its 1st, 2nd, ...
+#                for device in report.step_stats.dev_stats
+#                for node in device.node_stats for output in node.output}
+#     operations, sent = collections.defaultdict(list), collections.Counter()
+#     for node in [node for part in report.partition_graphs for node in part.node]:
+#         operations[short(node.device)].append(node.op)
+#         # What goes to this program, the client, does not go from task to task: client_terminated.
+#         if node.op == "_Send" and not node.attr["client_terminated"].b:
+#             name, _, slot = node.input[0].partition(":")
+#             tensor = results[name, int(slot or 0)]
+#             numbers = tf.TensorShape(tensor.shape).num_elements()
+#             sender = short(node.attr["send_device"].s.decode())
+#             receiver = short(node.attr["recv_device"].s.decode())
+#             sent[sender, receiver] += numbers * tf.as_dtype(tensor.dtype).size
+#     return operations, sent
+#
 # def train():
 #     import json
 #     import os
 #     import digits
-#     import tensorflow.compat.v1 as tf
 #
 #     tf.logging.set_verbosity(tf.logging.ERROR)
 #     tf.disable_v2_behavior()
@@ -656,26 +693,21 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 #     waits = tf.ConfigProto(operation_timeout_in_ms=40_000)
 #     session = tf.train.ChiefSessionCreator(scaffold, server.target, waits).create_session()
 #
-#     noted = tf.RunMetadata()
-#     session.run(update, run_metadata=noted, options=tf.RunOptions(
-#         trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True))
-#     size_of = {}  # the bytes of what each op has put out
-#     for device in noted.step_stats.dev_stats:
-#         for op in device.node_stats:
-#             for output in op.output[:1]:
-#                 tensor = output.tensor_description
-#                 elements = tf.TensorShape(tensor.shape).num_elements()
-#                 size_of[op.node_name] = elements * tf.as_dtype(tensor.dtype or 1).size
-#     sent = sum(size_of[op.input[0]] for part in noted.partition_graphs for op in part.node
-#                if op.op == "_Send" and not op.attr["client_terminated"].b)
-#     print("bytes of an update:", sent)
+#     full = tf.RunOptions(
+#         trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
+#     report = tf.RunMetadata()
+#     session.run(update, options=full, run_metadata=report)
+#     operations, sent = read_report(report)
+#     print("bytes of an update:", sum(sent.values()))
 #
 #     for _ in range(299):
 #         session.run(update)
 #     print("accuracy: %.1f%%" % (100 * session.run(accuracy)))
 #
 # pathlib.Path("server.py").write_text(inspect.getsource(serve) + "\nserve()\n")
-# pathlib.Path("train.py").write_text(inspect.getsource(train) + "\ntrain()\n")
+# imports = "import collections\nimport re\nimport tensorflow.compat.v1 as tf\n\n"
+# functions = "\n".join(inspect.getsource(f) for f in (short, read_report, train))
+# pathlib.Path("train.py").write_text(imports + functions + "\ntrain()\n")
 # two_ps = new_cluster(ps=2, worker=1)
 # servers = [start("server.py", two_ps, "ps", i) for i in (0, 1)]
 # printed = finish(start("train.py", two_ps, "worker"))
@@ -703,8 +735,8 @@ folder.cleanup()
 # - Humbatova et al. 2020, [Taxonomy of Real Faults in Deep Learning
 #   Systems](https://arxiv.org/abs/1910.11015): which mistakes people make, from their own reports.
 # - [Distributed-Setup](../Distributed-Setup/): the project's program as a complete example, with
-#   checkpoints and a clean end. [Non-Distributed-Setup](../Non-Distributed-Setup/) is
-#   the same in one process.
+#   checkpoints and a clean end. [Non-Distributed-Setup](../Non-Distributed-Setup/) is the
+#   program it is compared with.
 #
 # Next: [Local-then-Global-Variables](Local-then-Global-Variables.ipynb), the first of part two:
 # workers with copies of their own.

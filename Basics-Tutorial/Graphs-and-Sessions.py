@@ -25,7 +25,10 @@
 
 # %% [markdown]
 # ## Build first, run later
-# ![A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session that fetches loss runs x, w, b, matmul, add and loss, but not accuracy.](../figures/graph.svg)
+# ![A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session that asks for loss runs x, w, b, matmul, add and loss, but not accuracy.](../figures/graph.svg)
+#
+# The nodes of the graph are *operations*, *ops* for short. Along its edges go *tensors*, the
+# results of ops.
 #
 # | in Keras | here |
 # | --- | --- |
@@ -35,7 +38,7 @@
 # | `model.fit(x, y)` | a loop of your own that calls `session.run(update)` |
 # | weights are initialised when the model is built | you run an initialiser once |
 #
-# The first cell loads TensorFlow. Its code is folded in JupyterLab, and the same in all notebooks:
+# The first cell loads TensorFlow. Its code is the same in all notebooks, and folded in JupyterLab:
 # click on the bar to read it.
 
 # %% jupyter={"source_hidden": true}
@@ -97,8 +100,8 @@ with tf.Session() as session:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# It prints a description: name, shape and type, but no number. `c` is a node of the graph; nobody
-# has run it. Each `a + b` adds one more node, even if it is the same sum: three operations, then
+# It prints a description: name, shape and type, but no number. `c` is the result of a node that has
+# not run yet. Each `a + b` adds one more node, even if it is the same sum: three operations, then
 # four. Only `session.run` computes, and it returns NumPy values.
 #
 # </details>
@@ -174,9 +177,8 @@ with tf.variable_scope("local"):
 # `tf.group(a, b)` is one operation that is done when `a` and `b` are; it promises no order between
 # them.
 #
-# **Predict:** `v` is 10. `before` reads it. Then, in this order by control dependencies, 1 is
-# added, `after` reads it again, and `same` takes `before` once more. What does one `run` give for
-# `before`, `after` and `same`?
+# **Predict:** `v` is 10. One `run` gives 10 for `before`, and 11 for `after`, which waits for the
+# addition. What does it give for `same`, which waits for the addition, too: 10 or 11?
 
 # %%
 v = tf.get_variable("v", initializer=10)
@@ -190,18 +192,22 @@ with tf.control_dependencies([add]):
 session.run(v.initializer)
 values = session.run([before, after, same])
 print("before %d, after %d, same %d" % tuple(values))
-assert values == [10, 11, 10]
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 10, 11, 10. `after` is a new read, made inside the block, so it waits for `add`. `same` waits for
-# `add`, too, but it takes the value that `before` read earlier: a tensor never changes. If you need
+# 10. `after` is a new read, made inside the block, so it sees the addition. `same` waits for `add`,
+# too, but it takes the value that `before` read earlier: a tensor never changes. If you need
 # the new value, read the variable again inside the block.
 #
 # </details>
-#
-# Most bugs in distributed training scripts are a missing edge, or an edge at the wrong place. You
+
+# %% jupyter={"source_hidden": true}
+# The answer, checked.
+assert values == [10, 11, 10]
+
+# %% [markdown]
+# Many bugs in distributed training scripts are a missing edge, or an edge at the wrong place. You
 # will meet this pattern in each example: pull (read), compute, push (assign), in this order.
 #
 # Variables of today are *resource variables*: a read gives a copy. Variables of 2016 were
@@ -334,12 +340,13 @@ except RuntimeError as error:
 #
 # The first: each `step + i` adds a constant, a read of the variable and a sum, 30 operations in ten
 # rounds. Training becomes slower and slower, and memory fills. Build before the loop, and let
-# `graph.finalize()` forbid the rest; `MonitoredSession`, which the examples use, does it for you.
+# `graph.finalize()` forbid the rest. `MonitoredSession`, the session of the examples, does it for
+# you.
 #
 # </details>
 #
 # ## What `disable_v2_behavior` does
-# TensorFlow 2 computes at once, as Keras does: this is called *eager execution*. The old API stands
+# TensorFlow 2 computes at once, as Keras does: this is called *eager execution*. The old API is
 # in the same package, under `tensorflow.compat.v1`. `tf.disable_v2_behavior()` switches the whole
 # program to graphs. There is a second way: leave TensorFlow 2 as it is, and build the graph under
 # `with tf.Graph().as_default():`. We run that in a process of its own.
@@ -437,7 +444,7 @@ print(finish(start("both.py", {}, "worker")))
 #   `ParameterServerStrategy` has one coordinator that hands out the work; no worker has a loop of
 #   its own.
 # - `compat.v1` is part of every TensorFlow 2 release, and all that we need works in 2.21. Where a
-#   newer way exists, the examples show it beside: see [TF2-Strategies](TF2-Strategies.ipynb).
+#   newer way exists, the examples show that, too: see [TF2-Strategies](TF2-Strategies.ipynb).
 
 # %% [markdown]
 # ## Exercises

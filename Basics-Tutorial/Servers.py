@@ -21,7 +21,7 @@
 # - tell from the error what happened when a server died, and what is lost;
 # - keep a missing task from holding up the others, by device filters.
 #
-# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 30 minutes.
+# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 35 minutes.
 
 # %% [markdown]
 # ## A cluster is a list of addresses
@@ -148,8 +148,14 @@ def stop(*processes):
 # a first look, both servers run in this notebook. A server ends with its process. You cannot stop
 # it before.
 #
-# The *target* of a session is the address of one server. The session sends its graph there. That
-# server, the session's *master*, passes each part of the graph to the server where it belongs.
+# The *target* of a session is the address of one server. It begins with `grpc://`, because clients
+# and servers talk by *gRPC*, a protocol by which one process calls a function in another. The
+# session sends its graph to its target. That server, the session's *master*, passes each part of
+# the graph to the server where it belongs.
+#
+# A distributed call can wait for something that never comes. So each session gets a time limit. If
+# a call takes longer, it ends with `DeadlineExceededError`. One wait goes on in spite of the limit,
+# as you will see at the end: that for a missing task, if the master is in the same process.
 #
 # **Predict:** a session without a target sees the devices of its own process. Which devices does a
 # session see that is connected to the worker's server: the worker's, or those of the whole cluster?
@@ -158,7 +164,7 @@ def stop(*processes):
 cluster = new_cluster(ps=1, worker=1)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 worker = tf.train.Server(cluster, job_name="worker", task_index=0)
-waits = tf.ConfigProto(operation_timeout_in_ms=10_000)  # no call may hang
+waits = tf.ConfigProto(operation_timeout_in_ms=10_000)  # the time limit of a call: 10 s
 
 def devices(session):
     return sorted(device.name for device in session.list_devices() if "CPU" in device.name)
@@ -265,8 +271,7 @@ with tf.Session("grpc://" + cluster["ps"][0], config=waits) as other:
 print("v is on", v.device, "- the other process runs:", process.poll() is None)
 
 # %% [markdown]
-# The client code did not change: it names devices and never needs to know which process they live
-# in.
+# The client code did not change: it names devices, and need not know in which process they are.
 #
 # ## When a server dies
 # **Predict:** we kill the ps, as `kill -9` or a power cut would. What does the next `run` give?
@@ -289,23 +294,27 @@ print("it has been replaced:", found)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `UnavailableError`: nobody answers at that address. The worker finds the new process there, but
+# `UnavailableError`: no process answers at that address. The worker finds the new process there, but
 # the value of `v` died with the old one: `FailedPreconditionError`.
 #
 # </details>
 #
-# That is why training saves checkpoints. `tf.train.MonitoredSession` reacts to `UnavailableError`
-# by opening a new session. If the chief has a `checkpoint_dir`, it restores the last checkpoint
-# first, so you never see `FailedPreconditionError`. Without one it initialises the variables anew,
-# and says nothing. [Sessions-that-Recover](Sessions-that-Recover.ipynb) shows both.
+# That is why training saves *checkpoints*, files with the values of all variables.
+# `tf.train.MonitoredSession`, the session that the examples use, reacts to `UnavailableError` by
+# opening a new session. The *chief*, the worker that makes the model, then restores the last
+# checkpoint, if you gave it a folder for checkpoints (`checkpoint_dir`). So you never see
+# `FailedPreconditionError`. Without such a folder it initialises the variables anew, and says
+# nothing. [Sessions](Sessions.ipynb) introduces the chief;
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb) shows both cases.
 #
 # ## When a task never comes: device filters
-# The next cluster has two workers, and worker 1 never starts. Before its first step a session's
-# master asks *all* servers for their devices. Worker 0 is the other process this time: a session
-# to a server in its own process ignores the time limit while it waits.
+# The next cluster has two workers, and worker 1 never starts. A session may have *device filters*:
+# the list of the tasks that it will ever talk to. Worker 0 is in the other process this time. Our
+# time limit does not end the wait for a missing task if the master is in the same process as the
+# session.
 #
-# **Predict:** the session uses only worker 0 and the ps. Does it work without worker 1? And if we
-# say by *device filters* that these two are all that it will ever talk to?
+# **Predict:** the op is on the ps, and the session's target is worker 0. Does `run` give a result
+# without worker 1, if the filters name only the ps and worker 0? And without filters?
 
 # %%
 stop(process)
@@ -325,9 +334,10 @@ with tf.Session(target, config=tf.ConfigProto(operation_timeout_in_ms=3000)) as 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Without filters the session waits for worker 1, here until our time limit, otherwise for ever.
-# With filters it starts at once, in whatever order the tasks come. The death of worker 1 would not
-# disturb it either.
+# Before its first step a session's master asks *all* servers for their devices, also those that the
+# graph does not use. So without filters the session waits for worker 1, here until our time limit,
+# otherwise for ever. With filters it asks only the tasks that they name. So it starts at once, in
+# whatever order the tasks come. The death of worker 1 would not disturb it either.
 #
 # </details>
 #

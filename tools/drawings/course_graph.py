@@ -28,7 +28,7 @@ def graph():
     words = (
         "A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its "
         "result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session "
-        "that fetches loss runs x, w, b, matmul, add and loss, but not accuracy."
+        "that asks for loss runs x, w, b, matmul, add and loss, but not accuracy."
     )
     return svg(606, 256, words, parts)
 
