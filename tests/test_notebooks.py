@@ -1,9 +1,11 @@
 """The notebooks of Basics-Tutorial: in step with their sources, run afresh, and in a browser."""
 
+import ast
 import base64
 import contextlib
 import difflib
 import io
+import json
 import os
 import re
 import shutil
@@ -63,6 +65,15 @@ def test_its_links_lead_somewhere(source):
                 links += 1
                 assert (source.parent / target).exists(), "%s: %s" % (source, target)
     assert links >= 2
+
+
+def test_the_pushes_are_those_of_the_figure():
+    """Why-Distribute carries the rows that figures/pushes.svg is drawn from, which change with it."""
+    source = (notebooks.ROOT / "Why-Distribute.py").read_text()
+    rows = ast.literal_eval(re.search(r"^pushes = (\[.*?^\])", source, re.M | re.S)[1])
+    keys = "worker", "called", "pulled", "computed", "pushed", "staleness"
+    drawn = json.loads((support.ROOT / "figures" / "pushes.json").read_text())
+    assert rows == [tuple(push[key] for key in keys) for push in drawn]
 
 
 def in_other_order(group):
