@@ -68,7 +68,7 @@ def test_its_links_lead_somewhere(source):
 
 
 def test_the_pushes_are_those_of_the_figure():
-    """Why-Distribute carries the rows that figures/pushes.svg is drawn from, which change with it."""
+    """Why-Distribute carries the rows that figures/pushes.svg is drawn from."""
     source = (notebooks.ROOT / "Why-Distribute.py").read_text()
     rows = ast.literal_eval(re.search(r"^pushes = (\[.*?^\])", source, re.M | re.S)[1])
     keys = "worker", "called", "pulled", "computed", "pushed", "staleness"
