@@ -571,7 +571,7 @@ assert len(whose) == UNTIL // max(TICKS)
 # *backup workers*: a gradient that comes too late is dropped, and its worker goes on from the new
 # `w`. With `N = 2` of 3, no step needs to wait for the slow worker 2.
 #
-# You would expect that each step takes 5 ticks, as long as worker 1, and is made of one gradient of
+# You would expect a step every 5 ticks, when worker 1 pushes. Each would be made of one gradient of
 # worker 0 and one of worker 1. But the token of worker 2 lies in the queue until a worker takes it.
 #
 # **Predict:** worker 0 waits for worker 1 until tick 5. Which worker gives the second gradient of the
