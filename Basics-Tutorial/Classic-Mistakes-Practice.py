@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Classic mistakes: practice
-# The algorithm is right, the code has no bug that an error would show, and still the training hangs,
-# starts anew, or reports a number that is too good. Here are eight such mistakes. Each one fails in
-# front of you; then we mend it.
+# The algorithm is right, and the code raises no error. Still the training hangs, starts anew, or
+# reports a number that is too good. Here are eight such mistakes. Each one fails in front of you;
+# then we mend it.
 #
 # After this notebook you can:
 # - give every wait a deadline, and see why a worker comes 30 s late;
@@ -23,7 +23,7 @@
 # - kill tasks of a training on purpose, and prove that it survives.
 #
 # **Before it:** [Hooks-with-Files](Hooks-with-Files.ipynb),
-# [Input-Pipelines](Input-Pipelines.ipynb). **Time:** 60 minutes, the project included.
+# [Input-Pipelines](Input-Pipelines.ipynb). **Time:** 75 minutes, and 90 for the project.
 
 # %% [markdown]
 # ## Most mistakes raise no error
@@ -227,8 +227,8 @@ with tf.Graph().as_default():
         print("limit of one call:   ", attempt(lambda: session.run(next_row, options=limit)))
 
 # %% [markdown]
-# The error says only that something was late. Your program knows more: who should have come. So turn
-# the error into a sentence that names the missing task.
+# The error says only that something was late. Your program knows more: which task should have filled
+# the queue. So turn the error into a sentence that names this task.
 
 # %%
 def row_in_time(session, seconds):
@@ -254,8 +254,8 @@ with tf.Session(graph=next_row.graph) as session:
 # default. `MonitoredTrainingSession` and `WorkerSessionCreator` have no argument to change it, only
 # `max_wait_secs`, the longest wait in all.
 #
-# **Predict:** the chief needs some seconds. A worker sets `max_wait_secs=20`. After how many seconds
-# does it give up?
+# **Predict:** a worker sets `max_wait_secs=20`, and the chief never comes. After how many seconds does
+# the worker give up?
 
 # %%
 server = tf.train.Server.create_local_server()  # it ends with the kernel
@@ -274,7 +274,7 @@ with tf.Graph().as_default():
 # <details><summary>Answer</summary>
 #
 # At once. After its first look it would have to sleep for 30 s. That is longer than 20 s, so it does
-# not even begin. The message claims that it has waited.
+# not even begin to sleep. The message is wrong: it has not waited 20 s.
 #
 # </details>
 #
@@ -318,9 +318,9 @@ assert not thread.is_alive()
 # initialises the variables once more. A hook plays the lost parameter server: at the 190th run it
 # raises the error that its death would raise.
 #
-# **Predict:** the loop makes 300 updates, and the session is lost at the 190th. What does the test
-# accuracy look like, with `checkpoint_dir` (a save every 50 steps) and without? Could you tell from
-# the last number?
+# **Predict:** the loop calls `run` 300 times, and the session is lost at the 190th call. We train with
+# `checkpoint_dir` (a save every 50 steps) and without. How far apart are the two test accuracies at
+# the end: 2%, 20% or 80%? And where is `step` in each?
 
 # %%
 class LoseOnce(tf.train.SessionRunHook):
@@ -376,11 +376,11 @@ show(figure, "The test accuracy of two trainings that lose their session at call
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Without `checkpoint_dir` the accuracy falls back to that of an untrained network and climbs again.
-# With it the training goes on at step 150: it has lost 39 updates, and makes them again.
+# Only about 2%. Without `checkpoint_dir` the accuracy falls back to that of an untrained network, but
+# it climbs again. You would blame the learning rate. The global step tells: it is 111 after 300
+# calls.
 #
-# The last number alone does not tell: it is a few percent lower, as after a worse learning rate. The
-# global step tells, because it is far from the number of calls.
+# With `checkpoint_dir` the training goes on at step 150. It has lost 39 updates, so it ends at 261.
 #
 # </details>
 #
@@ -438,10 +438,10 @@ print("and one update:", attempt(lambda: use("w", hidden=64, updates=1)))
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Only the name: `NotFoundError`, "Key v_0 not found in checkpoint". A resource variable takes over
-# the value of the checkpoint with its shape. The graph says `(64, 64)`, and the value is the old
-# `(64, 32)`. You test the *old* network and believe that you test the new one. Only the gradient
-# fails, with an error that does not mention the checkpoint.
+# Only the name: `NotFoundError`, "Key v_0 not found in checkpoint". The width passes: the variable
+# takes the value of the checkpoint, whatever its shape. The graph says `(64, 64)`, and the value is
+# the old `(64, 32)`. You test the *old* network and believe that you test the new one. Only the
+# gradient fails, with an error that does not mention the checkpoint.
 #
 # </details>
 #
@@ -525,11 +525,12 @@ show(figure, "The accuracy for each digit. When both workers read shard 0, the d
 #
 # </details>
 #
-# Two things would have made this harmless, and one would have shown it. Shuffle before you cut, or
-# give worker k the rows `k::n`: then shard 0 alone reaches nearly the same accuracy, and you merely
-# waste the second worker. And let each worker print the number and a checksum of its rows: no two
-# lines may be equal. The same holds for the seed of the batches. With one seed for all, n workers
-# compute the same gradient n times.
+# To make this mistake harmless, shuffle before you cut, or give worker k the rows `k::n`. Then shard 0
+# holds all digits. Alone it reaches about 96% here, and you merely waste the second worker.
+#
+# To find the mistake, let each worker print the number and a checksum of its rows: no two lines may
+# be equal. Check the seed of the batches, too. With one seed and one shard for all, n workers compute
+# the same gradient n times.
 
 # %%
 import zlib
@@ -543,8 +544,11 @@ for name, parts in shards.items():
 # You have 200 images, and make ten noisy copies of each to have more data. Then you shuffle, and set
 # a fifth aside for the test.
 #
-# **Predict:** the test says a certain accuracy. Is it higher or lower than that on 360 images which
-# really are new? By how much?
+# The first test takes a fifth of the *copies*, at random. The second takes all copies of a fifth of
+# the *images*. We compare both with the accuracy on 360 images that really are new.
+#
+# **Predict:** how many percent does the first test say too much: 1, 6 or 20? And does the second one
+# say too much or too little?
 
 # %%
 random = np.random.RandomState(1)
@@ -563,22 +567,23 @@ report("whole images", random.permutation(200)[image] < 40)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Much too high. Every image in the test has copies in the training data, so the test rewards
-# memory. When you set whole *images* aside, the test no longer flatters. It is rough, because it has
-# only 40 images; take more where you can.
+# More than 6: its images have copies in the training data, so it rewards memory. With whole images
+# the test no longer flatters. Here it even says too little. It is rough, because it has only 40
+# images; take more where you can. (The second network is worse on new images, too: it has seen 160
+# images instead of 200.)
 #
 # </details>
 #
-# So cut first, and copy afterwards. The same happens with several photographs of one patient, with
-# overlapping parts of one text, and when you choose the best of many runs by the test data. For
-# choices take a third part, the validation data.
+# So cut first, and copy afterwards. Several photographs of one patient, or overlapping parts of one
+# text, do the same harm as copies. You also spoil a test when you choose the best of many runs by it.
+# For choices take a third part of the data, the validation data.
 #
 # ## Counting
 # ### Mistake 7: a number that two workers get
 # Several workers number their batches by the shared global step: read the step, compute, add 1. But
-# between the read and the addition another worker may read the same number. A *ticket* has to be
-# taken in one op: `tf.count_up_to` adds 1 and returns the number it found, and on the ps nothing can
-# come between.
+# between the read and the addition another worker may read the same number. A *ticket* is a number
+# that only one worker gets. `tf.count_up_to` gives tickets: in one op it reads the step and adds 1,
+# so nothing can come between.
 #
 # In a cluster the order is random. We script the worst one: in each round both workers take their
 # number before either of them updates.
@@ -622,7 +627,7 @@ assert two_workers(take_ticket=True) == 600
 # half never. The other order, add 1 and then read, is no better: two workers add, then both read the
 # same number.
 #
-# The ticket also ends the training exactly: after 600 there is an `OutOfRangeError`, which
+# The ticket also ends the training exactly. After 600 tickets comes an `OutOfRangeError`, which
 # `MonitoredSession` takes for a normal end. Note the price: if a worker dies between its ticket and
 # its update, that update is missing.
 #
@@ -667,8 +672,9 @@ right.semilogy(range(1, 61), times_grown, color=RED)
 right.semilogy(range(1, 61), times_built, color=GREEN)
 right.set(xlabel="round", ylabel="time (ms)")
 figure.tight_layout()
-show(figure, "On the left the ops in the graph: they grow with each round, or stay the same. On the "
-     "right the time of each round on a logarithmic scale: the loop that builds is far slower.")
+show(figure, "On the left the number of ops in the graph: with the loop that builds, red, it grows in "
+     "each round; green, it stays the same. On the right the time of each round on a logarithmic "
+     "scale: the loop that builds is far slower.")
 
 # %% [markdown]
 # The memory grows, too, and a long training can die of it. `graph.finalize()` turns the mistake into
@@ -708,6 +714,9 @@ with tf.Graph().as_default() as graph:
 # Here is a whole task of a training, without these mistakes. It is the program of the project below,
 # so read it well. The chief is worker 0. Each step pauses for 10 ms, as if the model were larger:
 # otherwise the training would be over before you can disturb it.
+#
+# One weakness is left. A chief that comes back would restore the last checkpoint, although the model
+# lives on the ps. `CarefulCreator` of [Sessions-that-Recover](Sessions-that-Recover.ipynb) mends that.
 
 # %%
 # %%writefile train.py

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Hooks with files
 # A training that takes days must survive a crash, and you want to see its curves while it runs. Four
-# hooks write the files for that: checkpoints, from which a run continues, events for TensorBoard,
-# and timelines.
+# hooks write the files for that: checkpoints, from which a run continues; *events*, the points of
+# the curves that TensorBoard draws; and timelines.
 #
 # After this notebook you can:
 # - save by `CheckpointSaverHook`, and say at which steps it saves;
@@ -21,7 +21,7 @@
 # - write a loss curve and a rate to a file of events, and read them without TensorBoard;
 # - say what `MonitoredTrainingSession` adds by itself, and to which worker.
 #
-# **Before it:** [Hooks](Hooks.ipynb). **Time:** 35 minutes.
+# **Before it:** [Hooks](Hooks.ipynb). **Time:** 60 minutes.
 
 # %% [markdown]
 # ## Who writes what, and who reads it
@@ -172,7 +172,6 @@ def train(path, updates, restore, curve="curve"):
 
 train("run", 25, restore=True)
 print("saved at steps", saved("run"))
-assert saved("run") == [0, 10, 20, 25]
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -181,7 +180,11 @@ assert saved("run") == [0, 10, 20, 25]
 # your loop there is no last save: exercise 2.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert saved("run") == [0, 10, 20, 25]
+
+# %% [markdown]
 # Each checkpoint has three files. `.index` and `.data` hold the names and the values of all
 # variables: the four of the network, and the global step. `.meta` holds the graph. The small text
 # file `checkpoint` says which one is the newest.
@@ -196,8 +199,9 @@ print("the newest:", os.path.basename(tf.train.latest_checkpoint("run")))
 # We make the same 25 updates again, in a new folder, and continue in a new graph with 25 more. A
 # third run forgets to restore. A fourth makes 50 updates without a break, for comparison.
 #
-# Each run writes its losses to a folder of its own, and `events` reads them. A file of events has the
-# second of its beginning in its name: two runs in one second would overwrite each other's file.
+# Each run writes its losses to a folder of its own, and `events` reads them. The name of a file of
+# events tells at which second it began. In one folder, two runs that begin in the same second would
+# share a name, and one would overwrite the other's file.
 
 # %%
 def events(path, tag="loss"):
@@ -215,6 +219,9 @@ train("no break", 50, restore=True, curve="no break")
 curves = {name: events(name) for name in ("first", "second", "forgot", "no break")}
 losses = {name: [loss for _, loss in curve] for name, curve in curves.items()}
 assert np.allclose(losses["first"] + losses["second"], losses["no break"], atol=1e-5)
+print("saved by all three:", saved("long run"))
+print("the newest, as the file checkpoint says:",
+      os.path.basename(tf.train.latest_checkpoint("long run")))
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots()
@@ -235,8 +242,11 @@ show(figure, "The losses from the files of events. After the break the continued
 # %% [markdown]
 # The continued run lies on the wide curve of the run without a break: parameters, step and batches
 # are the same. Nothing warns you when you forget to restore. The run begins at step 0, and the loss
-# of its first update gives it away. It also overwrote the first run's `model.ckpt-10`: the names are
-# the same.
+# of its first update gives it away.
+#
+# It also does damage. It overwrote the first run's checkpoints 0 to 25, because the names are the
+# same. And the file `checkpoint` now says that its `model.ckpt-25` is the newest. The next run
+# in this folder would restore that one, and not `model.ckpt-50` of the second run.
 #
 # ## Which checkpoints are deleted
 # A `Saver` keeps its last five checkpoints (`max_to_keep=5`) and deletes older ones. Which ones are
@@ -244,8 +254,10 @@ show(figure, "The losses from the files of events. After the break the continued
 #
 # Usually you do not build the hooks yourself: `tf.train.MonitoredTrainingSession` is a function that
 # returns a `MonitoredSession` with them. Below, a first run saves at 0, 10, 20 and 30. The second run
-# continues to 60 in three ways: by `MonitoredTrainingSession`, by the same with a `Saver` that keeps
-# all, and by a hook with a `Saver` of its own, as above.
+# saves at 30, 40, 50 and 60. We try it in three ways:
+# - by `MonitoredTrainingSession`;
+# - by the same, with a `Saver` that keeps all;
+# - by a hook with a `Saver` of its own, as above.
 #
 # **Predict:** which of the first run's checkpoints are still there after each?
 
@@ -292,7 +304,6 @@ show(figure, "Squares: checkpoints that are there; crosses: deleted. MonitoredTr
 # %%
 for name, steps in left.items():
     print("%-27s %s" % (name, steps))
-assert left["MonitoredTrainingSession"] == [20, 30, 40, 50, 60]
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -302,11 +313,15 @@ assert left["MonitoredTrainingSession"] == [20, 30, 40, 50, 60]
 # left in all: 0 and 10 are gone. A longer second run deletes all of the first run.
 #
 # With `max_to_keep=None` it deletes none. The hook with a `Saver` of its own knows only what that
-# `Saver` has written, so it deletes none of the first run's. But nobody else deletes them either,
-# and the disk fills.
+# `Saver` has written. That is 30, which it saves again as it begins, and the later ones. So 0, 10
+# and 20 stay. But nothing else deletes them either, and the disk fills.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 50, 60]]
+
+# %% [markdown]
 # So a checkpoint that you want to keep does not belong in the folder of a run that goes on. Copy it
 # elsewhere: exercise 3 keeps the best one that way. Or give the `Saver` a larger `max_to_keep`, or
 # `keep_checkpoint_every_n_hours`.
@@ -333,9 +348,8 @@ print("saved at steps", saved("listener"))
 # %% [markdown]
 # ## SummarySaverHook: what a point of the curve shows
 # A *summary op* packs values for TensorBoard; `SummarySaverHook` writes them to the file of events.
-# Above it wrote each step. In a long run you write every 100 steps, say. Each point is then the loss
-# of *one* mini-batch, so the curve hides how much the batches differ. Here it writes every 10 of 300
-# steps.
+# Above it wrote each step. In a long run you write every 100 steps, say. A point is not the mean of
+# these steps: it is the loss of *one* mini-batch. Here it writes every 10 of 300 steps.
 
 # %%
 with tf.Graph().as_default():
@@ -354,10 +368,11 @@ axes.annotate("every mini-batch", (40, 1.5), color=BLUE)
 axes.annotate("the file of events", (120, 0.75), color=ORANGE)
 axes.set(xlabel="global step", ylabel="loss of a batch")
 show(figure, "The loss of every mini-batch, a restless line, and over it the points of the file of "
-     "events, one in ten: the trend is the same, and most of the spread is gone.")
+     "events, one in ten: the trend is the same, but most peaks and dips are not in the file.")
 
 # %% [markdown]
-# Exercise 4 writes means instead.
+# A high point may be one hard batch and no trend, and most peaks are missing. Exercise 4 writes
+# means instead.
 #
 # The points need not be exactly 10 steps apart. The hook fetches the step beside the update, and
 # nothing orders the two: the fetched value may be from before the update or from after it. So a
@@ -371,7 +386,7 @@ show(figure, "The loss of every mini-batch, a restless line, and over it the poi
 # chief trains, and a second worker with a `StepCounterHook` only tests.
 #
 # **Predict:** when does the second worker get the warning: when the chief trains between its tests,
-# when nobody trains between them, or in both cases?
+# when it does not, or in both cases?
 
 # %%
 import logging
@@ -415,14 +430,17 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Only when nobody trains between them. The hook compares the step with that of *this session's*
+# Only when the chief does not train between them. The hook compares the step with that of *this session's*
 # previous run. Who moved it does not matter.
 #
 # </details>
 #
-# So the warning comes when one session both trains and tests, when a tester is faster than the
-# trainers, and when the update does not count at all, because you called `minimize` without
-# `global_step`. Only the last one is a bug. It comes five times in a process at most.
+# So the warning has three causes:
+# - one session both trains and tests: a test does not move the step;
+# - a session that only tests is faster than those that train;
+# - the update does not count, because you called `minimize` without `global_step`.
+#
+# Only the last one is a bug. The warning comes five times in a process at most.
 #
 # The rates are in the file of events. The first period has no rate: the clock starts at the first
 # look, so building the graph does not count.
@@ -439,7 +457,7 @@ print(len(rates), "rates, all above zero:", all(rate > 0 for rate in rates))
 
 # %% [markdown]
 # ## What the files weigh
-# `ProfilerHook` writes one timeline in so many steps, with a record of every op of that step.
+# `ProfilerHook` writes a timeline every `save_steps` steps, with a record of every op of that step.
 # [Hooks](Hooks.ipynb) draws one. Here are the sizes of all files of a run of 25 updates, with a
 # checkpoint and a profile every 10.
 
@@ -463,13 +481,13 @@ for kind, each in sorted(sizes.items(), key=lambda item: -max(item[1])):
 
 # %% [markdown]
 # The values of the 2,410 parameters are the small `.data` files. What is large is the graph: it
-# stands in each `.meta`, in `graph.pbtxt` and in the events, and our training data are constants of
-# it. `CheckpointSaverHook(..., save_graph_def=False)` leaves out `.meta` and `graph.pbtxt`. Real data
-# belong outside the graph: see [Input-Pipelines](Input-Pipelines.ipynb).
+# stands in each `.meta`, in `graph.pbtxt` and in the events. Our training data are constants of
+# this graph. `CheckpointSaverHook(..., save_graph_def=False)` leaves out `.meta` and `graph.pbtxt`.
+# Real data belong outside the graph: see [Input-Pipelines](Input-Pipelines.ipynb).
 #
 # ## What MonitoredTrainingSession adds
-# Two sessions on one server, one as the chief and one not, each with a folder of its own. Which
-# files does each write?
+# Two sessions use one server: one is the chief, the other is not. Each has a folder of its own. We
+# look which files each of them writes.
 
 # %%
 def written(path, tag):
@@ -491,8 +509,8 @@ assert not os.path.exists("worker")
 
 # %% [markdown]
 # The chief has all three hooks, the worker none. By default the chief saves every 600 seconds, and
-# writes summaries and the rate every 100 steps. `None` for a number turns that hook off. It finds
-# the summary ops of the graph by itself.
+# writes summaries and the rate every 100 steps. `None` for a number turns that hook off.
+# `MonitoredTrainingSession` finds the summary ops of the graph by itself.
 
 # %% [markdown]
 # ## Exercises
@@ -606,8 +624,8 @@ assert not os.path.exists("worker")
 # </details>
 
 # %% [markdown]
-# **4. A smoother curve.** ★★★ Write the mean of the last ten losses every ten updates, by a hook of
-# your own that uses the same file of events as the others.
+# **4. A smoother curve.** ★★★ Write a hook that stores the mean of the last ten losses every ten
+# updates. It uses the same file of events as the other hooks.
 #
 # <details><summary>Hint</summary>
 #

@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Sessions that recover
-# The more machines a run has and the longer it takes, the surer one of them dies. TensorFlow's
-# MonitoredSession goes on after such a loss. But by default it may begin again from nothing, roll
-# the model back, or wait for ever, and it never says so. We kill tasks and look.
+# The more machines a run has and the longer it takes, the more likely it is that one of them dies.
+# TensorFlow's MonitoredSession goes on after such a loss. But by default it may begin again from
+# nothing, roll the model back, or wait for ever, and it raises no error. We kill tasks and look.
 #
 # After this notebook you can:
 # - say what is lost when a ps, the chief or a worker dies, and what each of the others does;
@@ -22,7 +22,7 @@
 # - put a limit on a step that waits for a dead worker.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 65 minutes.
 
 # %% [markdown]
 # ## Who holds what
@@ -31,6 +31,8 @@
 # | ps | the only copy of its variables | nobody can go on, and the values are gone |
 # | chief | nothing; it makes, restores and saves the model | the others train on; nobody saves |
 # | worker | nothing | asynchronous: the others train on. Synchronous: they wait for it |
+#
+# (The others train on if *device filters* keep the workers apart: see [Servers](Servers.ipynb).)
 #
 # The examples survive all three, if something starts the dead task again. These are measured runs:
 #
@@ -230,9 +232,9 @@ def replace_ps():
 
 # %% [markdown]
 # Chief (worker 0) and worker 1 have their servers in this notebook. Each builds the digits model in
-# a graph of its own, and trains in a `MonitoredTrainingSession`, which makes a MonitoredSession for
-# its role. An `update` returns the global step: the number of updates that `w` has had. Each model
-# has a name, so that several fit on one ps.
+# a graph of its own. `MonitoredTrainingSession` makes a MonitoredSession for its role. An `update`
+# returns the global step: the number of updates that `w` has had. Each model has a name, so that
+# several fit on one ps.
 
 # %%
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
@@ -292,9 +294,9 @@ for name, (_, _, chief) in chiefs.items():
     print("%-20s ... %d, the ps is replaced, %d ... %d" % (
         name, steps[name][119], steps[name][120], steps[name][199]))
     chief.close()
-assert [steps[name][120] for name in chiefs] == [1, 101]
 
-# %%
+# %% jupyter={"source_hidden": true}
+assert [steps[name][120] for name in chiefs] == [1, 101]
 figure, axes = plt.subplots(2, 1, figsize=(7, 5), sharex=True)
 for name, color in zip(chiefs, [RED, BLUE]):
     for part in slice(0, 120), slice(120, 200):
@@ -318,7 +320,7 @@ show(figure, "Above, the global step against the calls of run. It rises to 120 u
 #
 # No error in either case. With checkpoints the call gives 101. The chief restored step 100, so
 # updates 101 to 120 are lost, and it makes them again. Without checkpoints it gives 1: the chief
-# found no values on the new ps, and initialised them. Only the loss betrays that 120 updates are
+# initialised the variables on the new ps. Only the step and the loss betray that 120 updates are
 # gone.
 #
 # </details>
@@ -326,11 +328,11 @@ show(figure, "Above, the global step against the calls of run. It rises to 120 u
 # A plain session would have raised `UnavailableError` or `AbortedError`, as in
 # [Servers](Servers.ipynb), and ended the program.
 #
-# The global step can go *back*. Code that counts on its growth breaks: a learning-rate schedule
-# repeats a part, two lines of your log have the same step, and a staleness (see
+# The global step can go *back*. Code that counts on its growth breaks. A learning-rate schedule
+# repeats a part, and two lines of your log have the same step. Even a staleness (see
 # [Stale-Gradients](Stale-Gradients.ipynb)) can be negative once.
 #
-# **How often should you save?** On average half an interval is lost with each failure. To save more
+# **How often should you save?** On average half an interval is lost with each failure. Saving more
 # often costs time, too. If a checkpoint takes $\delta$ seconds and a failure comes every $M$
 # seconds on average, the best interval is roughly
 #
@@ -376,13 +378,13 @@ for kind in (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.OutOf
 
 # %% [markdown]
 # `DeadlineExceededError` is what `operation_timeout_in_ms` raises. So a MonitoredSession does *not*
-# recover from a ps that is only slow, and the limit must be longer than any pause you want to
-# survive (exercise 3).
+# recover when a ps is alive and only slow: the error ends your loop. Choose a limit that is longer
+# than any pause that you want to survive (exercise 3).
 #
 # ## Thirty seconds
-# After the loss of a ps every worker makes a new session. The chief restores; each of the others
-# looks whether the model is ready, and if not, sleeps for `recovery_wait_secs`. In
-# MonitoredTrainingSession that is 30 seconds, and no argument changes it.
+# After the loss of a ps every worker makes a new session. The chief restores. Each of the others
+# looks whether the model is ready. If it is not, the worker sleeps for `recovery_wait_secs` and
+# looks again. In MonitoredTrainingSession that is 30 seconds, and no argument changes it.
 #
 # We measure how long a worker waits for a model that is ready after 0.5 seconds.
 
@@ -406,15 +408,15 @@ for recovery_wait_secs in 0.1, 0.4, 1.2:
             timer.join()
 
 # %% [markdown]
-# The time is rounded up to the next look. With 30 s a short run is over before the worker comes
-# back. In one run that we measured, the loss of a ps left one worker with 2,369 updates and the
-# other with 146.
+# The worker begins at its first look after the model is ready. With 30 s a short run is over before
+# the worker comes back. In one run that we measured, the loss of a ps left one worker with 2,369
+# updates and the other with 146.
 #
 # ## A chief that comes back
 # Now the ps lives, and the *chief* dies. It has saved at step 50 and 100, and `w` is at step 130
 # when it is killed. A worker makes 20 more updates. Then a new chief process starts.
 #
-# To a ps a killed chief is a client that says nothing any more. So we need no second process: we
+# To a ps a killed chief is a client that sends nothing any more. So we need no second process: we
 # leave the first session as it is, without `close`, and open a new one.
 #
 # **Predict:** what is the global step of the new chief's first update?
@@ -437,9 +439,10 @@ print("the worker's next one is: ", worker.run(workers_update))
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 101. The chief's creator restores the newest checkpoint, although the ps holds a newer model. It
-# overwrites `w` for the worker, too, which notices nothing: 50 updates are lost. Without a
-# `checkpoint_dir` it would be worse: the new chief would initialise, and all would be lost.
+# 101. The chief's creator restores the newest checkpoint, although the ps holds a newer model. `w`
+# is shared, so the worker goes on from the old values, too, and notices nothing. 50 updates are
+# lost. Without a `checkpoint_dir` it would be worse: the new chief would initialise, and all would
+# be lost.
 #
 # </details>
 #
@@ -486,7 +489,8 @@ print("before:", worker.run(workers_update), "- the new chief's update is:",
 # In synchronous training each step waits for all gradients (see
 # [Synchronous-Replicas](Synchronous-Replicas.ipynb)). Accumulators on the ps collect them, and
 # `take_grad(n)` gives the mean when `n` have come. The queue `go` tells worker 2 that a step
-# begins. Here worker 2 is a process of its own. Chief and worker use the same file.
+# begins. Here worker 2 is a process of its own. Chief and worker use the same file: read `take`
+# and `work`.
 
 # %%
 # %%writefile synchronous.py
@@ -537,8 +541,9 @@ if __name__ == "__main__":
     work()
 
 # %% [markdown]
-# **Predict:** after 20 steps we kill worker 2. The chief makes one more step, with a limit of 3
-# seconds for the call, by `operation_timeout_in_ms`. What does it give? And without the limit?
+# **Predict:** after 20 steps we kill worker 2. The chief gives its gradient and asks for the mean
+# of two, with a limit of one second (`operation_timeout_in_ms`). Which error comes, and which task
+# does it name? Then the chief asks for the mean of *one*: is its own gradient still there?
 
 # %%
 import synchronous
@@ -548,7 +553,7 @@ with tf.Graph().as_default():
     give, take, go, _ = synchronous.build(cluster, 0)
     take_two, take_one = take(2), take(1)
     patient = tf.train.MonitoredTrainingSession(servers[0].target, config=config(0, seconds=60))
-    hasty = tf.Session(servers[0].target, config=config(0, seconds=3))
+    hasty = tf.Session(servers[0].target, config=config(0, seconds=1))
 
     for _ in range(20):
         patient.run(go)    # worker 2 may begin
@@ -568,19 +573,19 @@ with tf.Graph().as_default():
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `DeadlineExceededError` after 3 seconds. Without a limit the call waits for ever, and silently:
-# nothing has failed. The ps works, the chief's session works, only a gradient does not come.
+# `DeadlineExceededError` after one second, and it names no task. Without a limit the call waits for
+# ever, and silently, because nothing has failed: only a gradient does not come. The call that failed
+# took nothing from the accumulators. So the chief's gradient is still there, and makes step 21.
 #
 # </details>
 #
-# No session can repair that, because it does not know that a worker is missing. Three answers
-# exist:
-# - **a limit**: the step fails after some time, with an error that names the missing worker, and
-#   something starts the run again from a checkpoint. The examples have `--step-timeout`;
-# - **backup workers**: the step needs fewer gradients than there are workers, as the last line
+# A session cannot repair that: it does not know that a worker is missing. There are three remedies:
+# - **a limit**: the step fails after some time, and the run starts again from a checkpoint. The
+#   examples have `--step-timeout`, and their error names the missing worker;
+# - **backup workers**: the step needs fewer gradients than there are workers, as in the last line
 #   above;
-# - **a supervisor of processes**, such as `tfrun` or Kubernetes, which starts the worker again. It
-#   gives its gradient, and the step is completed.
+# - **a supervisor of processes**, such as Kubernetes or `tfrun`, the launcher of this repository.
+#   It starts the worker again, which gives its gradient, and the step is completed.
 #
 # ## What to remember
 # | what happens | TensorFlow by itself | the examples |
@@ -588,7 +593,7 @@ with tf.Graph().as_default():
 # | a ps is lost, no `checkpoint_dir` | begins again from nothing, silently | always have a directory |
 # | a ps is lost, with checkpoints | the chief restores; the step goes back | the same |
 # | a worker looks before the chief | sleeps 30 s | looks every 0.02 s |
-# | the chief comes back | rolls a living model back | restores only what is lost |
+# | the chief comes back | rolls a living model back | restores only if values are missing |
 # | a synchronous worker is dead | waits for ever | `--step-timeout`, backup workers |
 # | a call takes too long | waits for ever | `operation_timeout_in_ms` |
 
@@ -622,15 +627,15 @@ with tf.Graph().as_default():
 # </details>
 
 # %% [markdown]
-# **2. How often to save.** ★★☆ Simulate a run: a checkpoint takes `cost = 2` seconds after every
-# `interval` seconds of work; failures come at random, one in 3,600 seconds on average; each loses
+# **2. How often to save.** ★★☆ Simulate a run. After every `interval` seconds of work a checkpoint
+# takes `cost = 2` seconds. Failures come at random, one in 3,600 seconds on average, and each loses
 # the work since the last checkpoint. Which interval loses least? Compare it with Young's formula.
 #
 # <details><summary>Hint</summary>
 #
-# Draw the times between failures by `np.random.RandomState(0).exponential(3600, 20_000)`. Between
-# two failures that are `t` apart, `t // (interval + cost)` checkpoints are completed, and each
-# stands for `interval` seconds of work that last.
+# Draw the times between failures by `np.random.RandomState(0).exponential(3600, 20_000)`. In a time
+# `t` between two failures, `t // (interval + cost)` checkpoints are completed. Each saves
+# `interval` seconds of work.
 #
 # </details>
 
@@ -659,7 +664,7 @@ with tf.Graph().as_default():
 # %% [markdown]
 # **3. A ps that is only slow.** ★★★ Suspend the ps for one second (`signal.SIGSTOP`, then
 # `signal.SIGCONT`) while the chief makes an update: once with a limit of 30 seconds for a call,
-# once with 0.3 seconds. What does each run give? Are updates lost?
+# once with 0.3 seconds. What does each `run` give? Do you know afterwards whether `w` has moved?
 #
 # <details><summary>Hint</summary>
 #
@@ -698,8 +703,8 @@ with tf.Graph().as_default():
 #
 # assert update_while_suspended(30) == 1  # a second late, and nothing is lost
 # assert update_while_suspended(0.3) == "DeadlineExceededError"
-# # A MonitoredSession would not go on after this error. A limit that is too short turns a pause
-# # into the end of the run.
+# # The error does not say whether the update was made: read the step. A MonitoredSession would not
+# # go on after this error. A limit that is too short turns a pause into the end of the run.
 # ```
 #
 # </details>

@@ -11,9 +11,9 @@
 # %% [markdown]
 # # Synchronous replicas
 # In synchronous training all workers compute a gradient at the same `w`. Then `w` moves once, by
-# `lr` times the mean of their gradients. No gradient is stale, but somebody must gather the
-# gradients, and the workers must wait for each other. This notebook builds both parts, and then
-# uses TensorFlow's own: `tf.train.SyncReplicasOptimizer`.
+# `lr` times the mean of their gradients. No gradient is stale. But the gradients must be gathered in
+# one place, and the workers must wait for each other. This notebook builds both parts, and then uses
+# TensorFlow's own: `tf.train.SyncReplicasOptimizer`.
 #
 # After this notebook you can:
 # - gather gradients in an accumulator, and say which gradients it drops;
@@ -23,7 +23,7 @@
 # - compare synchronous with asynchronous training, by gradients and by time.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb) and
-# [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb). **Time:** 45 minutes.
+# [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb). **Time:** 75 minutes.
 
 # %% [markdown]
 # ## Why wait?
@@ -251,9 +251,10 @@ for step in range(4):
 print("take_grad(2):", session.run(take_2))
 
 # %% [markdown]
-# The accumulator drops what was computed at an older `w`. It does so silently: `apply_grad`
-# succeeds all the same. So no stale gradient moves `w`. It keeps a gradient that is ahead of its
-# step, but none is ahead where the step numbers come from the ps.
+# The accumulator drops a gradient that was computed at an older `w`. It does so silently:
+# `apply_grad` succeeds all the same. So no stale gradient moves `w`. It keeps a gradient that is
+# ahead of its step. In a training none is ahead, because the workers get their step numbers from the
+# ps. `take_grad(2)` gave the mean of 7, 9 and 9.
 #
 # ## Tokens let the workers go on
 # A worker that has given its gradient must wait until `w` has moved. It waits for a *token*. The
@@ -311,7 +312,7 @@ class SharedParts:
             self.session.run(tf.global_variables_initializer())
 
     def push(self, k, g, version):
-        """Worker k gives its gradient; whether it was kept."""
+        """Worker k gives its gradient. Returns whether it was kept."""
         before = self.session.run(self.gathered)
         self.session.run(self.give, {self.g: g, self.version: version})
         return self.session.run(self.gathered) > before
@@ -344,14 +345,15 @@ for step in range(2):
 #
 # ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../figures/replicas.svg)
 #
-# Its parameters are two counts. `replicas_to_aggregate` is `N`, the gradients that a step waits
-# for. `total_num_replicas` is the number of tokens that each step puts into the queue: one for each
-# worker.
+# Its parameters are two counts. `replicas_to_aggregate` is `N`, the number of gradients that a step
+# waits for. `total_num_replicas` is the number of workers. Each step puts one token for each worker
+# into the queue (or `N` tokens, if `N` is larger).
 #
-# Below is the canonical program. `make_session_run_hook` makes a *hook*: code that a session calls
-# at its beginning and end, like a Keras callback. The chief's hook starts the thread that makes the
-# steps, and puts the first tokens into the queue. `MonitoredTrainingSession` initialises the
-# variables on the chief, and waits for them on the other workers ([Sessions](Sessions.ipynb)).
+# Below is the usual program, with time limits and an orderly end. `make_session_run_hook` makes a
+# *hook*: code that a session calls at its beginning, around each run and at its end, like a Keras
+# callback. The chief's hook starts the thread that makes the steps, and puts the first tokens into
+# the queue. `MonitoredTrainingSession` initialises the variables on the chief, and waits for them on
+# the other workers ([Sessions](Sessions.ipynb)).
 
 # %%
 # %%writefile worker.py
@@ -447,8 +449,8 @@ print("B\n" + "".join(map(finish, workers)))
 #
 # In A the chief trains alone. It gives a gradient, takes one of the two first tokens without
 # waiting, and gives a second gradient at the same `w`. Now the accumulators have two gradients, and
-# the chief's thread makes a step: "2 of 2", both from worker 0. In B it waits for worker 1 until
-# its time limit ends the call.
+# the chief's thread makes a step: "2 of 2", both from worker 0. In B the chief waits for worker 1
+# until the time limit ends its call.
 #
 # </details>
 #
@@ -458,11 +460,11 @@ print("B\n" + "".join(map(finish, workers)))
 # - **B, worker 0**: `DeadlineExceededError` in its 101st call. The error names no worker. Without
 #   a time limit it would wait for ever.
 #
-# The end of such a program needs care, too. The chief's thread still waits for gradients, and a
-# session that closes waits for its threads, for up to two minutes. `EndOptimizer` asks the thread
-# to stop, and closes the session first.
+# The end of such a program needs care, too. The chief's thread still waits for gradients. A session
+# that closes waits for its threads, for up to two minutes. `EndOptimizer` asks the thread to stop,
+# and closes the session first.
 #
-# Were the 100 updates of B those of one worker with the union of the mini-batches? We train that
+# Were the 200 updates of B the same as those of one worker with both mini-batches? We train that
 # worker here, and compare it with the `w` that B has left on its ps.
 
 # %%
@@ -565,31 +567,38 @@ assert len(whose) == UNTIL // max(TICKS)
 # minimum of all.
 #
 # ## A backup worker
-# Chen et al. (2016) make the step with the first `N` gradients of `n` workers. The others are
+# Chen et al. (2016) make the step with the first `N` gradients of `n` workers. The other `n - N` are
 # *backup workers*: a gradient that comes too late is dropped, and its worker goes on from the new
 # `w`. With `N = 2` of 3, no step needs to wait for the slow worker 2.
 #
-# **Predict:** a step takes 5 ticks now, as long as worker 1. So there are 8 steps in 42 ticks.
-# Which workers' gradients make them?
+# You would expect a step every 5 ticks, when worker 1 pushes. Each would be made of one gradient of
+# worker 0 and one of worker 1. But the token of worker 2 lies in the queue until a worker takes it.
+#
+# **Predict:** worker 0 waits for worker 1 until tick 5. Which worker gives the second gradient of the
+# next step, and at which tick?
 
 # %%
 whose = draw(SharedParts(N=2), "N = 2 of 3, one queue of tokens. Red: two gradients of one worker",
-             "Time line of three workers. Every second step is made of two gradients of worker 0, "
-             "and then the gradient of worker 1 or 2 is dropped.")
+             "Time line of three workers. Every second step is made of two gradients of worker 0. "
+             "Then the gradient of worker 1 comes too late and is dropped. All gradients of worker "
+             "2 are dropped.")
 print("steps from two gradients of worker 0: %d of %d" % (whose.count([0, 0]), len(whose)))
-assert whose.count([0, 0]) == 4
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Half of them come from worker 0 alone. Each step puts three tokens into the queue. At tick 5,
-# workers 0 and 1 take one each, and the token of worker 2 stays there. At tick 7, worker 0 has
-# pushed again. It takes the third token and goes on at the *same* `w`. At tick 9 it pushes again,
-# and the accumulator has two gradients of this `w`. The step is made, and worker 1, which comes at
-# tick 10, is dropped.
+# Worker 0 again, at tick 9. Each step puts three tokens into the queue. At tick 5, workers 0 and 1
+# take one each, and the third stays there. At tick 7 worker 0 pushes a gradient, takes the third
+# token, and goes on at the *same* `w`. At tick 9 it pushes again. Now the accumulator has two
+# gradients of this `w`, and the step is made. Worker 1 pushes at tick 10, and its gradient is
+# dropped. So half of the steps come from worker 0 alone.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert whose.count([0, 0]) == 4
+
+# %% [markdown]
 # So `w` leans towards the data of worker 0: it is at 1.16, between 1 and 1.5, the mean of the
 # minima of workers 0 and 1. Do these steps depend on who comes first when two workers push in the
 # same tick? We try all six orders.
@@ -606,8 +615,8 @@ assert all(run == runs[0] for run in runs)
 #
 # ![Workers 0 and 1 store their gradients in their slots on the ps. The second of them makes the step with their mean, and each worker gets a token for step 8 in a queue of its own. The gradient of worker 2 is of step 7; it comes later, and is dropped.](../figures/sync.svg)
 #
-# A second gradient of a worker at the same `w` could only replace its first. And a worker accepts
-# only a token of a later step than the one it pulled at, so it cannot push twice at the same `w`.
+# A second gradient of a worker at the same `w` could only replace its first. And a worker accepts a
+# token only if its step is later than that of its `w`. So it cannot push twice at the same `w`.
 
 # %%
 class Slots(SharedParts):
@@ -628,7 +637,7 @@ class Slots(SharedParts):
                          for k in range(3)]
             self.next_token = [queue.dequeue() for queue in queues]
 
-            # Who has the N-th gradient of this w: the mean of these; count the step; the tokens.
+            # The worker with the N-th gradient of this w: take the mean, count the step, give tokens.
             here = tf.equal(self.versions.read_value(), self.step.read_value())
             mean = tf.reduce_mean(tf.boolean_mask(tf.stack(slots), here))
             with tf.control_dependencies([self.w.assign_sub(LR * mean)]):
@@ -656,10 +665,10 @@ whose = draw(Slots(N=2), "N = 2 of 3, a slot and a queue for each worker",
 assert all(step == [0, 1] for step in whose)
 
 # %% [markdown]
-# As many steps, each with one gradient of worker 0 and one of worker 1. `w` ends at 1.49, near 1.5.
-# That is the price of backup workers: a step without worker 2 is a step without its data. If the
-# same worker is always late, `w` never sees its data. [Stragglers](../Measurements/Stragglers/)
-# measures all of this with real processes.
+# There are as many steps, each with one gradient of worker 0 and one of worker 1. `w` ends at 1.49,
+# near 1.5, and not near 3. That is the price of backup workers: a step without worker 2 is a step
+# without its data. If the same worker is always late, `w` never learns from its data.
+# [Stragglers](../Measurements/Stragglers/) measures all of this with real processes.
 #
 # (Here the pushes come one after the other. Real ones come at the same time, so Synchronous-SGD has
 # a lock around the report of a gradient.)
@@ -667,7 +676,7 @@ assert all(step == [0, 1] for step in whose)
 # ## Synchronous against asynchronous, on the digits
 # Now eight workers train the digits. All draw from the same data. A gradient takes 1.2 ticks on
 # average, but in 8% of the cases six times as long: another program uses the machine, or a packet
-# is lost. We scripted the clock again; each gradient is a real one of the network.
+# is lost. The clock is simulated again; each gradient is a real one of the network.
 #
 # Three ways:
 # - *synchronous*: the mean of 8 of 8;
@@ -712,10 +721,11 @@ def train(n, N, lr, ticks, synchronous, seed=0, most=10**9):
 
 # %% [markdown]
 # An asynchronous update uses one gradient, a synchronous one the mean of eight. So which learning
-# rate is fair? We try five, and compare the test loss after 320 gradients.
+# rate is fair? We try 0.1, 0.2, 0.4, 0.8 and 1.6, and compare the test loss after 480 gradients. A
+# loss of 1 or more counts as "fails".
 #
-# **Predict:** at which rates does each of the two still learn? The staleness with eight workers is
-# about 7.
+# **Predict:** which rate is the best for the synchronous workers? Up to which rate do the
+# asynchronous ones learn? The staleness with eight workers is about 7.
 
 # %%
 print("lr              " + "".join("%8g" % lr for lr in (0.1, 0.2, 0.4, 0.8, 1.6)))
@@ -737,7 +747,8 @@ for name, N, synchronous in ("synchronous", 8, True), ("asynchronous", 1, False)
 # </details>
 #
 # So we take 0.8 for the synchronous ways, and 0.1 for the asynchronous one. Then one gradient moves
-# `w` about equally far in all of them, because `0.8 / 8 = 0.1`.
+# `w` about equally far in all of them: by 0.8 / 8 = 0.1 times the gradient, or 0.8 / 6 = 0.13 with
+# two backup workers, which drop some gradients.
 
 # %%
 ways = {"synchronous, 8 of 8": (8, 0.8, True, BLUE), "6 of 8, two backups": (6, 0.8, True, GREEN),
@@ -766,8 +777,8 @@ show(figure, "The test loss of synchronous, backup and asynchronous training of 
 # compute fewer gradients. Two backup workers recover much of that.
 #
 # Two warnings before you generalise. The asynchronous rate depends on the number of workers: with
-# twice as many, 0.1 may fail. And on large networks Chen et al. found that staleness costs test
-# accuracy, even where the training loss looks fine.
+# twice as many, 0.1 may fail. And Chen et al. found that on other networks staleness costs test
+# accuracy.
 
 # %% [markdown]
 # ## Exercises
