@@ -425,8 +425,9 @@ show_traffic(layer_bytes)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The activations $h$ go forward: 64 rows of 32 numbers of 4 bytes are 8,192. The gradient
-# $\partial L / \partial h$ comes back and is as large. Neither `w` nor its gradient crosses.
+# The *activations* $h$, the outputs of the first layer, go forward: 64 rows of 32 numbers of 4
+# bytes are 8,192. The gradient $\partial L / \partial h$ comes back and is as large. Neither `w`
+# nor its gradient crosses.
 #
 # So it grows with the rows, and with the width of the layer where you cut. It does not grow with
 # the number of parameters on either side. Data parallelism is the opposite: it sends `w`, however
@@ -565,8 +566,8 @@ assert all(np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
 #
 # $$Y = \mathrm{relu}(X W_1) W_2 = \mathrm{relu}(X A_0) B_0 + \mathrm{relu}(X A_1) B_1$$
 #
-# Here $A_0$ and $A_1$ are the left and the right columns of $W_1$, and $B_0$ and $B_1$ are the
-# upper and the lower rows of $W_2$.
+# Here $A_0$ and $A_1$ are the left and the right columns of $W_1$. $B_0$ and $B_1$ are the upper
+# and the lower rows of $W_2$.
 #
 # ![Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce between the devices adds these to Y; in the backward pass another adds the gradients of X.](../figures/tensor.svg)
 #
