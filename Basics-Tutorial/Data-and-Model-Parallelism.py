@@ -21,7 +21,7 @@
 # - compute the idle share of a pipeline, and say what GPipe, 1F1B and PipeDream do about it;
 # - cut two layers as Megatron-LM does, with one all-reduce forward and one backward.
 #
-# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 60 minutes.
+# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 110 minutes.
 
 # %% [markdown]
 # ## Three ways to divide one step
@@ -149,8 +149,8 @@ print("parameters:", sum(v.size for v in PARAMETERS), "- bytes:", sum(v.nbytes f
 
 # %% [markdown]
 # ## Data parallelism: who builds the graph?
-# Each device has a *replica*: a copy of the computation, with rows of its own. TensorFlow's guide
-# names two ways to build replicas. In both the variables are on a parameter server.
+# Each device has a *replica*: a copy of the computation, with rows of its own. The guide of
+# TensorFlow 1 names two ways to build replicas. In both the variables are on a parameter server.
 #
 # ![Left, in-graph replication: one client builds one graph with tower 0, tower 1 and the mean. Worker 0 runs tower 0, worker 1 runs tower 1, and the ps holds w. Right, between-graph replication: each worker has a client with a graph of its own that holds one replica. The graphs share w on the ps.](../figures/graphs.svg)
 #
@@ -346,7 +346,6 @@ for session, pull, push, feed in clients:
 show_traffic(between_graph_bytes)
 print("the w of one device, in-graph:     ", close(after_in_graph, ONE_DEVICE))
 print("the w of one device, between-graph:", close(after_between_graph, ONE_DEVICE))
-assert set(between_graph_bytes.values()) == {9640}
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -356,10 +355,15 @@ assert set(between_graph_bytes.values()) == {9640}
 #
 # Pull and push cost 9,640 bytes for each worker in both ways. In-graph replication adds 8,320
 # bytes from worker 0 to worker 1: the rows of tower 1. They come from the one client, which feeds
-# everybody.
+# both towers.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert close(after_in_graph, ONE_DEVICE) and close(after_between_graph, ONE_DEVICE)
+assert set(between_graph_bytes.values()) == {9640}
+
+# %% [markdown]
 # Both are data parallelism, and the update is the same. What differs is who does the work around
 # it:
 #
@@ -369,7 +373,7 @@ assert set(between_graph_bytes.values()) == {9640}
 # | the client | one builds, feeds and runs everything; it becomes the bottleneck | each worker has its own |
 # | the input | passes through the client, unless the graph reads it in each tower | each worker reads its own |
 # | asynchronous training | unnatural: one `run` waits for all towers | natural: each client has its own pace |
-# | if a client dies | training ends | the others can go on |
+# | if a client dies | training ends | asynchronous: the others go on |
 # | where | the GPUs of one machine | several machines |
 #
 # In one machine a single client is no bottleneck, and one graph is simplest. That is the *towers*
@@ -417,20 +421,24 @@ with tf.Graph().as_default(), tf.Session(server["worker", 0].target, config=wait
     print("the w of one device:", close(session.run(first + second), ONE_DEVICE))
     layer_bytes = traffic(session, update, {rows_x: X})
 show_traffic(layer_bytes)
-assert layer_bytes == {("worker 0", "worker 1"): 8192, ("worker 1", "worker 0"): 8192}
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The activations $h$ go forward: 64 rows of 32 numbers of 4 bytes are 8,192. The gradient
-# $\partial L / \partial h$ comes back and is as large. Neither `w` nor its gradient crosses.
+# The *activations* $h$, the outputs of the first layer, go forward: 64 rows of 32 numbers of 4
+# bytes are 8,192. The gradient $\partial L / \partial h$ comes back and is as large. Neither `w`
+# nor its gradient crosses.
 #
 # So it grows with the rows, and with the width of the layer where you cut. It does not grow with
 # the number of parameters on either side. Data parallelism is the opposite: it sends `w`, however
 # many rows there are.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert layer_bytes == {("worker 0", "worker 1"): 8192, ("worker 1", "worker 0"): 8192}
+
+# %% [markdown]
 # But look at the time. Worker 1 can begin only when $h$ has come. Worker 0 waits for $\partial L /
 # \partial h$, and worker 1 waits for the next batch. With $K$ devices only one of them works at a
 # time: you have gained memory, not speed.
@@ -497,6 +505,23 @@ for schedule in gpipe, one_f_one_b:
     idle, stored = simulate(schedule, 4, 12)
     print("%-20s %5.1f%%   of %d micro-batches" % (schedule.__name__, 100 * idle, stored))
 
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# 3/15 = 20% for both. Each stage must wait for the first micro-batch to arrive and for the last
+# gradient to come back, in whatever order it works in between.
+#
+# What 1F1B changes is memory. A stage must store the activations of a micro-batch from its forward
+# to its backward pass. Under 1F1B at most $K$ micro-batches are under way. (The GPipe of the
+# paper stores only the input of a stage for each micro-batch, and computes the rest again.)
+#
+# </details>
+#
+# In general the bubble is
+#
+# $$\frac{K - 1}{M + K - 1}$$
+
+# %% jupyter={"source_hidden": true}
 counts = np.arange(1, 33)
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 for K, colour in (2, BLUE), (4, ORANGE), (8, PURPLE):
@@ -520,20 +545,6 @@ assert all(np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
            for schedule in (gpipe, one_f_one_b) for K in (2, 3, 8) for M in (1, 4, 16))
 
 # %% [markdown]
-# <details><summary>Answer</summary>
-#
-# 3/15 = 20% for both. Each stage must wait for the first micro-batch to arrive and for the last
-# gradient to come back, in whatever order it works in between.
-#
-# What 1F1B changes is memory. A stage must store the activations of a micro-batch from its forward
-# to its backward pass. Under 1F1B at most $K$ micro-batches are under way.
-#
-# </details>
-#
-# In general the bubble is
-#
-# $$\frac{K - 1}{M + K - 1}$$
-#
 # So you want $M$ much larger than $K$. But small micro-batches use a device badly, and each sends
 # messages of its own: the [measured pipeline](../Measurements/Pipeline/) has a best $M$.
 #
@@ -555,8 +566,8 @@ assert all(np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
 #
 # $$Y = \mathrm{relu}(X W_1) W_2 = \mathrm{relu}(X A_0) B_0 + \mathrm{relu}(X A_1) B_1$$
 #
-# Here $A_0$ and $A_1$ are the left and the right columns of $W_1$, and $B_0$ and $B_1$ are the
-# upper and the lower rows of $W_2$.
+# Here $A_0$ and $A_1$ are the left and the right columns of $W_1$. $B_0$ and $B_1$ are the upper
+# and the lower rows of $W_2$.
 #
 # ![Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce between the devices adds these to Y; in the backward pass another adds the gradients of X.](../figures/tensor.svg)
 #
@@ -626,8 +637,9 @@ print("the sum of both relu is it, too:    ", np.allclose(sum_of_relu, np.hstack
 # </details>
 #
 # The same cut works for the attention of a transformer: its heads are independent, so each device
-# takes some of them. Unlike data parallelism, nothing can be computed while these all-reduces run:
-# the next layer waits for them.
+# takes some of them. These all-reduces are harder to hide than those of data parallelism, because
+# the next layer waits for each of them. Only in the backward pass is there other work meanwhile:
+# $dA$ does not need the sum $dX$.
 #
 # ## What each of them costs
 # For the digits model, $B$ = 64 rows, $K$ = 2 devices, a ring for the all-reduces:
@@ -656,7 +668,7 @@ for name, stored, sent, what in (
 # | --- | --- | --- | --- | --- |
 # | data parallelism | $D d^2$ | $4 \cdot 2\frac{K-1}{K} D d^2$ | the model | one all-reduce, in parts during the backward pass |
 # | pipeline | $D d^2 / K$ | $4 \cdot 2 B d$ | the batch | $2 M$ |
-# | tensor parallelism | $D d^2 / K$ | $4 \cdot 2\frac{K-1}{K} D B d$ | batch and depth | $D$ all-reduces, none of which can wait |
+# | tensor parallelism | $D d^2 / K$ | $4 \cdot 2\frac{K-1}{K} D B d$ | batch and depth | $D$ all-reduces, and the next layer waits for each |
 #
 # For tensor parallelism: each pair of layers has two all-reduces of $B d$ numbers. $B$ are the
 # rows of the whole step there; with data parallelism the rows do not matter. For language models,

@@ -21,7 +21,7 @@
 # - choose between `feed_dict`, queues, `tf.data` and rows drawn inside the graph.
 #
 # **Before it:** [Multiple-Workers](Multiple-Workers.ipynb), [Sessions](Sessions.ipynb).
-# **Time:** 35 minutes.
+# **Time:** 65 minutes.
 
 # %% [markdown]
 # ## From files to a step
@@ -283,8 +283,8 @@ for pipeline in by_file, by_row:
 # <details><summary>Answer</summary>
 #
 # By file worker 0 gets four files, the others three: a third more rows. Each worker sees only its
-# own classes. When the others reach the end of their data, `OutOfRangeError` ends them, and worker 0
-# waits at the barrier for gradients that never come. So put `repeat()` into each worker's pipeline,
+# own classes. Workers 1 and 2 reach the end of their data first, and `OutOfRangeError` ends them.
+# From then on worker 0 waits at the barrier for gradients that never come. So put `repeat()` into each worker's pipeline,
 # and count steps, not epochs. Mix the rows before you write the files.
 #
 # </details>
@@ -339,7 +339,8 @@ show(figure, "The labels of each batch of one epoch. With a buffer of 1 a batch 
 # With a small buffer the network learns one digit, then forgets it for the next. Even 100 rows,
 # three batches, are far too few; 500 of 1,437 help. A buffer of all rows is a true shuffle. If your
 # data do not fit into memory, shuffle the file names too, and read several files at once:
-# `files.shuffle(...).interleave(tf.data.TFRecordDataset, cycle_length=10)`.
+# `tf.data.Dataset.from_tensor_slices(files).shuffle(10).interleave(tf.data.TFRecordDataset,
+# cycle_length=10)`.
 #
 # </details>
 #
@@ -418,7 +419,7 @@ for name, measured in rates.items():
 # ## Four ways to feed a step
 # The small step of the digits, 32 rows, shows what each way costs in itself:
 # - **feed_dict**: Python prepares the batch while TensorFlow waits, and copies it in;
-# - **queues**: `tf.train.shuffle_batch` of 2016: threads (`QueueRunner`s, under a `Coordinator`) fill
+# - **queues**: `tf.train.shuffle_batch`, the way of the first releases of TensorFlow: threads (`QueueRunner`s, under a `Coordinator`) fill
 #   a queue row by row. Old code has it; write no new one;
 # - **tf.data** from memory, and from files: `map(parse)` row by row, or `batch` first and
 #   `parse_example` for 32 rows at once;
@@ -502,13 +503,13 @@ for place, (name, rates_of) in enumerate(measured.items()):
 axes.set(yticks=range(len(ways)), yticklabels=ways, xlabel="updates per second, times feed_dict's")
 axes.invert_yaxis()
 show(figure, "Updates per second of the six ways, as multiples of feed_dict's: the median of three "
-     "rounds, and their range. Rows drawn inside the graph are the fastest, parse by row the slowest.")
+     "rounds, and their range. Rows drawn inside the graph are the fastest. Queues and parse by row are the slowest.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Inside the graph: nothing crosses the border to Python, and nothing is copied. Whatever treats each
-# row by itself is slow: the queues, and `parse` by row. One `parse_example` for 32 rows costs little
+# Fastest: inside the graph. No thread hands over a batch, and Python passes no data. Slowest: what
+# treats each row by itself, the queues and `parse` by row. One `parse_example` for 32 rows costs little
 # more than one for a single row. `feed_dict` does well here, because the batch is tiny and ready in
 # memory. It cannot overlap reading with computing, and that is why real pipelines use `tf.data`.
 #
@@ -517,9 +518,9 @@ show(figure, "Updates per second of the six ways, as multiples of feed_dict's: t
 # Behind a parameter server the differences shrink: a pull and a push take longer than all of this.
 #
 # ## In the cluster
-# The pipeline belongs to the worker: build it under `tf.device("/job:worker/task:k")`. Built under
-# the device function that places variables on the ps, it may land there, and each batch would cross
-# the network. Here two real workers read their own rows and train one model, asynchronously.
+# The pipeline belongs to the worker: build it under `tf.device("/job:worker/task:k")`. Built in a
+# block of the ps, `tf.device("/job:ps/task:0")`, it would run there, and each batch would cross the
+# network. Here two real workers read their own rows and train one model, asynchronously.
 
 # %%
 # %%writefile worker.py
@@ -589,6 +590,8 @@ print("the shared model is right in more than 90%% of the test rows: %s" % bool(
 
 # %% [markdown]
 # ## Exercises
+# Write your code into the cell below each exercise.
+#
 # **1. Nothing lost.** ★☆☆ Show that `by_row` with three workers gives each row of the files exactly
 # once.
 #

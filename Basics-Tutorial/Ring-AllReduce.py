@@ -21,7 +21,7 @@
 # - train with it, and show that the result is that of one process with a larger batch;
 # - compute when a ring, a tree or a parameter server is fastest.
 #
-# **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 45 minutes.
+# **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 90 minutes.
 
 # %% [markdown]
 # ## The task
@@ -42,7 +42,8 @@
 #
 # These are the names of MPI, the standard of message passing on supercomputers, and of NCCL,
 # NVIDIA's library for GPUs. Some texts say *scatter-reduce* for the first half; it is the same.
-# Engineers of Baidu brought the ring from supercomputers to deep learning in 2017.
+# Supercomputers used the ring long before; an article and a library of Baidu made it known in deep
+# learning in 2017.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -134,9 +135,17 @@ def draw(states, description):
     panels[0].set_yticklabels(["worker %d" % k for k in range(4)])
     show(figure, description)
 
+REDUCE_SCATTER = (
+    "The four chunks of four workers at the start and after the three steps of reduce-scatter. A "
+    "framed chunk has just grown. At the end worker 3 has all of a, worker 0 all of b, worker 1 "
+    "all of c, worker 2 all of d.")
+ALL_GATHER = (
+    "The chunks after the reduce-scatter and after the three steps of all-gather. In each step "
+    "every worker receives one finished chunk. At the end all have all.")
+
 # %% [markdown]
-# **Predict:** which chunk does worker 0 send in the step s = 0? Which worker has the whole sum of
-# chunk a after the reduce-scatter, that is after three steps?
+# **Predict:** which worker has the whole sum of chunk a after the reduce-scatter, that is after
+# three steps? And which chunk has worker 0 whole by then?
 
 # %%
 chunk = np.array([[np.eye(4)[k]] * 4 for k in range(4)])  # [worker, chunk, whose numbers]
@@ -144,16 +153,14 @@ states = [("start", chunk.copy(), chunk.copy())]
 for title, _ in all_reduce_in_lockstep(chunk):
     states.append((title, chunk.copy(), states[-1][1]))
 
-draw(states[:4], "The four chunks of four workers at the start and after the three steps of "
-     "reduce-scatter. A framed chunk has just grown. At the end worker 3 has all of a, worker 0 "
-     "all of b, worker 1 all of c, worker 2 all of d.")
+draw(states[:4], REDUCE_SCATTER)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Worker 0 sends chunk $k - s = 0$, which is a. In each step the growing sum of a moves one place
-# to the right: worker 1, worker 2, worker 3. So worker 3 has all of it. In general worker $k$ ends
-# with chunk $k + 1$.
+# In the step $s = 0$ worker 0 sends chunk $k - s = 0$, which is a. In each step the growing sum of
+# a moves one place to the right: worker 1, worker 2, worker 3. So worker 3 has all of it. In
+# general worker $k$ ends with chunk $k + 1$, and worker 0 with b.
 #
 # </details>
 #
@@ -161,8 +168,7 @@ draw(states[:4], "The four chunks of four workers at the start and after the thr
 # is shared evenly. The all-gather passes the four finished sums around once more:
 
 # %%
-draw(states[3:], "The chunks after the reduce-scatter and after the three steps of all-gather. In "
-     "each step every worker receives one finished chunk. At the end all have all.")
+draw(states[3:], ALL_GATHER)
 assert (chunk == 1).all()
 
 # %% [markdown]
@@ -403,10 +409,10 @@ def all_reduce(x):
         exchange(chunk[(k + 1 - s) % N], chunk[(k - s) % N])
 
 # %% [markdown]
-# `exchange` sends in a second thread. Is that necessary? Would it not be simpler to send first and
-# receive then?
+# `exchange` sends in a second thread. Is that necessary? Would it not be simpler to send first, and
+# to receive after that?
 #
-# **Predict:** four processes send first and receive then. Does it work for the digits' gradient of
+# **Predict:** four processes send first and then receive. Does it work for the digits' gradient of
 # 9,640 bytes? And for a vector of 64 MB?
 
 # %%
@@ -458,7 +464,7 @@ for numbers in 2_410, 16_000_000:
 #
 # $$w \leftarrow w - \mathrm{lr} \cdot \frac{1}{N} (g_0 + \dots + g_{N-1})$$
 #
-# To start in a moment, the workers do without TensorFlow: `gradient` computes by hand what
+# The workers do without TensorFlow, so that they start quickly: `gradient` computes by hand what
 # `tf.gradients` would. The example [Ring-AllReduce](../Ring-AllReduce/) calls the same `all_reduce`
 # from a TensorFlow graph.
 
@@ -603,7 +609,8 @@ for name, place in ("one ps", (40, 3e2)), ("tree", (110, 3e4)), ("ring", (16, 1e
 show(figure, "Left: time of an all-reduce between 100 workers against its size. All three are flat "
      "at first: one ps lowest, then the tree, then the ring. Then they rise, the ps first, the "
      "ring last and lowest. Right: a map of the fastest way. One ps is fastest for small vectors, "
-     "the tree for middle ones and many workers, the ring for all large ones.")
+     "the tree for middle ones and many workers, the ring for all large ones. With two workers the "
+     "ring is always fastest.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -620,16 +627,18 @@ show(figure, "Left: time of an all-reduce between 100 workers against its size. 
 #
 # The teeth on the right have a simple reason: after each power of two the tree gets one more
 # level. Where the fields meet depends on $\alpha/\beta$: the number of bytes that pass during one
-# latency, here 62.5 KB. The model is kind to the parameter server: its one connection may be
-# shared, but a real server also needs time to take in 100 messages.
+# latency, here 62.5 KB. With two workers the ring always wins, because it has only two steps. The
+# model is kind to the parameter server: 100 messages that arrive together cost it one latency. A
+# real server needs some time for each of them.
 #
 # Several parameter servers share the bytes among them (exercise 3). Rabenseifner's algorithm sends
-# as few bytes as the ring in $2 \log_2 N$ steps. But its workers talk to partners all over the
-# network, and large messages then meet on the same cables; a ring uses each cable once.
+# as few bytes as the ring in $2 \log_2 N$ steps, if $N$ is a power of two. But its workers talk to
+# partners all over the network, and large messages then meet on the same cables. A ring can be
+# laid so that each cable carries one message in each direction.
 #
 # ## Measured on this machine
-# Does the model hold? We time all-reduces from 100 bytes to 10 MB between four processes, and fit
-# $\alpha$ to the shortest and $\beta$ to the longest. The "network" is the memory of this machine,
+# Does the model hold? We time all-reduces from 100 bytes to 10 MB between four processes. We fit
+# $\alpha$ to the three shortest and $\beta$ to the longest. The "network" is the memory of this machine,
 # and the four share its processors; so the two numbers say nothing about a cluster. Look at the
 # shape.
 
@@ -640,17 +649,22 @@ import numpy as np
 import ring
 
 ring.connect()
-for size in 10 ** np.arange(2, 8):
-    x, seconds = np.zeros(size // 4, "float32"), []
-    for _ in range(30):
+for _ in range(30):
+    ring.all_reduce(np.zeros(1000, "float32"))  # the first ones are slower
+seconds = {size: [] for size in 10 ** np.arange(2, 8)}
+for _ in range(30):
+    for size in seconds:  # in turn, so that a disturbance meets all sizes
+        x = np.zeros(size // 4, "float32")
+        ring.all_reduce(np.zeros(ring.N, "float32"))  # so that all begin together
         begin = time.perf_counter()
         ring.all_reduce(x)
-        seconds.append(time.perf_counter() - begin)
-    print(size, np.median(seconds))
+        seconds[size].append(time.perf_counter() - begin)
+for size in seconds:
+    print(size, np.median(seconds[size]))
 
 # %% tags=["measured"]
 size, seconds = np.array([line.split() for line in run("stopwatch.py")[0].splitlines()], float).T
-alpha = seconds[0] / (2 * (N - 1))
+alpha = np.median(seconds[:3]) / (2 * (N - 1))
 beta = (seconds[-1] / (2 * (N - 1)) - alpha) * N / size[-1]
 print("alpha = %.0f microseconds, 1 / beta = %.1f GB/s" % (1e6 * alpha, 1e-9 / beta))
 
@@ -660,6 +674,8 @@ axes.loglog(many, 1000 * ring_seconds(N, many, alpha, beta), color=GRAY,
             label="$2 (N - 1) (\\alpha + \\beta S / N)$")
 axes.loglog(size, 1000 * seconds, "o", color=BLUE, label="measured, median of 30")
 axes.set(xlabel="S, bytes", ylabel="time of an all-reduce, ms")
+bottom, top = np.log10(1000 * np.array([seconds.min(), seconds.max()]))
+axes.set_ylim(10 ** np.floor(bottom), 10 ** np.ceil(top))
 figure.legend(loc="outside right center")
 show(figure, "Time of an all-reduce of four processes against its size: measured points and the "
      "fitted curve. Both are flat for small vectors and rise in proportion for large ones.")

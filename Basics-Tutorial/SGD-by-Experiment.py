@@ -22,7 +22,7 @@
 # - explain why asynchrony acts like momentum, and choose the learning rate with that in mind.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
-# [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 40 minutes.
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 75 minutes.
 
 # %% [markdown]
 # ## What more workers change
@@ -172,17 +172,20 @@ for B in sizes:
     several = [gradient(w_1, random.randint(0, len(x), B)) for _ in range(200)]
     errors.append(np.mean([np.sum((g_B - g) ** 2) for g_B in several]))
     print("B = %3d: error %.3f, error times B %4.1f" % (B, errors[-1], B * errors[-1]))
-assert np.allclose(errors[0] / np.array(errors), [1, 4, 16, 64], rtol=0.25)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # By 4, as the batch grows by 4: the error is $\text{const} / B$, so error times B stays the same.
 # The mean of B independent estimates has a variance B times smaller. In length ($\sqrt{\ }$) it is
-# only 2 times smaller: 4 times the work buys half of the noise.
+# only 2 times smaller: 4 times the work only halves the noise.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert np.allclose(errors[0] / np.array(errors), [1, 4, 16, 64], rtol=0.25)
+
+# %% [markdown]
 # ## The linear scaling rule
 # With a larger batch you make fewer steps an epoch. If nothing else changes, you learn less from
 # each epoch. But the gradient is less noisy, so a larger step is safe. The rule
@@ -223,19 +226,22 @@ for (name, losses), colour, style in styles:
 axes.set(xlabel="epoch", ylabel="loss", ylim=(0, 3.2), xticks=range(0, 21, 5))
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 show(figure, "Loss by epoch. Batch 32 with lr 0.1 and 128 with 0.4 lie on each other; 256 with 0.8 "
-     "joins them after 10 epochs. Batch 128 with lr 0.1 is slower. Batch 512 with lr 1.6 goes up and down and learns little.")
+     "joins them after 10 epochs. Batch 128 with lr 0.1 is slower. Batch 512 with lr 1.6 goes up "
+     "and down and learns little.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # 128 with 0.4 lies on the curve of 32 with 0.1; 256 with 0.8 is rough at first, and ends at the same
-# loss. 128 with 0.1 makes a quarter of the steps, and is behind. 512 with 1.6 breaks: the $k$ small steps are no longer at "almost the
-# same $w$", and the step is larger than the surface allows. The next section says how large that is.
+# loss. 128 with 0.1 makes a quarter of the steps, and is behind. 512 with 1.6 breaks: the $k$
+# small steps are no longer at "almost the same $w$", and one large step goes too far. The next
+# section says how large a step may be.
 #
 # </details>
 #
-# So synchronous SGD scales as long as the rule holds: here up to 8 workers with 32 rows each. More
-# workers then make each step better, but not each epoch faster.
+# So synchronous SGD scales as long as the rule holds: here up to 8 workers with 32 rows each. With
+# more workers the gradients get better still, but the step may not grow with them. Then you need
+# more epochs, and the additional workers save little time.
 #
 # ## The stability limit
 # On a bowl $f(w) = \frac{1}{2} \lambda w^2$ the gradient is $\lambda w$, and a step gives
@@ -243,10 +249,11 @@ show(figure, "Loss by epoch. Batch 32 with lr 0.1 and 128 with 0.4 lie on each o
 #
 # $$lr < \frac{2}{\lambda}$$
 #
-# A network has a bowl in each direction. The steepest has the largest eigenvalue $\lambda$ of the
-# Hessian matrix (the second derivatives); it is called the *sharpness*. We need no matrix of 2,410 x
-# 2,410 for it: multiply a random vector again and again by the Hessian, and it turns into the
-# steepest direction (power iteration).
+# Near a point the loss of a network is like a bowl, too, with another $\lambda$ in each direction.
+# The largest belongs to the steepest direction. It is the largest eigenvalue of the Hessian, the
+# matrix of the second derivatives, and is called the *sharpness*. We need no matrix of 2,410 x
+# 2,410 for it. Multiply a random vector again and again by the Hessian: it turns into the
+# direction of the eigenvalue of largest size (*power iteration*).
 
 # %%
 vector = tf.placeholder(tf.float32, w_0.shape)
@@ -286,14 +293,13 @@ def follow(lr, steps, push=0.01):
 below, losses_below = follow(0.8 * 2 / steep, 40)
 above, losses_above = follow(1.2 * 2 / steep, 40)
 print("below the limit: times %.2f, above it: times %.0f" % (below[6], above[6]))
-assert below[6] < 0.2 and above[6] > 5
 
 figure, axes = plt.subplots()
 axes.semilogy(losses_below, color=BLUE, label="20% below the limit")
 axes.semilogy(losses_above, color=RED, label="20% above")
 axes.set(xlabel="step with all rows", ylabel="loss")
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(figure, "Loss by step. Below the limit it falls slowly. Above it, it rises within 20 steps to a "
+show(figure, "Loss by step. Below the limit it falls slowly. Above it, it rises within 15 steps to two "
      "hundred times its value, then falls again.")
 
 # %% [markdown]
@@ -303,9 +309,14 @@ show(figure, "Loss by step. Below the limit it falls slowly. Above it, it rises 
 # that is 0.05 and 7.5. The measured factors differ, because $\lambda$ changes on the way.
 #
 # </details>
-#
-# In a real network the growth does not go on for ever: it throws `w` to a flatter place, and
-# training begins anew from there. The red curve of the section before shows it again and again.
+
+# %% jupyter={"source_hidden": true}
+assert below[6] < 0.2 and above[6] > 5
+
+# %% [markdown]
+# In a real network the growth does not go on for ever: it throws `w` to a flatter place, where
+# such a step is stable again (Lewkowycz et al. 2020 call it a catapult). From there training goes
+# on, as the red curve shows.
 #
 # ## Warm-up
 # The sharpness changes on the way. If the start is steep, the learning rate that is right later is
@@ -389,11 +400,11 @@ for panel, lr in zip(axes, (0.1, 0.2)):
 axes[0].set(ylabel="loss")
 axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
 show(figure, "Loss by update for staleness 0, 3, 7 and 15. With lr 0.1 staleness 7 still learns, "
-     "15 does not. With lr 0.2 staleness 3 learns, 7 and 15 do not.")
+     "15 hardly does. With lr 0.2 staleness 3 learns, 7 and 15 do not.")
 
 # %% [markdown]
-# A little staleness is almost free, and then it fails at once: tau = 3 costs nothing, tau = 7 learns
-# with lr 0.1 and not with 0.2. So halve the learning rate when you double the number of asynchronous
+# A little staleness is almost free; beyond a limit nothing is learnt. tau = 3 costs little, and
+# tau = 7 learns with lr 0.1 and not with 0.2. So halve the learning rate when you double the number of asynchronous
 # workers, or let each push shrink by its staleness, as [DynSGD](../DynSGD/) does.
 #
 # ## Asynchrony acts like momentum
@@ -403,8 +414,8 @@ show(figure, "Loss by update for staleness 0, 3, 7 and 15. With lr 0.1 staleness
 #
 # $$E[w_{t+1} - w_t] = \mu\, E[w_t - w_{t-1}] - (1 - \mu)\, lr\; g(E[w_t])$$
 #
-# That is momentum $\mu$ with the learning rate $lr / n$ (Mitliagkas et al. 2016). Nobody asked for
-# it: the old gradients go on pushing.
+# That is momentum $\mu$ with the learning rate $lr / n$ (Mitliagkas et al. 2016). It comes without
+# any momentum in the optimizer: the old gradients go on pushing.
 #
 # **Predict:** eight asynchronous workers on the bowl with $\lambda = 1$ and lr = 0.5. With fresh
 # gradients each step halves the way to the minimum. What does the mean of 4,000 asynchronous runs do?
@@ -425,7 +436,6 @@ for t in range(steps):
     move = mu * move - lr / n * momentum[-1]
     momentum.append(momentum[-1] + move)
 print("the largest difference of the two: %.2f" % np.max(np.abs(mean - momentum)))
-assert np.allclose(mean, momentum, atol=0.05)
 
 figure, axes = plt.subplots()
 axes.plot(np.array(asynchronous)[:, :3], color=GRAY, linewidth=0.6)
@@ -446,13 +456,19 @@ show(figure, "The mean of the asynchronous runs swings through the minimum and b
 # says. A single run (gray) swings still more; only the mean obeys the equation.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert np.allclose(mean, momentum, atol=0.05)
+
+# %% [markdown]
 # A network is no bowl, and there the equation holds near a minimum only. Two consequences stay. If
 # your optimizer has momentum already, asynchrony adds more: lower one of them (exercise 3). And the
 # more workers, the more momentum: with 16 it is 0.94.
 
 # %% [markdown]
 # ## Exercises
+# Write your code into the cell below each exercise.
+#
 # **1. The largest delay.** ★☆☆ By the formula, how old may gradients be at lr = 0.2 on a network
 # with sharpness 2.25? Check with the figure of the stale runs.
 #
@@ -554,6 +570,8 @@ folder.cleanup()
 # - Mitliagkas et al. 2016, [Asynchrony begets Momentum](https://arxiv.org/abs/1605.09774).
 # - Cohen et al. 2021, [Gradient Descent on Neural Networks Typically Occurs at the Edge of
 #   Stability](https://arxiv.org/abs/2103.00065).
+# - Lewkowycz et al. 2020, [The large learning rate phase of deep learning: the catapult
+#   mechanism](https://arxiv.org/abs/2003.02218).
 # - In this repository: [Synchronous-SGD](../Synchronous-SGD/) measures batch size and warm-up with
 #   real workers, [DynSGD](../DynSGD/) scales each push by its staleness.
 #

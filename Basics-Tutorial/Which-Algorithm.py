@@ -22,7 +22,7 @@
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
 # [Synchronous-Replicas](Synchronous-Replicas.ipynb), [Why-Distribute](Why-Distribute.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 85 minutes.
 
 # %% [markdown]
 # ## The six, and a reference
@@ -539,8 +539,6 @@ def bytes_per_gradient(name, G=G):
 
 for name in names:
     print("%-16s %6d bytes a gradient" % (names[name], bytes_per_gradient(name)))
-assert bytes_per_gradient("hogwild") == bytes_per_gradient("synchronous_sgd") == 2 * bytes_of_w
-assert {bytes_per_gradient(name) for name in list(names)[2:6]} == {2 * bytes_of_w / T}
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -550,7 +548,12 @@ assert {bytes_per_gradient(name) for name in list(names)[2:6]} == {2 * bytes_of_
 # 1,928. Sum, mean, or force: what is pushed always has the shape of `w`.
 #
 # </details>
-#
+
+# %% jupyter={"source_hidden": true}
+assert bytes_per_gradient("hogwild") == bytes_per_gradient("synchronous_sgd") == 2 * bytes_of_w
+assert {bytes_per_gradient(name) for name in list(names)[2:6]} == {2 * bytes_of_w / T}
+
+# %% [markdown]
 # All runs use exactly 1,200 gradients. But `w` moves 1,200 times in HogWild, 120 times with ten
 # local steps, and 600 times in synchronous SGD, where a step takes two gradients.
 
@@ -697,7 +700,7 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. Bytes of an all-reduce.** ★☆☆ In each step of a ring all-reduce, each of `n` workers sends
+# **1. Bytes of an all-reduce.** ★☆☆ In a step of a ring all-reduce, each of `n` workers sends
 # `2 (n - 1) / n` times the size of the gradient. How many bytes is that for each gradient, with 2
 # and with 100 workers? From which `T` on does DOWNPOUR-Easy need fewer?
 #
@@ -819,6 +822,7 @@ folder.cleanup()
 #   SGD](https://arxiv.org/abs/1604.00981).
 # - Hermans, Spanakis, Moeckel 2017, [Accumulated Gradient
 #   Normalization](https://arxiv.org/abs/1710.02368): ADAG, which the paper calls AGN.
+# - Jiang, Cui, Zhang, Yu 2017, *Heterogeneity-aware Distributed Parameter Servers*, SIGMOD: DynSGD.
 # - [Compare](../Measurements/Compare/), [Late-Workers](../Measurements/Late-Workers/),
 #   [Stragglers](../Measurements/Stragglers/): the measurements of the full examples.
 #

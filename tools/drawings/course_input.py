@@ -18,8 +18,8 @@ def input_pipeline():
         parts.append(rect(490, y + 46, 104, 48, "ab"[k] + " pale", 6))
         parts.append(text(542, y + 66, "step"))
         parts.append(text(542, y + 85, "takes a batch", "small"))
-        parts.append(arrow(90, 60 + 172 * k, 184, y + 70))
-        parts.append(text(132, 42 + 220 * k, ("0, 2, 4, …", "1, 3, 5, …")[k], "small"))
+        parts.append(arrow(88, 46 + 206 * k, 184, y + 70))
+        parts.append(text(136, 40 + 226 * k, ("0, 2, 4, …", "1, 3, 5, …")[k], "small"))
     parts.append(text(388, 282, "A thread fills prefetch while the step computes.", "small"))
     words = (
         "Ten files. Worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker "

@@ -15,15 +15,15 @@ def scaling():
     parts += [box(252, 122, "w\nmoves", "ps", width=64, height=50)]
     parts += [left(318, 24, "asynchronous: four steps", "title"), text(342, 54, "pull", "small")]
     for k, kind in enumerate(KINDS):
-        y, end = 62 + 34 * k, 388 + 44 * k
+        y, end = 62 + 34 * k, 520 - 44 * k
         parts.append(bar(322, y, end - 322, kind, "g %d" % k))
         parts.append(arrow(end + 4, y + 13, end + 26, 206))
     parts += [box(480, 226, "w moves four times", "ps", width=230)]
     parts += [
         left(10, 226, "The batch has 4 B rows, and", "small"),
         left(10, 246, "an epoch 4 times fewer steps.", "small"),
-        left(318, 268, "As many steps as before. While g 3 was", "small"),
-        left(318, 288, "computed, w moved 3 times: staleness 3.", "small"),
+        left(318, 268, "As many steps as before. While g 0 is", "small"),
+        left(318, 288, "made, w moves 3 times: staleness 3.", "small"),
     ]
     words = (
         "Four workers, each with a gradient of a mini-batch of B rows. Synchronous: their mean is "
