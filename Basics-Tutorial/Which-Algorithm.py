@@ -676,7 +676,7 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
 #
-# ![Decision chart. Is the model too large for a device? If yes: Model-Parallelism (tables: Sparse-Embeddings). Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs- Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: SAGN. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; some very late: DynSGD. Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD; or with own weights: AEASGD, AEAMSGD.](../figures/choose.svg)
+# ![Decision chart. Is the model too large for a device? If yes: Model-Parallelism (tables: Sparse-Embeddings). Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: SAGN. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; some very late: DynSGD. Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD; or with own weights: AEASGD, AEAMSGD.](../figures/choose.svg)
 #
 # | choose | when | what it costs you |
 # | --- | --- | --- |

@@ -240,7 +240,8 @@ def choose():
         text(299, y + 19, "DynSGD --local-steps T; or with own weights: AEASGD, AEAMSGD"),
     ]
     words = "Decision chart. " + " ".join(
-        "%s If yes: %s." % (question, " ".join(folders)) for question, *folders in QUESTIONS
+        "%s If yes: %s." % (question, " ".join(folders).replace("- ", "-"))
+        for question, *folders in QUESTIONS
     )
     words += (
         " Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD; or with own "
