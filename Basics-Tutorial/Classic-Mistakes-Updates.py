@@ -493,12 +493,12 @@ for (name, slip), (colour, width, style) in zip(variants.items(), styles):
     ax.plot(eamsgd(20, **slip), color=colour, linewidth=width, linestyle=style, label=name)
 ax.set(xlabel="pushes", ylabel="w; the minimum is at 100", xlim=(0, 20), xticks=range(0, 21, 5))
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(figure, "w over 20 pushes, four curves that end near 100. The late E lies close to the "
-     "equation, the wrong sign swings about it, and lr twice comes slowly.")
+show(figure, "w over 20 pushes, four curves that end near 100. The late E begins above the "
+     "equation and then lies close to it, the wrong sign swings about it, and lr twice comes slowly.")
 
 # %% [markdown]
-# The late `E` stays close to the equation all the way. But after *one* push, `w` already differs in
-# every variant. **Mended:** the equation, term by term, with `w_k` and `w` read before either of
+# After a few pushes the late `E` lies close to the equation, and a plot of the whole run would not
+# show it. After the first push it is the farthest away. After *one* push, `w` differs in every variant. **Mended:** the equation, term by term, with `w_k` and `w` read before either of
 # them moves. And a test that compares a single update with the equation.
 #
 # ## Data and runs that tell nothing

@@ -326,7 +326,7 @@ for name, values in runs.items():
 #
 # Exactly 0, in every update. With reference variables `old` is not the old value. It is a name for
 # the variable's memory, and the update has written into that memory. You subtract the variable from
-# itself: `tf.identity` does not copy, and on one device neither does anything else.
+# itself: `tf.identity` does not copy, and on one device nothing else forces a copy.
 #
 # </details>
 

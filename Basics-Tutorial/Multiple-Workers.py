@@ -260,7 +260,7 @@ def ticket_and_push(limit):
         push = tf.group(*[v.assign_sub(lr * g_i) for v, g_i in zip(w, g)], pushes.assign_add(1))
     return ticket, push
 
-# The loop: one line for each push.
+# The loop: it prints one line for each push.
 session.run(tf.local_variables_initializer())
 for limit in limits:
     push = ticket_and_push(limit)
@@ -425,7 +425,7 @@ print("mean staleness %.2f, the largest %d" % (staleness.mean(), staleness.max()
 # Mostly 0 and 1, as in that picture (0 1 0 1 ...). From one push of a worker to its next, the other
 # makes about one push. That push falls between this worker's pull and its ticket, or outside. The
 # staleness is 2 or more where the system has stopped one worker for a moment, and the other has
-# made several pushes. With n equal workers the mean is at most about n − 1.
+# made several pushes. With n workers the mean of a whole run is at most n − 1.
 #
 # </details>
 #

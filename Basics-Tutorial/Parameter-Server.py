@@ -201,7 +201,8 @@ waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a ca
 # ## Where a variable lives
 # `tf.device` takes a name, or a *device function*. TensorFlow calls this function for each
 # operation that you build inside the block. It gets the operation and returns a device. This one
-# sends variables to a ps, and everything else to the worker:
+# sends variables to a ps, and everything else to the worker. Operations that read or change a
+# variable run where the variable lives, whatever the function says:
 
 # %%
 def variables_to_ps(op):
@@ -307,7 +308,7 @@ in_parts = bytes_per_ps(tf.global_variables())
 assert max(in_parts.values()) < 1.05 * min(in_parts.values())
 
 # %% [markdown]
-# Now each ps holds half. The model of the examples is larger. This picture shows its three
+# Now each ps holds half, but for the small variables, which go to a ps as a whole. The model of the examples is larger. This picture shows its three
 # placements, in numbers instead of bytes; each number takes 4 bytes. There, the placement by size
 # is nearly even already: its largest variable is no larger than all the others together.
 #

@@ -154,8 +154,8 @@ def stop(*processes):
 # the graph to the server where it belongs.
 #
 # A distributed call can wait for something that never comes. So each session gets a time limit. If
-# a call takes longer, it ends with `DeadlineExceededError`. One wait goes on in spite of the limit,
-# as you will see at the end: that for a missing task, if the master is in the same process.
+# a call takes longer, it ends with `DeadlineExceededError`. One wait has no limit: that for a missing
+# task, if the master is in the same process. The last section avoids it.
 #
 # **Predict:** a session without a target sees the devices of its own process. Which devices does a
 # session see that is connected to the worker's server: the worker's, or those of the whole cluster?

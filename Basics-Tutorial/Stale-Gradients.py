@@ -336,8 +336,9 @@ show(draw(hogwild, "HogWild, lr = 0.8"),
 # ![A measured run of HogWild with two workers: training loss and test error over time, a histogram of the staleness with about as many pushes at 0 as at 1, where the time goes, and a moment of the run with the staleness beside each push](../HogWild/curves.png)
 #
 # Look at the histogram in the middle. The mean staleness is about 0.5: about half of the pushes
-# are not late at all. A worker is exposed only between its pull and its push. That is the thick
-# part of each line at the bottom, less than half of the time.
+# are not late at all. A worker is exposed only from the moment when it reads `w` until its push. At
+# the bottom it reads `w` somewhere within the thin part of a line, and pushes at the end of the
+# thick part.
 #
 # ## The worst order: strictly in turns
 # For the theory one order is convenient: worker 0 pushes and pulls again at once, then worker 1,
