@@ -18,6 +18,7 @@ import nbformat
 import notebooks
 import numpy as np
 import pytest
+import regions
 import support
 from matplotlib import image
 
@@ -211,7 +212,8 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
     folder = tmp_path / "a project" / "Basics-Tutorial"
     folder.mkdir(parents=True)
     (folder.parent / "tools").mkdir()
-    shutil.copy(notebooks.__file__, folder.parent / "tools")
+    for tool in notebooks, regions:
+        shutil.copy(tool.__file__, folder.parent / "tools")
     shutil.copy(notebooks.ROOT / "run.sh", folder)
     shutil.copy(notebooks.ROOT / "README.md", folder)
     activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)
