@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The notebooks of this folder in JupyterLab; Ctrl-C ends it.
 #   bash run.sh --no-browser               other flags go to jupyter lab
-#   bash run.sh --execute                  run all without a browser, and write nothing; about 8 minutes
+#   bash run.sh --execute                  run all without a browser, and write nothing; about 6 minutes
 #   bash run.sh --execute Servers Hooks    only these
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
