@@ -227,7 +227,7 @@ cluster = new_cluster(ps=1, worker=2)
 server = {(job, k): tf.train.Server(cluster, job_name=job, task_index=k)
           for job in cluster for k in range(len(cluster[job]))}
 PS, WORKER = "/job:ps/task:0", ["/job:worker/task:0", "/job:worker/task:1"]
-waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call may hang
+waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a call: 20 s
 
 def task(device):
     """ps 0, for /job:ps/replica:0/task:0/device:CPU:0"""
