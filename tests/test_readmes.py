@@ -61,21 +61,12 @@ def test_diagrams_are_up_to_date():
         assert (diagrams.FIGURES / name).read_text() == draw(), "python tools/diagrams.py --fix"
 
 
-# These measurements were not made again since the code that draws them changed; their numbers and
-# tables stand. Remove a name when its measurement is repeated.
-TO_MEASURE = {
-    "Measurements/Packing/packing.png",
-}
-
-
 def test_pictures_are_of_todays_code_and_results():
     """Catches a PNG file that other code drew, or that shows other results than the committed."""
     results = {drawn.digest(path.read_text()) for path in regions.tracked("*.json")}
     pictures = regions.tracked("*.png")
     names = {path: path.relative_to(support.ROOT).as_posix() for path in pictures}
     old = {names[path] for path in pictures if drawn.out_of_date(path)}
-    assert TO_MEASURE <= old, "these were measured again: %s" % (TO_MEASURE - old)
-    old -= TO_MEASURE
     shown = {path: drawn.texts(path).get(drawn.FROM) for path in pictures}
     other = [names[path] for path, digest in shown.items() if digest and digest not in results]
     assert pictures and not old, "drawn by other code: %s" % ", ".join(old)

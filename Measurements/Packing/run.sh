@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gradients sent in packs of different sizes, during and after back-propagation; about 6 minutes.
+# Gradients sent in packs of different sizes, during and after back-propagation; about 8 minutes.
 #   bash run.sh --steps 50 --repeats 1         a quick look
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
