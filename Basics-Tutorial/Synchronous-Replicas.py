@@ -402,8 +402,12 @@ class EndOptimizer(tf.train.SessionRunHook):
 
 if not is_chief:  # MonitoredTrainingSession would look for the chief's variables every 30 s only
     with tf.Session(server.target, config=waits) as session:
-        while len(session.run(missing)):
+        for _ in range(300):  # half a minute at most
+            if not len(session.run(missing)):
+                break
             time.sleep(0.1)
+        else:
+            raise TimeoutError("the chief has not initialised the variables")
 
 calls = done = 0
 with tf.train.MonitoredTrainingSession(server.target, is_chief, config=waits,

@@ -473,8 +473,9 @@ def main():
     flags = parser.parse_args()
     paths = chosen(flags.names)
     if flags.fix:
-        (source,) = paths
-        return fix(source)
+        if len(flags.names) != 1:
+            parser.error("--fix needs one name: the notebook whose regions are right")
+        return fix(paths[0])
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
     found = ["%s: %s" % (name_of(path), what) for path in paths for what in problems(path)]
