@@ -8,6 +8,7 @@ runs script.py three times on this machine, with TF_CONFIG telling each process 
                             have left in DIR (on several hosts: a folder each)
     tfrun curves DIR...     the picture of such a run, curves.png, also while it goes on
     tfrun explain LOG...    what the error at the end of a log means
+    tfrun evaluate DIR      tests the newest checkpoint; --follow: each new one, while it trains
     tfrun export DIR        the trained model of a run as DIR/model.keras and DIR/saved_model
 
 RUN is a name that tfrun status shows, a part of it, or a run directory:
@@ -80,7 +81,12 @@ def parse(arguments):
     parser.add_argument(
         "--evaluator",
         action="store_true",
-        help="one task more, which tests the checkpoints; the script gets --evaluator, too",
+        help="one task more, which tests the checkpoints by `tfrun evaluate`",
+    )
+    parser.add_argument(
+        "--own-evaluator",
+        action="store_true",
+        help="one task more, of the type evaluator, which runs the script like the others",
     )
     parser.add_argument(
         "--timeout",
@@ -151,12 +157,14 @@ def parse(arguments):
             parser.error("there is no horovodrun on the PATH")
         if not 1 <= horovodrun.ranks(flags.arguments) <= 99:
             parser.error("horovodrun needs -np and the number of ranks, from 1 to 99")
-        if flags.evaluator:
+        if flags.evaluator or flags.own_evaluator:
             parser.error("horovodrun starts no evaluator")
         if flags.cpus or flags.gpus or flags.memory or flags.env:
             parser.error("horovodrun starts its ranks itself: no --cpus, --gpus, --memory, --env")
     elif not pathlib.Path(flags.script).is_file():
         parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
+    if flags.evaluator and flags.own_evaluator:
+        parser.error("a run has one evaluator: --evaluator or --own-evaluator")
     if flags.hosts:
         check_hosts(parser, flags)
     if not flags.chief and not flags.workers:
@@ -244,6 +252,11 @@ def explain_command(arguments):
     return code
 
 
+def evaluate_command(arguments):
+    """`tfrun evaluate DIR [--follow]`: tests checkpoints of a run; returns the exit code."""
+    return without_noise("tfrun.evaluate", *arguments)
+
+
 def export_command(arguments):
     """`tfrun export DIR [--script FILE]`: writes the model of a run; returns the exit code."""
     return without_noise("tfrun.export", *arguments)
@@ -272,10 +285,14 @@ def script_help(flags, command):
 
 def without_noise(module, *arguments):
     """Runs a module of tfrun that imports TensorFlow, in a process; returns its exit code."""
-    here = str(pathlib.Path(__file__).resolve().parents[1])
-    python_path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", module, *arguments]
-    return run_without_noise(command, PYTHONPATH=python_path)
+    return run_without_noise(command, PYTHONPATH=python_path())
+
+
+def python_path():
+    """Returns the PYTHONPATH with which a process finds this tfrun."""
+    here = str(pathlib.Path(__file__).resolve().parents[1])
+    return os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
 
 
 def run_without_noise(command, **env):
@@ -303,7 +320,7 @@ def check(arguments):
             ("chief", int(flags.chief)),
             ("ps", flags.ps),
             ("worker", flags.workers),
-            ("evaluator", int(flags.evaluator)),
+            ("evaluator", int(flags.evaluator or flags.own_evaluator)),
         ]
         if n
     }
@@ -330,6 +347,7 @@ def main(arguments=None):
         "summary": summary_command,
         "curves": curves_command,
         "explain": explain_command,
+        "evaluate": evaluate_command,
         "export": export_command,
         "trace": trace_command,
         "run": run_command,
@@ -343,7 +361,6 @@ def main(arguments=None):
         print("tfrun: %s" % error, file=sys.stderr)
         return 2
     command = [sys.executable, flags.script, *flags.arguments]
-    command += ["--evaluator"] * flags.evaluator
     by_horovodrun = horovodrun.is_meant(flags.script)
     if by_horovodrun:
         command = command[1:]
@@ -359,7 +376,14 @@ def main(arguments=None):
         return 0
     if flags.dry_run:
         print(
-            dryrun.script({} if by_horovodrun else jobs, command, example, shares, flags.env),
+            dryrun.script(
+                {} if by_horovodrun else jobs,
+                command,
+                example,
+                shares,
+                flags.env,
+                evaluate=flags.evaluator,
+            ),
             end="",
         )
         return 0
@@ -389,19 +413,32 @@ def main(arguments=None):
         shlex.quote(str(place.path)),
         shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments]),
     )
-    run = [jobs, command, example, place, flags.timeout, flags.restarts, flags.isolate, tasks]
+    commands, more_env = dict.fromkeys(jobs, command), flags.env
+    if flags.evaluator:
+        commands["evaluator"] = evaluator_task(place.path, command)
+        more_env = [("evaluator", "PYTHONPATH", python_path()), *flags.env]
+    run = [jobs, commands, example, place, flags.timeout, flags.restarts, flags.isolate, tasks]
     if not placed:
-        return launch.run(*run, again, shares, flags.env)
-    return over_ssh(run, placed, again, flags.env)
+        return launch.run(*run, again, shares, more_env)
+    return over_ssh(run, placed, again, more_env)
+
+
+def evaluator_task(directory, command):
+    """Returns the command of a task that tests the checkpoints of a run of this command."""
+    follow = [sys.executable, "-m", "tfrun.evaluate", str(directory), "--follow"]
+    # A run that goes on has the flags.json of before, until its chief writes another.
+    if steps := rundir.steps_asked_for(command):
+        follow += ["--steps", str(steps)]
+    return follow
 
 
 def over_ssh(run, placed, again, more_env):
     """Runs the tasks on hosts, {(job, index): Host}; returns the exit code."""
     from tfrun import hosts
 
-    jobs, command, _, place = run[:4]
+    jobs, commands, _, place = run[:4]
     try:
-        ready = hosts.Hosts(jobs, placed, command[1:], place, more_env)
+        ready = hosts.Hosts(jobs, placed, commands, place, more_env)
     except (hosts.Unusable, KeyboardInterrupt) as error:
         place.discard()
         if isinstance(error, KeyboardInterrupt):

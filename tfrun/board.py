@@ -1,19 +1,31 @@
-"""TensorBoard on a run directory, in a process of its own: python -m tfrun.board DIRECTORY PORT"""
+"""TensorBoard on a run, in a process of its own: python -m tfrun.board DIRECTORY FOLDER PORT
 
+TensorBoard reads the events in FOLDER, which are made there from the metrics in DIRECTORY.
+"""
+
+import pathlib
 import signal
 import sys
+import threading
+import time
 
 from tensorboard import program
 
-from tfrun import launch
+from tfrun import events, launch
+
+REFRESH_SECONDS = 5
 
 
-def main(directory, port):
+def main(directory, folder, port):
     """Serves until a signal comes; returns 2, after one line, where it cannot."""
     launch.prepare(None)  # it ends with the command that started it
+    run_events = events.Events([pathlib.Path(directory)], folder)
+    run_events.update()
+    threading.Thread(target=refresh, args=[run_events], daemon=True).start()
     board = program.TensorBoard()
     # load_fast=false: no second process, of which something could be left.
-    options = {"logdir": directory, "host": "127.0.0.1", "port": port, "load_fast": "false"}
+    options = {"logdir": folder, "host": "127.0.0.1", "port": port, "load_fast": "false"}
+    options["reload_interval"] = REFRESH_SECONDS
     board.configure(argv=["", *("--%s=%s" % option for option in options.items())])
     try:
         address = board.launch()
@@ -23,6 +35,13 @@ def main(directory, port):
     print("%s   (Ctrl-C ends it)" % address, flush=True)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pause()
+
+
+def refresh(run_events):
+    """Adds what the tasks write, every few seconds."""
+    while True:
+        time.sleep(REFRESH_SECONDS)
+        run_events.update()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tfrun import drawn, rundir, summary, trace, words
 from tfrun.trace import COLOURS
 
 SIZE = 11  # of the letters, in points
-PARTS = ["pull", "compute", "push", "wait", "checkpoint", "evaluation"]  # of the time of an update
+PARTS = ["pull", "compute", "push", "wait", "evaluation"]  # of the time of an update
 
 
 def smooth(values, window):
@@ -104,7 +104,7 @@ def draw_parts(axes, activities, colours, counts):
         for part in PARTS:
             mine = [each for each in activities if each.task == name and each.name == part]
             width = 1000 * sum(each.end - each.begin for each in mine) / count
-            colour = trace.MARKS.get(part, colours[name])
+            colour = trace.colour_of(part, colours[name])
             height = 0.25 if part == "pull" else 0.7
             axes.barh(place, width, height, left, **trace.look(part, colour))
             left += width

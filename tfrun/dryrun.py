@@ -16,12 +16,12 @@ def finished(command):
     return '[ "%s" -ge %d ]' % (made, steps)
 
 
-def script(jobs, command, example, shares=None, more_env=()):
+def script(jobs, command, example, shares=None, more_env=(), evaluate=False):
     """A bash script that starts the tasks, waits for them, and stops what is left.
 
     The ports are free when the script is written; nobody holds them until it runs. Without jobs
     `command` is all that is started. shares, more_env: as cluster.environments takes them; nobody
-    watches the memory there.
+    watches the memory there. evaluate: the evaluator runs `tfrun evaluate`, not the command.
     """
     ports, held = cluster.hold_ports(len(cluster.tasks(jobs)))
     for s in held:
@@ -62,12 +62,13 @@ def script(jobs, command, example, shares=None, more_env=()):
         if job == "ps" or share.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus or []) or "-1"
         own = "".join("%s=%s " % (name, shlex.quote(value)) for name, value in env.items())
+        program = shlex.join(command)
+        if evaluate and job == "evaluator":
+            program = 'tfrun evaluate "$OUTPUT_DIR" --follow'
         pin = "taskset -c %s " % ",".join(map(str, share.cpus)) if share.cpus else ""
         lines += [
             "%sTF_CONFIG=%s \\" % (own, shlex.quote(config)),
-            "    "
-            + pin
-            + '%s > "$OUTPUT_DIR/%s-%d.log" 2>&1 &' % (shlex.join(command), job, index),
+            "    " + pin + '%s > "$OUTPUT_DIR/%s-%d.log" 2>&1 &' % (program, job, index),
             "%s+=($!)" % ("servers" if job == "ps" else "workers"),
             "",
         ]

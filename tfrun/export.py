@@ -1,12 +1,13 @@
 """`tfrun export DIR`: the trained model of a run as a .keras file and as a SavedModel.
 
 The script of the run says what the model is: it is imported, and its load_data() and make_model()
-are called. The checkpoint has the values: w_0, w_1, ... are the model's trainable variables in
-their order, state_0, state_1, ... the others, as the chief had them.
+are called. The checkpoint has the values: w, or w_0, w_1, ..., are the model's trainable variables
+in their order, and state_0, state_1, ... the others, as the chief had them.
 """
 
 import argparse
 import importlib.util
+import math
 import os
 import pathlib
 import re
@@ -32,47 +33,98 @@ def load(path):
     return module
 
 
-def saved_values(checkpoint):
-    """{"w": [arrays], "state": [arrays]} of a checkpoint, in their order."""
+def saved_values(checkpoint, shapes=()):
+    """Returns {"w": [arrays], "state": [arrays]} of a checkpoint, in their order.
+
+    shapes: those of the trainable variables, for a checkpoint in which w is one vector of them all.
+    """
     import tensorflow as tf
 
     reader, found = tf.train.load_checkpoint(checkpoint), {"w": {}, "state": {}}
     for name in reader.get_variable_to_shape_map():
         if match := SAVED.fullmatch(name):
             found[match[1]][int(match[2])] = reader.get_tensor(name)
-    return {kind: [values[i] for i in sorted(values)] for kind, values in found.items()}
+    values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in found.items()}
+    if reader.has_tensor("w"):
+        values["w"] = split(reader.get_tensor("w"), shapes)
+    return values
 
 
-def trained_model(directory, script=None):
-    """(the model of a run with the values of its last checkpoint, its data, the script, the step).
+def split(vector, shapes):
+    """Returns arrays of these shapes, which the vector holds one after the other."""
+    sizes = [math.prod(shape) for shape in shapes]
+    if len(vector) != sum(sizes):
+        raise ValueError(
+            "this is the checkpoint of another model: it has %d parameters, the model %d"
+            % (len(vector), sum(sizes))
+        )
+    arrays, begin = [], 0
+    for shape, size in zip(shapes, sizes):
+        arrays.append(vector[begin : begin + size].reshape(shape))
+        begin += size
+    return arrays
+
+
+def untrained_model(directory, script=None):
+    """Returns (the model of a run with its first values, its data, the module of its script).
 
     directory: the run directory. script: the path of a script instead of the one that ran.
-    Raises ValueError where there is no checkpoint, or it is that of another model.
+    Raises ValueError where the script makes another model than that of the run.
     """
     import keras
-    import tensorflow as tf
 
     flags = summary.read_flags([directory])
-    checkpoint = tf.train.latest_checkpoint(directory)
-    if not checkpoint:
-        raise ValueError("there is no checkpoint in %s yet" % directory)
     module = load(pathlib.Path(script or flags.get("script", "")))
-    keras.utils.set_random_seed(flags["arguments"]["seed"])
     data = module.load_data(flags["arguments"]["dataset"])
-    model, saved = module.make_model(data), saved_values(checkpoint)
+    keras.utils.clear_session()  # so that layers without a name are numbered as in the run
+    keras.utils.set_random_seed(flags["arguments"]["seed"])
+    model = module.make_model(data)
+    if "variables" not in flags:
+        raise ValueError("%s has a checkpoint of an older version of its script" % directory)
+    if flags["variables"] != [[v.path, list(v.shape)] for v in model.trainable_variables]:
+        raise ValueError(
+            "%s has a checkpoint of another model than make_model() in %s makes"
+            % (directory, module.__file__)
+        )
+    return model, data, module
+
+
+def restore(model, checkpoint):
+    """Gives a model the values of a checkpoint. Raises ValueError where they do not fit."""
+    saved = saved_values(checkpoint, [tuple(v.shape) for v in model.trainable_variables])
     for kind, variables in (
         ("w", model.trainable_variables),
         ("state", model.non_trainable_variables),
     ):
         shapes = [tuple(v.shape) for v in variables]
-        if shapes != [value.shape for value in saved[kind]]:
+        saved_shapes = [value.shape for value in saved[kind]]
+        if shapes != saved_shapes:
             raise ValueError(
-                "%s is of another model than make_model() in %s: it has %s, the model %s"
-                % (checkpoint, module.__file__, [v.shape for v in saved[kind]], shapes)
+                "%s is a checkpoint of another model: it has %s, the model %s"
+                % (checkpoint, saved_shapes, shapes)
             )
         for v, value in zip(variables, saved[kind]):
             v.assign(value)
-    return model, data, module, int(checkpoint.rpartition("-")[2])
+
+
+def step_of(checkpoint):
+    """Returns the number of updates that a checkpoint has seen, by its name."""
+    return int(checkpoint.rpartition("-")[2])
+
+
+def trained_model(directory, script=None):
+    """Returns (the model of a run's last checkpoint, its data, the module of its script, the step).
+
+    The arguments are those of untrained_model. Raises ValueError, also without a checkpoint.
+    """
+    import tensorflow as tf
+
+    checkpoint = tf.train.latest_checkpoint(directory)
+    if not checkpoint:
+        raise ValueError("there is no checkpoint in %s yet" % directory)
+    model, data, module = untrained_model(directory, script)
+    restore(model, checkpoint)
+    return model, data, module, step_of(checkpoint)
 
 
 def evaluate(model, data, module):

@@ -193,7 +193,7 @@ class Task(launch.Task):
 class Hosts:
     """The hosts of a run, ready for its tasks. Raises Unusable, and leaves nothing then."""
 
-    def __init__(self, jobs, placed, command, place, more_env):
+    def __init__(self, jobs, placed, commands, place, more_env):
         if not shutil.which("ssh"):
             raise Unusable("there is no ssh on this machine: apt install openssh-client")
         self.placed, self.directory = placed, place.path
@@ -203,7 +203,8 @@ class Hosts:
         mark = self.directory / (marks % "tfrun")
         mark.touch()
         try:
-            self.hold(command[0], marks)
+            script = commands["chief" if "chief" in jobs else "worker"][1]
+            self.hold(script, marks)
             self.far = [host for host in self.hosts if not self.found[host]["with_tfrun"]]
             self.check_sharing(jobs, marks)
         except BaseException:
@@ -211,7 +212,7 @@ class Hosts:
             raise
         finally:
             mark.unlink(missing_ok=True)
-        self.make_tasks(jobs, [sys.executable, *command], more_env)
+        self.make_tasks(jobs, commands, more_env)
 
     def hold(self, script, mark):
         """Each host holds a port for each of its tasks, until close()."""
@@ -245,8 +246,8 @@ class Hosts:
                 "a folder that they share, or start fewer tasks" % (what, self.directory)
             )
 
-    def make_tasks(self, jobs, command, more_env):
-        """The tasks, for launch.run."""
+    def make_tasks(self, jobs, commands, more_env):
+        """Makes the tasks, for launch.run. commands: as there."""
         ports = {host: iter(answer["ports"]) for host, answer in self.found.items()}
         order = cluster.tasks(jobs)
         addresses = cluster.addresses(
@@ -265,7 +266,7 @@ class Hosts:
                 "name": "%s-%d" % (job, index),
                 "folder": os.getcwd(),
                 "env": env[job, index],
-                "command": command,
+                "command": commands[job],
             }
             host = self.placed[job, index]
             self.tasks.append(Task(host, job, index, request, self.directory))

@@ -213,13 +213,11 @@ class Screen:
 class Run:
     """The tasks of one run and what becomes of them."""
 
-    def __init__(self, jobs, command, example, place, timeout, restarts, tasks, shares, more_env):
-        self.screen, self.timeout, self.restarts, self.stopped_by = (
-            Screen(),
-            timeout,
-            restarts,
-            None,
-        )
+    def __init__(self, jobs, commands, example, place, timeout, restarts, tasks, shares, more_env):
+        self.screen = Screen()
+        self.timeout = timeout
+        self.restarts = restarts
+        self.stopped_by = None
         self.place, self.wrong_flag = place, False
         self.stopped, self.interrupted = True, False  # interrupted: by a signal or the time-out
         self.rows_before = rundir.count_rows(place.path)
@@ -239,7 +237,14 @@ class Run:
         )
         ports, self.held = cluster.hold_ports(0 if tasks else len(cluster.tasks(jobs)))
         self.tasks = tasks or [
-            Task(*(job, "%s %d" % (job, index), command, env, place.path), shares[job, index])
+            Task(
+                job=job,
+                name="%s %d" % (job, index),
+                command=commands[job],
+                env=env,
+                directory=place.path,
+                share=shares[job, index],
+            )
             for (job, index), env in cluster.environments(
                 *(jobs, ports, place.path), shares, more_env
             ).items()
@@ -499,7 +504,7 @@ class Run:
 
 def run(
     jobs,
-    command,
+    commands,
     example,
     place,
     timeout=None,
@@ -511,16 +516,18 @@ def run(
     more_env=(),
     hosts=None,
 ):
-    """Runs `command` once for each task of `jobs`, {job: number}; returns the exit code.
+    """Runs a command for each task of `jobs`, {job: number}; returns the exit code.
 
-    place: the rundir.RunDirectory. tasks: what to run instead, where the workers in `jobs` are
+    commands: {job: its command}. place: the rundir.RunDirectory. tasks: what to run instead, where the workers in `jobs` are
     started by a launcher of their own. again: the command that goes on with this run.
     shares, more_env: as cluster.environments takes them. hosts: the hosts.Hosts of the tasks.
     """
     directory = place.path
     shares = shares or dict.fromkeys(cluster.tasks(jobs), resources.NO_LIMIT)
     try:
-        launched = Run(*(jobs, command, example, place, timeout, restarts, tasks), shares, more_env)
+        launched = Run(
+            *(jobs, commands, example, place, timeout, restarts, tasks), shares, more_env
+        )
     except OSError as error:
         print("tfrun: the run cannot start: %s" % error, file=sys.stderr)
         return 2
@@ -572,7 +579,7 @@ def conclude(launched, example, code):
     if not (directory / "flags.json").exists():  # a script that leaves no facts
         return code
     # Here, because they take a while, and start threads: --isolate must come before.
-    from tfrun import curves, summary
+    from tfrun import curves, events, summary
 
     try:
         result = summary.write([directory])
@@ -582,6 +589,7 @@ def conclude(launched, example, code):
     if missing := summary.missing_tasks(result):
         launched.say(missing)
     try:
+        events.write([directory])
         picture = curves.draw(directory, example)
     except OSError as error:
         launched.say("there is no picture: %s" % error)

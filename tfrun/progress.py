@@ -54,7 +54,7 @@ def of_run(directory, now, live=()):
     for path in sorted(directory.glob("metrics-*.csv")):
         task = path.stem.removeprefix("metrics-")
         try:
-            found = [*rows.of(path, TAIL)[1].values()]
+            found = [*rows.read(path, TAIL)[1].values()]
         except OSError:
             continue
         # Other scripts may leave files of these names.

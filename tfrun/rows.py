@@ -1,41 +1,42 @@
 """Reads metrics-<task>.csv, the lines that a task leaves; needs nothing but the standard library.
 
-A line is a push (`loss` is filled) or an evaluation (`test_loss` is filled). A line that begins
-with # is a mark: "# restart", or "# checkpoint BEGIN END", or "# evaluation BEGIN END".
+A line is a push (`loss` is filled) or a test (`test_loss` is filled). The line "# restart" stands
+where the task started again. Other lines that begin with # are those of older scripts.
 """
 
 import csv
 import os
 
+PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness"]
+PUSH += ["bytes", "wait_seconds"]  # the columns before those of the tests
 RESTART = "# restart"
-MARKS = {"checkpoint", "evaluation"}
 
 
 def number(text):
-    """A field as a float, NaN where it is empty. Raises ValueError."""
+    """Returns a field as a float, NaN where it is empty. Raises ValueError."""
     return float(text) if text else float("nan")
 
 
-def whole_lines(path, last=None):
-    """The lines of a file that have their end; of a long file those of its `last` bytes."""
+def complete_lines(path, last=None):
+    """Returns the complete lines of a file, or only those within its last `last` bytes."""
     with open(path, "rb") as file:
         if last and (size := os.path.getsize(path)) > last:
             header = file.readline()
             file.seek(max(file.tell(), size - last))
-            file.readline()  # what is left of a line, or a whole one
+            file.readline()  # the rest of a line
             text = header + file.read()
         else:
             text = file.read()
-    # What a kill has cut short is no line.
+    # A line that a kill has cut short has no end.
     return text.rpartition(b"\n")[0].decode("utf-8", "replace").split("\n")
 
 
-def of(path, last=None):
-    """(header, {row as text: its fields, numbers by name}, restarts) of one file.
+def read(path, last=None):
+    """Returns (header, {row as text: its fields, numbers by name}, restarts) of one file.
 
     last: how many bytes of its end to read, beside the header; all of it by default.
     """
-    header, *lines = whole_lines(path, last)
+    header, *lines = complete_lines(path, last)
     header, rows = next(csv.reader([header]), []), {}
     for line in lines:
         # A line that a restart has marked was cut short, too.
@@ -50,16 +51,3 @@ def of(path, last=None):
             continue
         rows[line] = {**row, "push": bool(texts.get("loss")), "test": bool(texts.get("test_loss"))}
     return header, rows, sum(RESTART in line for line in lines)
-
-
-def marks(path):
-    """[(checkpoint or evaluation, begin, end)] of one file, in seconds since 1970."""
-    found = []
-    for line in whole_lines(path):
-        words = line.removeprefix("# ").split(" ")
-        if line.startswith("# ") and len(words) == 3 and words[0] in MARKS:
-            try:
-                found.append((words[0], float(words[1]), float(words[2])))
-            except ValueError:
-                continue
-    return found

@@ -30,10 +30,10 @@ def read(*paths):
     """
     header, found, restarts, parts = {}, {}, 0, 0
     for path in paths:
-        names, more, marks = rows.of(path)
+        names, more, new_restarts = rows.read(path)
         header.update(dict.fromkeys(names))
         if more.keys() - found.keys():
-            restarts, parts = restarts + marks, parts + 1
+            restarts, parts = restarts + new_restarts, parts + 1
         found.update(more)
     if "push_time" not in header:
         return None

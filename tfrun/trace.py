@@ -22,10 +22,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
-from tfrun import drawn, rows, summary
+from tfrun import drawn, summary
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
-MARKS = {"checkpoint": "#333333", "evaluation": "#9e9e9e"}
+EVALUATION_COLOUR = "#9e9e9e"
 PUSHES = 8  # of all tasks in the window of a picture, about
 HEIGHTS = {"pull": 0.12}  # of the bars; the others' is 0.5
 LABELS = {  # what the bars are
@@ -33,12 +33,11 @@ LABELS = {  # what the bars are
     "compute": "dark: computing",
     "push": "light: until the push is applied",
     "wait": "waiting",
-    "checkpoint": "checkpoint",
     "evaluation": "evaluation",
 }
 
-# name: pull, compute, push, wait, checkpoint, evaluation; begin, end: seconds since 1970; of: what
-# the metrics say of a push, {} of the others.
+# name: pull, compute, push, wait or evaluation; begin, end: seconds since 1970; of: what the
+# metrics say of a push, {} of the others.
 Activity = collections.namedtuple("Activity", "task name begin end of")
 
 
@@ -49,18 +48,13 @@ def activities(directories):
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
     synchronous example it ends with the step that all make together. Without a ps a single task has
-    nothing to send: its updates are computing alone. Evaluations and checkpoints in
-    the midst of a worker's updates are those of a coordinator, which writes for its workers.
+    nothing to send: its updates are computing alone. An evaluation in the midst of a
+    worker's updates is that of a coordinator, which writes for its workers.
     """
     found, alone = [], makes_updates_alone(directories)
     for task, metrics in summary.read_all(directories).items():
         name = task.replace("-", " ")
-        marks = [
-            Activity(name, *mark, {})
-            for directory in directories
-            for path in directory.glob("metrics-%s.csv" % task)
-            for mark in rows.marks(path)
-        ]
+        tests = evaluations(name, metrics)
         pushes = {key: values[metrics.pushes] for key, values in metrics.columns.items()}
         if not {"push_time", "pull_time", "wait_seconds"} <= pushes.keys():
             continue  # another script's file
@@ -68,10 +62,10 @@ def activities(directories):
         push = pushes["push_time"]
         ready = push if alone else np.fmin(push, push - pushes["wait_seconds"])
         pull = np.fmin(pushes["pull_time"], ready)
-        if by_another(marks, pull, push):
-            found += [mark._replace(task="chief 0") for mark in marks]
-            marks = []
-        ends = np.sort([*(mark.end for mark in marks), *push])
+        if by_another(tests, pull, push):
+            found += [test._replace(task="chief 0") for test in tests]
+            tests = []
+        ends = np.sort([*(test.end for test in tests), *push])
         before = np.searchsorted(ends, pull, side="right") - 1
         begins = np.where(before >= 0, ends[before], pull)
         usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
@@ -84,8 +78,21 @@ def activities(directories):
             found.append(Activity(name, "pull", begin, pull[i], {}))
             found.append(Activity(name, "compute", pull[i], ready[i], {}))
             found.append(Activity(name, "push", ready[i], push[i], facts))
-        found += marks
+        found += tests
     return sorted(found, key=lambda each: (each.task, each.begin))
+
+
+def evaluations(name, metrics):
+    """Returns the Activities of the tests in the Metrics of a task, of those with a begin."""
+    if "pull_time" not in metrics.columns:
+        return []
+    begins = metrics.columns["pull_time"][metrics.tests]
+    ends = metrics.columns["push_time"][metrics.tests]
+    return [
+        Activity(name, "evaluation", begin, end, {})
+        for begin, end in zip(begins, ends)
+        if math.isfinite(begin)
+    ]
 
 
 def makes_updates_alone(directories):
@@ -97,10 +104,10 @@ def makes_updates_alone(directories):
     return len(flags["tasks"]) == 1 and not flags["ps"]
 
 
-def by_another(marks, pull, push):
-    """Whether a mark lies over an update of the task, by over 1 ms: it does one thing at a time."""
+def by_another(tests, pull, push):
+    """Whether a test lies over an update of the task, by over 1 ms: it does one thing at a time."""
     late = 0.001
-    return any(((pull < mark.end - late) & (push > mark.begin + late)).any() for mark in marks)
+    return any(((pull < test.end - late) & (push > test.begin + late)).any() for test in tests)
 
 
 def events(found):
@@ -216,7 +223,7 @@ def timeline(axes, found, begin, end, size=9):
     for each in found:
         if each.end < begin or each.begin > end:
             continue
-        lane, colour = places[each.task], MARKS.get(each.name, colours[each.task])
+        lane, colour = places[each.task], colour_of(each.name, colours[each.task])
         at, until = unit * (each.begin - begin), unit * (each.end - begin)
         axes.barh(lane, until - at, HEIGHTS.get(each.name, 0.5), at, **look(each.name, colour))
         if each.name == "push":
@@ -235,6 +242,11 @@ def timeline(axes, found, begin, end, size=9):
     axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
 
 
+def colour_of(name, colour):
+    """Returns the colour of an activity, for a task of that colour."""
+    return EVALUATION_COLOUR if name == "evaluation" else colour
+
+
 def look(name, colour):
     """How the bar of an activity is drawn."""
     if name == "wait":
@@ -246,7 +258,7 @@ def legend(found):
     """The Patches that say what the bars of these Activities are."""
     grey, names = "#555555", {each.name for each in found if each.end > each.begin}
     return [
-        Patch(label=label, **look(name, MARKS.get(name, grey)))
+        Patch(label=label, **look(name, colour_of(name, grey)))
         for name, label in LABELS.items()
         if name in names
     ]

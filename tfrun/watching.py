@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import time
 
 import psutil
@@ -309,7 +310,8 @@ def tensorboard_command(arguments):
 
     # Also where a shell has started it in the background, which ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    code = __main__.without_noise("tfrun.board", directory, str(flags.port))
+    with tempfile.TemporaryDirectory(prefix="tfrun-tensorboard-") as folder:
+        code = __main__.without_noise("tfrun.board", directory, folder, str(flags.port))
     return 0 if code == 128 + signal.SIGINT else code
 
 
