@@ -200,7 +200,7 @@ def paths(command, arguments, what):
 
 def summary_command(arguments):
     """`tfrun summary DIR...`: prints and writes result.json; returns the exit code."""
-    from tfrun import summary  # here, because NumPy starts threads: --isolate must come before
+    from tfrun import events, summary  # here: NumPy starts threads, and --isolate must come before
 
     parser = Parser(prog="tfrun summary")
     parser.add_argument("--line", action="store_true", help="print the tests only, as a run does")
@@ -208,6 +208,7 @@ def summary_command(arguments):
     flags = parser.parse_args(arguments)
     try:
         result = summary.write(flags.paths)
+        events.write(flags.paths)
     except (OSError, ValueError) as error:
         print("tfrun: %s" % error, file=sys.stderr)
         return 1

@@ -14,7 +14,7 @@ import time
 
 import psutil
 
-from tfrun import cluster, errors, records, resources, rundir, words
+from tfrun import cluster, errors, progress, records, resources, rundir, words
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
@@ -221,6 +221,7 @@ class Run:
         self.place, self.wrong_flag = place, False
         self.stopped, self.interrupted = True, False  # interrupted: by a signal or the time-out
         self.rows_before = rundir.count_rows(place.path)
+        self.began, self.checkpoints_checked = time.time(), False
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
         self.wake, wake = os.pipe()
@@ -415,13 +416,21 @@ class Run:
         if meaning:
             self.say(meaning)
 
+    def check_checkpoints(self):
+        """Says once that checkpoints are far apart."""
+        if self.checkpoints_checked:
+            return
+        if warning := progress.checkpoint_warning(self.place.path, self.began, time.time()):
+            self.say(warning)
+            self.checkpoints_checked = True
+
     def watch(self):
         """Runs to the end; returns 0, or the exit code of the first task that failed for good.
 
         `stopped` says whether there was an end before all tasks were done.
         """
         deadline = time.monotonic() + (self.timeout or float("inf"))
-        ps_deadline, memory_at, code = float("inf"), 0.0, 0
+        ps_deadline, memory_at, checkpoints_at, code = float("inf"), 0.0, 0.0, 0
         while self.running():
             for task in self.tasks:
                 if task.start_at is not None and task.start_at <= time.monotonic():
@@ -445,6 +454,9 @@ class Run:
                 memory_at = time.monotonic() + 0.5
                 for task in self.tasks:
                     task.check_memory()
+            if time.monotonic() > checkpoints_at:
+                checkpoints_at = time.monotonic() + 2
+                self.check_checkpoints()
             if self.stopped_by is not None:
                 self.interrupted = True
                 self.say("stopped by %s" % self.stopped_by.name)
@@ -518,8 +530,9 @@ def run(
 ):
     """Runs a command for each task of `jobs`, {job: number}; returns the exit code.
 
-    commands: {job: its command}. place: the rundir.RunDirectory. tasks: what to run instead, where the workers in `jobs` are
-    started by a launcher of their own. again: the command that goes on with this run.
+    commands: {job: its command}. place: the rundir.RunDirectory. tasks: what to run instead, where
+    the workers in `jobs` are started by a launcher of their own. again: the command that goes on
+    with this run.
     shares, more_env: as cluster.environments takes them. hosts: the hosts.Hosts of the tasks.
     """
     directory = place.path

@@ -4,10 +4,11 @@ import json
 import math
 import pathlib
 
-from tfrun import rows, rundir
+from tfrun import rows, rundir, words
 
 TAIL = 2**17  # bytes of each file of metrics: about 1,500 lines
 WINDOW = 5  # seconds over which a rate and a staleness are taken
+CHECKPOINT_SECONDS = 300  # of training without a checkpoint are worth a line
 
 
 def finite(value):
@@ -82,7 +83,33 @@ def of_run(directory, now, live=()):
 
 def steps_of(directory):
     """How many updates the run is to make, by its flags; None where that is not known."""
+    return arguments_of(directory).get("steps")
+
+
+def arguments_of(directory):
+    """Returns the flags that flags.json says of a run, {} without it."""
     try:
-        return json.loads((directory / "flags.json").read_text())["arguments"].get("steps")
-    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        return dict(json.loads((directory / "flags.json").read_text())["arguments"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def checkpoint_warning(directory, began, now):
+    """Returns a line if the last checkpoint of a run that trains is too old, else None.
+
+    began: when this start of the run was. Until the first checkpoint comes, the time counts from
+    flags.json on, which the chief writes before it trains.
+    """
+    times = [
+        path.stat().st_mtime
+        for path in (directory / "flags.json", directory / "checkpoint")
+        if path.exists()
+    ]
+    last = max(times, default=0)
+    steps = arguments_of(directory).get("checkpoint_steps")
+    if steps is None or last < began or now < last + CHECKPOINT_SECONDS:
         return None
+    return (
+        "no checkpoint came in the last %s, and a failure would lose as much: lower "
+        "--checkpoint-steps (now %d)" % (words.age(now - last), steps)
+    )

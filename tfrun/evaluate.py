@@ -1,0 +1,155 @@
+"""`tfrun evaluate DIR`: tests checkpoints of a run, with the model and the data of its script.
+
+    tfrun evaluate DIR             tests the newest checkpoint
+    tfrun evaluate DIR --follow    tests each checkpoint that is the newest, up to the last update
+
+The script is imported, and its load_data(), make_model(), loss() and METRICS are used. Each test
+becomes a line of DIR/metrics-evaluator-0.csv. Training does not wait for it: the command may also
+run on another machine that sees DIR.
+"""
+
+import argparse
+import csv
+import os
+import pathlib
+import sys
+import time
+
+from tfrun import export, rows, summary
+from tfrun.__main__ import Parser, seconds
+
+FILE = "metrics-evaluator-0.csv"
+POLL_SECONDS = 0.5
+
+
+class Evaluator:
+    """Tests checkpoints of a run, each once, and writes the results into its directory."""
+
+    def __init__(self, directory, script):
+        self.directory, self.file = directory, directory / FILE
+        self.model, self.data, self.module = export.untrained_model(directory, script)
+        self.tested = tested_steps(self.file)
+
+    def new_checkpoint(self):
+        """Returns the path of the newest checkpoint, or None if there is none without a test."""
+        import tensorflow as tf
+
+        path = tf.train.latest_checkpoint(self.directory)
+        if path is None or export.step_of(path) in self.tested:
+            return None
+        return path
+
+    def test(self, checkpoint):
+        """Tests a checkpoint, prints the result, and appends it to the file."""
+        began, step = time.time(), export.step_of(checkpoint)
+        export.restore(self.model, checkpoint)
+        tests = export.evaluate(self.model, self.data, self.module)
+        append(self.file, tests, push_time=time.time(), pull_time=began, global_step=step)
+        self.tested.add(step)
+        numbers = ["%s %.4g" % test for test in tests.items()]
+        print("update %d   %s" % (step, "   ".join(numbers)), flush=True)
+
+    def follow(self, steps, timeout):
+        """Tests each checkpoint that is the newest, up to the one after so many updates."""
+        import tensorflow as tf
+
+        while max(self.tested, default=0) < steps:
+            checkpoint = wait_for(self.new_checkpoint, timeout, "checkpoint")
+            try:
+                self.test(checkpoint)
+            except (ValueError, tf.errors.NotFoundError):
+                # If it is gone, training has removed it meanwhile, and there are newer ones.
+                if os.path.exists(checkpoint + ".index"):
+                    raise
+
+
+def tested_steps(path):
+    """Returns the steps of which the file has a test."""
+    if not path.exists():
+        return set()
+    _, found, _ = rows.read(path)
+    return {int(row["global_step"]) for row in found.values() if row["test"]}
+
+
+def append(path, tests, **columns):
+    """Appends the row of a test to a file of metrics; a new file begins with the header."""
+    text = path.read_text() if path.exists() else ""
+    with open(path, "a", newline="") as file:
+        lines = csv.DictWriter(file, [*rows.PUSH, *tests], lineterminator="\n")
+        if not text:
+            lines.writeheader()
+        elif not text.endswith("\n"):  # its last line was cut short
+            file.write(rows.RESTART + "\n")
+        lines.writerow({**columns, **tests})
+
+
+def wait_for(find, timeout, what):
+    """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if found := find():
+            return found
+        time.sleep(POLL_SECONDS)
+    raise TimeoutError("no new %s came in %g s" % (what, timeout))
+
+
+def wait_for_flags(directory, timeout):
+    """Returns when the chief has written flags.json."""
+
+    def complete():
+        try:
+            return summary.read_flags([directory])
+        except ValueError:
+            return None
+
+    if not complete():
+        print("waiting for the chief to write %s" % (directory / "flags.json"), flush=True)
+        wait_for(complete, timeout, "flags.json")
+
+
+def run(flags):
+    """Does what the flags ask for. Raises OSError, ValueError, ImportError."""
+    directory = flags.directory.resolve()
+    if flags.follow:
+        wait_for_flags(directory, flags.timeout)
+    evaluator = Evaluator(directory, flags.script)
+    if flags.follow:
+        steps = flags.steps or summary.read_flags([directory])["arguments"]["steps"]
+        evaluator.follow(steps, flags.timeout)
+        print("done", flush=True)
+        return
+    checkpoint = evaluator.new_checkpoint()
+    if checkpoint:
+        evaluator.test(checkpoint)
+    elif evaluator.tested:
+        print("the newest checkpoint was tested before: see %s" % evaluator.file)
+    else:
+        raise ValueError("there is no checkpoint in %s yet" % directory)
+
+
+def main(arguments=None):
+    """Runs the command; returns its exit code."""
+    parser = Parser(
+        prog="tfrun evaluate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
+    parser.add_argument("--follow", action="store_true", help="test new checkpoints as they come")
+    parser.add_argument("--script", metavar="FILE", help="instead of the script that ran")
+    parser.add_argument(
+        "--timeout", type=seconds, default=600, metavar="S", help="wait so long for each (600)"
+    )
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="the last update to follow to (as the run's flags)"
+    )
+    try:
+        run(parser.parse_args(arguments))
+    except (OSError, ValueError, ImportError) as error:
+        print("tfrun: %s" % error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
