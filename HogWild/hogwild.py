@@ -120,6 +120,10 @@ def build(cluster, model, data, flags):
         return step, update, evaluation(model, w, state, local_state, x_test, y_test)
 
 
+# endregion: build
+
+
+# region: main
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
@@ -134,7 +138,7 @@ def main():
         train(cluster, server, variables, *build(cluster, model, data, flags), flags)
 
 
-# endregion: build
+# endregion: main
 
 
 # --------------------------------------------------------------------------------------------------
