@@ -178,6 +178,8 @@ def parse_flags():
         *MORE_FLAGS,
     ]
     for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
         text += " (%(default)s)"
         parser.add_argument("--" + name, type=type(default), default=default, help=text)
     flags = parser.parse_args()
