@@ -294,29 +294,35 @@ def diff(folder, neighbour):
 
 
 def flags(folder, _):
-    """The flags of the script, from its calls of add()."""
-    rows, constants = ["| flag | default | meaning |", "| --- | --- | --- |"], {}
-    tree = ast.parse(script(folder).read_text())
-    for node in tree.body:  # such as STEPS, BATCH_SIZE = 3000, 32
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EVALUATOR":
-            constants["EVALUATOR"] = ast.literal_eval(node.value)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-            names = [name.id for name in node.targets[0].elts]
-            constants.update(zip(names, map(ast.literal_eval, node.value.elts)))
+    """Returns the flags of the script, from its list all_flags, with the defaults above it."""
+    rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
+    constants = {}
+    for node in ast.walk(ast.parse(script(folder).read_text())):
+        if isinstance(node, ast.Assign):
+            constants.update(assigned(node))
 
     def value(node):
-        return constants[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node)
+        if isinstance(node, ast.Name):
+            node = constants[node.id]
+        return ast.literal_eval(node)
 
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for node in sorted(calls, key=lambda node: node.lineno):
-        if getattr(node.func, "id", "") == "add":
-            flag, _, default, text = node.args
-            if value(default) is None:  # a flag that this script does not have
-                continue
-            rows.append("| `%s` | %s | %s |" % (value(flag), value(default), value(text)))
-    if "EVALUATOR" in constants:
-        rows.append("| `--%s` | off | %s |" % constants["EVALUATOR"])
+    for entry in constants["all_flags"].elts:
+        more = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
+        for one in more:
+            name, default, text = map(value, one.elts)
+            rows.append("| `--%s` | %s | %s |" % (name, default, text))
     return "\n".join(rows)
+
+
+def assigned(node):
+    """Returns {name: its node} of an assignment, also of several names at once."""
+    target = node.targets[0]
+    if isinstance(target, ast.Name):
+        return {target.id: node.value}
+    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+        pairs = zip(target.elts, node.value.elts)
+        return {name.id: value for name, value in pairs if isinstance(name, ast.Name)}
+    return {}
 
 
 def drills(folder, _):
