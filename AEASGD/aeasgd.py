@@ -275,6 +275,13 @@ def listens(address):
     return False
 
 
+def wait_for_ps(cluster):
+    """Returns when every ps listens at its address. Raises TimeoutError if one does not."""
+    for address in cluster.ps:
+        if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
+            raise TimeoutError(f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s")
+
+
 def serve(cluster, server):
     """Keeps a ps running until all workers are done, or five minutes after the first of them."""
     print("listening at", cluster.ps[cluster.index], flush=True)
@@ -297,7 +304,7 @@ def send(w, vectors):
 # endregion: cluster
 
 
-# region: model
+# region: variables
 def initial_value(value):
     """Returns a value as a tensor. A constant would stand in the graph, which each ps receives."""
     tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
@@ -312,6 +319,10 @@ def local_variables(name, values):
     ]
 
 
+# endregion: variables
+
+
+# region: vector
 def shared_variables(model, ps):
     """Makes w, one vector on each ps, and what the model keeps beside it, for the checkpoint."""
     values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
@@ -324,6 +335,17 @@ def shared_variables(model, ps):
     return w, state
 
 
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+# endregion: vector
+
+
+# region: model
 def copy_of_state(model, state, rank):
     """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
     copies = []
@@ -333,13 +355,6 @@ def copy_of_state(model, state, rank):
             value += tf.cast(rank, v.dtype)  # so that no two workers drop the same units
         copies.append(tf.get_local_variable(f"own_{i}", initializer=value))
     return copies
-
-
-def unpack(model, w):
-    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
-    shapes = [v.shape for v in model.trainable_variables]
-    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
 def gradients(model, local_state, x, y, flags, rank=0):
@@ -528,9 +543,7 @@ def train(cluster, server, variables, step, update, test, flags):
                 saved = metrics.step
 
     while True:
-        for address in cluster.ps:
-            if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
-                raise TimeoutError(f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s")
+        wait_for_ps(cluster)
         session = tf.Session(server.target, config=cluster.config)
         try:
             prepare(session, cluster, saver, metrics.directory)
