@@ -94,7 +94,7 @@ def mini_batches(example):
     """How many make an update: --local-steps, times the workers if all take part."""
     folder, *given = shlex.split(example)
     text = script(folder).read_text()
-    found = re.search(r'add\("--local-steps", number\(int, 1\), (\d+),', text)
+    found = re.search(r'\("local-steps", (\d+),', text)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument(
         "--local-steps", type=drivers.positive(int), default=int(found[1]) if found else 1

@@ -1,7 +1,7 @@
 """Messages: where the time of HogWild's updates goes, and what fewer messages save.
 
-Two workers train by turns as one process without a cluster, with a message for each variable, with
-one for each ps as the script has it, and so with two calls of each worker under way at once.
+Two workers train by turns: one process without a cluster; w as a list of variables, each with its
+messages; w as a vector on each ps, as the script has it; and that with two calls of each worker.
 
 Kind:          driver
 Run:           bash run.sh
@@ -29,32 +29,36 @@ from tfrun import drawn
 HOGWILD = drivers.ROOT / "HogWild" / "hogwild.py"
 ALONE = drivers.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
 LAYERS = (
-    'keras.layers.Dense(128, "relu"),\n        keras.layers.Dense(64, "relu"),',
-    'keras.layers.Dense(512, "relu"),\n        keras.layers.Dense(512, "relu"),',
+    'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
+    'keras.layers.Dense(512, "relu"),\n            keras.layers.Dense(512, "relu"),',
 )
-EACH_VARIABLE = [
+EACH_VARIABLE = [  # w is the list of the model's variables
     (
-        "return transfer(w, lambda v, _: v.read_value(), to_ps=False)",
-        "return [tf.identity(v.read_value()) for v in w]",
-    ),
-    (
-        "    return transfer(w, lambda _, i: tensors[i], to_ps=True)\n",
-        """    there = []
-    for v, tensor in zip(w, tensors):
-        with tf.device(v.device):
-            there.append(tf.identity(tensor))
-    return there
+        """    values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
+    partitioner = tf.fixed_size_partitioner(ps)
+    w = list(tf.get_variable("w", initializer=tf.concat(values, 0), partitioner=partitioner))
+""",
+        """    w = [
+        tf.get_variable(f"w_{i}", initializer=initial_value(v))
+        for i, v in enumerate(model.trainable_variables)
+    ]
 """,
     ),
-]
-TWO_CALLS = [("= inner.make_callable(row)\n", "= two_at_once(inner.make_callable(row))\n")]
-COUNTED = [
     (
-        "                    metrics.push(update_w())\n                    if common_start:",
-        "                    count_messages(inner, row, metrics)\n"
-        "                    metrics.push(update_w())\n                    if common_start:",
+        """    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+""",
+        "    return [tf.ensure_shape(v, shape) for v, shape in zip(w, shapes)]\n",
+    ),
+]
+TWO_CALLS = [
+    (
+        "update_w = session.make_callable(row)\n",
+        "update_w = two_at_once(session.make_callable(row))\n",
     )
 ]
+FIRST_CALL = "        metrics.push(update_w())  # the first call sets up the graph everywhere\n"
+COUNTED = [(FIRST_CALL, "        count_messages(session, row, metrics)\n" + FIRST_CALL)]
 ADDED = '''
 
 def two_at_once(update_w):
