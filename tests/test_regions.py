@@ -1,31 +1,27 @@
-"""The regions that scripts share are the same text, and scripts stay short."""
+"""The regions that scripts share are the same text; scripts have one order, and stay short."""
 
 import ast
+import itertools
+import re
+import subprocess
+import sys
 
 import pytest
 import regions
 import support
 
 SCRIPTS = regions.scripts()
-# Lines of a whole script, by its name or by its kind: HogWild, which has everything, and 18 more.
-LIMITS = {
-    "aeasgd.py": 645,  # what a worker keeps between two pushes
-    "aeamsgd.py": 655,
-    "non_distributed_setup.py": 370,
-    "sparse_embeddings.py": 610,
-    "collective_allreduce.py": 490,
-    "multiple_gpus_single_machine.py": 400,
-    "multiple_gpus_single_machine_mirrored.py": 480,
-    "horovod_ringallreduce.py": 440,
-    "horovod_embeddings.py": 440,
-    "ring_allreduce.py": 630,
-    "model_parallelism.py": 560,
-    "parameter server, asynchronous": 630,
-    "parameter server, synchronous": 710,
-    "coordinator": 620,
-    "train and evaluate": 700,
-}
-COLUMNS, ALGORITHM, OUTSIDE = 100, 60, 120  # of regions
+LIMITS = support.ROOT / "tests" / "limits.txt"
+ALGORITHM_LINES = 60
+# The regions below the divider, in their order; no script has all of them.
+BELOW = [
+    "aggregation",
+    "flags",
+    "cluster",
+    "model",
+    "metrics",
+    "session",
+]
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
     *("all-reduce", "model parallel", "coordinator", "driver", "train and evaluate"),
@@ -59,9 +55,9 @@ def test_a_difference_is_found(tmp_path):
     neighbour = tmp_path / "DOWNPOUR" / "downpour.py"
     whole = victim.read_text()
     for old, new in [
-        ("with times in seconds", "with times in minutes"),
+        ("Times are seconds since 1970", "Times are minutes since 1970"),
         ("# endregion: flags\n", ""),
-        ("\n\ndef add_flags", "\n\ndef helper():\n    pass\n\n\ndef add_flags"),
+        ("\n\nSTEPS, ", "\n\ndef helper():\n    pass\n\n\nSTEPS, "),
     ]:
         for script in [victim, neighbour] if "helper" in new else [victim]:
             script.write_text(support.replaced(script, [(old, new)]))
@@ -69,37 +65,182 @@ def test_a_difference_is_found(tmp_path):
         victim.write_text(whole)
 
 
+# What stands above the divider, in this order.
+LANDMARKS = ["imports", "algorithm", "defaults", "load_data", "build", "main"]
+
+
 def test_every_script_says_its_kind():
     for launcher in support.launchers():
         assert support.kind_of(support.script_of(launcher)) in KINDS, launcher
 
 
-def faults(script):
-    """What is too long in a script, a text each."""
-    text = script.read_text()
-    lines, functions = text.splitlines(), ast.parse(text).body
-    (algorithm,) = [node for node in functions if getattr(node, "name", "") == "algorithm"]
+def order_faults(text):
+    """Returns what is wrong with the order of a script, a sentence each."""
+    lines = text.splitlines()
+    dividers = [number for number, line in enumerate(lines) if line.startswith(regions.DIVIDER)]
+    if len(dividers) != 1:
+        return ["it has %d dividers" % len(dividers)]
+    above = ast.parse("\n".join(lines[: dividers[0]]))
+    functions = [node.name for node in above.body if isinstance(node, ast.FunctionDef)]
+    marks = []
+    for node in above.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            marks.append("imports")
+        elif isinstance(node, ast.FunctionDef) and node.name in LANDMARKS:
+            marks.append(node.name)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("(STEPS, "):
+            marks.append("defaults")
+    faults = []
+    if ast.get_docstring(above) is None:
+        faults.append("it has no docstring")
+    marks = [mark for mark, _ in itertools.groupby(marks)]
+    if marks != LANDMARKS:
+        faults.append("above the divider stand %s" % ", ".join(marks))
+    if functions[:1] != ["algorithm"]:
+        faults.append("%s comes before algorithm" % functions[:1])
+    if functions[-1:] != ["main"]:
+        faults.append("%s comes after main" % functions[-1:])
+
+    below = "\n".join(lines[dividers[0] :])
+    names = [name for name, _ in regions.split(below) if name]
+    if names != [name for name in BELOW if name in names]:
+        faults.append("below the divider stand %s" % ", ".join(names))
+    outside = [line for name, part in regions.split(below) if not name for line in part]
+    outside = [line for line in outside if line and not line.startswith("#")]
+    if outside != ['if __name__ == "__main__":', "    main()"]:
+        faults.append("below the divider, in no region: %s" % outside)
+    return faults
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name)
+def test_the_example_stands_above_the_divider(script):
+    """Tests the order: algorithm, defaults, problem, build, main; then regions; then the guard."""
+    assert not order_faults(script.read_text())
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("# From here to the end: the same text", "# Below"),
+        ("\n\ndef algorithm(", "\n\ndef helper():\n    pass\n\n\ndef algorithm("),
+        ("# endregion: main\n", "# endregion: main\n\n\ndef helper():\n    pass\n"),
+        ("# endregion: flags\n", "# endregion: flags\n\n\ndef helper():\n    pass\n"),
+        ("STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1", "MORE = 1"),
+        ("\nimport argparse\n", "\nWAIT = 1\n\n\ndef main():\n    pass\n\n\nimport argparse\n"),
+    ],
+    ids=[
+        "no divider",
+        "helper first",
+        "helper after main",
+        "no region",
+        "no defaults",
+        "main first",
+    ],
+)
+def test_another_order_is_found(old, new):
+    script = support.main_script("HogWild")
+    assert not order_faults(script.read_text())
+    assert order_faults(support.replaced(script, [(old, new)]))
+
+
+def test_swapped_regions_are_found():
+    """In HogWild's text: flags and cluster, one in the place of the other."""
+    script = support.main_script("HogWild")
+    whole, text = regions.regions(script), script.read_text()
+    text = text.replace(whole["flags"], "HERE").replace(whole["cluster"], whole["flags"])
+    assert order_faults(text.replace("HERE", whole["cluster"]))
+
+
+def size_faults(script, text):
+    """Returns what is above a script's limits, a text each."""
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    (algorithm,) = [function for function in functions if function.name == "algorithm"]
+    lines, tokens = regions.read_limits(LIMITS.read_text())[name(script)]
     sizes = {  # what: how much there is, how much there may be
-        "lines": (len(lines), LIMITS.get(script.name) or LIMITS[support.kind_of(script)]),
-        "columns": (max(map(len, lines)), COLUMNS),
-        "lines of algorithm": (algorithm.end_lineno - algorithm.lineno + 1, ALGORITHM),
-        "lines outside of regions": (len(regions.folded(script)), OUTSIDE),
+        "lines above the divider": (regions.lines_above(text), lines),
+        "tokens": (regions.tokens(text), tokens),
+        "lines of algorithm": (algorithm.end_lineno - algorithm.lineno + 1, ALGORITHM_LINES),
     }
-    return ["%d %s of %d" % (n, what, most) for what, (n, most) in sizes.items() if n > most]
+    return ["%s %s of %d" % (n, what, most) for what, (n, most) in sizes.items() if n > most]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
 def test_a_script_is_short(script):
-    assert not faults(script), faults(script)
+    assert not size_faults(script, script.read_text())
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=name)
-def test_the_algorithm_stands_first(script):
-    """Before it there are but imports, constants and whole regions."""
+def test_a_longer_script_is_found():
+    """Catches a count that counts nothing: a line and a token too many, each by itself."""
+    script = support.main_script("HogWild")
     text = script.read_text()
-    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    first = [node for node in functions if not node.name.startswith("_")][0]
-    assert first.name == "algorithm", "%s comes before it" % first.name
+    lines, tokens = regions.read_limits(LIMITS.read_text())[name(script)]
+    missing_lines = lines + 1 - regions.lines_above(text)
+    longer = text.replace(
+        "import argparse\n", "# a comment\n" * missing_lines + "import argparse\n"
+    )
+    assert regions.tokens(longer) == regions.tokens(text)
+    assert size_faults(script, longer) == [
+        "%d lines above the divider of %d" % (lines + 1, lines),
+    ]
+    missing_tokens = tokens + 1 - regions.tokens(text)
+    heavier = text + "\n" + "1\n" * missing_tokens
+    assert size_faults(script, heavier) == ["%d tokens of %d" % (tokens + 1, tokens)]
+    body = "".join("    x = %d\n" % number for number in range(ALGORITHM_LINES))
+    found = size_faults(
+        script, text.replace("    loss, g = gradient(", body + "    loss, g = gradient(")
+    )
+    assert any("lines of algorithm" in fault for fault in found), found
+
+
+@pytest.mark.parametrize(
+    "text, count",
+    [
+        ("x = f'{a:.3f} of {b + c}'", 3),
+        ('"A docstring."\n# a comment\nx = "a string"', 3),
+        ('def f(x):\n    "A docstring."\n    return x', 8),
+    ],
+)
+def test_tokens(text, count):
+    """Tests that an f-string is one token on each Python, and a docstring none."""
+    assert regions.tokens(text + "\n") == count
+
+
+def test_the_formatter_changes_no_script():
+    """Tests that the lines that the limits count are those of `ruff format`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "format", "--check", *SCRIPTS],
+        cwd=support.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def raised(before, now):
+    """Returns the lines of a text of limits with a number above the one before, and no reason."""
+    known = regions.read_limits(before)
+    found = []
+    for line in now.splitlines():
+        for script, numbers in regions.read_limits(line).items():
+            higher = any(new > old for new, old in zip(numbers, known.get(script, numbers)))
+            if higher and "#" not in line:
+                found.append(line)
+    return found
+
+
+def test_limits_only_fall():
+    """Tests the file of limits: each script once, and no number above one of before."""
+    limits = regions.read_limits(LIMITS.read_text())
+    assert sorted(limits) == sorted(name(script) for script in SCRIPTS)
+    path = name(LIMITS)
+    log = ["git", "log", "--format=%H", "--", path]
+    commits = subprocess.run(log, cwd=support.ROOT, capture_output=True, text=True, check=True)
+    for commit in commits.stdout.split():
+        show = ["git", "show", "%s:%s" % (commit, path)]
+        before = subprocess.run(show, cwd=support.ROOT, capture_output=True, text=True, check=True)
+        assert not raised(before.stdout, LIMITS.read_text()), commit
+    higher = re.sub(r"(?m)^(HogWild/\S+ )(\d+)", r"\g<1>999", LIMITS.read_text())
+    assert len(raised(LIMITS.read_text(), higher)) == 1
 
 
 @pytest.mark.parametrize(

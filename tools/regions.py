@@ -4,20 +4,25 @@
     python tools/regions.py --fix SCRIPT      copy its regions into all scripts that have them
     python tools/regions.py --fix A B         copy the regions of A into B
     python tools/regions.py --diff A B        the difference of two scripts, regions folded
+    python tools/regions.py --limits          lower tests/limits.txt to what the scripts have
 
 A region is what stands between "# region: name" and "# endregion: name".
 """
 
 import argparse
+import ast
 import difflib
+import io
 import pathlib
 import re
 import subprocess
 import sys
+import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What each script has for itself, or in one form of several.
 OWN = {"algorithm", "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
+DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 
@@ -56,18 +61,15 @@ def split(text):
         found = MARKER.match(line)
         if not found and re.match(r"\s*#\s*(end)?region\b", line):
             raise ValueError("line %d is not a marker, but looks like one: %s" % (number, line))
-        if (
-            found
-            and (found[1] == "region") == (name is not None)
-            or found
-            and name not in (None, found[2])
-        ):
+        opens = found and found[1] == "region"
+        closes = found and found[1] == "endregion"
+        if (opens and name) or (closes and name != found[2]):
             raise ValueError("line %d: %s, inside %s" % (number, line, name or "no region"))
-        if found and found[1] == "region":
+        if opens:
             name = found[2]
             parts.append((name, []))
         parts[-1][1].append(line)
-        if found and found[1] == "endregion":
+        if closes:
             name = None
             parts.append((None, []))
     if name:
@@ -154,13 +156,68 @@ def fix(source, *targets):
         path.write_text("\n".join(lines) + "\n")
 
 
+def lines_above(text):
+    """Returns how many lines of a script stand above its divider; None where it has none."""
+    for number, line in enumerate(text.splitlines()):
+        if line.startswith(DIVIDER):
+            return number
+    return None
+
+
+def tokens(text):
+    """Returns the number of a script's tokens, without comments and docstrings.
+
+    An f-string counts as one: it is one token up to Python 3.11, and several from 3.12 on.
+    """
+    docstrings = set()  # the lines on which they begin
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
+            if ast.get_docstring(node, clean=False) is not None:
+                docstrings.add(node.body[0].lineno)
+    layout = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENCODING", "ENDMARKER"}
+    number, inside = 0, 0  # inside: how many f-strings are open
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind == "FSTRING_END":
+            inside -= 1
+        elif kind not in layout and not inside:
+            number += not (kind == "STRING" and token.start[0] in docstrings)
+        if kind == "FSTRING_START":
+            inside += 1
+    return number
+
+
+def read_limits(text):
+    """Returns {script: (lines above the divider, tokens)} of a text like tests/limits.txt."""
+    limits = {}
+    for line in text.splitlines():
+        fields = line.partition("#")[0].split()
+        if fields:
+            limits[fields[0]] = int(fields[1]), int(fields[2])
+    return limits
+
+
+def lower_limits(path=ROOT / "tests" / "limits.txt"):
+    """Writes each script's own numbers into the file of limits, where they are lower."""
+    text = path.read_text()
+    for name, (lines, most) in read_limits(text).items():
+        script = (ROOT / name).read_text()
+        own = min(lines, lines_above(script) or lines), min(most, tokens(script))
+        text = re.sub(r"(?m)^%s +\d+ +\d+" % re.escape(name), "%s %d %d" % (name, *own), text)
+    path.write_text(text)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--fix", nargs="+", type=pathlib.Path, metavar="SCRIPT")
     parser.add_argument("--diff", nargs=2, type=pathlib.Path, metavar="SCRIPT")
+    parser.add_argument("--limits", action="store_true")
     flags = parser.parse_args()
+    if flags.limits:
+        lower_limits()
+        return 0
     if flags.fix:
         fix(*flags.fix)
         if flags.fix[1:]:
