@@ -26,6 +26,7 @@ import drivers
 import references
 
 STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 5, 32, 0.1, 0
+SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of w, layer by layer
 BOUND = 1e-6  # that a step may be apart from the one on the union
 AT_ONCE = ["--steps-per-call", "1"]  # so that each step can be saved
 # What it is called, what runs it, its flags, whether its rate is per worker.
@@ -47,11 +48,15 @@ def saved(directory):
 
 
 def parameters(path):
-    """The kernel and the bias of each layer in turn, as either API names them in a checkpoint."""
+    """Returns the kernel and the bias of each layer in turn, from a checkpoint of any example."""
     reader = tf.train.load_checkpoint(path)
-    names = ["w/%d/.ATTRIBUTES/VARIABLE_VALUE" % i for i in range(6)]
+    if reader.has_tensor("w"):  # one vector
+        ends = np.cumsum([np.prod(shape) for shape in SHAPES])[:-1]
+        parts = np.split(reader.get_tensor("w").astype(np.float64), ends)
+        return [part.reshape(shape) for part, shape in zip(parts, SHAPES)]
+    names = [f"w/{i}/.ATTRIBUTES/VARIABLE_VALUE" for i in range(len(SHAPES))]
     if not reader.has_tensor(names[0]):
-        names = ["w_%d" % i for i in range(6)]
+        names = [f"w_{i}" for i in range(len(SHAPES))]
     return [reader.get_tensor(name).astype(np.float64) for name in names]
 
 
