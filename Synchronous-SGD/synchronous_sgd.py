@@ -188,7 +188,7 @@ def main():
 # --------------------------------------------------------------------------------------------------
 
 
-# region: aggregation
+# region: rounds
 def steps_left(step, limit, k):
     """Returns the number of updates so far. Raises OutOfRangeError if it is not below the limit.
 
@@ -200,6 +200,10 @@ def steps_left(step, limit, k):
             return tf.count_up_to(number, limit)
 
 
+# endregion: rounds
+
+
+# region: aggregation
 def aggregation_state(w, step, n):
     """Makes what n workers need on the ps to make their steps together.
 
