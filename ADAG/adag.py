@@ -397,10 +397,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
     ticket = tf.identity(ticket)  # here: what follows it needs no second message
     times = []
-    for tensors in [ticket], update.pulled, update.pushed:
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
             times.append(tf.timestamp())
-    pushed, pulled, ready = times
+    pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
     tensors = [*update.pulled, *update.pushed]
     size = sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size for t in tensors)
