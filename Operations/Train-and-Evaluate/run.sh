@@ -13,8 +13,8 @@ if [ ! -e "$records/records.json" ]; then
     mkdir -p "$(dirname "$records")"
     python "$here/write_records.py" "$records"
 fi
-tfrun --evaluator --ps "${PS:-1}" --workers "${WORKERS:-2}" -- \
-    "$here/train_and_evaluate.py" --dataset "$records" --checkpoint-steps 250 "$@"
+tfrun --own-evaluator --ps "${PS:-1}" --workers "${WORKERS:-2}" -- \
+    "$here/train_and_evaluate.py" --dataset "$records" --checkpoint-steps 250 --early-stopping 10 "$@"
 # A client asks the exported model; after --help or a dry run there is none.
 if [ -z "${DRY_RUN:-}" ] && [ -e "$OUTPUT_DIR/saved_model" ]; then
     python "$here/client.py" "$OUTPUT_DIR/saved_model" "$records"

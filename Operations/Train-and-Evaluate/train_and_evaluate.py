@@ -6,18 +6,22 @@
 
 Kind:          train and evaluate
 Paper:         Cheng et al. 2017, TensorFlow Estimators: Managing Simplicity vs. Flexibility
-Differs from:  HogWild: the examples come from files, and an evaluator has the word
+Differs from:  HogWild: the examples come from files, and an evaluator tests the model
 Simplified:    the rows of the test fit into memory
 Run:           bash run.sh
 """
+
 import argparse
 import collections
+import contextlib
+import csv
 import fcntl
 import glob
 import json
 import os
 import shutil
 import socket
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
@@ -30,19 +34,21 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
 
 
-def algorithm(w, step, batch_loss, place, flags):
-    """One update of one worker; all workers make theirs at once.
+def algorithm(w, step, gradient, place, flags):
+    """Builds one update of one worker; all workers make theirs at once.
 
-    w: the variables. step: the counter of updates. batch_loss(w): the scalar loss on the next
-    mini-batch at w, and [epoch, examples of it that are read] after it. place: where that is kept.
+    w: all parameters, as one vector on each ps. step: the counter of updates. gradient(w): the loss
+    on the next mini-batch at w, its gradient, and [epoch, examples of it that are read] after it.
+    place: where the ps keeps the last of these.
     """
-    version = step.read_value()
+    # HogWild: pull w, and take a gradient at the copy.
+    with tf.device(step.device):
+        version = step.read_value()
     with tf.control_dependencies([version]):
-        w_k = pull(w)
-    loss, read = batch_loss(w_k)
-    g = gradients(loss, w_k)
+        w_k = [v.read_value() for v in w]
+    loss, g, read = gradient(w_k)
 
-    # Train-and-Evaluate: HogWild's push.
+    # HogWild: push, however late.
     delta = send(w, [flags.learning_rate * d for d in g])
     with tf.control_dependencies(delta):
         ticket = tf.count_up_to(step, flags.steps)
@@ -57,227 +63,55 @@ def algorithm(w, step, batch_loss, place, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
-
-
-def add_flags(add):
-    """The flags that only this example has."""
-    add("--early-stopping", number(int, 0), 10,
-        "tests without a better one, after which training ends; 0: never", metavar="N")
-    add("--shuffle-buffer", number(int, 1), 1000, "examples among which the next one is drawn")
-
-
-# region: messages
-def pull(w):
-    """Copies of w on this worker: one message from each ps, instead of one for each variable."""
-    return transfer(w, lambda v, _: v.read_value(), to_ps=False)
-
-
-def send(w, tensors):
-    """These tensors, shaped as w, on the ps of their variables: one message to each ps."""
-    return transfer(w, lambda _, i: tensors[i], to_ps=True)
-
-
-def keep(state, own, update):
-    """The update, which also writes this worker's state to the ps: it is tested and saved there."""
-    with tf.control_dependencies(update.pushed):  # the gradient is that of the last local step
-        values = send(state, [v.read_value() for v in own])
-    kept = [v.assign(value) for v, value in zip(state, values)]
-    return update._replace(push=tf.group(update.push, *kept))
-
-
-def transfer(w, value, to_ps):
-    """value(v, i) of each of w, packed on the way: one vector for each ps, and type of number."""
-    moved, worker = {}, tf.no_op().device
-    for ps, dtype in sorted({(v.device, v.dtype) for v in w}, key=str):
-        some = [(i, v) for i, v in enumerate(w) if (v.device, v.dtype) == (ps, dtype)]
-        with tf.device(worker if to_ps else ps):
-            vector = tf.concat([tf.reshape(value(v, i), [-1]) for i, v in some], 0)
-        with tf.device(ps if to_ps else worker):
-            parts = tf.split(vector, [v.shape.num_elements() for _, v in some])
-            moved.update((i, tf.reshape(part, v.shape)) for (i, v), part in zip(some, parts))
-    return [moved[i] for i in range(len(w))]
-# endregion: messages
-
-
-# region: flags
-def number(kind, low, below=2**31, strictly=False):
-    """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
-    def parse(text):
-        value = kind(text)
-        if not low <= value < below or strictly and value == low:
-            raise argparse.ArgumentTypeError("must be %s %s and below %s, is %s" % (
-                "above" if strictly else "at least", low, below, text))
-        return value
-    parse.__name__ = kind.__name__
-    return parse
-
-
-def parse_flags(*switches):
-    """The flags; switches: (name, text) of flags that have no value."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def add(flag, kind, default, text, **options):
-        text += " (%(default)s)"
-        parser.add_argument(flag, type=kind, default=default, help=text, **options)
-    add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
-    add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
-    if LEARNING_RATE:
-        add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
-            "learning rate: lr in the update rule", metavar="LR")
-    add("--seed", number(int, 0), 0, "seed of the initial parameters and the batches")
-    add("--dataset", str, DATASET, DATASETS)
-    add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
-    add("--checkpoint-seconds", number(int, 1), 10, "or seconds, whichever is first", metavar="S")
-    for name, text in switches:
-        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
-    add_flags(add)
-    return parser.parse_args()
-# endregion: flags
-
-
-# region: cluster
-REQUIRED_WAIT_SECONDS = 120  # for a peer without which this task cannot go on
-OPTIONAL_WAIT_SECONDS = 30  # for one without which it can
-EVALUATOR = "evaluator", "a task of the type evaluator tests w, not the chief"
-
-
-class Cluster:
-    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
-
-    def __init__(self):
-        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        jobs = {"chief" if job == "master" else job: tasks
-                for job, tasks in config.cluster_spec().as_dict().items()}
-        if not jobs.get("ps") or not (jobs.get("chief") or jobs.get("worker")):
-            raise ValueError("TF_CONFIG must list a ps and a worker, and say which task this is")
-        self.job = "chief" if config.task_type == "master" else config.task_type
-        self.spec, self.index, self.ps = tf.train.ClusterSpec(jobs), config.task_id, jobs["ps"]
-        self.is_evaluator = self.job == "evaluator"  # it stands outside of the cluster
-        self.is_evaluator or self.spec.task_address(self.job, self.index)  # is there such a task?
-        self.workers = [(job, index) for job in ("chief", "worker")
-                        for index in range(len(jobs.get(job, [])))]
-        task = self.job, self.index
-        self.rank = self.workers.index(task) if task in self.workers else 0
-        self.is_chief = task == self.workers[0]
-        self.name = "%s-%d" % task
-        self.device = "" if self.is_evaluator else "/job:%s/task:%d" % task
-        # With the filters a task talks to itself and the ps, and never waits for another worker.
-        self.config = tf.ConfigProto(device_filters=["/job:ps", self.device],
-                                     operation_timeout_in_ms=1000 * REQUIRED_WAIT_SECONDS)
-        self.config.experimental.disable_thread_spinning = True  # the cores have better work
-
-    def server(self):
-        """The server of this task; an evaluator has none, because nobody asks it."""
-        if not self.is_evaluator:
-            return tf.train.Server(self.spec, self.job, self.index, config=self.config)
-
-    def placement(self):
-        """For tf.device: a variable goes to the ps that holds the fewest numbers so far."""
-        load = [0] * len(self.ps)
-        if self.is_evaluator:  # it has variables of its own, with the values of checkpoints
-            return ""
-
-        def lightest(op):
-            task = load.index(min(load))
-            load[task] += tf.TensorShape(op.get_attr("shape")).num_elements()
-            return task
-        return tf.train.replica_device_setter(cluster=self.spec, worker_device=self.device,
-                                              ps_strategy=lightest)
-
-    def wait_for_ps(self):
-        """Returns when every ps listens at its address."""
-        for task, address in enumerate(self.ps):
-            listens(address) or print("waiting for ps %d at %s" % (task, address), flush=True)
-            if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
-                raise TimeoutError("ps %d did not answer at %s in %d s" % (
-                    task, address, REQUIRED_WAIT_SECONDS))
-
-
-def listens(address):
-    """Whether a server answers at host:port."""
-    host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-        return True
-    except OSError:
-        return False
-
-
-def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns whether it came true."""
-    deadline = time.time() + seconds
-    while not (met := condition()) and time.time() < deadline:
-        time.sleep(0.02)
-    return met
-
-
-class Barrier:
-    """Where the workers wait for one another: a table on a ps, of the ranks that have arrived."""
-
-    def __init__(self, name, cluster, ps=0):
-        rank = tf.constant([cluster.rank], tf.int64)
-        with tf.device("/job:ps/task:%d" % ps):
-            table = tf.raw_ops.MutableHashTableV2(
-                key_dtype=tf.int64, value_dtype=tf.int64, shared_name=name)
-            self.arrive = tf.raw_ops.LookupTableInsertV2(
-                table_handle=table, keys=rank, values=rank)
-            self.arrived, _ = tf.raw_ops.LookupTableExportV2(
-                table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64)
-
-    def wait(self, session, n):
-        """Returns when n workers have arrived, or after OPTIONAL_WAIT_SECONDS."""
-        wait_until(lambda: len(session.run(self.arrived)) >= n, OPTIONAL_WAIT_SECONDS)
-
-
-def serve(cluster, server):
-    """A ps stays until all workers are done, or for some time after the chief is."""
-    done = Barrier("done", cluster, cluster.index)
-    print("listening at", cluster.ps[cluster.index], flush=True)
-    with tf.Session(server.target, config=cluster.config) as session:
-        wait_until(lambda: len(session.run(done.arrived)), float("inf"))
-        # The chief may have much to evaluate and to save.
-        wait_until(lambda: 0 in session.run(done.arrived), 10 * OPTIONAL_WAIT_SECONDS)
-        done.wait(session, len(cluster.workers))
-    print("done", flush=True)
-# endregion: cluster
+MORE_FLAGS = [  # (name, default, help) of the flags that only this example has
+    ("shuffle-buffer", 1000, "examples among which the next one is drawn"),
+    ("early-stopping", 0, "tests without a better one, after which training ends; 0: never"),
+    ("checkpoint-timeout", 600, "seconds for which the evaluator waits for a checkpoint at most"),
+]
 
 
 # region: records -- put your own files and model here
-DATASET, DATASETS = "records", "the folder of the files that write_records.py has written"
 Data = collections.namedtuple("Data", "files x_test y_test shape classes")
+DATASET, DATASETS = "records", "the folder of the files that write_records.py has written"
 
 
 def load_data(folder):
-    """The paths of the files to train on, and the rows of the test, which fit into memory."""
+    """Returns the paths of the files to train on, and the rows of the test."""
     with open(os.path.join(folder, "records.json")) as file:
         about = json.load(file)
-    files, test = [sorted(glob.glob(os.path.join(folder, part + "-*.tfrecord")))
-                   for part in ("train", "test")]
+    files = sorted(glob.glob(os.path.join(folder, "train-*.tfrecord")))
+    test_files = sorted(glob.glob(os.path.join(folder, "test-*.tfrecord")))
     if len(files) != about["files"]:
-        raise ValueError("%s has %d files to train on, not %d" % (
-            folder, len(files), about["files"]))
-    rows = tf.data.TFRecordDataset(test).batch(about["test_rows"])
-    x, y = parse(next(iter(rows)), about["shape"])
+        raise ValueError(f"{folder} has {len(files)} files to train on, not {about['files']}")
+    rows = next(iter(tf.data.TFRecordDataset(test_files).batch(about["test_rows"])))
+    x, y = parse(rows, about["shape"])
     return Data(files, x.numpy(), y.numpy(), about["shape"], about["classes"])
 
 
 def parse(serialized, shape):
-    """Inputs [rows, *shape] and labels [rows] of serialized examples [rows]."""
-    example = tf.io.parse_example(serialized, {"x": tf.io.FixedLenFeature(shape, tf.float32),
-                                               "y": tf.io.FixedLenFeature([], tf.int64)})
+    """Returns inputs [rows, *shape] and labels [rows] of serialized examples [rows]."""
+    features = {
+        "x": tf.io.FixedLenFeature(shape, tf.float32),
+        "y": tf.io.FixedLenFeature([], tf.int64),
+    }
+    example = tf.io.parse_example(serialized, features)
     return example["x"], tf.cast(example["y"], tf.int32)
 
 
 def make_model(data):
-    """A network from Keras. It is not compiled: the optimizer is the algorithm above."""
-    return keras.Sequential([
-        keras.Input(data.shape), keras.layers.Dense(128, "relu"),
-        keras.layers.Dense(64, "relu"), keras.layers.Dense(data.classes)])
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.shape),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(data.classes),
+        ]
+    )
 
 
 def loss(y, outputs):
-    """The cross-entropy of each row."""
+    """Returns the cross-entropy of each row."""
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
@@ -288,7 +122,7 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 # region: pipeline
 def mini_batches(files, shape, place, flags):
-    """The mini-batches of these files, without end: ([epoch, examples of it that are read], x, y).
+    """Returns the endless mini-batches of files: ([epoch, examples of it that are read], x, y).
 
     In each epoch each example comes once, in an order that depends on (seed, epoch) and nothing
     else. So a worker that starts again goes on where it was, at `place`.
@@ -299,396 +133,608 @@ def mini_batches(files, shape, place, flags):
         seed = flags.seed * 65536 + epoch
         # Several files are read at once, and their examples come in an order that is known.
         order = tf.data.Dataset.from_tensor_slices(files).shuffle(len(files), seed)
-        rows = order.interleave(tf.data.TFRecordDataset, cycle_length=4, deterministic=True,
-                                num_parallel_calls=tf.data.AUTOTUNE)
+        rows = order.interleave(
+            tf.data.TFRecordDataset,
+            cycle_length=4,
+            deterministic=True,
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
         rows = rows.shuffle(flags.shuffle_buffer, seed).enumerate(1)
         rows = rows.skip(tf.where(epoch > first_epoch, tf.constant(0, tf.int64), read))
         return rows.map(lambda number, row: (tf.stack([epoch, number]), row))
 
     def parsed(places, rows):
         return places[-1], *parse(rows, shape)
+
     epochs = tf.data.Dataset.range(2**31).skip(first_epoch)
     rows = epochs.flat_map(examples).batch(flags.batch_size, drop_remainder=True)
     return rows.map(parsed, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def batches(model, state, iterator):
-    """batch_loss(w) -> the loss at w on the next mini-batch, and the place in the files after it.
+def gradients_of_files(model, local_state, iterator):
+    """Returns gradient(w) -> (the loss on the next mini-batch at w, g, the place after it)."""
 
-    state: this worker's own variables for what the model keeps beside w.
-    """
-    def batch_loss(w):
+    def gradient(w):
         place, x, y = iterator.get_next()
         with tf.control_dependencies(w):
-            before = [v.read_value() for v in state]
+            before = [v.read_value() for v in local_state]
         outputs, after, penalties = model.stateless_call(
-            w, before, x, training=True, return_losses=True)
+            unpack(model, w), before, x, training=True, return_losses=True
+        )
         # The gradient comes after the state has moved, and with it the next local step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
+        with tf.control_dependencies([v.assign(new) for v, new in zip(local_state, after)]):
             outputs = tf.identity(outputs)
-        return tf.add_n([tf.reduce_mean(loss(y, outputs)), *penalties]), place
-    return batch_loss
+        mean = tf.add_n([tf.reduce_mean(loss(y, outputs)), *penalties])
+        return mean, tf.gradients(mean, w), place
+
+    return gradient
+
+
 # endregion: pipeline
 
 
+# region: judge
+def judge(model, data, flags):
+    """Tests each newest checkpoint, keeps the best, and ends training when none gets better.
+
+    Returns the run directory and the path of the best checkpoint. What it must remember stands in
+    its metrics: when it starts again it tests no checkpoint twice.
+    """
+    metrics = Metrics(("evaluator", 0), [None], [], flags)  # None: it is not the chief
+    directory = metrics.directory
+    tests = read_tests(directory)
+    with tf.Graph().as_default(), tf.Session() as session:
+        w, state = shared_variables(model, 1)
+        rows = local_variables("rows", [data.x_test, data.y_test])
+        test = evaluation(model, w, state, state, *rows)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        saver = tf.train.Saver()
+        while checkpoint := next_checkpoint(directory, tests, flags):
+            began, step = time.time(), step_of(checkpoint)
+            saver.restore(session, checkpoint)
+            means = session.run(test)
+            tests[step] = means[1]
+            best = best_step(tests)
+            if best == step:
+                copy_checkpoint(checkpoint, os.path.join(directory, "best"))
+            metrics.test(began, step, *means)  # after the copy: a kill between the two loses none
+            tests_since_best = len(tests) - 1 - list(tests).index(best)
+            if tests_since_best == flags.early_stopping > 0:
+                print(f"no better one in {tests_since_best} tests: training ends", flush=True)
+                open(os.path.join(directory, "stop"), "a").close()
+    return directory, os.path.join(directory, "best", f"model.ckpt-{best_step(tests)}")
+
+
+def best_step(tests):
+    """Returns the best step of {step: the first of METRICS}, of equal ones the first."""
+    better, _ = next(iter(METRICS.values()))
+    choose = max if better == "max" else min
+    return choose(tests, key=tests.get)
+
+
+# endregion: judge
+
+
+def build(cluster, model, data, flags):
+    """Builds the graph: the step counter, one update, what a new session and a checkpoint need.
+
+    Worker k reads every n-th of the files.
+    """
+    k, n = cluster.rank, len(cluster.workers)
+    if len(data.files) < n:
+        raise ValueError(f"{len(data.files)} files are too few for {n} workers")
+    with tf.device(
+        tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
+    ):
+        step = tf.train.get_or_create_global_step()
+        w, state = shared_variables(model, len(cluster.ps))
+        # With n in the names: a checkpoint of another number of workers does not fit.
+        zeros = tf.zeros_initializer()
+        names = [f"place_{rank}_of_{n}" for rank in range(n)]
+        place = [tf.get_variable(name, [2], tf.int64, zeros) for name in names][k]
+    with tf.device(cluster.device):
+        local_state = copy_of_state(model, state, k)
+        dataset = mini_batches(data.files[k::n], data.shape, place.read_value(), flags)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        gradient = gradients_of_files(model, local_state, iterator)
+        update = algorithm(w, step, gradient, place, flags)
+        save_state = [v.assign(new) for v, new in zip(state, local_state)]
+        return step, update, iterator.initializer, save_state
+
+
+def main():
+    """Runs the task that TF_CONFIG names: a ps serves, a worker trains, the evaluator tests."""
+    flags = parse_flags()
+    config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    is_evaluator = config.task_type == "evaluator"  # it is not part of the cluster
+    if not is_evaluator:
+        cluster = Cluster()
+        server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
+        if cluster.job == "ps":
+            return serve(cluster, server)
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)  # outside of the graph, where Keras makes its first values
+    if is_evaluator:
+        directory, best = judge(model, data, flags)
+        export(model, best, directory)
+        return print("done, the output is in", directory, flush=True)
+    with tf.Graph().as_default():
+        graph = build(cluster, model, data, flags)
+        train_until_stopped(cluster, server, model.trainable_variables, *graph, flags)
+
+
+# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example with a parameter server.
+# --------------------------------------------------------------------------------------------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    all_flags = [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
+        text += " (%(default)s)"
+        parser.add_argument("--" + name, type=type(default), default=default, help=text)
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
+            least = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+    return flags
+
+
+# endregion: flags
+
+
+# region: cluster
+REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
+OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
+
+
+class Cluster:
+    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
+
+    def __init__(self):
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.spec, self.job, self.index = config.cluster_spec(), config.task_type, config.task_id
+        if self.job == "evaluator":
+            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
+        self.ps = self.spec.job_tasks("ps")
+        self.workers = [
+            (job, index)
+            for job in ("chief", "worker")
+            if job in self.spec.jobs
+            for index in self.spec.task_indices(job)
+        ]
+        self.rank = None if self.job == "ps" else self.workers.index((self.job, self.index))
+        self.is_chief = self.rank == 0
+        self.device = f"/job:{self.job}/task:{self.index}"
+        # With the filters a task talks to itself and the ps, and never waits for another worker.
+        self.config = tf.ConfigProto(
+            device_filters=["/job:ps", self.device],
+            operation_timeout_in_ms=1000 * REQUIRED_WAIT_SECONDS,
+        )
+        # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
+        self.config.experimental.disable_thread_spinning = True
+
+
+class Barrier:
+    """Where workers wait for one another: a table on a ps of the ranks that have arrived."""
+
+    def __init__(self, name, rank, ps=0):
+        rank = tf.constant([rank], tf.int64)
+        with tf.device(f"/job:ps/task:{ps}"):
+            table = tf.raw_ops.MutableHashTableV2(
+                key_dtype=tf.int64, value_dtype=tf.int64, shared_name=name
+            )
+            self.arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=rank, values=rank)
+            self.arrived = tf.raw_ops.LookupTableSizeV2(table_handle=table)
+
+    def wait(self, session, n, seconds=OPTIONAL_WAIT_SECONDS):
+        """Returns when n workers have arrived, or after so many seconds."""
+        wait_until(lambda: session.run(self.arrived) >= n, seconds)
+
+
+def wait_until(condition, seconds):
+    """Waits for condition() for so many seconds at most; returns whether it came true."""
+    deadline = time.time() + seconds
+    while not condition() and time.time() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def listens(address):
+    """Returns whether a server answers at host:port."""
+    host, port = address.rsplit(":", 1)
+    with contextlib.suppress(OSError):
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        return True
+    return False
+
+
+def wait_for_ps(cluster):
+    """Returns when every ps listens at its address. Raises TimeoutError if one does not."""
+    for address in cluster.ps:
+        if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
+            raise TimeoutError(f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s")
+
+
+def serve(cluster, server):
+    """Keeps a ps running until all workers are done, or five minutes after the first of them."""
+    print("listening at", cluster.ps[cluster.index], flush=True)
+    with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
+        done = Barrier("done", 0, cluster.index)
+        done.wait(session, 1, float("inf"))
+        done.wait(session, len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
+    print("done", flush=True)
+
+
+def send(w, vectors):
+    """Returns the vectors on the ps of those of w: one message to each ps."""
+    arrived = []
+    for v, vector in zip(w, vectors):
+        with tf.device(v.device):
+            arrived.append(tf.identity(vector))
+    return arrived
+
+
+# endregion: cluster
+
+
 # region: variables
-def variables(get_variable, name, values):
-    """Variables with these first values, which as constants would stand in each graph sent."""
-    return [get_variable("%s_%d" % (name, i), initializer=tf.ensure_shape(
-        tf.numpy_function(lambda v=v: np.asarray(v), [], v.dtype), v.shape))
-            for i, v in enumerate(values)]
+def initial_value(value):
+    """Returns a value as a tensor. A constant would stand in the graph, which each ps receives."""
+    tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
+    return tf.ensure_shape(tensor, value.shape)
+
+
+def local_variables(name, values):
+    """Makes variables of this worker with these values."""
+    return [
+        tf.get_local_variable(f"{name}_{i}", initializer=initial_value(value))
+        for i, value in enumerate(values)
+    ]
+
+
 # endregion: variables
 
 
-# region: evaluation
-def gradients(loss, w):
-    """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
-    return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
+# region: vector
+def shared_variables(model, ps):
+    """Makes w, one vector on each ps, and what the model keeps beside it, for the checkpoint."""
+    values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
+    partitioner = tf.fixed_size_partitioner(ps)
+    w = list(tf.get_variable("w", initializer=tf.concat(values, 0), partitioner=partitioner))
+    state = [
+        tf.get_variable(f"state_{i}", initializer=initial_value(v))
+        for i, v in enumerate(model.non_trainable_variables)
+    ]
+    return w, state
 
 
-def evaluation(model, state, w, x, y, first=None):
-    """[number of rows, loss, each of METRICS] at w: means of TEST_ROWS rows, from "first:0" on."""
-    first = tf.placeholder_with_default(0, [], "first") if first is None else first
-    w, state = [[v.read_value() for v in each] for each in (w, state)]
-    x_some, y_some = [rows.read_value()[first:first + TEST_ROWS] for rows in (x, y)]
-    outputs, _ = model.stateless_call(w, state, x_some, training=False)
-    of_rows = [loss, *[metric for _, metric in METRICS.values()]]
-    return [tf.constant(x.shape[0]), *[tf.reduce_mean(each(y_some, outputs)) for each in of_rows]]
-# endregion: evaluation
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
-# region: evaluator
-STOPPED = 2**40  # added to the step, it ends training early: no update is left to take
+# endregion: vector
 
 
-def last_update(directory, flags):
-    """--steps, or at an early end what the chief has written into the file `stop`."""
-    stop = os.path.join(directory, "stop")
-    text = open(stop).read() if os.path.exists(stop) else ""
-    return int(text) if text.isdigit() else flags.steps
+# region: model
+def copy_of_state(model, state, rank):
+    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
+    copies = []
+    for i, v in enumerate(state):
+        value = v.read_value()
+        if model.non_trainable_variables[i].name == "seed_generator_state":
+            value += tf.cast(rank, v.dtype)  # so that no two workers drop the same units
+        copies.append(tf.get_local_variable(f"own_{i}", initializer=value))
+    return copies
 
 
-def test_checkpoints(metrics, step, test, flags, tested=None):
-    """The evaluator tests each checkpoint that is the newest, up to the last; yields its path.
+def gradients(model, local_state, x, y, flags, rank=0):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
-    tested: the path of one that need not be tested. Raises TimeoutError where no new one comes.
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere. g has the shapes of w.
     """
-    saver, seconds = tf.train.Saver(), REQUIRED_WAIT_SECONDS + flags.checkpoint_seconds
-    metrics.events = tf.summary.FileWriter(os.path.join(metrics.directory, "evaluator"))
 
-    def newest():
-        path = tf.train.latest_checkpoint(metrics.directory)
-        return path if path != tested else None
+    def gradient(w, number):
+        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in local_state]
+        outputs, after, penalties = model.stateless_call(
+            unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
+        )
+        # The gradient comes after the state has moved, and with it the next local step.
+        with tf.control_dependencies([v.assign(new) for v, new in zip(local_state, after)]):
+            outputs = tf.identity(outputs)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)
 
-    def over():
-        return metrics.step >= last_update(metrics.directory, flags)
-    with tf.Session() as session:
-        for initializer in tf.global_variables_initializer(), tf.local_variables_initializer():
-            session.run(initializer)
-        evaluate = session.make_callable([step, *test], ["first:0"])
-        while wait_until(lambda: over() or newest(), seconds) and not over():
-            tested = newest()
-            saver.restore(session, tested)
-            metrics.test(evaluate, all_rows=True)
-            yield tested
-    if not over():
-        raise TimeoutError("no new checkpoint came in %d s" % seconds)
-# endregion: evaluator
+    return gradient
 
 
-# region: session
-class SessionCreator(tf.train.SessionCreator):
-    """The chief makes or restores the model where it is not on the ps; the others wait for it."""
+def evaluation(model, w, state, local_state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y).
 
-    def __init__(self, cluster, server, saver, directory):
-        self.cluster, self.target, self.directory = cluster, server.target, directory
-        self.scaffold = tf.train.Scaffold(saver=saver)
-
-    def create_session(self):
-        self.cluster.wait_for_ps()
-        session_of = self.scaffold.finalize(), self.target, self.cluster.config
-        with tf.Session(self.target, config=self.cluster.config) as session:
-            def made():
-                return not len(session.run(self.scaffold.ready_for_local_init_op))
-            if self.cluster.is_chief and not made():
-                return tf.train.ChiefSessionCreator(*session_of, self.directory).create_session()
-            if not wait_until(made, REQUIRED_WAIT_SECONDS):
-                raise TimeoutError("the chief made no model in %d s" % REQUIRED_WAIT_SECONDS)
-        return tf.train.WorkerSessionCreator(*session_of).create_session()
+    The chief's state goes to the ps first, so that the checkpoint has what was tested.
+    """
+    with tf.control_dependencies([v.assign(new) for v, new in zip(state, local_state)]):
+        vectors = [v.read_value() for v in w]
+    outputs, _ = model.stateless_call(
+        unpack(model, vectors), local_state, x.read_value(), training=False
+    )
+    functions = [loss, *[function for _, function in METRICS.values()]]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-def train(cluster, server, step, update, test, flags, hooks=(), common_start=True):
-    """Updates until all are made; the chief also evaluates w, and saves it."""
-    metrics = Metrics(cluster.name, cluster.workers, flags, len(cluster.ps))
-    if cluster.is_evaluator:
-        for _ in test_checkpoints(metrics, step, test, flags):
-            pass
-        return print("done, the output is in", metrics.directory, flush=True)
-    metrics.next_test = float("inf") if flags.evaluator else 0
-    saver = tf.train.Saver(sharded=len(cluster.ps) > 1, save_relative_paths=True)
-    path, stop_file = [os.path.join(metrics.directory, name) for name in ("model.ckpt", "stop")]
-    stop, undo_stop = step.assign_add(STOPPED), step.assign_sub(STOPPED)
-    row, start = push_row(update, step, flags), Barrier("start", cluster)
-    done = [Barrier("done", cluster, ps) for ps in range(len(cluster.ps))]
-    creator = SessionCreator(cluster, server, saver, metrics.directory)
-    with tf.train.MonitoredSession(creator, hooks) as session:
-        while True:
-            # The session itself: a callable costs less than run(), which calls the hooks.
-            inner = session.run_step_fn(lambda step_context: step_context.session)
-            update_w = inner.make_callable(row)
-            evaluate = inner.make_callable([step, *test], ["first:0"])
-            try:
-                try:
-                    metrics.push(update_w())
-                    if common_start:  # after the first call, which sets up the graph everywhere
-                        inner.run(start.arrive)
-                        start.wait(inner, len(cluster.workers))
-                    while True:
-                        metrics.push(update_w())
-                        if cluster.is_chief and time.time() > metrics.next_test:
-                            metrics.test(evaluate)
-                        if cluster.is_chief and metrics.time_to_save():
-                            saver.save(inner, path, step, write_meta_graph=False)
-                            metrics.mark("checkpoint", metrics.saved[1])
-                        if cluster.is_chief and os.path.exists(stop_file):
-                            inner.run(stop)
-                            inner.run(tf.get_collection("stop"))  # nobody waits for the chief
-                except tf.errors.OutOfRangeError:  # from count_up_to: every update is taken
-                    pass
-                if cluster.is_chief:
-                    done[0].wait(inner, len(cluster.workers) - 1)
-                    if stopped := inner.run(step) >= STOPPED:
-                        inner.run(undo_stop)
-                    flags.evaluator or metrics.test(evaluate, all_rows=True)
-                    saver.save(inner, path, step, write_meta_graph=False)
-                    if stopped:
-                        with open(stop_file, "w") as file:
-                            file.write("%d" % inner.run(step))
-                        inner.run(stop)
-                if inner.run(step) >= flags.steps:
-                    inner.run([barrier.arrive for barrier in done])
-                    return print("done, the output is in", metrics.directory, flush=True)
-            except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
-                # A ps was lost: to ask all of them makes a new session, and the model.
-                session.run([barrier.arrived for barrier in done])
-# endregion: session
+# endregion: model
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
-# loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
-# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST. What
-# else takes time stands behind a #, with its begin and its end.
-PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
-        "bytes", "wait_seconds"]
-TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
-TEST_ROWS = 1000  # are tested at once; between them updates go on
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
+TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
 
 
-def push_row(update, step, flags, towers=1, travels=1):
-    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
-    towers: mini-batches of this process in an update. travels: how often each byte is sent.
+    batches_per_update: of this process. times_sent: how often it sends each byte.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
     times = []
-    for before in update.pulled, update.pushed, [ticket]:
-        with tf.control_dependencies(before):
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
-    examples = local_steps * flags.batch_size * towers
-    size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
-                         for t in update.pulled + update.pushed)
-    return tf.stack([tf.cast(column, tf.float64) for column in [
-        pushed, pulled, ticket + 1, local_steps, examples, update.loss,
-        ticket - update.version, size, pushed - ready]])
+    tensors = [*update.pulled, *update.pushed]
+    size = sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size for t in tensors)
+    columns = [
+        pushed,
+        pulled,
+        ticket + 1,
+        local_steps,
+        local_steps * flags.batch_size * batches_per_update,
+        update.loss,
+        ticket - update.version,
+        times_sent * size,
+        pushed - ready,
+    ]
+    return tf.stack([tf.cast(column, tf.float64) for column in columns])
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
-    def __init__(self, task, workers, flags, ps=0):
+    def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
-        self.flags, self.step, self.saved, self.events = flags, 0, (0, time.time()), None
-        self.last, self.shown, self.tested, self.next_test = {}, (0, 0), 0, 0
+        self.is_chief = task == workers[0]
+        self.steps, self.step, self.shown = flags.steps, 0, 0
         os.makedirs(self.directory, exist_ok=True)
-        tasks = ["%s-%d" % worker for worker in workers]
-        if task == tasks[0]:
+        if self.is_chief:
             self.lock = open(os.path.join(self.directory, ".chief"), "w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
-            versions = {module.__name__.split(".")[0]: module.__version__
-                        for module in (tf, keras, np)}
-            facts = {"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
-                     "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
-                     "versions": versions}
-            with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump(facts, file, indent=2)
-            with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
-                self.events = tf.compat.v1.summary.FileWriter(self.directory, flush_secs=1)
-            text = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
-            self.events.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
-                tag="flags", metadata=text, tensor=tf.make_tensor_proto(json.dumps(facts)))]))
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
+            self.write_flags(workers, variables, flags, ps)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
+        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
+        self.file.write(
+            "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
+        )
+
+    def write_flags(self, workers, variables, flags, ps):
+        """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
+        path = os.path.join(self.directory, "flags.json")
+        layout = [[v.path, list(v.shape)] for v in variables]
+        if tf.train.latest_checkpoint(self.directory):
+            with open(path) as file:
+                if json.load(file).get("variables") != layout:
+                    raise ValueError(f"{self.directory} has a checkpoint of another model")
+        facts = {
+            "example": __doc__.split(":")[0],
+            "script": os.path.abspath(__file__),
+            "tasks": [f"{job}-{index}" for job, index in workers],
+            "ps": ps,
+            "metrics": TEST,
+            "variables": layout,
+            "arguments": vars(flags),
+            "versions": {"tensorflow": tf.__version__},
+        }
+        with open(path, "w") as file:
+            json.dump(facts, file, indent=2)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH."""
-        self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
-        self.step, self.last["loss"], self.last["staleness"] = int(row[2]), row[5], row[6]
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        line = "%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row)
+        print(line, *[""] * len(TEST), sep=",", file=self.file)
+        self.step = int(row[2])
         if not np.isfinite(row[5]):
-            raise FloatingPointError("loss is %s at update %d" % (row[5], self.step))
-        if self.events and row[0] > self.shown[1] + 1:
-            self.show(row[0])
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
 
-    def test(self, evaluate, all_rows=False):
-        """Tests TEST_ROWS rows more, or all; after the last it writes an evaluation, TEST."""
-        first = 0 if all_rows else self.tested
-        while True:
-            began = time.time()
-            self.step, rows, *means = evaluate(first)
-            self.mark("evaluation", began)
-            share = min(TEST_ROWS, rows - first) / rows
-            self.sums = share * np.array(means) + (self.sums if first else 0)
-            first, now = first + TEST_ROWS, time.time()
-            if first >= rows or not all_rows:
-                break
-            if now > self.shown[1] + 1:
-                self.show(now)
-        # Tests take a twentieth of the time, but for the first, which sets up.
-        self.next_test = now + (20 * (now - began) if self.next_test else 0)
-        self.tested = first if first < rows else 0
-        if self.tested:
-            return
-        self.next_test = max(self.next_test, now + 0.25)
-        self.last.update(zip(TEST, self.sums))
-        if all_rows or now > self.shown[1] + 1:
-            self.show(now)
-        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
-                        + ",".join("%.6f" % number for number in self.sums) + "\n")
-        self.events.add_summary(tf.compat.v1.Summary(value=[
-            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-            for tag, value in self.last.items()]), self.step)
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        times = f"{time.time():.6f},{began:.6f}"
+        print(times, step, *[""] * 6, *means, sep=",", file=self.file)
+        self.step = step
+        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
 
-    def mark(self, what, began):
-        """Writes when something that is no update began, and that it has ended now."""
-        self.file.write("# %s %.6f %.6f\n" % (what, began, time.time()))
+    def show(self, text):
+        """Prints where training is."""
+        print(f"update {self.step} of {self.steps}   {text}", flush=True)
 
-    def show(self, now):
-        """Prints where training is, how fast it is, and the last evaluation."""
-        step, since = self.shown
-        if now > since + 1 or "updates_per_second" not in self.last:
-            if since and self.step > step:
-                rate = {"updates_per_second": (self.step - step) / (now - since)}
-                self.last = {**rate, **self.last, **rate}
-            self.shown = self.step, now
-        print("update %d of %d   %s" % (self.step, self.flags.steps, "   ".join(
-            "%s %.4g" % pair for pair in self.last.items())), flush=True)
 
-    def time_to_save(self):
-        """Whether --checkpoint-steps or --checkpoint-seconds have passed since it last said so."""
-        step, since = self.saved
-        due = (self.step >= step + self.flags.checkpoint_steps
-               or time.time() > since + self.flags.checkpoint_seconds)
-        self.saved = (self.step, time.time()) if due else self.saved
-        return due
 # endregion: metrics
 
 
-# region: judge
-def judge(cluster, step, test, flags):
-    """The evaluator: it keeps the best checkpoint, and ends training when none gets better.
+# region: evaluator
+def step_of(checkpoint):
+    """Returns the step that stands in the name of a checkpoint."""
+    return int(checkpoint.rpartition("-")[2])
 
-    Returns (the run directory, the path of the best checkpoint). What it knows it also writes into
-    evaluator.json: when it starts again it tests no checkpoint twice.
-    """
-    metrics = Metrics(cluster.name, cluster.workers, flags)
-    note, best = [os.path.join(metrics.directory, name) for name in ("evaluator.json", "best")]
-    name, (direction, _) = next(iter(METRICS.items()))
-    known = {"tested": "", "step": 0, "best": None, "value": None, "since": 0}
-    if os.path.exists(note):
-        with open(note) as file:
-            known = json.load(file)
-    metrics.step, last = known["step"], os.path.join(metrics.directory, known["tested"])
-    for path in test_checkpoints(metrics, step, test, flags, last):
-        value, before = float(metrics.last["test_" + name]), known["value"]
-        tested = os.path.basename(path)
-        known.update(tested=tested, step=int(metrics.step), since=known["since"] + 1)
-        if before is None or (value > before if direction == "max" else value < before):
-            os.makedirs(best, exist_ok=True)
-            for part in glob.glob(path + ".*"):
-                shutil.copy(part, best)
-            known.update(best=tested, value=value, since=0)
-            print("best so far: %s %.4g at update %d" % (name, value, metrics.step), flush=True)
-        with open(note + ".new", "w") as file:
-            json.dump(known, file)
-        os.replace(note + ".new", note)  # whole or not at all
-        for part in os.listdir(best):
-            part.startswith(known["best"] + ".") or os.remove(os.path.join(best, part))
-        if known["since"] == flags.early_stopping > 0:
-            print("no better one in %d tests: training ends" % known["since"], flush=True)
-            open(os.path.join(metrics.directory, "stop"), "a").close()
-    return metrics.directory, os.path.join(best, known["best"])
+
+def read_tests(directory):
+    """Returns {step: the first of METRICS} of the evaluator's metrics."""
+    with open(os.path.join(directory, "metrics-evaluator-0.csv")) as file:
+        rows = csv.DictReader([line for line in file if "#" not in line])
+    column = list(TEST)[1]
+    # As float32, like a new test, so that equal ones compare as equal.
+    return {int(row["global_step"]): np.float32(row[column]) for row in rows}
+
+
+def next_checkpoint(directory, tests, flags):
+    """Waits for a checkpoint without a test. Returns its path, or None after the last one."""
+
+    def newest():
+        path = tf.train.latest_checkpoint(directory)
+        return path if path and step_of(path) not in tests else None
+
+    def over():
+        return max(tests, default=0) >= last_update(directory, flags)
+
+    if not wait_until(lambda: over() or newest(), flags.checkpoint_timeout):
+        raise TimeoutError(f"no new checkpoint came in {flags.checkpoint_timeout} s")
+    return None if over() else newest()
+
+
+def copy_checkpoint(checkpoint, folder):
+    """Copies the files of a checkpoint into a folder, and then removes all others there."""
+    os.makedirs(folder, exist_ok=True)
+    before = set(glob.glob(os.path.join(folder, "*")))
+    after = {shutil.copy(path, folder) for path in glob.glob(checkpoint + ".*")}
+    for path in before - after:
+        os.remove(path)
 
 
 def export(model, checkpoint, directory):
     """Writes the model with the values of a checkpoint as a SavedModel."""
     reader = tf.train.load_checkpoint(checkpoint)
-    for kind, values in ("w", model.trainable_variables), ("state", model.non_trainable_variables):
-        for i, v in enumerate(values):
-            v.assign(reader.get_tensor("%s_%d" % (kind, i)))
-    model.export(os.path.join(directory, "saved_model"), verbose=False)
-    print("exported %s to %s" % (checkpoint, os.path.join(directory, "saved_model")), flush=True)
-# endregion: judge
+    for v, value in zip(model.trainable_variables, unpack(model, [reader.get_tensor("w")])):
+        v.assign(value)
+    for i, v in enumerate(model.non_trainable_variables):
+        v.assign(reader.get_tensor(f"state_{i}"))
+    path = os.path.join(directory, "saved_model")
+    model.export(path, verbose=False)
+    print(f"exported {checkpoint} to {path}", flush=True)
 
 
-def build(cluster, model, data, flags):
-    """The graph: the step counter, one update, the test. A worker has every n-th of the files."""
-    n = len(cluster.workers)
-    if len(data.files) < n:
-        raise ValueError("%d files are too few for %d workers" % (len(data.files), n))
-    with tf.device(cluster.placement()):
-        step = tf.train.get_or_create_global_step()
-        w = variables(tf.get_variable, "w", model.trainable_variables)
-        state = variables(tf.get_variable, "state", model.non_trainable_variables)  # the chief's
-        # With n in the names: a checkpoint of another number of workers does not fit.
-        places = [tf.get_variable("place_%d_of_%d" % (k, n), [2], tf.int64,
-                                  tf.zeros_initializer()) for k in range(n)]
-    with tf.device(cluster.device):
-        test_rows = variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
-        own = [tf.get_local_variable("own_%d" % i, initializer=v.read_value())
-               for i, v in enumerate(state)]
-        place = places[cluster.rank]
-        files = data.files[cluster.rank::n]
-        iterator = tf.data.make_initializable_iterator(
-            mini_batches(files, data.shape, place.read_value(), flags))
-        # A new session of this worker starts it again, at the place that the ps knows.
-        tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
-        update = algorithm(w, step, batches(model, own, iterator), place, flags)
-        update = keep(state, own, update) if cluster.is_chief else update
-        return step, update, evaluation(model, state, w, *test_rows)
+# endregion: evaluator
 
 
-def main():
-    flags, cluster = parse_flags(EVALUATOR), Cluster()
-    server = cluster.server()
-    if cluster.job == "ps":
-        with tf.Graph().as_default():
-            return serve(cluster, server)
-    data = load_data(flags.dataset)
-    keras.utils.set_random_seed(flags.seed)
-    model = make_model(data)  # outside of the graph, where Keras makes its first values
-    with tf.Graph().as_default():
-        step, update, test = build(cluster, model, data, flags)
-        if not cluster.is_evaluator:
-            return train(cluster, server, step, update, test, flags)
-        directory, best = judge(cluster, step, test, flags)
-    export(model, best, directory)
-    print("done, the output is in", directory, flush=True)
+# region: stoppable_session
+STOPPED = 2**40  # added to the step, it ends training early: no update is left to take
 
+
+def last_update(directory, flags):
+    """Returns --steps, or at an early end what the chief has written into the file `stop`."""
+    with contextlib.suppress(FileNotFoundError, ValueError):  # ValueError: it is still empty
+        with open(os.path.join(directory, "stop")) as file:
+            return int(file.read())
+    return flags.steps
+
+
+def prepare_worker(session, cluster, saver, directory, start_reading):
+    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
+    missing = tf.report_uninitialized_variables(tf.global_variables())
+    checkpoint = tf.train.latest_checkpoint(directory)
+    if cluster.is_chief and session.run(missing).size:
+        session.run(tf.global_variables_initializer())
+        if checkpoint:
+            saver.restore(session, checkpoint)
+    if not wait_until(lambda: not session.run(missing).size, REQUIRED_WAIT_SECONDS):
+        raise TimeoutError(f"the chief made no model in {REQUIRED_WAIT_SECONDS} s")
+    session.run([tf.local_variables_initializer(), start_reading])
+
+
+def train_until_stopped(cluster, server, variables, step, update, start_reading, save_state, flags):
+    """Updates w until all updates are made, or a file `stop` appears; the chief also saves it."""
+    n, row = len(cluster.workers), push_row(update, step, flags)
+    task, ps = (cluster.job, cluster.index), len(cluster.ps)
+    metrics = Metrics(task, cluster.workers, variables, flags, ps)
+    stop_file = os.path.join(metrics.directory, "stop")
+    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
+    start = Barrier("start", cluster.rank)
+    done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
+    stop, undo_stop = step.assign_add(STOPPED), step.assign_sub(STOPPED)
+
+    def save(session):
+        session.run(save_state)
+        path = os.path.join(metrics.directory, "model.ckpt")
+        saver.save(session, path, step, write_meta_graph=False)
+
+    def make_updates(session):
+        update_w = session.make_callable(row)
+        metrics.push(update_w())  # the first call sets up the graph everywhere
+        session.run(start.arrive)
+        start.wait(session, n)
+        saved = metrics.step
+        while True:
+            metrics.push(update_w())
+            if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                save(session)
+                saved = metrics.step
+            if cluster.is_chief and os.path.exists(stop_file):
+                session.run(stop)  # the next update of each worker is one too many
+
+    def save_the_last(session):
+        """Saves w with the number of updates that the workers have made, also at an early end."""
+        done[0].wait(session, n - 1)
+        stopped = session.run(step) >= STOPPED
+        if stopped:
+            session.run(undo_stop)
+        save(session)
+        if stopped:
+            with open(stop_file, "w") as file:
+                file.write(str(session.run(step)))
+            session.run(stop)  # for a worker that comes back later
+
+    while True:
+        wait_for_ps(cluster)
+        session = tf.Session(server.target, config=cluster.config)
+        try:
+            prepare_worker(session, cluster, saver, metrics.directory, start_reading)
+            with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+                make_updates(session)
+            if cluster.is_chief:
+                save_the_last(session)
+            session.run([barrier.arrive for barrier in done])
+            return print("done, the output is in", metrics.directory, flush=True)
+        except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
+            print("a ps was lost: training goes on from the last checkpoint", flush=True)
+            # Closing a session waits for the lost ps, up to 30 s.
+            threading.Thread(target=session.close, daemon=True).start()
+
+
+# endregion: stoppable_session
 
 if __name__ == "__main__":
     main()
