@@ -18,6 +18,8 @@ BELOW = [
     "aggregation",
     "flags",
     "cluster",
+    "variables",
+    "vector",
     "model",
     "metrics",
     "session",
