@@ -35,7 +35,7 @@ PARTS = {  # a part: its test modules; each module belongs to one part
     "examples": ["examples", "cluster", "plug", "traffic"],
     "recovery": ["recovery"],
     "operations": ["operations"],
-    "watching": ["watching", "trace", "job"],
+    "watching": ["watching", "trace", "job", "evaluate"],
     "coordinator": ["coordinator"],
     "horovod": ["horovod"],
     "notebooks": ["notebooks"],

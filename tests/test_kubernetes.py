@@ -269,11 +269,15 @@ def test_the_image_has_what_the_manifests_name():
         context = template["spec"]["securityContext"]
         assert str(context["runAsUser"]) == str(context["fsGroup"]) == user, path
         container = template["spec"]["containers"][0]
+        if container.get("command", [])[:2] == ["tfrun", "evaluate"]:
+            env = {each["name"]: each.get("value") for each in container["env"]}
+            assert container["command"][2:] == [env["OUTPUT_DIR"], "--follow"]
         if "command" not in container:
             script = support.ROOT / container["args"][0]
             for flag in container["args"][1:]:
                 text = script.read_text()
-                assert flag.isdigit() or '"%s"' % flag in text or flag == "--evaluator", flag
+                name = flag.removeprefix("--")
+                assert flag.isdigit() or '"%s"' % flag in text or '"%s"' % name in text, flag
     (job,) = documents("mpijob.yaml", "MPIJob")
     sshd = dict(re.findall(r"(?m)^(\w+) (\S+)$", (HERE / "sshd_config").read_text()))
     roles = job["spec"]["mpiReplicaSpecs"]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import support
-from tfrun import curves, summary, words
+from tfrun import curves, events, summary, words
 
 HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 TESTS = ",test_accuracy,test_loss"
@@ -290,6 +290,90 @@ def test_the_command(tmp_path):
     process = command(tmp_path)
     assert process.returncode == 0 and len(process.stderr.splitlines()) == 1
     assert "worker-1" in process.stderr and support.result(tmp_path)["missing"] == ["worker-1"]
+
+
+def board(folder):
+    """{task: {tag: [(step, value)]}} of the events in a folder, as TensorBoard reads them."""
+    from tensorboard.backend.event_processing import event_accumulator
+
+    found = {}
+    for path in sorted(folder.iterdir()):
+        run = event_accumulator.EventAccumulator(str(path)).Reload()
+        tags = run.Tags()
+        found[path.name] = {
+            tag: [(each.step, each.value) for each in run.Scalars(tag)] for tag in tags["scalars"]
+        }
+        for tag in tags["tensors"]:
+            (text,) = run.Tensors(tag)
+            found[path.name][tag] = text.tensor_proto.string_val[0].decode()
+    return found
+
+
+def check_events(directory):
+    """Asserts that the events of that run are these, by hand from the rows of two_workers()."""
+    two_workers(directory)
+    late = [push(14.5, 7, 3).replace("0.5,", "2.5,", 1), push(16.5, 8, 0)]
+    metrics(directory, "worker-1", push(12, 3, 1), push(13, 5, 0, 64), push(14.25, 6), *late)
+    for _ in range(2):  # a run that goes on is concluded twice
+        events.write([directory])
+    found = board(directory / "tensorboard")
+    assert '"batch_size": 32' in found["worker-0"].pop("flags")
+    assert found == {
+        "worker-0": {
+            "loss": [(1, 0.5), (2, 0.5), (4, 0.5), (6, 0.5)],
+            "staleness": [(1, 0), (2, 0), (4, 1), (6, 1)],
+            "updates_per_second": [
+                (2, 1),
+                (4, pytest.approx(1 / 1.5)),
+                (6, pytest.approx(1 / 1.5)),
+            ],
+            "test_accuracy": [(2, pytest.approx(0.95)), (6, pytest.approx(0.9))],
+            "test_loss": [(2, 1.5), (6, 0.25)],
+        },
+        "worker-1": {
+            "loss": [(3, 0.5), (5, 0.5), (7, 1.5), (8, 0.5)],  # of 14 s the mean of 0.5 and 2.5
+            "staleness": [(3, 1), (5, 0), (7, 1.5), (8, 0)],
+            "updates_per_second": [(5, 1), (7, pytest.approx(2 / 1.5)), (8, 0.5)],
+        },
+    }
+
+
+def test_events_for_tensorboard(tmp_path):
+    """Means of each second, the tests, and the flags, once, also after a second conclusion."""
+    check_events(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == []
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("statistics.fmean(values)", "values[-1]"),
+        ('before, count = pushes[0]["push_time"], count - 1', 'before = pushes[0]["push_time"]'),
+    ],
+    ids=["a push, not the mean", "the first push counts in the rate"],
+)
+def test_mistakes_of_the_events(tmp_path, monkeypatch, old, new):
+    path = support.ROOT / "tfrun" / "events.py"
+    monkeypatch.setattr(
+        sys.modules[__name__], "events", support.load(path, support.replaced(path, [(old, new)]))
+    )
+    with pytest.raises(AssertionError):
+        check_events(tmp_path / "run")
+
+
+def test_events_while_a_run_trains(tmp_path):
+    """What `tfrun tensorboard` adds: rows that came since, and flags.json once there is one."""
+    metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2))
+    live = events.Events([tmp_path / "run"], tmp_path / "board")
+    live.update()
+    assert board(tmp_path / "board")["worker-0"]["loss"] == [(1, 0.5), (2, 0.5)]
+    flags(tmp_path / "run")
+    metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2), push(12, 3, 4))
+    for _ in range(2):
+        live.update()
+    found = board(tmp_path / "board")["worker-0"]
+    assert found["staleness"] == [(1, 0), (2, 0), (3, 4)] and '"steps": 6' in found["flags"]
+    assert found["updates_per_second"] == [(2, 1), (3, 1)]
 
 
 def test_the_command_where_a_run_is_not_finished(tmp_path):

@@ -47,6 +47,48 @@ def test_tasks_environment_and_logs(tmp_path):
     assert seen["ps", 0]["CUDA_VISIBLE_DEVICES"] == seen["ps", 1]["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
+def test_an_evaluator_of_its_own(tmp_path):
+    """It runs the script, gets no flag more, and is not in the cluster."""
+    write(tmp_path, "print(job, index, sys.argv[1:], os.environ['TF_CONFIG'])")
+    code, lines = run(tmp_path, "--own-evaluator", arguments=["--steps", "3"])
+    assert code == 0 and lines[0].startswith("[tfrun] %s: 1 worker, 1 evaluator" % tmp_path.name)
+    (line,) = [line for line in lines if line.startswith("[evaluator 0]")]
+    assert line.startswith("[evaluator 0] evaluator 0 ['--steps', '3']")
+    cluster = json.loads(line[line.index("{") :])["cluster"]
+    assert [*cluster] == ["worker"] and len(cluster["worker"]) == 1
+
+
+def test_checkpoints_that_are_far_apart(tmp_path):
+    """One line, once, where none comes while the run trains; none where they come in time.
+
+    Two seconds stand for the five minutes.
+    """
+    body = """
+out = os.environ["OUTPUT_DIR"]
+with open(os.path.join(out, "flags.json"), "w") as file:
+    json.dump({"arguments": {"checkpoint_steps": 700}}, file)
+for _ in range(70):
+    if sys.argv[1] == "often":
+        open(os.path.join(out, "checkpoint"), "w").close()
+    time.sleep(0.1)
+"""
+    patched = "from tfrun import __main__, progress; progress.CHECKPOINT_SECONDS = 2; "
+    for how, count in ("often", 0), ("never", 1):
+        write(tmp_path / how, body)
+        code = patched + "__main__.main(['--', 'train.py', %r])" % how
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path / how,
+            env=support.environment(tmp_path / how / "run", PYTHONPATH=str(support.ROOT)),
+            capture_output=True,
+            text=True,
+            timeout=support.patience(40),
+        )
+        found = [line for line in done.stdout.splitlines() if "no checkpoint came" in line]
+        assert len(found) == count, done.stdout + done.stderr
+    assert "lower --checkpoint-steps (now 700)" in found[0]
+
+
 def test_gpus_are_dealt_out(tmp_path):
     """With a stand-in for nvidia-smi that lists two GPUs."""
     write(tmp_path, "print(job, index, os.environ.get('CUDA_VISIBLE_DEVICES'))")
@@ -332,6 +374,7 @@ def test_a_flood_of_output(tmp_path):
         (["--", "/nowhere/horovodrun", "-np", "2"], "there is no horovodrun"),
         (["--", "./horovodrun", "-np", "0"], "horovodrun needs -np"),
         (["--", "./horovodrun", "--gloo", "python", "a.py"], "horovodrun needs -np"),
+        (["--evaluator", "--own-evaluator", "--", "train.py"], "a run has one evaluator"),
         ([], "script"),
     ],
 )

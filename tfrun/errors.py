@@ -28,7 +28,7 @@ group(
     ),
     (
         r"^\S+\.py: error: ",
-        "hogwild.py: error: argument --steps: must be above 0, is 0",
+        "hogwild.py: error: argument --steps: must be above 0 and finite",
         "A flag is missing, or has a value that the script cannot use.",
         "Correct it: `--help` lists the flags and their defaults.",
     ),
@@ -84,6 +84,19 @@ group(
         "TypeError: cannot unpack non-iterable function object",
         "An entry of METRICS is not a pair.",
         'Write "name": ("max", function) or ("min", function); "max" means that higher is better.',
+    ),
+    (
+        r"trainable variables (must be|are) of (one|several) type|that don't all match",
+        "TypeError: Tensors in list passed to 'values' of 'ConcatV2' Op have types [float32, "
+        "float16] that don't all match.",
+        "The trainable variables have several types of number, but w is one vector.",
+        "Give all layers the same dtype; in a mixed policy the variables are float32 as well.",
+    ),
+    (
+        r"has no make_model\(\)",
+        "tfrun: sparse_embeddings.py has no make_model(): what it learns is no model from Keras",
+        "`tfrun evaluate` and `tfrun export` need the Keras model of the script.",
+        "Read the tests of the chief instead: they are in its metrics, `metrics-<task>.csv`.",
     ),
     (
         r"A model that is not Sequential",
@@ -145,6 +158,16 @@ group(
 )
 
 group(
+    "It ends at once: the evaluator",
+    (
+        r"is no evaluator: run|evaluator does not run this script",
+        "ValueError: a script is no evaluator: run `tfrun evaluate DIR --follow` instead",
+        "A task of the type evaluator was started with the script, which only trains.",
+        "Start `tfrun evaluate DIR --follow` as that task, or all tasks with `tfrun --evaluator`.",
+    ),
+)
+
+group(
     "It cannot start, or waits for another task in vain",
     (
         r"Could not start gRPC server|Address already in use|cannot listen at"
@@ -154,8 +177,9 @@ group(
         "Choose a free port, or let tfrun choose; `ss -ltnp` shows which program has it.",
     ),
     (
-        r"(?<!ConnectionError: )ps \d+ (is silent|did not answer|does not answer)",
-        "TimeoutError: ps 0 did not answer at 127.0.0.1:9 in 120 s",
+        r"(?<!ConnectionError: )ps \d+ (is silent|did not answer|does not answer)"
+        r"|no ps answered at",
+        "TimeoutError: no ps answered at 127.0.0.1:9 in 120 s",
         "The parameter server did not start, or the network does not let this task reach it.",
         "Look into its log, and at the address in TF_CONFIG and the firewall between the hosts.",
     ),
@@ -167,7 +191,7 @@ group(
     ),
     (
         r"no gradient of|No step was made in",
-        "TimeoutError: no gradient of worker 1 in 60 s",
+        "TimeoutError: no gradient of worker 2 came in 15 s",
         "A synchronous step waits for each worker that the line names; they are slow or gone.",
         "Look into their logs; raise --step-timeout for slow ones, or allow --backup-workers.",
     ),
@@ -336,6 +360,12 @@ group(
         "Set OUTPUT_DIR to another folder; or use the data, model and flags of that run.",
     ),
     (
+        r"has a checkpoint of an older version",
+        "ValueError: runs/old has a checkpoint of an older version of its script",
+        "The checkpoint keeps the parameters in another form, from before w was one vector.",
+        "Set OUTPUT_DIR to another folder and train again.",
+    ),
+    (
         r"DataLossError|an sstable|Unable to open table file|hecksum (does not match|mismatch)"
         r"|Read less bytes than requested|not a valid checkpoint"
         r"|\.data-\d+-of-\d+; No such file|[Cc]heckpoint.*cannot be read"
@@ -346,10 +376,11 @@ group(
         "there.",
     ),
     (
-        r"no new checkpoint came",
-        "TimeoutError: no new checkpoint came in 130 s",
-        "The evaluator waits for the chief, which has failed, hangs, or saves elsewhere.",
-        "Look into the chief's log. Both need the same OUTPUT_DIR.",
+        r"no new (checkpoint|flags\.json) came|there is no checkpoint in",
+        "tfrun: no new checkpoint came in 600 s",
+        "The evaluator waits for the chief, which is slow, has failed, or saves elsewhere.",
+        "Look into the chief's log; both need the same folder. Slow training needs a longer "
+        "--timeout, or a lower --checkpoint-steps.",
     ),
 )
 

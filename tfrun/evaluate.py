@@ -15,6 +15,9 @@ import pathlib
 import sys
 import time
 
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import tensorflow as tf
+
 from tfrun import export, rows, summary
 from tfrun.__main__ import Parser, seconds
 
@@ -32,8 +35,6 @@ class Evaluator:
 
     def new_checkpoint(self):
         """Returns the path of the newest checkpoint, or None if there is none without a test."""
-        import tensorflow as tf
-
         path = tf.train.latest_checkpoint(self.directory)
         if path is None or export.step_of(path) in self.tested:
             return None
@@ -51,8 +52,6 @@ class Evaluator:
 
     def follow(self, steps, timeout):
         """Tests each checkpoint that is the newest, up to the one after so many updates."""
-        import tensorflow as tf
-
         while max(self.tested, default=0) < steps:
             checkpoint = wait_for(self.new_checkpoint, timeout, "checkpoint")
             try:

@@ -19,6 +19,7 @@ from tfrun.__main__ import Parser
 
 # As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
 SAVED = re.compile(r"(?:tower_0/)?(w|state)[_/](\d+)(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
+VECTORS = ("w", "w/.ATTRIBUTES/VARIABLE_VALUE")
 
 
 def load(path):
@@ -45,8 +46,9 @@ def saved_values(checkpoint, shapes=()):
         if match := SAVED.fullmatch(name):
             found[match[1]][int(match[2])] = reader.get_tensor(name)
     values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in found.items()}
-    if reader.has_tensor("w"):
-        values["w"] = split(reader.get_tensor("w"), shapes)
+    for name in VECTORS:
+        if reader.has_tensor(name):
+            values["w"] = split(reader.get_tensor(name), shapes)
     return values
 
 
