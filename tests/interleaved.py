@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 import os
+import re
 import sys
 
 import numpy as np
@@ -47,10 +48,19 @@ def forget():
     tf.Session.reset(servers()[0]["worker", 0].target)
 
 
-class Worker:
-    """One worker's graph of a script, and its session."""
+def flat(arrays):
+    """All numbers of some arrays as one vector: so w can be compared, however it is cut."""
+    return np.concatenate([np.ravel(array) for array in arrays])
 
-    def __init__(self, path, text, k, n, flags, data, ps=1, batch_loss=None, parameters=None):
+
+class Worker:
+    """One worker's graph of a script, and its session.
+
+    gradient, parameters: of another problem than the script's own: gradient(w, number), and a
+    function that makes w.
+    """
+
+    def __init__(self, path, text, k, n, flags, data, ps=1, gradient=None, parameters=None):
         made, addresses, _ = servers()
         jobs = {"ps": addresses["ps"][:ps], "worker": addresses["worker"][:n]}
         argv = sys.argv
@@ -62,27 +72,31 @@ class Worker:
             self.script = support.load(path, text)
             tf = self.tf = self.script.tf
             flags = self.script.parse_flags()
-            model = None
-            if hasattr(self.script, "make_model") and batch_loss is None:
+            model = self.shapes = None
+            if hasattr(self.script, "make_model") and gradient is None:
                 self.script.keras.utils.set_random_seed(flags.seed)
                 model = self.script.make_model(data)
+                self.shapes = [tuple(v.shape) for v in model.trainable_variables]
             with tf.Graph().as_default() as graph:
                 if hasattr(self.script, "Cluster"):
                     here = self.script.Cluster()
                     target, config = made["worker", k].target, here.config
                 else:
                     here, target, config = None, "", None
-                if batch_loss is None:
+                if gradient is None:
                     given = [part for part in (here, model, data, flags) if part is not None]
-                    self.update = self.script.build(*given)[1]
+                    _, self.update, self.test = self.script.build(*given)
                 else:
-                    with tf.device(here.placement()):
+                    setter = tf.train.replica_device_setter(
+                        cluster=here.spec, worker_device=here.device
+                    )
+                    with tf.device(setter):
                         step = tf.train.get_or_create_global_step()
                         w = parameters(tf)
                     with tf.device(here.device):
                         algorithm = self.script.algorithm
                         more = (k, n) if "n" in inspect.signature(algorithm).parameters else ()
-                        self.update = algorithm(w, step, batch_loss, flags, *more)
+                        self.update = algorithm(w, step, gradient, flags, *more)
                 with tf.control_dependencies([self.update.push]):
                     self.pushed = tf.no_op()
                 self.start = [
@@ -129,25 +143,35 @@ class Workers:
         for worker in self.workers:
             worker.session.close()
 
+    def parameters(self):
+        """w, as arrays of the shapes that the variables of the model have."""
+        worker = self.workers[0]
+        names = re.compile(r"w(_\d+|/part_\d+)?|(words|neighbours)_\d+")
+        arrays = worker.session.run([v for v in worker.globals if names.fullmatch(v.op.name)])
+        if worker.shapes and any(v.op.name == "w/part_0" for v in worker.globals):
+            return self.unpacked(np.concatenate(arrays))
+        return arrays
+
+    def unpacked(self, vector):
+        """The arrays of which the vector has all numbers, one array after the other."""
+        shapes = self.workers[0].shapes
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
+        assert len(vector) == ends[-1], "%d numbers for the shapes %s" % (len(vector), shapes)
+        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes)]
+
     def values(self):
-        """The values of all that lasts, by the names of the references, sorted as they are."""
-        found = {"parameters": [], "accumulators": [], "own parameters": [], "velocities": []}
-        for v in self.workers[0].globals:
-            if "Adagrad" in v.op.name:
-                found["accumulators"].append((0, v))
-            elif v.op.name != "global_step":
-                found["parameters"].append((0, v))
-        for k, worker in enumerate(self.workers):
-            for v in worker.locals:
-                if v.op.name.endswith("_k"):
-                    found["own parameters"].append((k, v))
-                elif v.op.name.endswith("_v"):
-                    found["velocities"].append((k, v))
-        return {
-            name: [np.array(self.workers[k].session.run(v)) for k, v in where]
-            for name, where in found.items()
-            if where
-        }
+        """All that lasts, by the names of the references: each a vector, as `flat` makes them."""
+        found = {"parameters": self.parameters()}
+        one = self.workers[0]
+        accumulators = [v for v in one.globals if "Adagrad" in v.op.name]
+        if accumulators:
+            found["accumulators"] = one.session.run(accumulators)
+        for name, ending in ("own parameters", "_k"), ("velocities", "_v"):
+            for worker in self.workers:
+                own = [v for v in worker.locals if v.op.name.endswith(ending)]
+                if own:
+                    found.setdefault(name, []).extend(worker.session.run(own))
+        return {name: flat(arrays) for name, arrays in found.items()}
 
     def together(self, those=None, seconds=20):
         """These, or all, pull and push at once, as synchronous updates need it; their pushes."""

@@ -23,6 +23,7 @@ from tfrun import cluster
 from tfrun.launch import NOISE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
 ENGINES = "Beyond-One-Machine"  # the folder of what needs another engine
 BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
 
@@ -110,8 +111,7 @@ def run_well(texts, folder, *warm, ps=1):
 
 def synchronous(script):
     """Whether the workers of a script make each step together."""
-    old = "# region: rounds" in script.read_text()
-    return old or kind_of(script) in ("parameter server, synchronous", "all-reduce")
+    return kind_of(script) in ("parameter server, synchronous", "all-reduce")
 
 
 def each(paths):

@@ -1,7 +1,6 @@
 """What follows from the equations, on losses whose answers are known without a computer."""
 
 import collections
-import functools
 import threading
 
 import interleaved
@@ -13,11 +12,16 @@ DYNSGD = support.main_script("DynSGD")
 
 
 def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
-    """n workers of a script that minimise loss(tf, w, number) of w, a list with one vector."""
+    """n workers of a script that minimise loss(tf, w, number) of w, a list of a vector per ps."""
     import tensorflow.compat.v1 as tf
 
     def parameters(tf):
-        return [tf.get_variable("w", initializer=np.array(start, np.float32))]
+        value, partitioner = tf.constant(start, tf.float32), tf.fixed_size_partitioner(ps)
+        return list(tf.get_variable("w", initializer=value, partitioner=partitioner))
+
+    def gradient(w, number):
+        value = loss(tf, w, number)
+        return value, tf.gradients(value, w)
 
     named = {"--steps": 10**6, **{"--" + k.replace("_", "-"): v for k, v in flags.items()}}
     return interleaved.Workers(
@@ -26,7 +30,7 @@ def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
         named,
         text=text,
         ps=ps,
-        batch_loss=functools.partial(loss, tf),
+        gradient=gradient,
         parameters=parameters,
     )
 
@@ -99,12 +103,12 @@ def test_the_elastic_move_conserves_the_sum():
 
     with workers(support.main_script("AEASGD"), 3, flat, [5.0, 1.0], local_steps=3, rho=3) as group:
         for k, worker in enumerate(group):
-            own = next(v for v in worker.locals if v.op.name == "w_k")
+            own = next(v for v in worker.locals if v.op.name.endswith("_k"))
             worker.session.run(own.initializer, {own.initializer.inputs[1]: [k**2, -3.0 * k]})
 
         def everything():
             values = group.values()
-            return sum(values["parameters"] + values["own parameters"])
+            return values["parameters"] + sum(np.split(values["own parameters"], 3))
 
         before, values = everything(), group.values()
         schedule = [
@@ -116,9 +120,9 @@ def test_the_elastic_move_conserves_the_sum():
             ("push", 2),
         ] * 4
         group.follow(schedule)
-        own = zip(group.values()["own parameters"], values["own parameters"])
-        moved = [abs(a - b).max() for a, b in own]
-        assert np.allclose(everything(), before, atol=1e-5) and min(moved) > 0.3
+        moved = np.abs(group.values()["own parameters"] - values["own parameters"])
+        least = min(one.max() for one in np.split(moved, 3))
+        assert np.allclose(everything(), before, atol=1e-5) and least > 0.3
 
 
 @pytest.mark.parametrize("factor, grows", [(0.97, False), (1.03, True)])
@@ -134,7 +138,7 @@ def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
     with workers(support.main_script("AEASGD"), 3, unit, [1.0], **flags) as group:
         for push in range(300):
             group.workers[push % 3].push()
-        last = abs(group.values()["parameters"][0][0])
+        last = abs(group.values()["parameters"][0])
     assert last > 2 if grows else last < 0.5, last
 
 
@@ -149,13 +153,14 @@ def test_the_mean_step_of_dynsgd(speeds, expected):
     def slope(tf, w, _):
         return -tf.reduce_sum(w[0])
 
-    with workers(DYNSGD, 1, slope, learning_rate=1.0) as (one, *_):
+    with workers(DYNSGD, 1, slope, learning_rate=1.0) as group:
+        (one,) = group
         held = [one.pull() for _ in range(n)]
         for _ in range(pushes):
             k = random.choice(n, p=np.array(speeds) / sum(speeds))  # who is next, without a memory
             one.push(held[k])
             held[k] = one.pull()
-        steps = one.session.run(one.globals[1])[0]  # each moved w by 1 / (tau + 1)
+        steps = group.values()["parameters"][0]  # each moved w by 1 / (tau + 1)
     assert abs(steps / pushes - expected) < 0.03, steps / pushes
 
 
@@ -163,7 +168,7 @@ def together(text=None):
     """Three workers of DynSGD push at once; every gradient is 1, so each step tells its tau."""
 
     def slope(tf, w, _):  # not quite a slope, or its gradient would be known before the pull
-        return tf.reduce_sum(w[0]) + 1e-12 * tf.reduce_sum(tf.square(w[0]))
+        return tf.add_n([tf.reduce_sum(v) + 1e-12 * tf.reduce_sum(tf.square(v)) for v in w])
 
     Push = collections.namedtuple("Push", "version ticket low high")
     pushes = []
@@ -174,16 +179,17 @@ def together(text=None):
             update = worker.update
             for _ in range(60):
                 version, ticket, w_k, _ = worker.session.run(
-                    [update.version, update.ticket, update.pulled[0], worker.pushed]
+                    [update.version, update.ticket, update.pulled, worker.pushed]
                 )
-                pushes.append(Push(version, ticket, w_k.min(), w_k.max()))
+                numbers = interleaved.flat(w_k)
+                pushes.append(Push(version, ticket, numbers.min(), numbers.max()))
 
         threads = [threading.Thread(target=work, args=[worker]) for worker in group]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
-        last = group.values()["parameters"][0]
+        last = group.values()["parameters"]
     pushes.sort(key=lambda push: push.ticket)
     assert [push.ticket for push in pushes] == list(range(180)), "tickets"
     late = [push.ticket - push.version for push in pushes]
@@ -207,9 +213,9 @@ OUTSIDE = {
         "steps",
         [
             (
-                "        ticket = lock.execute(late)",
+                "        ticket = lock.execute(push)",
                 "        seen = step.read_value()\n    with tf.control_dependencies([seen]):\n"
-                "        ticket = lock.execute(late)",
+                "        ticket = lock.execute(push)",
             ),
             ("ticket - version + 1", "seen - version + 1"),
         ],
@@ -222,8 +228,8 @@ OUTSIDE = {
                 "        return tf.identity(ticket)\n\n    def apply():\n        rate = flags",
             ),
             (
-                "ticket = lock.execute(late)",
-                "ticket = lock.execute(late)\n    with tf.control_dependencies([ticket]):\n"
+                "ticket = lock.execute(push)",
+                "ticket = lock.execute(push)\n    with tf.control_dependencies([ticket]):\n"
                 "        ticket = apply()",
             ),
         ],

@@ -34,16 +34,16 @@ def command_line(script, knobs):
 
 
 def group(script, n, knobs, text=None):
-    """Its workers, on servers that have forgotten the tokens and reports of the test before."""
+    """Its workers, with w on two ps, which have forgotten the reports of the test before."""
     interleaved.forget()
     data = collections.namedtuple("Data", "x_train y_train x_test y_test")
     arrays = data(*problem.digits_like())
-    return interleaved.Workers(script, n, command_line(script, knobs), arrays, text)
+    return interleaved.Workers(script, n, command_line(script, knobs), arrays, text, ps=2)
 
 
 def check(workers, first, expected, pushes, due):
     """The named comparisons of numbers that a mistake must fail."""
-    wrong, last = [], parameters(workers)
+    wrong, last = [], workers.parameters()
     apart = max(np.abs(a - b).max() for a, b in zip(last, expected.w))
     moved = max(np.abs(a - b).max() for a, b in zip(last, first))
     if not apart < 1e-5 < 0.01 < moved:
@@ -55,16 +55,9 @@ def check(workers, first, expected, pushes, due):
     assert not wrong, "\n".join(wrong)
 
 
-def parameters(workers):
-    """w alone, without the slots of the gradients."""
-    worker = workers.workers[0]
-    w = [v for v in worker.globals if "/" not in v.op.name and v.op.name != "global_step"]
-    return worker.session.run(w)
-
-
 def compare(script, reference, knobs, n=2, text=None):
     with group(script, n, knobs, text) as workers:
-        first, pushes, due = parameters(workers), [], []
+        first, pushes, due = workers.parameters(), [], []
         gradient = problem.gradient_on_digits(n)
         expected = reference(first, n, gradient, problem.LR, **knobs)
         for step in range(12):
@@ -86,18 +79,18 @@ def test_sagn_with_one_local_step_is_synchronous_sgd():
 def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
     lr = problem.LR
     with group(RATES, 2, {"learning_rates": [lr / 2, lr / 2]}) as workers:
-        first, gradient = parameters(workers), problem.gradient_on_digits(2)
+        first, gradient = workers.parameters(), problem.gradient_on_digits(2)
         expected = references.Synchronous(first, 2, gradient, lr)
         for _ in range(12):
             workers.together()
             expected.together([0, 1])
-        assert max(np.abs(a - b).max() for a, b in zip(parameters(workers), expected.w)) < 1e-5
+        assert max(np.abs(a - b).max() for a, b in zip(workers.parameters(), expected.w)) < 1e-5
 
 
 def test_several_workers_are_one_on_the_union_of_their_batches():
     x, y = problem.digits_like()[:2]
     with group(SYNC, 3, {}) as workers:
-        w = [np.array(v, np.float64) for v in parameters(workers)]
+        w = [np.array(v, np.float64) for v in workers.parameters()]
         for step in range(10):
             workers.together()
             rows = np.concatenate(
@@ -108,7 +101,7 @@ def test_several_workers_are_one_on_the_union_of_their_batches():
             )
             _, g = references.perceptron(w, x[rows], y[rows])
             w = [v - problem.LR * d for v, d in zip(w, g)]
-            apart = max(np.abs(a - b).max() for a, b in zip(parameters(workers), w))
+            apart = max(np.abs(a - b).max() for a, b in zip(workers.parameters(), w))
             assert apart < 1e-6 * (step + 1), apart
 
 
@@ -116,7 +109,7 @@ def late(text=None, **more):
     """With one backup worker the first two of three make the steps; the third comes too late."""
     knobs = {"backup_workers": 1, **more}
     with group(SYNC, 3, knobs, text) as workers:
-        first, pushes, due = parameters(workers), [], []
+        first, pushes, due = workers.parameters(), [], []
         gradient = problem.gradient_on_digits(3)
         expected = references.Synchronous(first, 3, gradient, problem.LR, **knobs)
         for step in range(0, 12, 2):
@@ -209,7 +202,7 @@ MISTAKES = {
     ),
     "the first gradient is the step": (
         "mean",
-        [("tf.math.count_nonzero(here), N)", "tf.math.count_nonzero(here), 1)")],
+        [("tf.math.count_nonzero(reported), N)", "tf.math.count_nonzero(reported), 1)")],
         "steps",
     ),
     "the warm-up counts the backup workers, too": (
@@ -224,7 +217,7 @@ MISTAKES = {
     ),
     "all slots count, whoever is there": (
         "late",
-        [("tf.boolean_mask(tf.stack(slot), here)", "tf.stack(slot)")],
+        [("tf.boolean_mask(tf.stack(slot), reported)", "tf.stack(slot)")],
         "parameters",
     ),
     "a worker goes on before the step": (
@@ -234,7 +227,7 @@ MISTAKES = {
     ),
     "the step waits for one gradient too many": (
         "mean",
-        [("tf.math.count_nonzero(here), N)", "tf.math.count_nonzero(here), N + 1)")],
+        [("tf.math.count_nonzero(reported), N)", "tf.math.count_nonzero(reported), N + 1)")],
         "steps",
     ),
     "all workers draw the same batches": (
@@ -259,7 +252,7 @@ MISTAKES = {
     ),
     "all have the first rate": (
         "rates",
-        [("flags.learning_rates[k % len(flags.learning_rates)]", "flags.learning_rates[0]")],
+        [("learning_rates[k % len(learning_rates)]", "learning_rates[0]")],
         "parameters",
     ),
     "one mini-batch for all T steps": (
@@ -397,8 +390,8 @@ def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
-    """A copy of the example, whose tasks wait for others 8 s instead of 30."""
-    copy, change = tmp_path / "copy", ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 8")
+    """A copy of the example, whose tasks wait for others 3 s instead of 30, its ps ten times so."""
+    copy, change = tmp_path / "copy", ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 3")
     copy.mkdir()
     (copy / SYNC.name).write_text(support.replaced(SYNC, [change]))
     (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
