@@ -28,15 +28,18 @@ import psutil
 from rich.table import Table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TFRUN = ROOT / "tfrun" / "bin" / "tfrun"
 sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
 import drivers
 from tfrun import drawn, isolate, rundir
 
 CLONE_NEWNS = 0x20000
-SAVE = 2  # seconds between checkpoints
+SAVE = 500  # updates between checkpoints
+LATE = 250  # updates that others make, at most, while the chief saves, or while a failed run ends
 PAUSE = 10  # seconds for which a task is stopped, or the network is away
 WAIT = 60  # seconds at most for a run to begin, to move again, or to end
-ACCURACY = 0.95  # on the test, at the end of each drill
+ACCURACY = 0.95  # on the test, of the last checkpoint of each drill
+STOPPED = 130  # the exit code of a command that Ctrl-C has ended
 
 
 class Run:
@@ -58,9 +61,9 @@ class Run:
             text = drivers.changed(script, changes)
             script = folder / script.name
             script.write_text(text)
-        command = [ROOT / "tfrun" / "bin" / "tfrun", "--ps", ps, "--workers", workers]
+        command = [TFRUN, "--ps", ps, "--workers", workers]
         command += ["--", script, "--steps", 10**6]
-        command += ["--checkpoint-seconds", SAVE, *flags]
+        command += ["--checkpoint-steps", SAVE, *flags]
         self.command = [str(word) for word in command]
         self.restarts = str(restarts)
         self.faults, self.codes = [], []  # (from, to) in seconds since 1970; exit codes
@@ -91,13 +94,22 @@ class Run:
         ]
         return sorted(row for row in found if row[0] > since)
 
-    def tests(self):
-        """The evaluations, in their order: [(time, accuracy)]."""
+    def tests(self, task="worker-0"):
+        """The tests of a task, in their order: [(time, accuracy)]."""
         return sorted(
             (float(row["push_time"]), float(row["test_accuracy"]))
             for row in drivers.rows(self.directory)
-            if row["test_accuracy"]
+            if row["test_accuracy"] and row["task"] == "metrics-" + task
         )
+
+    def accuracy(self):
+        """Tests the last checkpoint by `tfrun evaluate`; returns its accuracy, 0 without one."""
+        command = [str(TFRUN), "evaluate", str(self.directory)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT)
+        if done.returncode:
+            print("  " + (done.stdout + done.stderr)[-500:], flush=True)
+            return 0
+        return self.tests("evaluator-0")[-1][1]
 
     def until(self, condition, what):
         """Waits for condition(); returns whether it came true while the command ran, in time."""
@@ -115,10 +127,9 @@ class Run:
         """Waits until it has trained for a while, and has a checkpoint that is not quite new."""
 
         def ready():
-            pushes = self.pushes()
-            if not pushes or pushes[-1][0] < pushes[0][0] + 2 * SAVE + 1:
-                return False
-            return not saves or rundir.saved_step(self.directory)
+            step = max((step for _, step in self.pushes()), default=0)
+            saved = (rundir.saved_step(self.directory) or 0) if saves else 0
+            return step > 3 * SAVE and step > saved + SAVE // 4
 
         if not self.until(ready, "training"):
             raise RuntimeError("the run does not train:\n" + self.output.read_text()[-3000:])
@@ -153,15 +164,20 @@ class Run:
             time.sleep(PAUSE)
             process.resume()
 
-    def moves(self, task=None):
-        """Waits until updates are made again, by a task or by anyone, and for a while after."""
+    def goes_on(self, task=None, saves=True):
+        """Waits until updates are made again, by a task or by anyone, and saved; then ends it."""
         since = self.faults[-1][1]
         self.until(lambda: self.pushes(since + 0.5, task), "moving again")
-        time.sleep(3)
+        moved = time.time()
+        if saves:
+            state = self.directory / "checkpoint"
+            self.until(lambda: state.exists() and state.stat().st_mtime > moved, "saved again")
+        time.sleep(1)
+        self.stop()
 
     def stop(self):
-        """Ends training early, by the file `stop`."""
-        (self.directory / "stop").touch()
+        """Ends the run as Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
         self.ends()
 
     def ends(self):
@@ -194,12 +210,6 @@ class Run:
         again = self.twice()
         return max(before) - min(again) + 1 if again else 0
 
-    def lost_seconds(self):
-        """The time in which the lost updates were made."""
-        times, lost = dict((step, at) for at, step in reversed(self.pushes())), self.lost()
-        before = max(step for at, step in self.pushes() if at <= self.faults[0][1])
-        return times[before] - times[before - lost + 1] if lost else 0
-
 
 def mount(directory, megabytes):
     """Puts a disk of that size at a folder, for this process and those that it starts."""
@@ -223,8 +233,7 @@ def kill(job, index):
     def drill(run, off):
         run.trains()
         run.kill(job, index)
-        run.moves(None if job == "ps" else "%s-%d" % (job, index))
-        run.stop()
+        run.goes_on(None if job == "ps" else "%s-%d" % (job, index))
 
     return drill
 
@@ -233,8 +242,7 @@ def pause(job, index):
     def drill(run, off):
         run.trains()
         run.pause(job, index)
-        run.moves(None if job == "ps" else "%s-%d" % (job, index))
-        run.stop()
+        run.goes_on(None if job == "ps" else "%s-%d" % (job, index))
 
     return drill
 
@@ -247,8 +255,7 @@ def kill_everything(run, off):
     if off:
         (run.directory / "checkpoint").unlink()
     run.start()
-    run.moves()
-    run.stop()
+    run.goes_on()
 
 
 def away_for_good(run, off):
@@ -258,8 +265,7 @@ def away_for_good(run, off):
         run.tasks()["worker", 1].suspend()
         run.ends()
     run.start()
-    run.moves()
-    run.stop()
+    run.goes_on()
 
 
 def network_away(run, off):
@@ -268,8 +274,7 @@ def network_away(run, off):
         set_network(False)
         time.sleep(PAUSE)
         set_network(True)
-    run.moves()
-    run.stop()
+    run.goes_on()
 
 
 def full_disk(run, off):
@@ -283,16 +288,14 @@ def full_disk(run, off):
         run.ends()
     filler.unlink()
     run.start()
-    run.moves()
-    run.stop()
+    run.goes_on(saves=not off)
 
 
 def cut_short(run, off):
     """Then the one before it is named in the file `checkpoint`, as tfrun advises."""
     run.trains()
     with run.fault():
-        run.process.send_signal(signal.SIGINT)
-        run.ends()
+        run.stop()
         state = run.directory / "checkpoint"
         newest, *older = re.findall(r'path(?:s)?: "(.*)"', state.read_text())
         for path in run.directory.glob(newest + ".data-*"):
@@ -307,8 +310,7 @@ def cut_short(run, off):
     else:
         state.unlink()
     run.start()
-    run.moves()
-    run.stop()
+    run.goes_on()
 
 
 def two_chiefs(run, off):
@@ -319,49 +321,49 @@ def two_chiefs(run, off):
             run.until(lambda: len(run.twice()) > 10, "two in one folder")
             second.terminate()
         second.wait(WAIT)
-    run.moves()
-    run.stop()
+    run.goes_on()
 
 
 IMPATIENT = [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 5")]
 NO_LOCK = [("fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]
 ONE_CHECKPOINT = [("save_relative_paths=True)", "save_relative_paths=True, max_to_keep=1)")]
-NEVER = ("--checkpoint-seconds", 10**6, "--checkpoint-steps", 10**6)
+NEVER = ("--checkpoint-steps", 10**6)
 SYNCHRONOUS = {"example": "Synchronous-SGD"}
 
 # What is promised, and the fault. still: seconds at most without any update. away: a task, and the
-# seconds at most without one of its own. lost: 0, or the seconds in which all lost updates were
-# made. codes: the exit codes of the command, and after that of the one that goes on. says: what
-# tfrun prints. fault: a function of the Run. run, off: arguments of Run, with recovery and without.
+# seconds at most without one of its own. lost: updates at most that are lost. codes: the exit codes
+# of the command, and after that of the one that goes on. says: what tfrun prints. fault: a function
+# of the Run. run, off: arguments of Run, with recovery and without.
 Drill = collections.namedtuple("Drill", "name still away lost codes says fault run off")
 ERROR = "an error"
 DRILLS = [
-    Drill("SIGKILL of a worker", 3, ("worker-1", 15), 0, [0], "worker 1 was killed by SIGKILL",
-          kill("worker", 1), {}, {"restarts": 0}),
-    Drill("SIGKILL of one ps of two", 15, None, SAVE + 1, [0], "ps 1 was killed by SIGKILL",
-          kill("ps", 1), {"ps": 2}, {"ps": 2, "restarts": 0}),
-    Drill("SIGKILL of the chief", 3, ("worker-0", 15), 0, [0], "worker 0 was killed by SIGKILL",
-          kill("worker", 0), {}, {"restarts": 0}),
-    Drill("SIGKILL of everything, even tfrun", 15, None, SAVE + 1, [-9, 0],
+    Drill("SIGKILL of a worker", 3, ("worker-1", 15), 0, [STOPPED],
+          "worker 1 was killed by SIGKILL", kill("worker", 1), {}, {"restarts": 0}),
+    Drill("SIGKILL of one ps of two", 15, None, SAVE + LATE, [STOPPED],
+          "ps 1 was killed by SIGKILL", kill("ps", 1), {"ps": 2}, {"ps": 2, "restarts": 0}),
+    Drill("SIGKILL of the chief", 3, ("worker-0", 15), 0, [STOPPED],
+          "worker 0 was killed by SIGKILL", kill("worker", 0), {}, {"restarts": 0}),
+    Drill("SIGKILL of everything, even tfrun", 15, None, SAVE + LATE, [-9, STOPPED],
           "it goes on from update", kill_everything, {}, {}),
-    Drill("SIGSTOP of a worker for 10 s", 3, ("worker-1", PAUSE + 2), 0, [0], None,
+    Drill("SIGSTOP of a worker for 10 s", 3, ("worker-1", PAUSE + 2), 0, [STOPPED], None,
           pause("worker", 1), {}, SYNCHRONOUS),
-    Drill("SIGSTOP of a ps for 10 s", PAUSE + 2, None, 0, [0], None,
+    Drill("SIGSTOP of a ps for 10 s", PAUSE + 2, None, 0, [STOPPED], None,
           pause("ps", 0), {}, {"changes": IMPATIENT, "restarts": 0}),
-    Drill("SIGSTOP of the chief for 10 s", 3, ("worker-0", PAUSE + 2), 0, [0], None,
+    Drill("SIGSTOP of the chief for 10 s", 3, ("worker-0", PAUSE + 2), 0, [STOPPED], None,
           pause("worker", 0), {}, SYNCHRONOUS),
-    Drill("No network for 10 s", PAUSE + 15, None, 0, [0], None,
+    Drill("No network for 10 s", PAUSE + 15, None, 0, [STOPPED], None,
           network_away, {}, {"changes": IMPATIENT, "restarts": 0}),
-    Drill("A full disk", None, None, SAVE + 1, [ERROR, 0], "The disk is full",
+    Drill("A full disk", None, None, SAVE + LATE, [ERROR, STOPPED], "The disk is full",
           full_disk, {"restarts": 0, "disk": 8}, {"restarts": 0, "disk": 8, "flags": NEVER}),
-    Drill("A checkpoint cut short", None, None, 2 * SAVE + 1, [130, ERROR, 0],
+    Drill("A checkpoint cut short", None, None, 2 * SAVE + LATE, [STOPPED, ERROR, STOPPED],
           "checkpoint is damaged",
           cut_short, {"restarts": 0}, {"restarts": 0, "changes": ONE_CHECKPOINT}),
-    Drill("A second chief by mistake", 3, None, 0, [0], "Another chief",
+    Drill("A second chief by mistake", 3, None, 0, [STOPPED], "Another chief",
           two_chiefs, {}, {"changes": NO_LOCK}),
-    Drill("Synchronous, SIGKILL of a worker", 15, None, 0, [0], "worker 1 was killed by SIGKILL",
-          kill("worker", 1), SYNCHRONOUS, {**SYNCHRONOUS, "restarts": 0}),
-    Drill("Synchronous, a worker stops for good", None, None, SAVE + 1, [ERROR, 0],
+    Drill("Synchronous, SIGKILL of a worker", 15, None, 0, [STOPPED],
+          "worker 1 was killed by SIGKILL", kill("worker", 1), SYNCHRONOUS,
+          {**SYNCHRONOUS, "restarts": 0}),
+    Drill("Synchronous, a worker stops for good", None, None, SAVE + LATE, [ERROR, STOPPED],
           "no gradient of worker 1", away_for_good,
           {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 10)},
           {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 1000)}),
@@ -375,11 +377,9 @@ def in_words(drill):
         parts.append("at most %d s without an update" % drill.still)
     if drill.away:
         parts.append("%s pushes again within %d s" % drill.away)
-    parts.append(
-        "no update is lost" if not drill.lost else "updates of at most %d s are lost" % drill.lost
-    )
-    codes = ["killed" if code == -9 else "exit code %s" % code for code in drill.codes]
-    parts.append(", then ".join("an error" if ERROR in code else code for code in codes))
+    parts.append("at most %d updates are lost" % drill.lost if drill.lost else "no update is lost")
+    ends = {-9: "killed", ERROR: ERROR, STOPPED: "it trains until Ctrl-C"}
+    parts.append(", then ".join(ends[code] for code in drill.codes))
     if drill.says:
         parts.append('tfrun says "%s"' % drill.says)
     return "; ".join(parts)
@@ -398,12 +398,11 @@ def measure(drill, off, folder):
         run.process.wait(WAIT)
         time.sleep(0.5)
     output, left = run.output.read_text(), run.tasks()
-    accuracy = (rundir.result(run.directory) or {}).get("test_accuracy") or 0
+    accuracy = run.accuracy()
     found = {
         "still": run.longest_gap(),
         "away": run.longest_gap(drill.away[0]) if drill.away else None,
         "lost": run.lost(),
-        "lost_seconds": run.lost_seconds(),
         "twice": len(run.twice()),
         "accuracy": accuracy,
         "codes": run.codes,
@@ -411,7 +410,7 @@ def measure(drill, off, folder):
     kept = {
         "still": not drill.still or found["still"] <= drill.still,
         "away": not drill.away or found["away"] <= drill.away[1],
-        "lost": found["lost_seconds"] <= drill.lost,
+        "lost": found["lost"] <= drill.lost,
         "accuracy": accuracy >= ACCURACY,
         "codes": len(run.codes) == len(drill.codes)
         and all(a == b or a and b == ERROR for a, b in zip(run.codes, drill.codes)),
@@ -495,8 +494,8 @@ def main():
         results[drill.name] = found
         table.add_row(
             drill.name,
-            "%.2f s" % found["still"] if not found["codes"][-1] else "it ended",
-            "%.1f s" % found["away"] if drill.away and not found["codes"][-1] else "",
+            "%.2f s" % found["still"] if found["codes"][-1] == STOPPED else "it ended",
+            "%.1f s" % found["away"] if drill.away and found["codes"][-1] == STOPPED else "",
             "%d" % found["lost"],
             "%d" % found["twice"],
             "%.1f%%" % (100 * found["accuracy"]) if found["accuracy"] else "none",

@@ -4,6 +4,7 @@
 
 It needs neither the training script nor Keras.
 """
+
 import argparse
 import json
 import os
@@ -13,8 +14,11 @@ import tensorflow as tf
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("model", help="the folder saved_model of a run")
     parser.add_argument("records", help="the folder of the files")
     flags = parser.parse_args()
@@ -22,9 +26,13 @@ def main():
         about = json.load(file)
     files = tf.io.gfile.glob(os.path.join(flags.records, "test-*.tfrecord"))
     rows = next(iter(tf.data.TFRecordDataset(files).batch(about["test_rows"])))
-    example = tf.io.parse_example(rows, {
-        "x": tf.io.FixedLenFeature(about["shape"], tf.float32),
-        "y": tf.io.FixedLenFeature([], tf.int64)})
+    example = tf.io.parse_example(
+        rows,
+        {
+            "x": tf.io.FixedLenFeature(about["shape"], tf.float32),
+            "y": tf.io.FixedLenFeature([], tf.int64),
+        },
+    )
     model = tf.saved_model.load(flags.model)
     said = tf.argmax(model.serve(example["x"]), axis=1)
     print("the first labels:     ", *example["y"][:10].numpy())

@@ -667,9 +667,10 @@ def prepare_worker(session, cluster, saver, directory, start_reading):
     missing = tf.report_uninitialized_variables(tf.global_variables())
     checkpoint = tf.train.latest_checkpoint(directory)
     if cluster.is_chief and session.run(missing).size:
-        session.run(tf.global_variables_initializer())
         if checkpoint:
             saver.restore(session, checkpoint)
+        else:
+            session.run(tf.global_variables_initializer())
     if not wait_until(lambda: not session.run(missing).size, REQUIRED_WAIT_SECONDS):
         raise TimeoutError(f"the chief made no model in {REQUIRED_WAIT_SECONDS} s")
     session.run([tf.local_variables_initializer(), start_reading])
