@@ -3,12 +3,14 @@
 import collections
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
 
 import pytest
 import support
+from tfrun import evaluate, rows
 
 HERE = support.ROOT / "Operations" / "Train-and-Evaluate"
 SCRIPT, DRILLS = HERE / "train_and_evaluate.py", support.ROOT / "Operations" / "Fault-Tolerance"
@@ -16,12 +18,13 @@ TFRUN = support.ROOT / "tfrun" / "bin" / "tfrun"
 
 
 class Job(support.Run):
-    """A script under `tfrun --evaluator` that a test meddles with; its output goes to a file."""
+    """Train-and-Evaluate, while a test does something to it; its output goes to a file."""
 
-    def __init__(self, script, directory, *flags, workers=2, restarts=0):
+    def __init__(self, records, directory, *flags, restarts=0):
         self.directory, self.text = directory, directory.with_suffix(".txt")
-        command = [TFRUN, "--ps", "1", "--workers", str(workers), "--evaluator"]
-        command += ["--restarts", str(restarts), "--", script, *map(str, flags)]
+        command = [TFRUN, "--ps", "1", "--workers", "2", "--own-evaluator"]
+        command += ["--restarts", str(restarts), "--", SCRIPT, "--dataset", records]
+        command += map(str, flags)
         with open(self.text, "a") as output:
             self.process = subprocess.Popen(
                 command,
@@ -32,22 +35,17 @@ class Job(support.Run):
             )
 
     def ends_well(self):
-        """Waits for the end: the output."""
+        """Waits for the end; returns the output."""
         code = self.process.wait(support.patience(130))
         assert code == 0, self.text.read_text()
         return self.text.read_text()
 
 
-def evaluations(directory, task):
-    """The evaluations of a task: [(step, accuracy)], in their order."""
+def evaluations(directory, task="evaluator-0"):
+    """Returns the tests of a task, [(step, accuracy)] in their order."""
     path = directory / ("metrics-%s.csv" % task)
-    lines = path.read_text().splitlines()
-    rows = [
-        dict(zip(lines[0].split(","), line.split(","))) for line in lines[1:] if "#" not in line
-    ]
-    return [
-        (int(row["global_step"]), float(row["test_accuracy"])) for row in rows if row["test_loss"]
-    ]
+    found = rows.read(path)[1].values() if path.exists() else []
+    return [(int(row["global_step"]), row["test_accuracy"]) for row in found if row["test"]]
 
 
 @pytest.fixture(scope="session")
@@ -56,61 +54,6 @@ def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "records"
     subprocess.run([sys.executable, HERE / "write_records.py", folder], check=True, timeout=120)
     return folder
-
-
-# The evaluator of the other examples.
-
-
-@pytest.mark.long
-def test_the_evaluator_tests_instead_of_the_chief(tmp_path):
-    """Each checkpoint once, and the last; the result is its last test."""
-    directory = tmp_path / "run"
-    script = support.main_script("HogWild")
-    with Job(script, directory, "--steps", 1500, "--checkpoint-steps", 300) as job:
-        job.ends_well()
-    assert evaluations(directory, "worker-0") == []
-    tests = evaluations(directory, "evaluator-0")
-    steps = [step for step, _ in tests]
-    assert steps == sorted(set(steps)) and steps[-1] == 1500 and len(steps) >= 2, steps
-    result = support.result(directory)
-    assert result["test_accuracy"] == tests[-1][1] > 0.9
-    assert list((directory / "evaluator").glob("events.out.tfevents.*"))
-
-
-IN_CORE = ["synchronous_sgd.py"]
-# Those in which a worker waits in its own way; the others wait as HogWild does.
-WAITING = [*IN_CORE, "synchronous_sgd_optimizer.py", "sagn.py", "dynsgd.py", "hogwild.py"]
-WAITING += ["distributed_setup_supervisor.py"]
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(path, id=path.name, marks=[] if path.name in IN_CORE else [pytest.mark.long])
-        for path in support.ps_scripts()
-        if path.name in WAITING
-    ],
-)
-def test_a_file_ends_training_early(script, tmp_path):
-    """The last checkpoint has exactly the updates that the workers have told of, and is tested."""
-    directory = tmp_path / "run"
-    workers = 1 if script.parent.name == "Distributed-Setup" else 2
-    with Job(script, directory, "--steps", 10**6, workers=workers) as job:
-        support.wait_until(lambda: job.step() >= 60, 60, "training")
-        (directory / "stop").touch()
-        began = time.monotonic()
-        job.ends_well()
-    assert time.monotonic() - began < support.patience(30)
-    last = int((directory / "stop").read_text())
-    made = [int(row["global_step"]) for row in support.pushes(directory)]
-    if support.synchronous(script):  # all take part in each
-        assert set(made) == set(range(1, last + 1)), (max(made), last)
-    else:
-        assert sorted(made) == list(range(1, last + 1))
-    assert support.newest_checkpoint(directory).endswith("-%d" % last)
-    assert evaluations(directory, "evaluator-0")[-1][0] == last
-    result = support.result(directory)
-    assert (result["steps"], result["stopped_early"]) == (last, True)
 
 
 # Files that are read while training.
@@ -184,102 +127,154 @@ def test_who_starts_again_goes_on_where_it_was(pipeline):
 # Train-and-Evaluate as a whole.
 
 
+@pytest.fixture(scope="module")
+def stopped(records, tmp_path_factory):
+    """Returns the directory of a run that a file `stop` has ended."""
+    directory = tmp_path_factory.mktemp("stopped") / "run"
+    with Job(records, directory, "--steps", 10**6, "--checkpoint-steps", 100) as job:
+        support.wait_until(lambda: len(evaluations(directory)) >= 2, 60, "two tests")
+        (directory / "stop").touch()
+        began = time.monotonic()
+        job.ends_well()
+    assert time.monotonic() - began < support.patience(30)
+    return directory
+
+
+def test_a_file_ends_training_early(stopped):
+    """The last checkpoint holds exactly the updates of which the workers have written a line."""
+    last = int((stopped / "stop").read_text())
+    made = sorted(int(row["global_step"]) for row in support.pushes(stopped))
+    assert made == list(range(1, last + 1))
+    checkpoint = support.newest_checkpoint(stopped)
+    assert checkpoint.endswith("-%d" % last) and saved(checkpoint, "global_step") == last
+    result = support.result(stopped)
+    assert (result["steps"], result["stopped_early"]) == (last, True)
+
+
+def test_only_the_evaluator_tests(stopped):
+    """It tests checkpoints once each, in their order and up to the last; the chief tests none."""
+    tests = evaluations(stopped)
+    steps = [step for step, _ in tests]
+    assert steps == sorted(set(steps)) and len(steps) >= 2
+    assert steps[-1] == int((stopped / "stop").read_text())
+    assert evaluations(stopped, "worker-0") == []
+    assert support.result(stopped)["test_accuracy"] == tests[-1][1] > 0.9
+
+
+def test_tfrun_evaluate_agrees(stopped, tmp_path):
+    """`tfrun evaluate` finds the same loss and accuracy of the last checkpoint."""
+    copy = tmp_path / "copy"
+    shutil.copytree(stopped, copy, ignore=shutil.ignore_patterns("metrics-evaluator-0.csv"))
+    assert evaluate.main([str(copy)]) == 0
+    both = [list(rows.read(path / evaluate.FILE)[1].values())[-1] for path in (stopped, copy)]
+    for column in ("global_step", "test_loss", "test_accuracy"):
+        assert both[0][column] == pytest.approx(both[1][column], abs=1e-5), column
+
+
+@pytest.mark.long
+def test_a_stopped_run_goes_on(stopped, records, tmp_path):
+    """Without the file `stop`, from the update after the last; what was tested stays tested."""
+    directory = tmp_path / "run"
+    shutil.copytree(stopped, directory)
+    last = int((directory / "stop").read_text())
+    (directory / "stop").unlink()
+    with Job(records, directory, "--steps", last + 300, "--checkpoint-steps", 100) as job:
+        job.ends_well()
+    made = sorted(int(row["global_step"]) for row in support.pushes(directory))
+    assert made == list(range(1, last + 301))
+    steps = [step for step, _ in evaluations(directory)]
+    assert steps == sorted(set(steps)) and steps[-1] == last + 300
+
+
+def saved(checkpoint, name):
+    """Returns the value of a tensor in a checkpoint."""
+    import tensorflow as tf
+
+    return tf.train.load_checkpoint(str(checkpoint)).get_tensor(name)
+
+
 @pytest.mark.long
 def test_the_exported_model_is_the_best_one(tmp_path):
-    """run.sh: the client is right as often as the evaluator says of the best checkpoint."""
+    """run.sh: the client is right as often as the evaluator was with the best checkpoint."""
+    directory = tmp_path / "run"
     flags = ["--steps", "400", "--checkpoint-steps", "100"]
-    code, output, _ = support.launch(
-        HERE / "run.sh", tmp_path / "run", *flags, RECORDS=str(tmp_path / "records")
-    )
+    records = {"RECORDS": str(tmp_path / "records")}
+    code, output, _ = support.launch(HERE / "run.sh", directory, *flags, **records)
     assert code == 0, output
-    tests = evaluations(tmp_path / "run", "evaluator-0")
-    known = json.loads((tmp_path / "run" / "evaluator.json").read_text())
-    assert known["value"] == pytest.approx(max(accuracy for _, accuracy in tests), abs=1e-6)
-    right, rows = map(int, re.search(r"right: (\d+) of (\d+)", output).groups())
-    assert right / rows == pytest.approx(known["value"], abs=1e-4), output
-    assert "exported %s" % (tmp_path / "run" / "best" / known["best"]) in output
-    best = {path.name.split(".")[1] for path in (tmp_path / "run" / "best").iterdir()}
-    assert len(best) == 1 and known["best"].endswith(best.pop())
+    tests = evaluations(directory)
+    accuracy = max(accuracy for _, accuracy in tests)
+    best = next(step for step, value in tests if value == accuracy)
+    right, number = map(int, re.search(r"right: (\d+) of (\d+)", output).groups())
+    assert right / number == pytest.approx(accuracy, abs=1e-4), output
+    assert "exported %s" % (directory / "best" / ("model.ckpt-%d" % best)) in output
+    assert {path.stem for path in (directory / "best").iterdir()} == {"model.ckpt-%d" % best}
 
 
 @pytest.mark.long
 def test_training_ends_when_nothing_gets_better(records, tmp_path):
-    """A rate of almost nothing: after three tests the evaluator ends it."""
+    """A rate of almost nothing: the evaluator ends it after three tests."""
     directory = tmp_path / "run"
-    flags = ["--dataset", records, "--steps", 10**6, "--learning-rate", 1e-12]
+    flags = ["--steps", 10**6, "--learning-rate", 1e-12]
     flags += ["--checkpoint-steps", 50, "--early-stopping", 3]
-    with Job(SCRIPT, directory, *flags) as job:
+    with Job(records, directory, *flags) as job:
         output = job.ends_well()
     assert "no better one in 3 tests" in output
-    tests = evaluations(directory, "evaluator-0")
-    assert tests[-1][0] == int((directory / "stop").read_text())
+    assert evaluations(directory)[-1][0] == int((directory / "stop").read_text())
 
 
 @pytest.mark.long
 def test_an_evaluator_that_dies_tests_no_checkpoint_twice(records, tmp_path):
     directory = tmp_path / "run"
-    flags = ["--dataset", records, "--steps", 10**6, "--checkpoint-steps", 100]
-    flags += ["--early-stopping", 0]
-    with Job(SCRIPT, directory, *flags, restarts=9) as job:
-        for kills in range(2):
-            count = len(evaluations(directory, "evaluator-0")) if kills else 0
+    flags = ["--steps", 10**6, "--checkpoint-steps", 100]
+    with Job(records, directory, *flags, restarts=9) as job:
+        for _ in range(2):
+            count = len(evaluations(directory))
             support.wait_until(
-                lambda n=count: (
-                    (directory / "metrics-evaluator-0.csv").exists()
-                    and len(evaluations(directory, "evaluator-0")) > n + 1
-                ),
-                60,
-                "two more tests",
+                lambda n=count: len(evaluations(directory)) > n + 1, 60, "two more tests"
             )
             support.task(directory, "evaluator", 0).kill()
         (directory / "stop").touch()
         output = job.ends_well()
     assert output.count("evaluator 0 was killed by SIGKILL; it starts again") == 2
-    tests = evaluations(directory, "evaluator-0")
+    tests = evaluations(directory)
     steps = [step for step, _ in tests]
-    # A kill between a test and the note of it may repeat that one.
-    assert len(steps) - len(set(steps)) <= 2 and steps == sorted(steps), steps
+    assert steps == sorted(set(steps))
     assert steps[-1] == int((directory / "stop").read_text())
-    known = json.loads((directory / "evaluator.json").read_text())
-    assert known["value"] == pytest.approx(max(accuracy for _, accuracy in tests), abs=1e-6)
+    best = max(tests, key=lambda test: test[1])[0]
+    assert {path.stem for path in (directory / "best").iterdir()} == {"model.ckpt-%d" % best}
+
+
+def rows_read(checkpoint, data, rank):
+    """Returns how many rows worker `rank` of two has read, as its place in a checkpoint says."""
+    epoch, read = saved(checkpoint, "place_%d_of_2" % rank)
+    size = sum(1 for file in data.files[rank::2] for _ in pipeline_rows(file))
+    return epoch * size + read
 
 
 @pytest.mark.long
 def test_a_worker_that_dies_repeats_one_mini_batch_at_most(records, tmp_path):
-    """The places in the last checkpoint against the pushes that each worker has told of."""
-    import tensorflow as tf
-
+    """The places in the last checkpoint against the pushes of which each worker has a line."""
     directory = tmp_path / "run"
-    flags = ["--dataset", records, "--steps", 10**6, "--early-stopping", 0]
-    with Job(SCRIPT, directory, *flags, restarts=9) as job:
+    metrics = directory / "metrics-worker-1.csv"
+
+    def lines():
+        return metrics.read_text().count("\n") if metrics.exists() else 0
+
+    with Job(records, directory, "--steps", 10**6, restarts=9) as job:
         for _ in range(2):
-            before = len([row for row in support.pushes(directory)]) if directory.exists() else 0
-            support.wait_until(
-                lambda n=before: (
-                    (directory / "metrics-worker-1.csv").exists()
-                    and len(support.pushes(directory)) > n + 300
-                    and support.task(directory, "worker", 1)
-                ),
-                60,
-                "training",
-            )
+            before = lines()
+            support.wait_until(lambda n=before: lines() > n + 150, 60, "worker 1 trains")
             support.task(directory, "worker", 1).kill()
-        count = (directory / "metrics-worker-1.csv").read_text().count("\n")
-        support.wait_until(
-            lambda: (directory / "metrics-worker-1.csv").read_text().count("\n") > count + 50,
-            60,
-            "worker 1 trains again",
-        )
+        before = lines()
+        support.wait_until(lambda: lines() > before + 50, 60, "worker 1 trains again")
         (directory / "stop").touch()
         job.ends_well()
-    reader = tf.train.load_checkpoint(str(directory))
     data = support.load(SCRIPT).load_data(str(records))
     pushes = support.result(directory)["pushes_per_worker"]
     for rank, (kills, count) in enumerate(zip((0, 2), pushes)):
-        size = sum(1 for file in data.files[rank::2] for _ in pipeline_rows(file))
-        epoch, read = reader.get_tensor("place_%d_of_2" % rank)
+        read = rows_read(support.newest_checkpoint(directory), data, rank)
         # A kill can also lose the line of a push that was made.
-        assert abs(32 * count - (epoch * size + read)) <= 32 * kills, (rank, count, epoch, read)
+        assert abs(32 * count - read) <= 32 * kills, (rank, count, read)
 
 
 # The drills.
