@@ -120,7 +120,7 @@ def test_mistakes_of_the_evaluator(real, tmp_path, monkeypatch, name):
         compare_with_the_chief(real[0], tmp_path)
 
 
-def test_a_script_does_not_evaluate(real, tmp_path):
+def test_a_script_does_not_evaluate(tmp_path):
     """As a task of the type evaluator it ends with one sentence that tfrun explains."""
     script = support.main_script("HogWild")
     env = {"TF_CONFIG": json.dumps({"cluster": {"ps": ["a:1"], "worker": ["a:2"]}})}

@@ -312,8 +312,9 @@ def board(folder):
 def check_events(directory):
     """Asserts that the events of that run are these, by hand from the rows of two_workers()."""
     two_workers(directory)
-    late = [push(14.5, 7, 3).replace("0.5,", "2.5,", 1), push(16.5, 8, 0)]
-    metrics(directory, "worker-1", push(12, 3, 1), push(13, 5, 0, 64), push(14.25, 6), *late)
+    late = [push(14.5, 7, 3).replace(",0.5,", ",2.5,"), push(16.5, 8)]
+    lines = [push(12, 3, 1), push(12.5, 4, 3), push(13, 5, 0, 64), push(14.25, 6), *late]
+    metrics(directory, "worker-1", *lines)
     for _ in range(2):  # a run that goes on is concluded twice
         events.write([directory])
     found = board(directory / "tensorboard")
@@ -331,9 +332,9 @@ def check_events(directory):
             "test_loss": [(2, 1.5), (6, 0.25)],
         },
         "worker-1": {
-            "loss": [(3, 0.5), (5, 0.5), (7, 1.5), (8, 0.5)],  # of 14 s the mean of 0.5 and 2.5
-            "staleness": [(3, 1), (5, 0), (7, 1.5), (8, 0)],
-            "updates_per_second": [(5, 1), (7, pytest.approx(2 / 1.5)), (8, 0.5)],
+            "loss": [(4, 0.5), (5, 0.5), (7, 1.5), (8, 0.5)],  # of 14 s the mean of 0.5 and 2.5
+            "staleness": [(4, 2), (5, 0), (7, 1.5), (8, 0)],
+            "updates_per_second": [(4, 2), (5, 2), (7, pytest.approx(2 / 1.5)), (8, 0.5)],
         },
     }
 

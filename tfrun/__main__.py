@@ -300,7 +300,13 @@ def run_without_noise(command, **env):
     """Runs a command that imports TensorFlow, without what that prints; returns its exit code."""
     env = {**{k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, **env}
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: launch.prepare(None),  # it ends with this process
+    )
     try:
         for line in process.stderr:
             if not launch.NOISE.match(line):

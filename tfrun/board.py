@@ -11,14 +11,13 @@ import time
 
 from tensorboard import program
 
-from tfrun import events, launch
+from tfrun import events
 
 REFRESH_SECONDS = 5
 
 
 def main(directory, folder, port):
     """Serves until a signal comes; returns 2, after one line, where it cannot."""
-    launch.prepare(None)  # it ends with the command that started it
     run_events = events.Events([pathlib.Path(directory)], folder)
     run_events.update()
     threading.Thread(target=refresh, args=[run_events], daemon=True).start()
