@@ -14,6 +14,7 @@ import pytest
 import references
 import support
 from problem import BATCH, SEED, command_line, digits_like, draw
+from support import SHAPES
 from tfrun import export, summary
 
 
@@ -46,7 +47,7 @@ def by_numpy(directory):
     x, y = load_digits(return_X_y=True)
     last = np.random.RandomState(0).permutation(len(x))[-360:]
     h, y = x[last] / 16, y[last]
-    w = export.saved_values(support.newest_checkpoint(directory))["w"]
+    w = export.saved_values(support.newest_checkpoint(directory), SHAPES)["w"]
     for k in range(0, len(w), 2):
         h = np.maximum(h, 0) if k else h
         h = h @ w[k].astype(float) + w[k + 1]
@@ -72,26 +73,8 @@ def test_the_metrics_are_those_of_the_last_checkpoint(folder, quick, tmp_path):
     check_tests(run(quick, tmp_path, support.main_script(folder), [], "--steps", "60"))
 
 
-IN_PARTS = [("TEST_ROWS = 1000  # are", "TEST_ROWS = 100  # are")]  # of the 360 rows
-
-
-@pytest.mark.parametrize("folder", TESTED)
-def test_a_test_in_parts_is_one_of_all_rows(folder, quick, tmp_path):
-    check_tests(run(quick, tmp_path, support.main_script(folder), IN_PARTS, "--steps", "60"))
-
-
-@pytest.mark.long
-def test_parts_of_a_test_count_by_their_rows(quick, tmp_path):
-    """The last part has fewer rows than the others, and counts less."""
-    change = ("min(TEST_ROWS, rows - first) / rows", "1 / -(-rows // TEST_ROWS)")
-    script = support.main_script("HogWild")
-    directory = run(quick, tmp_path, script, [*IN_PARTS, change], "--steps", "60")
-    with pytest.raises(AssertionError, match="(?m)^ *test_loss: "):
-        check_tests(directory)
-
-
 TEST_MISTAKES = {
-    "training rows are tested": [("w, *test_rows)", "w, *train_rows)")],
+    "training rows are tested": [("local_state, x_test, y_test)", "local_state, x, y)")],
     "the second best counts, too": [
         (
             'METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}',
@@ -180,7 +163,7 @@ def test_the_pairs_of_words(tmp_path):
     "name, change",
     [
         ("training", ("pairs[paragraph % 10 == 9].extend(", "pairs[0].extend(")),
-        ("test", ("words[place + 1:place + 1 + WINDOW]", "words[place:place + 1 + WINDOW]")),
+        ("test", ("words[place + 1 : place + 1 + WINDOW]", "words[place : place + 1 + WINDOW]")),
     ],
     ids=["test pairs in training", "a word is its own neighbour"],
 )
@@ -265,20 +248,21 @@ SLOW = [
         "    with tf.control_dependencies([tf.numpy_function(late, [ticket], tf.int64)]):\n",
     ),
     (
-        "                    inner.run([barrier.arrive for barrier in done])\n",
-        "                    if not cluster.is_chief:\n"
-        "                        last = inner.run(tf.global_variables('w_'))\n"
-        "                        np.savez(os.path.join(metrics.directory, 'last.npz'), *last)\n"
-        "                    inner.run([barrier.arrive for barrier in done])\n",
+        "            session.run([barrier.arrive for barrier in done])\n",
+        "            if not cluster.is_chief:\n"
+        "                last = session.run(tf.global_variables('w/'))\n"
+        "                path = os.path.join(metrics.directory, 'last.npy')\n"
+        "                np.save(path, np.concatenate(last))\n"
+        "            session.run([barrier.arrive for barrier in done])\n",
     ),
 ]
 
 
 def check_the_last_checkpoint(directory):
     """It holds the push that came last."""
-    last = np.load(directory / "last.npz")
-    w = export.saved_values(support.newest_checkpoint(directory))["w"]
-    apart = max(np.abs(a - last["arr_%d" % i]).max() for i, a in enumerate(w))
+    last = np.load(directory / "last.npy")
+    w = export.saved_values(support.newest_checkpoint(directory), SHAPES)["w"]
+    apart = np.abs(interleaved.flat(w) - last).max()
     assert apart == 0, "w: %g apart" % apart
     check_tests(directory)
 
@@ -291,7 +275,7 @@ def test_the_chief_tests_and_saves_after_the_last_push(quick, tmp_path):
 @pytest.mark.long
 def test_a_chief_that_does_not_wait_is_caught(quick, tmp_path):
     script = support.main_script("HogWild")
-    change = ("                    done[0].wait(inner, len(cluster.workers) - 1)\n", "")
+    change = ("                done[0].wait(session, n - 1)\n", "")
     directory = run(quick, tmp_path, script, [*SLOW, change], "--steps", "200")
     with pytest.raises(AssertionError, match="(?m)^ *(w|test_loss): "):
         check_the_last_checkpoint(directory)
@@ -303,19 +287,21 @@ def test_a_chief_that_does_not_wait_is_caught(quick, tmp_path):
 def against_another(folder, changes=(), calls=60, seconds=0):
     """One worker's calls, while another one counts in w and in the step, as fast as it can.
 
+    In w it counts in the last number, a bias.
+
     Returns for each call (version, the number that the pulled w holds, staleness, how often the
     other one has counted meanwhile). `seconds`: how long a gradient takes at least.
     """
     script = support.main_script(folder)
     data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
     flags = {**command_line({}), "--steps": 10**8, "--learning-rate": 1e-30}
-    if "--local-steps" in script.read_text():
+    if '"local-steps"' in script.read_text():
         flags["--local-steps"] = 1
     text, found = support.replaced(script, changes), []
     if seconds:
         text = text.replace(
-            "    def batch_loss(w, number):\n",
-            "    def batch_loss(w, number):\n"
+            "    def gradient(w, number):\n",
+            "    def gradient(w, number):\n"
             "        wait = lambda x: (time.sleep(%g), x)[1]\n"
             "        number = tf.ensure_shape(tf.numpy_function(wait, [number], tf.int64), [])\n"
             % seconds,
@@ -325,14 +311,14 @@ def against_another(folder, changes=(), calls=60, seconds=0):
         tf, over = worker.tf, threading.Event()
         with other.session.graph.as_default():
             step = next(v for v in other.globals if v.op.name == "global_step")
-            bias = next(v for v in other.globals if v.shape.rank == 1)
-            place = other.globals.index(bias)
-            start = bias.assign(tf.zeros_like(bias))
-            with tf.control_dependencies([bias.assign_add(tf.ones_like(bias))]):
+            w = next(v for v in other.globals if v.op.name == "w/part_0")
+            size = w.shape.num_elements()
+            last = tf.one_hot(size - 1, size)
+            start = w.assign_sub(w.read_value() * last)
+            with tf.control_dependencies([w.assign_add(last)]):
                 count = step.assign_add(1)
         other.session.run(start)
-        names = [v.op.name for v in worker.globals if v.op.name.startswith("w_")]
-        pulled = worker.update.pulled[names.index(other.globals[place].op.name)]
+        (pulled,) = worker.update.pulled
 
         def others():
             while not over.is_set():
@@ -349,7 +335,7 @@ def against_another(folder, changes=(), calls=60, seconds=0):
                     [worker.update.version, pulled, worker.update.ticket, worker.pushed]
                 )
                 meanwhile = int(other.session.run(step)) - before
-                found.append((int(version), int(round(w[0])), int(ticket - version), meanwhile))
+                found.append((int(version), int(round(w[-1])), int(ticket - version), meanwhile))
         finally:
             over.set()
             thread.join()
@@ -377,9 +363,11 @@ def test_the_version_is_noted_before_the_pull(folder):
 @pytest.mark.long
 def test_a_version_noted_after_the_pull_is_caught():
     change = (
-        "    version = step.read_value()\n    with tf.control_dependencies([version]):\n"
-        "        w_k = pull(w)\n",
-        "    w_k = pull(w)\n    with tf.control_dependencies(w_k):\n"
+        "    with tf.device(step.device):\n        version = step.read_value()\n"
+        "    with tf.control_dependencies([version]):\n"
+        "        w_k = [v.read_value() for v in w]\n",
+        "    w_k = [v.read_value() for v in w]\n"
+        "    with tf.control_dependencies(w_k), tf.device(step.device):\n"
         "        version = step.read_value()\n",
     )
     with pytest.raises(AssertionError, match="pulled: "):
@@ -429,7 +417,7 @@ def check_losses(directory):
     x, y, found = x[first] / 16, y[first], rows_of(directory)
     apart = []
     for step in range(4, 8):
-        w = export.saved_values(str(directory / ("model.ckpt-%d" % step)))["w"]
+        w = export.saved_values(str(directory / ("model.ckpt-%d" % step)), SHAPES)["w"]
         rows = draw(0, step, BATCH, len(x))
         loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
         (reported,) = found["loss"][found["global_step"] == step + 1]
@@ -449,7 +437,7 @@ def test_the_losses_are_those_of_the_mini_batches(quick, tmp_path):
 @pytest.mark.long
 def test_a_loss_of_something_else_is_caught(quick, tmp_path):
     script = support.main_script("HogWild")
-    change = ("local_steps, examples, update.loss,", "local_steps, examples, 0.9 * update.loss,")
+    change = ("        update.loss,\n", "        0.9 * update.loss,\n")
     directory = run(quick, tmp_path, script, [change], *ONE_BY_ONE, workers=1)
     with pytest.raises(AssertionError, match="^losses: "):
         check_losses(directory)
@@ -487,12 +475,12 @@ def test_the_examples_are_those_drawn(folder, flags, quick, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "number, old, new",
-    [(0, "local_steps * flags", "flags"), (1, "flags.batch_size * towers", "flags.batch_size")],
+    [(0, "local_steps * flags", "flags"), (1, " * batches_per_update", "")],
     ids=["local steps", "towers"],
 )
 def test_examples_that_are_not_counted_are_caught(number, old, new, quick, tmp_path):
     folder, flags = COUNTED[number]
-    whole = "    examples = local_steps * flags.batch_size * towers\n"
+    whole = "        local_steps * flags.batch_size * batches_per_update,\n"
     change = (whole, whole.replace(old, new))
     flags = ["--steps", "12", "--batch-size", "8", *flags]
     script = support.main_script(folder)
@@ -510,7 +498,7 @@ def check_times(quick, folder, changes=()):
         "        return x\n"
         "    with tf.control_dependencies([tf.numpy_function(late, [%s], %s)]):\n"
     )
-    g = "    g = gradients(loss, w_k)\n"
+    g = "    loss, g = gradient(w_k, version)\n"
     places = {
         "push": (
             "    with tf.control_dependencies([ticket]):\n",
@@ -542,7 +530,7 @@ def test_the_wait_is_that_of_the_push(quick, tmp_path):
 @pytest.mark.long
 def test_a_wait_that_begins_at_the_pull_is_caught(quick, tmp_path):
     with pytest.raises(AssertionError, match="a slow gradient: "):
-        check_times(quick, tmp_path, [("size, pushed - ready]", "size, pushed - pulled]")])
+        check_times(quick, tmp_path, [("        pushed - ready,\n", "        pushed - pulled,\n")])
 
 
 # Flags -------------------------------------------------------------------------------------------
@@ -553,7 +541,7 @@ def first_of(quick, folder, script, seed, changes):
     directory = run(
         quick, folder / str(seed), script, changes, "--steps", "1", "--seed", str(seed), workers=1
     )
-    w = export.saved_values(support.newest_checkpoint(directory))["w"]
+    w = export.saved_values(support.newest_checkpoint(directory), SHAPES)["w"]
     return w[0], rows_of(directory)["loss"][0]
 
 
