@@ -1,6 +1,7 @@
 """The plug: other data and another model in the `problem` region; and the model it has trained."""
 
 import difflib
+import json
 import os
 import re
 import shutil
@@ -49,7 +50,7 @@ def quick():
 
 @pytest.mark.parametrize("script, problem", list(plugs()))
 def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
-    """It trains, and the exported model has the metrics of the run."""
+    """Tests that it trains, and that the exported model has the metrics of the run."""
     path = plug(script, problem, tmp_path)
     before, text = script.read_text(), path.read_text()
     print(*difflib.unified_diff(before.splitlines(), text.splitlines(), n=0, lineterm=""), sep="\n")
@@ -76,7 +77,7 @@ def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
     "old, new, words",
     [
         ('keras.layers.Dense(128, "relu"),', "Lost(),", "in the call() of a layer"),
-        ("keras.Input(data.x_train.shape[1:]), ", "", "Begin it with keras.Input"),
+        ("keras.Input(data.x_train.shape[1:]),\n", "", "Begin it with keras.Input"),
         ('("max", keras.metrics.sparse_categorical_accuracy)', "len", 'Write "name": ("max"'),
     ],
     ids=["constant", "input", "metric"],
@@ -152,13 +153,21 @@ def test_an_export_that_cannot_be(trained, tmp_path, capsys):
     (tmp_path / "begun").mkdir()
     shutil.copy(directory / "flags.json", tmp_path / "begun")
     (tmp_path / "other.py").write_text(support.main_script("HogWild").read_text())
+    older = shutil.copytree(directory, tmp_path / "older")
+    flags = json.loads((older / "flags.json").read_text())
+    del flags["variables"]
+    (older / "flags.json").write_text(json.dumps(flags))
     words = support.main_script("Sparse-Embeddings")
     for arguments, expected in [
-        ([tmp_path / "empty"], "there is no flags.json in"),
+        ([tmp_path / "empty"], "there is no checkpoint in"),
         ([tmp_path / "begun"], "there is no checkpoint in"),
         ([directory, "--script", tmp_path / "gone.py"], "there is no script"),
-        ([directory, "--script", tmp_path / "other.py"], "is of another model than make_model"),
+        (
+            [directory, "--script", tmp_path / "other.py"],
+            "has a checkpoint of another model than make_model",
+        ),
         ([directory, "--script", words], "has no make_model()"),
+        ([older], "has a checkpoint of an older version of its script"),
     ]:
         code = export.main([str(argument) for argument in arguments])
         output = capsys.readouterr()

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 
 # region: problem -- put your own data and model here
-DATASET, DATASETS = "digits", "digits"
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits"
 
 
 def load_data(name):
-    """Images [rows, 8, 8, 1] and their labels [rows], for training and for the test."""
+    """Returns images [rows, 8, 8, 1] and labels [rows], for training and for the test."""
     from sklearn.datasets import load_digits  # here, because a ps needs no data
 
     digits = load_digits()
@@ -22,7 +22,7 @@ def load_data(name):
 
 
 def make_model(data):
-    """A convolutional network, with layers that keep something, and a penalty on its weights."""
+    """Makes a convolutional network, whose layers keep something and whose weights cost."""
     return keras.Sequential(
         [
             keras.Input(data.x_train.shape[1:]),
@@ -38,10 +38,11 @@ def make_model(data):
 
 
 def loss(y, outputs):
-    """The cross-entropy of each row."""
+    """Returns the cross-entropy of each row."""
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
+# name: ("max" or "min" for which is better, the metric of each row)
 METRICS = {
     "accuracy": ("max", keras.metrics.sparse_categorical_accuracy),
     "top_2_accuracy": (

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 
 # region: problem -- put your own data and model here
-DATASET, DATASETS = "digits", "digits"
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits"
 
 
 def load_data(name):
-    """Words [rows, 64], whole numbers below 1088, and labels [rows], for training and the test."""
+    """Returns words [rows, 64], whole numbers below 1088, and labels, for training and the test."""
     from sklearn.datasets import load_digits  # here, because a ps needs no data
 
     x, y = load_digits(return_X_y=True)
@@ -22,7 +22,7 @@ def load_data(name):
 
 
 def make_model(data):
-    """The sum of a row's word vectors, all of which are pulled and pushed: 1088 of 16 numbers."""
+    """Makes a network on the sum of a row's word vectors: of 1088, all are pulled and pushed."""
     words = keras.Input(data.x_train.shape[1:], dtype="int32")
     vectors = keras.layers.Embedding(1088, 16)(words)
     hidden = keras.layers.Dense(32, "relu")(keras.ops.sum(vectors, axis=1))
@@ -30,9 +30,10 @@ def make_model(data):
 
 
 def loss(y, outputs):
-    """The cross-entropy of each row."""
+    """Returns the cross-entropy of each row."""
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
+# name: ("max" or "min" for which is better, the metric of each row)
 METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem

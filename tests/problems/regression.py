@@ -6,12 +6,12 @@ import keras
 import numpy as np
 
 # region: problem -- put your own data and model here
-DATASET, DATASETS = "diabetes", "diabetes"
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "diabetes", "diabetes"
 
 
 def load_data(name):
-    """Inputs [rows, 10] and targets [rows, 1], which are no whole numbers."""
+    """Returns inputs [rows, 10] and targets [rows, 1], which are no whole numbers."""
     from sklearn.datasets import load_diabetes  # here, because a ps needs no data
 
     x, y = load_diabetes(return_X_y=True)
@@ -22,7 +22,7 @@ def load_data(name):
 
 
 def make_model(data):
-    """A network with one number as its output."""
+    """Makes a network with one number as its output."""
     penalty = keras.regularizers.L2(1e-3)
     return keras.Sequential(
         [
@@ -34,9 +34,10 @@ def make_model(data):
 
 
 def loss(y, outputs):
-    """The squared error of each row."""
+    """Returns the squared error of each row."""
     return keras.losses.mean_squared_error(y, outputs)
 
 
+# name: ("max" or "min" for which is better, the metric of each row)
 METRICS = {"absolute_error": ("min", keras.losses.mean_absolute_error)}
 # endregion: problem

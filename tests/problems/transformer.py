@@ -6,12 +6,12 @@ import keras
 import numpy as np
 
 # region: problem -- put your own data and model here
-DATASET, DATASETS = "digits", "digits"
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits"
 
 
 def load_data(name):
-    """Sequences [rows, 8, 8], an image line by line, and labels [rows]."""
+    """Returns sequences [rows, 8, 8], an image line by line, and labels [rows]."""
     from sklearn.datasets import load_digits  # here, because a ps needs no data
 
     digits = load_digits()
@@ -32,7 +32,7 @@ class Places(keras.layers.Layer):
 
 
 def make_model(data):
-    """One block of a Transformer: attention, then a network for each place of the sequence."""
+    """Makes a block of a Transformer: attention, then a network for each place."""
     lines = keras.Input(data.x_train.shape[1:])
     h = Places()(keras.layers.Dense(32)(lines))
     norm = keras.layers.LayerNormalization()(h)
@@ -44,9 +44,10 @@ def make_model(data):
 
 
 def loss(y, outputs):
-    """The cross-entropy of each row."""
+    """Returns the cross-entropy of each row."""
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
+# name: ("max" or "min" for which is better, the metric of each row)
 METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
