@@ -11,11 +11,12 @@ Differs from:  Synchronous-SGD: every worker has its own w, and there is no ps
 Simplified:    one device per worker
 Run:           bash run.sh
 """
+
 import argparse
 import collections
+import contextlib
 import faulthandler
 import fcntl
-import functools
 import json
 import os
 import socket
@@ -23,7 +24,8 @@ import sys
 import threading
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import; what it logs is raised, too
+# Before the import. What TensorFlow would log as an error is also raised.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
@@ -33,16 +35,15 @@ tf.get_logger().setLevel("ERROR")
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
 
 
-def algorithm(w, step, batch_loss, flags):
-    """One step of one worker; all make it at once. It runs in tf.distribute.Strategy.run.
+def algorithm(w, step, gradient, flags):
+    """Makes one step of one worker; all make it at once. It runs in tf.distribute.Strategy.run.
 
-    w: the variables, each worker's own copy. step: the counter of steps.
-    batch_loss(w, number): the scalar loss on mini-batch `number` at w.
+    w: the variables of the model, each worker's own copy. step: the counter of steps.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a list as w is.
     """
     version = step.read_value()
     w_k = [tf.identity(v) for v in w]
-    loss = batch_loss(w_k, version)
-    g = gradients(loss, w_k)
+    loss, g = gradient(w_k, version)
 
     # Collective-AllReduce: the mean of the gradients of all; it waits, so w stays equal everywhere.
     mean = tf.distribute.get_replica_context().all_reduce("MEAN", g, options(flags))
@@ -53,57 +54,173 @@ def algorithm(w, step, batch_loss, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
+MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("steps-per-call", 10, "steps in one call of the graph"),
+    ("bytes-per-pack", 0, "bytes sent at once, 0: all of them"),
+    ("step-timeout", 60, "seconds to wait for a step at most"),
+]
 
 
 def options(flags):
-    """How the workers exchange gradients: by a ring, in packs."""
+    """Returns how the workers exchange gradients: by a ring, in packs."""
     # Its timeout_seconds would leave a sleeping thread for each all-reduce; one thread watches.
     return tf.distribute.experimental.CommunicationOptions(
         bytes_per_pack=flags.bytes_per_pack,
-        implementation=tf.distribute.experimental.CommunicationImplementation.RING)
+        implementation=tf.distribute.experimental.CommunicationImplementation.RING,
+    )
 
 
-def add_flags(add):
-    """The flags that only this algorithm has."""
-    add("--steps-per-call", number(int, 1), 10, "steps in one call of the graph", metavar="C")
-    add("--bytes-per-pack", number(int, 0), 0, "bytes sent at once, 0: all of them", metavar="B")
-    add("--step-timeout", number(int, 1), 60, "seconds to wait for a step at most", metavar="S")
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
+
+
+def load_data(name):
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
+    elif name in ("mnist", "fashion_mnist"):
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
+    else:
+        with np.load(name) as file:
+            data = [file[part] for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+
+
+def make_model(data):
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(int(data.y_train.max()) + 1),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """Returns the cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem
+
+
+# region: replicas
+def build(strategy, model, data, flags, ranks, n, directory):
+    """Makes the variables, with the values of the last checkpoint; returns what train() takes.
+
+    ranks: those of n replicas that are in this process. Replica k has every n-th of the rows.
+    """
+    with strategy.scope():  # each replica has its own copy of these, and moves it itself
+        step = tf.Variable(0, dtype=tf.int64)
+        w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
+    local_states, gradient = [], {}  # of the replicas that are in this process
+    with tf.device("/CPU:0"):  # a GPU takes no variables of int32
+        state = [tf.Variable(v.numpy()) for v in model.non_trainable_variables]
+        manager = restore(directory, step, w, state)
+        x_test, y_test = tf.Variable(data.x_test), tf.Variable(data.y_test)
+        for k in ranks:
+            x, y = tf.Variable(data.x_train[k::n]), tf.Variable(data.y_train[k::n])
+            local_state = [tf.Variable(v) for v in state]
+            for v, original in zip(local_state, model.non_trainable_variables):
+                if original.name == "seed_generator_state":
+                    v.assign(v + k)  # so that no two replicas drop the same units
+            local_states.append(local_state)
+            gradient[k] = gradients(model, local_state, x, y, flags, k)
+
+    def one_step():
+        rank = tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
+        update = algorithm(w, step, gradient[int(rank)], flags)
+        return push_row(update, step, flags, len(ranks), times_sent=2 * (n - len(ranks)) / n)
+
+    @tf.function
+    def steps_at_once(count):
+        rows = tf.TensorArray(tf.float64, count)
+        for i in tf.range(count):
+            rows = rows.write(i, strategy.experimental_local_results(strategy.run(one_step))[0])
+        return rows.stack()
+
+    @tf.function
+    def test():
+        for v, value in zip(state, local_states[0]):  # so that the checkpoint has what was tested
+            v.assign(value)
+        return evaluation(model, w, state, x_test, y_test)
+
+    return step, steps_at_once, test, manager
+
+
+# endregion: replicas
+
+
+def main():
+    """Trains the model together with the other workers that TF_CONFIG names."""
+    flags, cluster = parse_flags(), Cluster()
+    data, n = load_data(flags.dataset), len(cluster.workers)
+    cluster.wait_for_workers()
+    # No Python thread runs while TensorFlow waits for the others; faulthandler's is a C thread.
+    faulthandler.dump_traceback_later(REQUIRED_WAIT_SECONDS, exit=True)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options(flags))
+    if strategy.num_replicas_in_sync > n:
+        raise RuntimeError("A worker is for one GPU; start one for each")
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)
+    metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
+    try:
+        built = build(strategy, model, data, flags, [cluster.rank], n, metrics.directory)
+        faulthandler.cancel_dump_traceback_later()
+        step = strategy.experimental_local_results(built[0])[0]
+        threading.Thread(target=cluster.watch, args=(step, flags), daemon=True).start()
+        train(strategy, *built, metrics, flags)
+    except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:
+        raise ConnectionError(cluster.silent_workers()) from error
+
+
+# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example without a parameter server.
+# --------------------------------------------------------------------------------------------------
 
 
 # region: flags
-def number(kind, low, below=2**31, strictly=False):
-    """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
-    def parse(text):
-        value = kind(text)
-        if not low <= value < below or strictly and value == low:
-            raise argparse.ArgumentTypeError("must be %s %s and below %s, is %s" % (
-                "above" if strictly else "at least", low, below, text))
-        return value
-    parse.__name__ = kind.__name__
-    return parse
-
-
-def parse_flags(*switches):
-    """The flags; switches: (name, text) of flags that have no value."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def add(flag, kind, default, text, **options):
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    all_flags = [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
         text += " (%(default)s)"
-        parser.add_argument(flag, type=kind, default=default, help=text, **options)
-    add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
-    add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
-    if LEARNING_RATE:
-        add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
-            "learning rate: lr in the update rule", metavar="LR")
-    add("--seed", number(int, 0), 0, "seed of the initial parameters and the batches")
-    add("--dataset", str, DATASET, DATASETS)
-    add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
-    add("--checkpoint-seconds", number(int, 1), 10, "or seconds, whichever is first", metavar="S")
-    for name, text in switches:
-        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
-    add_flags(add)
-    return parser.parse_args()
+        parser.add_argument("--" + name, type=type(default), default=default, help=text)
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
+            least = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+    return flags
+
+
 # endregion: flags
 
 
@@ -116,374 +233,247 @@ class Cluster:
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        jobs = {"chief" if job == "master" else job: tasks
-                for job, tasks in config.cluster_spec().as_dict().items()}
-        task = "chief" if config.task_type == "master" else config.task_type, config.task_id
-        self.addresses = {(job, index): address for job in ("chief", "worker")
-                          for index, address in enumerate(jobs.get(job, []))}
+        self.task = config.task_type, config.task_id
+        if config.task_type == "evaluator":
+            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
+        jobs = config.cluster_spec().as_dict()
+        self.addresses = {
+            (job, index): address
+            for job in ("chief", "worker")
+            for index, address in enumerate(jobs.get(job, []))
+        }
         self.workers = list(self.addresses)
-        self.rank = self.workers.index(task)  # raises where there is no such task
-        self.name = "%s-%d" % task
+        self.rank = self.workers.index(self.task)
 
     def wait_for_workers(self):
-        """Returns when every worker listens at its address."""
-        # TensorFlow waits for them, too, but for an hour.
-        port = int(self.addresses[self.workers[self.rank]].rsplit(":", 1)[1])
+        """Returns when every worker listens at its address. TensorFlow would wait for an hour."""
+        port = int(self.addresses[self.task].rsplit(":", 1)[1])
         with socket.create_server(("", port), reuse_port="TF_GRPC_REUSE_PORT" in os.environ):
             for (job, index), address in self.addresses.items():
-                if not answers(address):
-                    print("waiting for %s %d at %s" % (job, index, address), flush=True)
-                if not wait_until(functools.partial(answers, address), REQUIRED_WAIT_SECONDS):
-                    raise TimeoutError("%s %d did not answer at %s in %d s" % (
-                        job, index, address, REQUIRED_WAIT_SECONDS))
+                deadline = time.time() + REQUIRED_WAIT_SECONDS
+                while not answers(address):
+                    if time.time() > deadline:
+                        text = f"{job} {index} did not answer at {address}"
+                        raise TimeoutError(f"{text} in {REQUIRED_WAIT_SECONDS} s")
+                    time.sleep(0.1)
 
-    def silent(self):
-        """The workers that do not answer, in words; one that is stopped accepts, and no more."""
-        return ", ".join("%s %d did not answer at %s" % (*task, address)
-                         for task, address in self.addresses.items() if not answers(address, 1))
+    def silent_workers(self):
+        """Returns which workers do not answer, in words. One that is stopped accepts, no more."""
+        silent = [
+            f"{job} {index} did not answer at {address}"
+            for (job, index), address in self.addresses.items()
+            if not answers(address, first_bytes=1)
+        ]
+        return ", ".join(silent) or "all workers answer"
 
     def watch(self, step, flags):
         """Ends this task when it makes no step for --step-timeout seconds."""
-        made, since, limit = step.numpy(), time.time(), REQUIRED_WAIT_SECONDS
-        while made < flags.steps:
+        number, since = step.numpy(), time.time()
+        seconds = REQUIRED_WAIT_SECONDS  # for the first step: TensorFlow compiles it
+        while number < flags.steps:
             time.sleep(0.1)
-            if step.numpy() != made:
-                made, since, limit = step.numpy(), time.time(), flags.step_timeout
-            elif time.time() > since + limit:
-                print("TimeoutError: No step was made in %d s; %s" % (
-                    limit, self.silent() or "all workers answer"), file=sys.stderr, flush=True)
+            if step.numpy() != number:
+                number, since = step.numpy(), time.time()
+                seconds = flags.step_timeout
+            elif time.time() > since + seconds:
+                text = f"TimeoutError: No step was made in {seconds} s; {self.silent_workers()}"
+                print(text, file=sys.stderr, flush=True)
                 os._exit(1)
 
 
-def answers(address, greeting=0):
-    """Whether a worker at host:port accepts, and says so many bytes: gRPC speaks first."""
+def answers(address, first_bytes=0):
+    """Returns whether a worker at host:port accepts, and sends so many bytes: gRPC speaks first."""
     host, port = address.rsplit(":", 1)
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as s:
-            return len(s.recv(greeting)) == greeting
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as connection:
+            return len(connection.recv(first_bytes)) == first_bytes
+    return False
 
 
-def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns what it was at the end."""
-    deadline = time.time() + seconds
-    while not (met := condition()) and time.time() < deadline:
-        time.sleep(0.1)
-    return met
 # endregion: workers
 
 
-# region: problem -- put your own data and model here
-DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
-Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+# region: layers
+def gradients(model, state, x, y, flags, rank=0):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
 
-
-def load_data(name):
-    """Inputs [rows, features] and labels [rows] from 0, for training and for the test."""
-    if name == "digits":
-        from sklearn.datasets import load_digits  # here, because a ps needs no data
-        x, y = load_digits(return_X_y=True)
-        order = np.random.RandomState(0).permutation(len(x))
-        x, y = x[order] / 16, y[order]
-        data = x[:-360], y[:-360], x[-360:], y[-360:]
-    elif name in ("mnist", "fashion_mnist"):
-        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
-        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
-    else:
-        with np.load(name) as file:
-            data = [file[part] for part in Data._fields]
-    data = Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
-    for x, y in data[:2], data[2:]:
-        if not len(x) == len(y) > 0 or x.shape[1:] != data.x_train.shape[1:]:
-            raise ValueError("%s: these x and y do not fit: %s" % (name, [d.shape for d in data]))
-        if not np.isfinite(x).all() or y.dtype.kind != "i":
-            raise ValueError("%s: x must be finite numbers, and y whole ones" % name)
-    return data
-
-
-def make_model(data):
-    """A network from Keras. It is not compiled: the optimizer is the algorithm above."""
-    return keras.Sequential([
-        keras.Input(data.x_train.shape[1:]), keras.layers.Dense(128, "relu"),
-        keras.layers.Dense(64, "relu"), keras.layers.Dense(int(data.y_train.max()) + 1)])
-
-
-def loss(y, outputs):
-    """The cross-entropy of each row."""
-    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
-
-
-# name: ("max" or "min" for which is better, the metric of each row)
-METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
-# endregion: problem
-
-
-# region: batches
-def batches(model, state, x, y, flags, rank=0):
-    """batch_loss(w, number) -> the loss at w on a mini-batch of the rows (x, y) of this worker.
-
-    state: its own variables for what the model keeps beside w. The rows of a batch depend on
-    (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
+    state: variables for what the model keeps beside w. The rows of a mini-batch depend on
+    (seed, rank, number) and on nothing else, so that a mini-batch can be drawn again elsewhere.
     """
-    # The rank is added to the seeds of Dropout, so that no two workers have the same masks.
-    ranks = [rank * (v.name == "seed_generator_state") for v in model.non_trainable_variables]
 
-    def batch_loss(w, number):
+    def gradient(w, number):
         key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         with tf.control_dependencies(w):
-            before = [v.read_value() + k if k else v.read_value() for v, k in zip(state, ranks)]
+            before = [v.read_value() for v in state]
         outputs, after, penalties = model.stateless_call(
-            w, before, tf.gather(x, rows), training=True, return_losses=True)
-        # The gradient comes after the state has moved, and with it the next local step.
-        moved = [v.assign(new - k if k else new) for v, new, k in zip(state, after, ranks)]
-        with tf.control_dependencies(moved):
+            w, before, tf.gather(x, rows), training=True, return_losses=True
+        )
+        # The gradient comes after the state has moved, and with it the next step.
+        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
             outputs = tf.identity(outputs)
-        return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-    return batch_loss
-# endregion: batches
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        # That of an embedding is sparse: it becomes a tensor as all others.
+        return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
+
+    return gradient
 
 
-# region: evaluation
-def gradients(loss, w):
-    """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
-    return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
+def evaluation(model, w, state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    outputs, _ = model.stateless_call(
+        [v.read_value() for v in w], state, x.read_value(), training=False
+    )
+    functions = [loss, *[function for _, function in METRICS.values()]]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-def evaluation(model, state, w, x, y, first=None):
-    """[number of rows, loss, each of METRICS] at w: means of TEST_ROWS rows, from "first:0" on."""
-    first = tf.placeholder_with_default(0, [], "first") if first is None else first
-    w, state = [[v.read_value() for v in each] for each in (w, state)]
-    x_some, y_some = [rows.read_value()[first:first + TEST_ROWS] for rows in (x, y)]
-    outputs, _ = model.stateless_call(w, state, x_some, training=False)
-    of_rows = [loss, *[metric for _, metric in METRICS.values()]]
-    return [tf.constant(x.shape[0]), *[tf.reduce_mean(each(y_some, outputs)) for each in of_rows]]
-# endregion: evaluation
-
-
-# region: strategy_calls
-def train(strategy, step, w, states, steps_at_once, test, metrics, flags, chief=True):
-    """Updates until all are made; the chief also evaluates w, and saves it.
-
-    steps_at_once(count) makes that many, and returns the columns PUSH of each, [count, 9].
-    """
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(step=step, w=w, state=states[0]), metrics.directory, max_to_keep=5,
-        checkpoint_name="model.ckpt")
-    if manager.latest_checkpoint:
-        manager.checkpoint.restore(manager.latest_checkpoint).assert_existing_objects_matched()
-        for state in states[1:]:
-            for v, saved in zip(state, states[0]):
-                v.assign(saved)
-    metrics.step = step.numpy()
-    metrics.saved = metrics.step, time.time()
-
-    def mean_step():
-        return strategy.reduce("MEAN", strategy.run(lambda: tf.cast(step, tf.float64)), axis=None)
-    if mean_step() != metrics.step:
-        raise RuntimeError("This worker begins at step %d, others elsewhere" % metrics.step)
-
-    def evaluate(first):
-        return [number.numpy() for number in test(tf.constant(first))]
-    while metrics.step < flags.steps:
-        count = min(flags.steps - metrics.step, flags.steps_per_call)
-        for row in steps_at_once(tf.constant(count, tf.int32)).numpy():
-            metrics.push(row)
-        if chief and time.time() > metrics.next_test:
-            metrics.test(evaluate)
-        if chief and metrics.time_to_save():
-            manager.save(checkpoint_number=metrics.step)
-            metrics.mark("checkpoint", metrics.saved[1])
-    try:  # nobody leaves while another one still fetches its part of the last mean
-        mean_step()
-    except tf.errors.UnavailableError:  # all had come here, and the first have left
-        pass
-    if chief:
-        metrics.test(evaluate, all_rows=True)
-        manager.save(checkpoint_number=metrics.step)
-    print("done, the output is in", metrics.directory, flush=True)
-# endregion: strategy_calls
-
-
-# region: replicas
-def build(strategy, model, data, flags, ranks, n):
-    """The step counter, w, the states, and functions that make steps and test w.
-
-    ranks: those of n replicas that are in this process. Replica k has every n-th of the rows.
-    """
-    with strategy.scope():  # each replica has its own copy of these, and moves it itself
-        step = tf.Variable(0, dtype=tf.int64)
-        w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
-    states, batch_loss = [], {}  # of the replicas that are here
-    with tf.device("/CPU:0"):  # a GPU takes no variables of int32
-        for k in ranks:
-            rows = [tf.Variable(part[k::n]) for part in (data.x_train, data.y_train)]
-            states.append([tf.Variable(v.numpy()) for v in model.non_trainable_variables])
-            batch_loss[k] = batches(model, states[-1], *rows, flags, k)
-        test_rows = [tf.Variable(part) for part in (data.x_test, data.y_test)]
-
-    def one_step():
-        rank = tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
-        update = algorithm(w, step, batch_loss[int(rank)], flags)
-        return push_row(update, step, flags, len(ranks), 2 * (n - len(ranks)) / n)
-
-    @tf.function
-    def steps_at_once(count):
-        rows = tf.TensorArray(tf.float64, count)
-        for i in tf.range(count):
-            rows = rows.write(i, strategy.experimental_local_results(strategy.run(one_step))[0])
-        return rows.stack()
-
-    @tf.function
-    def test(first):
-        return [step.read_value(), *evaluation(model, states[0], w, *test_rows, first)]
-    return step, w, states, steps_at_once, test
-# endregion: replicas
+# endregion: layers
 
 
 # region: metrics
-# A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
-# loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
-# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST. What
-# else takes time stands behind a #, with its begin and its end.
-PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
-        "bytes", "wait_seconds"]
-TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
-TEST_ROWS = 1000  # are tested at once; between them updates go on
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
+TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
 
 
-def push_row(update, step, flags, towers=1, travels=1):
-    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
-    towers: mini-batches of this process in an update. travels: how often each byte is sent.
+    batches_per_update: of this process. times_sent: how often it sends each byte.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
     times = []
-    for before in update.pulled, update.pushed, [ticket]:
-        with tf.control_dependencies(before):
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
-    examples = local_steps * flags.batch_size * towers
-    size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
-                         for t in update.pulled + update.pushed)
-    return tf.stack([tf.cast(column, tf.float64) for column in [
-        pushed, pulled, ticket + 1, local_steps, examples, update.loss,
-        ticket - update.version, size, pushed - ready]])
+    tensors = [*update.pulled, *update.pushed]
+    size = sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size for t in tensors)
+    columns = [
+        pushed,
+        pulled,
+        ticket + 1,
+        local_steps,
+        local_steps * flags.batch_size * batches_per_update,
+        update.loss,
+        ticket - update.version,
+        times_sent * size,
+        pushed - ready,
+    ]
+    return tf.stack([tf.cast(column, tf.float64) for column in columns])
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
-    def __init__(self, task, workers, flags, ps=0):
+    def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
-        self.flags, self.step, self.saved, self.events = flags, 0, (0, time.time()), None
-        self.last, self.shown, self.tested, self.next_test = {}, (0, 0), 0, 0
+        self.is_chief = task == workers[0]
+        self.steps, self.step, self.shown = flags.steps, 0, 0
         os.makedirs(self.directory, exist_ok=True)
-        tasks = ["%s-%d" % worker for worker in workers]
-        if task == tasks[0]:
+        if self.is_chief:
             self.lock = open(os.path.join(self.directory, ".chief"), "w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
-            versions = {module.__name__.split(".")[0]: module.__version__
-                        for module in (tf, keras, np)}
-            facts = {"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
-                     "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
-                     "versions": versions}
-            with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump(facts, file, indent=2)
-            with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
-                self.events = tf.compat.v1.summary.FileWriter(self.directory, flush_secs=1)
-            text = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
-            self.events.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
-                tag="flags", metadata=text, tensor=tf.make_tensor_proto(json.dumps(facts)))]))
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
+            self.write_flags(workers, variables, flags, ps)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
+        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
+        self.file.write(
+            "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
+        )
+
+    def write_flags(self, workers, variables, flags, ps):
+        """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
+        path = os.path.join(self.directory, "flags.json")
+        layout = [[v.path, list(v.shape)] for v in variables]
+        if tf.train.latest_checkpoint(self.directory):
+            with open(path) as file:
+                if json.load(file).get("variables") != layout:
+                    raise ValueError(f"{self.directory} has a checkpoint of another model")
+        facts = {
+            "example": __doc__.split(":")[0],
+            "script": os.path.abspath(__file__),
+            "tasks": [f"{job}-{index}" for job, index in workers],
+            "ps": ps,
+            "metrics": TEST,
+            "variables": layout,
+            "arguments": vars(flags),
+            "versions": {"tensorflow": tf.__version__},
+        }
+        with open(path, "w") as file:
+            json.dump(facts, file, indent=2)
 
     def push(self, row):
-        """Writes a line for one update, the columns PUSH."""
-        self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
-        self.step, self.last["loss"], self.last["staleness"] = int(row[2]), row[5], row[6]
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        line = "%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row)
+        print(line, *[""] * len(TEST), sep=",", file=self.file)
+        self.step = int(row[2])
         if not np.isfinite(row[5]):
-            raise FloatingPointError("loss is %s at update %d" % (row[5], self.step))
-        if self.events and row[0] > self.shown[1] + 1:
-            self.show(row[0])
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
 
-    def test(self, evaluate, all_rows=False):
-        """Tests TEST_ROWS rows more, or all; after the last it writes an evaluation, TEST."""
-        first = 0 if all_rows else self.tested
-        while True:
-            began = time.time()
-            self.step, rows, *means = evaluate(first)
-            self.mark("evaluation", began)
-            share = min(TEST_ROWS, rows - first) / rows
-            self.sums = share * np.array(means) + (self.sums if first else 0)
-            first, now = first + TEST_ROWS, time.time()
-            if first >= rows or not all_rows:
-                break
-            if now > self.shown[1] + 1:
-                self.show(now)
-        # Tests take a twentieth of the time, but for the first, which sets up.
-        self.next_test = now + (20 * (now - began) if self.next_test else 0)
-        self.tested = first if first < rows else 0
-        if self.tested:
-            return
-        self.next_test = max(self.next_test, now + 0.25)
-        self.last.update(zip(TEST, self.sums))
-        if all_rows or now > self.shown[1] + 1:
-            self.show(now)
-        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
-                        + ",".join("%.6f" % number for number in self.sums) + "\n")
-        self.events.add_summary(tf.compat.v1.Summary(value=[
-            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-            for tag, value in self.last.items()]), self.step)
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        times = f"{time.time():.6f},{began:.6f}"
+        print(times, step, *[""] * 6, *means, sep=",", file=self.file)
+        self.step = step
+        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
 
-    def mark(self, what, began):
-        """Writes when something that is no update began, and that it has ended now."""
-        self.file.write("# %s %.6f %.6f\n" % (what, began, time.time()))
+    def show(self, text):
+        """Prints where training is."""
+        print(f"update {self.step} of {self.steps}   {text}", flush=True)
 
-    def show(self, now):
-        """Prints where training is, how fast it is, and the last evaluation."""
-        step, since = self.shown
-        if now > since + 1 or "updates_per_second" not in self.last:
-            if since and self.step > step:
-                rate = {"updates_per_second": (self.step - step) / (now - since)}
-                self.last = {**rate, **self.last, **rate}
-            self.shown = self.step, now
-        print("update %d of %d   %s" % (self.step, self.flags.steps, "   ".join(
-            "%s %.4g" % pair for pair in self.last.items())), flush=True)
 
-    def time_to_save(self):
-        """Whether --checkpoint-steps or --checkpoint-seconds have passed since it last said so."""
-        step, since = self.saved
-        due = (self.step >= step + self.flags.checkpoint_steps
-               or time.time() > since + self.flags.checkpoint_seconds)
-        self.saved = (self.step, time.time()) if due else self.saved
-        return due
 # endregion: metrics
 
 
-def main():
-    flags, cluster = parse_flags(), Cluster()
-    data, metrics = load_data(flags.dataset), Metrics(cluster.name, cluster.workers, flags)
-    cluster.wait_for_workers()
-    # No Python thread runs while TensorFlow waits for the others; faulthandler's is a C thread.
-    faulthandler.dump_traceback_later(REQUIRED_WAIT_SECONDS, exit=True)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options(flags))
-    if strategy.num_replicas_in_sync > len(cluster.workers):
-        raise RuntimeError("A worker is for one GPU; start one for each")
-    keras.utils.set_random_seed(flags.seed)
-    try:
-        built = build(strategy, make_model(data), data, flags, [cluster.rank], len(cluster.workers))
-        faulthandler.cancel_dump_traceback_later()
-        step = strategy.experimental_local_results(built[0])[0]
-        threading.Thread(target=cluster.watch, args=(step, flags), daemon=True).start()
-        train(strategy, *built, metrics, flags, cluster.rank == 0)
-    except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:
-        raise ConnectionError(cluster.silent() or "all workers answer") from error
+# region: strategy
+def restore(directory, step, w, state):
+    """Returns a manager of the checkpoints in a directory. Reads the last one, if there is one."""
+    checkpoint = tf.train.Checkpoint(step=step, w=w, state=state)
+    manager = tf.train.CheckpointManager(
+        checkpoint, directory, max_to_keep=5, checkpoint_name="model.ckpt"
+    )
+    manager.restore_or_initialize()
+    return manager
+
+
+def train(strategy, step, steps_at_once, test, manager, metrics, flags):
+    """Makes all steps that are left; the chief also tests w and saves it.
+
+    steps_at_once(count) makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def mean_step():
+        return strategy.reduce("MEAN", strategy.run(lambda: tf.cast(step, tf.float64)), axis=None)
+
+    metrics.step = int(step.numpy())
+    if mean_step() != metrics.step:
+        raise RuntimeError(f"This worker begins at step {metrics.step}, others elsewhere")
+    while metrics.step < flags.steps:
+        goal = min(metrics.step + flags.checkpoint_steps, flags.steps)
+        while metrics.step < goal:
+            count = min(goal - metrics.step, flags.steps_per_call)
+            for row in steps_at_once(tf.constant(count)).numpy():
+                metrics.push(row)
+        if metrics.is_chief:
+            metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+            manager.save(checkpoint_number=metrics.step)
+    # Nobody leaves while another one still fetches its part of the last mean.
+    with contextlib.suppress(tf.errors.UnavailableError):  # the first ones have left
+        mean_step()
+    print(f"done, the output is in {metrics.directory}", flush=True)
+
+
+# endregion: strategy
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Run:           bash run.sh
 
 import argparse
 import collections
-import contextlib
 import fcntl
 import json
 import os
@@ -319,27 +318,21 @@ def train(variables, step, update, test, flags, devices=1):
     task = ("worker", 0)
     metrics = Metrics(task, [task], variables, flags)
     row = push_row(update, step, flags, batches_per_update=devices)
-    saver = tf.train.Saver(save_relative_paths=True)
+    saver, path = tf.train.Saver(save_relative_paths=True), f"{metrics.directory}/model.ckpt"
     config = tf.ConfigProto(allow_soft_placement=False, device_count={"CPU": devices})
-
-    def test_and_save():
-        metrics.test(time.time(), *session.run([step, *test]))
-        path = os.path.join(metrics.directory, "model.ckpt")
-        saver.save(session, path, step, write_meta_graph=False)
-
     with tf.Session(config=config) as session:
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         checkpoint = tf.train.latest_checkpoint(metrics.directory)
         if checkpoint:
             saver.restore(session, checkpoint)
         update_w = session.make_callable(row)
-        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is made
-            while True:
-                metrics.push(update_w())
-                if metrics.step % flags.checkpoint_steps == 0 and metrics.step < flags.steps:
-                    test_and_save()
-        test_and_save()
-    print("done, the output is in", metrics.directory, flush=True)
+        metrics.step = session.run(step)
+        while metrics.step < flags.steps:
+            metrics.push(update_w())
+            if metrics.step % flags.checkpoint_steps == 0 or metrics.step == flags.steps:
+                metrics.test(time.time(), *session.run([step, *test]))
+                saver.save(session, path, step, write_meta_graph=False)
+    print(f"done, the output is in {metrics.directory}", flush=True)
 
 
 # endregion: local_session
