@@ -7,6 +7,7 @@
 Kind:          driver
 Run:           bash run.sh
 """
+
 import argparse
 import importlib.metadata
 import json
@@ -33,11 +34,13 @@ def map_fun(flags, ctx):
     try:
         sys.path.insert(0, flags.hogwild)
         import hogwild
+
         cluster = hogwild.Cluster()
-        server = cluster.server()
+        server = hogwild.tf.train.Server(
+            cluster.spec, cluster.job, cluster.index, config=cluster.config
+        )
         if ctx.job_name == "ps":
-            with hogwild.tf.Graph().as_default():
-                hogwild.serve(cluster, server)
+            hogwild.serve(cluster, server)
         else:
             feed = ctx.get_data_feed() if flags.mode == "spark" else None
             facts = train(hogwild, cluster, server, feed, flags)
@@ -56,31 +59,35 @@ def train(hogwild, cluster, server, feed, flags):
     hogwild.keras.utils.set_random_seed(flags.seed)
     model = hogwild.make_model(data)
 
-    def fed_batches(model, state, x, y, flags, rank):
+    def fed_gradients(model, local_state, x, y, flags, rank):
         inputs.extend(tf.placeholder(part.dtype, [None, *part.shape[1:]]) for part in (x, y))
 
-        def batch_loss(w, number):
-            outputs, _ = model.stateless_call(w, state, inputs[0], training=True)
-            return tf.reduce_mean(hogwild.loss(inputs[1], outputs))
-        return batch_loss
+        def gradient(w, number):
+            variables = hogwild.unpack(model, w)
+            outputs, _ = model.stateless_call(variables, local_state, inputs[0], training=True)
+            mean = tf.reduce_mean(hogwild.loss(inputs[1], outputs))
+            return mean, tf.gradients(mean, w)
+
+        return gradient
+
     # TensorFlowOnSpark: what changes in HogWild is that a mini-batch comes from outside the graph.
-    hogwild.batches = fed_batches if feed else hogwild.batches
+    if feed:
+        hogwild.gradients = fed_gradients
 
     with tf.Graph().as_default():
-        hogwild.TEST_ROWS = len(data.x_test)  # in one call
         step, update, test = hogwild.build(cluster, model, data, flags)
         row = hogwild.push_row(update, step, flags)
-        start = hogwild.Barrier("start", cluster)
-        done = [hogwild.Barrier("done", cluster, ps) for ps in range(len(cluster.ps))]
-        creator = hogwild.SessionCreator(cluster, server, tf.train.Saver(), flags.output)
-        with tf.train.MonitoredSession(creator) as session:
-            session = session.run_step_fn(lambda step_context: step_context.session)
+        start = hogwild.Barrier("start", cluster.rank)
+        done = [hogwild.Barrier("done", cluster.rank, ps) for ps in range(len(cluster.ps))]
+        hogwild.wait_for_ps(cluster)
+        with tf.Session(server.target, config=cluster.config) as session:
+            hogwild.prepare(session, cluster, tf.train.Saver(), flags.output)
             session.run(start.arrive)
             start.wait(session, len(cluster.workers))
             facts = loop(session.make_callable(row, inputs), feed, flags)
             if cluster.is_chief:
                 done[0].wait(session, len(cluster.workers) - 1)
-                facts["accuracy"] = float(session.run(test)[2])
+                facts["accuracy"] = float(session.run(test)[1])
             session.run([barrier.arrive for barrier in done])
     return facts
 
@@ -88,6 +95,7 @@ def train(hogwild, cluster, server, feed, flags):
 def loop(run, feed, flags):
     """Makes updates until none is left; returns how many examples, and what took the time."""
     from tensorflow.errors import OutOfRangeError
+
     clock, parts, sizes, fed, rows = time.perf_counter, [], [], [], ()
     join = np.concatenate if flags.record_rows > 1 else np.array
     # A next_batch() after the end of the feed would wait for ever.
@@ -114,16 +122,20 @@ def loop(run, feed, flags):
         parts.append(times)
     # The first update sets up the graph on all tasks: the clock starts after it.
     spent = np.diff(parts[1:]).sum(0) if sizes[1:] else [0] * 3
-    return {"examples": sum(sizes), "timed": sum(sizes[1:]),
-            **dict(zip(["next_batch", "numpy", "run"], map(float, spent))),
-            "seconds": parts[-1][-1] - parts[0][-1] if sizes else 0,
-            "fed": np.bincount(np.concatenate(fed)).tolist() if fed else []}
+    return {
+        "examples": sum(sizes),
+        "timed": sum(sizes[1:]),
+        **dict(zip(["next_batch", "numpy", "run"], map(float, spent))),
+        "seconds": parts[-1][-1] - parts[0][-1] if sizes else 0,
+        "fed": np.bincount(np.concatenate(fed)).tolist() if fed else [],
+    }
 
 
 def records(flags):
     """The training rows as an RDD has them: (number, x, y), or blocks of --record-rows rows."""
     sys.path.insert(0, flags.hogwild)
     from hogwild import load_data
+
     x, y = load_data(flags.dataset)[:2]
     if flags.record_rows == 1:
         return list(zip(range(len(x)), x, y.tolist()))
@@ -139,6 +151,7 @@ def run_mode(flags):
     """Trains in one input mode, with a SparkContext of its own; returns the facts of each task."""
     from pyspark.sql import SparkSession
     from tensorflowonspark import TFCluster, TFSparkNode
+
     tasks, deadline = flags.ps + flags.workers, time.monotonic() + flags.timeout
 
     def facts():
@@ -152,12 +165,14 @@ def run_mode(flags):
                 raise Ended("%s: %s" % (task, each["error"]))
         if time.monotonic() > deadline:
             raise Ended("not done in %d s (--timeout)" % flags.timeout)
+
     builder = SparkSession.builder.master(flags.master).appName("tfos")
     for name, value in {
         "spark.executor.cores": 1,  # TensorFlowOnSpark finds a queue by its executor: a task each
         "spark.dynamicAllocation.enabled": "false",
         "spark.task.maxFailures": 1,  # a task that ran again would feed its records twice
-        "spark.ui.showConsoleProgress": "false", "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.enabled": "false",
     }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -167,21 +182,30 @@ def run_mode(flags):
         """In a thread: its calls to the JVM must not be interrupted halfway."""
         try:
             TFCluster.tf_status.clear()  # or the error of one run would end the next
-            cluster = TFCluster.run(sc, map_fun, flags, tasks, flags.ps, master_node="chief",
-                                    input_mode=getattr(TFCluster.InputMode, flags.mode.upper()),
-                                    reservation_timeout=flags.timeout)
+            cluster = TFCluster.run(
+                sc,
+                map_fun,
+                flags,
+                tasks,
+                flags.ps,
+                master_node="chief",
+                input_mode=getattr(TFCluster.InputMode, flags.mode.upper()),
+                reservation_timeout=flags.timeout,
+            )
             if flags.mode == "spark":
                 rdd = sc.parallelize(records(flags), flags.partitions)
                 cluster.train(rdd, flags.epochs, feed_timeout=flags.timeout)
                 # shutdown() would end the ps while the chief still tests w. So its first half comes
                 # now, the end of the feed, and the second when all workers have left their facts.
                 sc.parallelize(range(flags.workers), flags.workers).foreachPartition(
-                    TFSparkNode.shutdown(cluster.cluster_info, 0, cluster.queues))
+                    TFSparkNode.shutdown(cluster.cluster_info, 0, cluster.queues)
+                )
                 while len(facts()) < tasks:
                     time.sleep(0.05)
             cluster.shutdown(timeout=-1)  # its own alarm would never be switched off
         except (Exception, SystemExit) as error:  # TFCluster calls sys.exit
             ends.append(error)
+
     thread = threading.Thread(target=drive, daemon=True)
     try:
         sc.setLogLevel("OFF")
@@ -204,28 +228,42 @@ def summary(flags, facts, seconds):
     rate = sum(each["timed"] / each["seconds"] for each in workers if each["seconds"])
     timed = max(1, sum(each["timed"] for each in workers))
     lengths = max(len(each["fed"]) for each in workers)
-    fed = sum(np.pad(np.array(each["fed"], int), (0, lengths - len(each["fed"])))
-              for each in workers)
+    fed = sum(
+        np.pad(np.array(each["fed"], int), (0, lengths - len(each["fed"]))) for each in workers
+    )
     return {
-        "mode": flags.mode, "ps": flags.ps, "workers": flags.workers, "seconds": seconds,
+        "mode": flags.mode,
+        "ps": flags.ps,
+        "workers": flags.workers,
+        "seconds": seconds,
         "accuracy": facts["chief-0"]["accuracy"],
         "examples": sum(each["examples"] for each in workers),
-        "examples_per_second": rate, "examples_per_second_per_worker": rate / flags.workers,
+        "examples_per_second": rate,
+        "examples_per_second_per_worker": rate / flags.workers,
         "microseconds_of_an_example": {
             part: 1e6 * sum(each.get(part, 0) for each in workers) / timed
-            for part in ("next_batch", "numpy", "run")},
+            for part in ("next_batch", "numpy", "run")
+        },
         **({"times_fed": [int(fed.min()), int(fed.max())]} if lengths else {}),
-        "versions": {name: importlib.metadata.version(name) for name in (
-            "tensorflowonspark", "pyspark", "keras", "numpy")}}
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("tensorflowonspark", "pyspark", "keras", "numpy")
+        },
+    }
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
     def add(flag, default, text, **options):
-        parser.add_argument(flag, type=type(default), default=default,
-                            help=text + " (%(default)s)", **options)
+        parser.add_argument(
+            flag, type=type(default), default=default, help=text + " (%(default)s)", **options
+        )
+
     add("--mode", "both", "input mode", choices=["tensorflow", "spark", "both"])
     add("--master", os.environ.get("SPARK_MASTER", "local-cluster[3,1,1024]"), "Spark's master")
     add("--ps", 1, "parameter servers", metavar="N")
@@ -242,8 +280,9 @@ def parse():
     flags = parser.parse_args()
     for name in "ps workers steps epochs partitions record_rows batch_size timeout".split():
         if not 1 <= vars(flags)[name] < 2**31:
-            parser.error("--%s must be at least 1, is %d" % (
-                name.replace("_", "-"), vars(flags)[name]))
+            parser.error(
+                "--%s must be at least 1, is %d" % (name.replace("_", "-"), vars(flags)[name])
+            )
     if not 0 < flags.learning_rate < float("inf"):
         parser.error("--learning-rate must be above 0, is %s" % flags.learning_rate)
     return flags
@@ -256,8 +295,9 @@ def main():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "TensorFlowOnSpark"
-    output = pathlib.Path(os.environ.get("OUTPUT_DIR") or
-                          runs / time.strftime("%Y-%m-%d_%H-%M-%S")).resolve()
+    output = pathlib.Path(
+        os.environ.get("OUTPUT_DIR") or runs / time.strftime("%Y-%m-%d_%H-%M-%S")
+    ).resolve()
     flags.hogwild, steps = str(HOGWILD), flags.steps
     for mode in ["tensorflow", "spark"] if flags.mode == "both" else [flags.mode]:
         flags.mode, flags.output = mode, str(output / mode)
@@ -266,8 +306,9 @@ def main():
         for path in pathlib.Path(flags.output).glob("*-*.json"):  # facts of an earlier run
             path.unlink()
         head, began = "[tfos] InputMode.%s: " % mode.upper(), time.monotonic()
-        print(head + "%d ps, %d workers, in %s" % (flags.ps, flags.workers, flags.output),
-              flush=True)
+        print(
+            head + "%d ps, %d workers, in %s" % (flags.ps, flags.workers, flags.output), flush=True
+        )
         try:
             result = summary(flags, run_mode(flags), time.monotonic() - began)
         except KeyboardInterrupt:
@@ -278,9 +319,17 @@ def main():
             code = 1
             continue
         (output / mode / "result.json").write_text(json.dumps(result, indent=1))
-        print(head + "test accuracy %.1f%%, %.0f examples/s a worker, %d examples, %.0f s" % (
-            100 * result["accuracy"], result["examples_per_second_per_worker"],
-            result["examples"], result["seconds"]), flush=True)
+        print(
+            head
+            + "test accuracy %.1f%%, %.0f examples/s a worker, %d examples, %.0f s"
+            % (
+                100 * result["accuracy"],
+                result["examples_per_second_per_worker"],
+                result["examples"],
+                result["seconds"],
+            ),
+            flush=True,
+        )
     return code
 
 
