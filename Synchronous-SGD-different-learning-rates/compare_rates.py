@@ -8,6 +8,7 @@ same rates and seed, the first case is what run.sh computes, apart from rounding
 Kind:          driver
 Run:           bash run_compare_rates.sh
 """
+
 import argparse
 import importlib.util
 import json
@@ -26,8 +27,12 @@ import drivers
 SCRIPT = pathlib.Path(__file__).with_name("synchronous_sgd_different_learning_rates.py")
 WORKERS = 2
 # name: worker 1's share of random labels, and examples in its mini-batch
-CASES = {"alike": (0, 32), "10% random labels": (0.1, 32), "50% random labels": (0.5, 32),
-         "mini-batches of 4": (0, 4)}
+CASES = {
+    "alike": (0, 32),
+    "10% random labels": (0.1, 32),
+    "50% random labels": (0.5, 32),
+    "mini-batches of 4": (0, 4),
+}
 CONTROL = 0.075, 0.075  # a single rate, with the sum of those that differ
 SINGLE = [(lr, lr) for lr in (0.025, 0.05, 0.075, 0.1, 0.2)]
 RATES = [*SINGLE, (0.1, 0.05), (0.05, 0.1), (0.13, 0.02), (0.15, 0.00001)]
@@ -56,29 +61,36 @@ def measure(example, case, seed, steps):
     example.keras.utils.set_random_seed(seed)
     model = example.make_model(data)
     with tf.Graph().as_default(), tf.Session() as session:
-        w = example.variables(tf.get_variable, "w", model.trainable_variables)
-        test_rows = example.variables(tf.get_variable, "test", [data.x_test, data.y_test])
-        losses = []
+        w, _ = example.shared_variables(model, 1)
+        test_rows = example.local_variables("test", [data.x_test, data.y_test])
+        gradients = []
         for k, rows in enumerate(shards(data, share, seed)):
             flags = types.SimpleNamespace(seed=seed, batch_size=size if k else example.BATCH_SIZE)
-            rows = example.variables(tf.get_variable, "train_%d" % k, rows)
-            losses.append(example.batches(model, [], *rows, flags, k))
+            rows = example.local_variables("train_%d" % k, rows)
+            gradients.append(example.gradients(model, [], *rows, flags, k))
         rates = tf.placeholder(tf.float32, [WORKERS])
 
         def step(number, w):
-            g = [example.gradients(batch_loss(w, number), w) for batch_loss in losses]
-            return number + 1, [v - tf.add_n([rates[k] * d for k, d in enumerate(each)])
-                                for v, each in zip(w, zip(*g))]
-        _, last = tf.while_loop(lambda number, _: number < steps, step,
-                                [tf.constant(0, tf.int64), [v.read_value() for v in w]],
-                                back_prop=False)
+            total = [tf.zeros_like(v) for v in w]
+            for k, gradient in enumerate(gradients):
+                _, g = gradient(w, number)
+                total = [s + rates[k] * d for s, d in zip(total, g)]
+            return number + 1, [v - s for v, s in zip(w, total)]
+
+        _, last = tf.while_loop(
+            lambda number, _: number < steps,
+            step,
+            [tf.constant(0, tf.int64), [v.read_value() for v in w]],
+            back_prop=False,
+        )
         train = tf.group(*[v.assign(value) for v, value in zip(w, last)])
-        test = example.evaluation(model, [], w, *test_rows)
+        test = example.evaluation(model, w, [], [], *test_rows)
         start, found = tf.global_variables_initializer(), {}
+        session.run(tf.local_variables_initializer())
         for each in RATES:
             session.run(start)
             session.run(train, {rates: each})
-            _, loss, accuracy = session.run(test)
+            loss, accuracy = session.run(test)
             found["%g, %g" % each] = {"test_loss": float(loss), "test_accuracy": float(accuracy)}
         return found
 
@@ -91,21 +103,32 @@ def table(results):
         row, name = [], "%g, %g" % each
         for found in runs.values():
             losses = [run[name]["test_loss"] for run in found]
-            row.append("%.3f (%.3f to %.3f)" % (
-                statistics.median(losses), min(losses), max(losses)))
+            row.append(
+                "%.3f (%.3f to %.3f)" % (statistics.median(losses), min(losses), max(losses))
+            )
             if each not in SINGLE:
-                lower = sum(run[name]["test_loss"] < run["%g, %g" % CONTROL]["test_loss"]
-                            for run in found)
+                lower = sum(
+                    run[name]["test_loss"] < run["%g, %g" % CONTROL]["test_loss"] for run in found
+                )
                 row[-1] += ", lower in %d" % lower
         name = "**%s**" % name if each == CONTROL else name
         rows.append("| %s | %s |" % (name, " | ".join(row)))
-    return "\n".join([*rows, "", "`%s`: %d steps, %d seeds; %s." % (
-        results["command"], results["steps"], len(found), results["setting"])])
+    return "\n".join(
+        [
+            *rows,
+            "",
+            "`%s`: %d steps, %d seeds; %s."
+            % (results["command"], results["steps"], len(found), results["setting"]),
+        ]
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seeds", type=drivers.positive(int), default=5, help="runs of each (5)")
     parser.add_argument("--steps", type=drivers.positive(int), default=2000, help="of each (2000)")
     flags = parser.parse_args()
@@ -114,11 +137,15 @@ def main():
     kept = json.loads(path.read_text())["runs"] if path.exists() else {}
     for case in CASES:
         kept[case] = kept.get(case) or [
-            measure(example, case, seed, flags.steps) for seed in range(flags.seeds)]
+            measure(example, case, seed, flags.steps) for seed in range(flags.seeds)
+        ]
         runs = {each: kept[each] for each in CASES if each in kept}
-        results = {"command": " ".join(["bash run_compare_rates.sh", *sys.argv[1:]]),
-                   "steps": flags.steps, "runs": runs,
-                   "setting": drivers.setting("TensorFlow " + example.tf.__version__)}
+        results = {
+            "command": " ".join(["bash run_compare_rates.sh", *sys.argv[1:]]),
+            "steps": flags.steps,
+            "runs": runs,
+            "setting": drivers.setting("TensorFlow " + example.tf.__version__),
+        }
         path.write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
     print("compare_rates.json is in %s; cases that it has are not run again" % directory)

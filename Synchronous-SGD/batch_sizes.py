@@ -7,6 +7,7 @@ k * 32 stands for k synchronous workers with 32 each. A few minutes.
 Kind:          driver
 Run:           bash run_batch_sizes.sh
 """
+
 import argparse
 import datetime
 import importlib.util
@@ -60,7 +61,7 @@ def train(example, data, batch, rule, seed, rows):
             push = session.make_callable(update.push, [flags.learning_rate])
             for step in range(flags.steps):
                 push(rate_of(rule, batch // BATCHES[0], step, warm_up))
-            return round(1 - float(session.run(test)[2]), 4)
+            return round(1 - float(session.run(test)[1]), 4)
 
 
 def load(path):
@@ -79,12 +80,17 @@ def draw(results, path):
     for number, rule in enumerate(found["rules"]):
         color, errors = "C%d" % number, [rule["errors"][str(size)] for size in sizes]
         beside = [size * 1.05 ** (number - 1) for size in sizes]
-        axes.plot(beside, [statistics.median(runs) for runs in errors], color=color,
-                  label="learning rate " + rule["name"])
+        axes.plot(
+            beside,
+            [statistics.median(runs) for runs in errors],
+            color=color,
+            label="learning rate " + rule["name"],
+        )
         for place, runs in zip(beside, errors):
             axes.plot([place] * len(runs), runs, "o", color=color, alpha=0.5, markersize=4)
-    axes.set(xscale="log", yscale="log", xlabel="batch, examples", ylabel="test error",
-             ylim=(0.007, 1.1))
+    axes.set(
+        xscale="log", yscale="log", xlabel="batch, examples", ylabel="test error", ylim=(0.007, 1.1)
+    )
     axes.set_xticks(sizes, map(str, sizes))
     axes.set_yticks([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1])
     axes.minorticks_off()
@@ -102,24 +108,44 @@ def measure(seeds, rows):
     errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
     for seed, batch, rule in itertools.product(range(seeds), BATCHES, RULES):
         errors[rule][str(batch)].append(train(example, data, batch, rule, seed, rows))
-        print("seed %d, batch %4d, %-8s: test error %5.1f%%, after %.0f s" % (
-            seed, batch, rule, 100 * errors[rule][str(batch)][-1], time.time() - began), flush=True)
-    return {"command": "bash run_batch_sizes.sh --seeds %d" % seeds, "seeds": seeds,
-            "examples": rows, "batches": BATCHES, "lr": LR, "warm_up_epochs": WARM_UP_EPOCHS,
-            "date": str(datetime.date.today()), "tensorflow": tf.__version__,
-            "python": platform.python_version(),
-            "rules": [{"name": RULES[rule], "errors": errors[rule]} for rule in RULES]}
+        print(
+            "seed %d, batch %4d, %-8s: test error %5.1f%%, after %.0f s"
+            % (seed, batch, rule, 100 * errors[rule][str(batch)][-1], time.time() - began),
+            flush=True,
+        )
+    return {
+        "command": "bash run_batch_sizes.sh --seeds %d" % seeds,
+        "seeds": seeds,
+        "examples": rows,
+        "batches": BATCHES,
+        "lr": LR,
+        "warm_up_epochs": WARM_UP_EPOCHS,
+        "date": str(datetime.date.today()),
+        "tensorflow": tf.__version__,
+        "python": platform.python_version(),
+        "rules": [{"name": RULES[rule], "errors": errors[rule]} for rule in RULES],
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seeds", type=int, default=5, help="runs of each case (5)")
     parser.add_argument("--examples", type=int, default=128000, help="examples of a run (128000)")
-    parser.add_argument("--output", type=pathlib.Path, default=os.environ.get("OUTPUT_DIR", HERE),
-                        help="the folder of batch-sizes.json and .png (OUTPUT_DIR, or this one)")
-    parser.add_argument("--redraw", action="store_true",
-                        help="train nothing: draw the picture of batch-sizes.json again")
+    parser.add_argument(
+        "--output",
+        type=pathlib.Path,
+        default=os.environ.get("OUTPUT_DIR", HERE),
+        help="the folder of batch-sizes.json and .png (OUTPUT_DIR, or this one)",
+    )
+    parser.add_argument(
+        "--redraw",
+        action="store_true",
+        help="train nothing: draw the picture of batch-sizes.json again",
+    )
     flags = parser.parse_args()
     flags.output.mkdir(parents=True, exist_ok=True)
     results = flags.output / "batch-sizes.json"
