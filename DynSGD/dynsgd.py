@@ -130,7 +130,7 @@ def build(cluster, model, data, flags):
         w, state = shared_variables(model, len(cluster.ps))
     with tf.device(cluster.device):
         rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
-        x, y, x_test, y_test = local_variables("rows", rows)
+        x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
         local_state = copy_of_state(model, state, k)
         update = algorithm(w, step, gradients(model, local_state, x, y, flags, k), flags)
         return step, update, evaluation(model, w, state, local_state, x_test, y_test)
@@ -150,8 +150,8 @@ def main():
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)  # outside of the graph, where Keras makes its first values
     with tf.Graph().as_default():
-        variables = model.trainable_variables
-        train(cluster, server, variables, *build(cluster, model, data, flags), flags)
+        graph = build(cluster, model, data, flags)
+        train(cluster, server, model.trainable_variables, *graph, flags)
 
 
 # endregion: main
@@ -293,15 +293,15 @@ def send(w, vectors):
 
 # region: variables
 def initial_value(value):
-    """Returns a value as a tensor. A constant would stand in the graph, which each ps receives."""
+    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
     tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
     return tf.ensure_shape(tensor, value.shape)
 
 
-def local_variables(name, values):
-    """Makes variables of this worker with these values."""
+def variables(get_variable, name, values):
+    """Makes variables with these first values: name_0, name_1, ..."""
     return [
-        tf.get_local_variable(f"{name}_{i}", initializer=initial_value(value))
+        get_variable(f"{name}_{i}", initializer=initial_value(value))
         for i, value in enumerate(values)
     ]
 
@@ -315,11 +315,7 @@ def shared_variables(model, ps):
     values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
     partitioner = tf.fixed_size_partitioner(ps)
     w = list(tf.get_variable("w", initializer=tf.concat(values, 0), partitioner=partitioner))
-    state = [
-        tf.get_variable(f"state_{i}", initializer=initial_value(v))
-        for i, v in enumerate(model.non_trainable_variables)
-    ]
-    return w, state
+    return w, variables(tf.get_variable, "state", model.non_trainable_variables)
 
 
 def unpack(model, w):

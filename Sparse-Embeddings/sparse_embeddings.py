@@ -135,7 +135,7 @@ def batches(data, flags, rank, workers):
     The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
     other pairs: as frequent as neighbours are.
     """
-    pairs = local_variables("pairs", [data.train[rank::workers]])[0]
+    pairs = variables(tf.get_local_variable, "pairs", [data.train[rank::workers]])[0]
     b, k = flags.batch_size, flags.noise_words
 
     def batch_loss(w, number):
@@ -152,7 +152,7 @@ def batches(data, flags, rank, workers):
 
 def evaluation(w, data):
     """Returns [the loss, the share of test pairs that score above the word with its noise word]."""
-    pairs, noise = local_variables("test_pairs", [data.test, data.noise])
+    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
     _, word = look_up(w[: len(w) // 2], pairs.read_value()[:, 0])
     _, other = look_up(w[len(w) // 2 :], tf.concat([pairs.read_value()[:, 1], noise], 0))
     true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
@@ -351,15 +351,15 @@ def send(w, vectors):
 
 # region: variables
 def initial_value(value):
-    """Returns a value as a tensor. A constant would stand in the graph, which each ps receives."""
+    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
     tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
     return tf.ensure_shape(tensor, value.shape)
 
 
-def local_variables(name, values):
-    """Makes variables of this worker with these values."""
+def variables(get_variable, name, values):
+    """Makes variables with these first values: name_0, name_1, ..."""
     return [
-        tf.get_local_variable(f"{name}_{i}", initializer=initial_value(value))
+        get_variable(f"{name}_{i}", initializer=initial_value(value))
         for i, value in enumerate(values)
     ]
 

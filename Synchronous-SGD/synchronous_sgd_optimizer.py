@@ -125,7 +125,7 @@ def build(cluster, model, data, flags):
         w, state = shared_variables(model, len(cluster.ps))
     with tf.device(cluster.device):
         rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
-        x, y, x_test, y_test = local_variables("rows", rows)
+        x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
         local_state = copy_of_state(model, state, k)
         gradient = gradients(model, local_state, x, y, flags, k)
         update, optimizer = algorithm(w, step, gradient, flags, k, n)
@@ -301,15 +301,15 @@ def send(w, vectors):
 
 # region: variables
 def initial_value(value):
-    """Returns a value as a tensor. A constant would stand in the graph, which each ps receives."""
+    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
     tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
     return tf.ensure_shape(tensor, value.shape)
 
 
-def local_variables(name, values):
-    """Makes variables of this worker with these values."""
+def variables(get_variable, name, values):
+    """Makes variables with these first values: name_0, name_1, ..."""
     return [
-        tf.get_local_variable(f"{name}_{i}", initializer=initial_value(value))
+        get_variable(f"{name}_{i}", initializer=initial_value(value))
         for i, value in enumerate(values)
     ]
 

@@ -185,7 +185,7 @@ def judge(model, data, flags):
     tests = read_tests(directory)
     with tf.Graph().as_default(), tf.Session() as session:
         w, state = shared_variables(model, 1)
-        rows = local_variables("rows", [data.x_test, data.y_test])
+        rows = variables(tf.get_local_variable, "rows", [data.x_test, data.y_test])
         test = evaluation(model, w, state, state, *rows)
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         saver = tf.train.Saver()
@@ -400,15 +400,15 @@ def send(w, vectors):
 
 # region: variables
 def initial_value(value):
-    """Returns a value as a tensor. A constant would stand in the graph, which each ps receives."""
+    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
     tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
     return tf.ensure_shape(tensor, value.shape)
 
 
-def local_variables(name, values):
-    """Makes variables of this worker with these values."""
+def variables(get_variable, name, values):
+    """Makes variables with these first values: name_0, name_1, ..."""
     return [
-        tf.get_local_variable(f"{name}_{i}", initializer=initial_value(value))
+        get_variable(f"{name}_{i}", initializer=initial_value(value))
         for i, value in enumerate(values)
     ]
 
@@ -422,11 +422,7 @@ def shared_variables(model, ps):
     values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
     partitioner = tf.fixed_size_partitioner(ps)
     w = list(tf.get_variable("w", initializer=tf.concat(values, 0), partitioner=partitioner))
-    state = [
-        tf.get_variable(f"state_{i}", initializer=initial_value(v))
-        for i, v in enumerate(model.non_trainable_variables)
-    ]
-    return w, state
+    return w, variables(tf.get_variable, "state", model.non_trainable_variables)
 
 
 def unpack(model, w):
