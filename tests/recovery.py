@@ -8,7 +8,7 @@ STEPS = 2500  # long enough for a task that was restarted to take part again
 
 
 def begin(directory, steps=STEPS, launcher=LAUNCHER, **env):
-    """Starts HogWild with a checkpoint every 100 updates; its output goes to directory.txt."""
+    """Starts a run with a checkpoint every 100 updates; its output goes to directory.txt."""
     flags = ["--checkpoint-steps", "100"]
     env = {"TFRUN_TIMEOUT": str(int(support.patience(100))), **env}
     with open(directory.with_suffix(".txt"), "a") as output:
@@ -18,7 +18,7 @@ def begin(directory, steps=STEPS, launcher=LAUNCHER, **env):
 
 
 def checkpoint(directory):
-    """The step of the newest checkpoint, 0 where there is none."""
+    """Returns the step of the newest checkpoint, or 0 if there is none."""
     steps = [int(path.stem.split("-")[1]) for path in directory.glob("model.ckpt-*.index")]
     return max(steps, default=0)
 
@@ -35,9 +35,9 @@ def check_the_end(process, directory, steps=STEPS, accuracy=0.95):
     assert result["steps"] == steps, output
     assert result["test_accuracy"] >= accuracy, output
     rows = {row["global_step"] for row in support.pushes(directory)}
-    # A task that is killed may have taken its ticket, and not have told of it.
+    # A task that is killed may have made an update, and not have written its line.
     missing = set(range(1, steps + 1)) - rows
-    assert len(missing) <= 2, "updates without a line: %s" % sorted(missing)
+    assert len(missing) <= result["restarts"], "updates without a line: %s" % sorted(missing)
     assert not support.processes_of(directory)
     assert summary.summarize([directory]) == result, "what tfrun summary says of the same files"
     return result, output

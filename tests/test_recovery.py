@@ -1,4 +1,4 @@
-"""What HogWild does when its tasks die, come late, or the whole run is killed."""
+"""What a run does when its tasks die, come late, or all of it is killed."""
 
 import concurrent.futures
 import json
@@ -11,7 +11,7 @@ import time
 
 import pytest
 import support
-from recovery import LAUNCHER, begin, check_the_end, checkpoint
+from recovery import LAUNCHER, STEPS, begin, check_the_end, checkpoint
 from tfrun import cluster, summary
 
 LAUNCHERS = [
@@ -88,6 +88,32 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
     for folder in folders:
         result = summary.summarize([folder])
         assert result["steps"] == 3000 and min(result["pushes_per_worker"]) > 0, result
+
+
+TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("victim", TASKS)
+@pytest.mark.parametrize("ps", [1, 2])
+@pytest.mark.parametrize("example", ["HogWild", "Synchronous-SGD"])
+def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
+    """After a checkpoint: the run ends well, with every update, and none that is counted twice."""
+    directory, launcher = tmp_path / "run", support.ROOT / example / "run.sh"
+    job, index = TASKS[victim]
+    process = begin(directory, launcher=launcher, TFRUN_RESTARTS="1", PS=str(ps))
+    support.wait_until(lambda: checkpoint(directory) >= 300, 60, "a checkpoint")
+    support.task(directory, job, index % ps if job == "ps" else index).kill()
+    result, output = check_the_end(process, directory)
+    assert "was killed by SIGKILL; it starts again" in output
+    assert checkpoint(directory) == STEPS
+    if job == "ps":
+        assert output.count("training goes on from the last checkpoint") == result["workers"]
+    else:
+        made = [row["global_step"] for row in support.pushes(directory)]
+        most = result["workers"] if example == "Synchronous-SGD" else 1
+        assert max(made.count(step) for step in set(made)) <= most
 
 
 @pytest.mark.long
