@@ -26,9 +26,9 @@ import drivers
 from tfrun import drawn
 
 SCRIPT = drivers.ROOT / "Collective-AllReduce" / "collective_allreduce.py"
-LAYERS = 'keras.layers.Dense(128, "relu"),\n        keras.layers.Dense(64, "relu"),'
+LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = '*[keras.layers.Dense(1024, "relu") for _ in range(3)],'  # 2.2 million parameters, 8.7 MB
-GRADIENTS = "    g = gradients(loss, w_k)\n"
+GRADIENTS = "    loss, g = gradient(w_k, version)\n"
 WAIT = GRADIENTS + "    with tf.control_dependencies(g):\n        g = [tf.identity(d) for d in g]\n"
 CASES = [  # what it is called, bytes in a pack, whether it sends while back-propagation goes on
     ("each tensor alone, after back-propagation", 1, False),
