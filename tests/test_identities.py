@@ -5,10 +5,12 @@ import threading
 
 import interleaved
 import numpy as np
+import problem
 import pytest
 import support
 
 DYNSGD = support.main_script("DynSGD")
+HOGWILD = support.main_script("HogWild")
 
 
 def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
@@ -164,15 +166,16 @@ def test_the_mean_step_of_dynsgd(speeds, expected):
     assert abs(steps / pushes - expected) < 0.03, steps / pushes
 
 
+def all_ones(tf, w, _):
+    """A slope of 1 in each number; not quite, or its gradient would be known before the pull."""
+    return tf.add_n([tf.reduce_sum(v) + 1e-12 * tf.reduce_sum(tf.square(v)) for v in w])
+
+
 def together(text=None):
     """Three workers of DynSGD push at once; every gradient is 1, so each step tells its tau."""
-
-    def slope(tf, w, _):  # not quite a slope, or its gradient would be known before the pull
-        return tf.add_n([tf.reduce_sum(v) + 1e-12 * tf.reduce_sum(tf.square(v)) for v in w])
-
     Push = collections.namedtuple("Push", "version ticket low high")
     pushes = []
-    run = workers(DYNSGD, 3, slope, np.zeros(30000), text, ps=2, learning_rate=1.0)
+    run = workers(DYNSGD, 3, all_ones, np.zeros(30000), text, ps=2, learning_rate=1.0)
     with run as group:
 
         def work(worker):
@@ -251,6 +254,94 @@ def test_a_clock_apart_from_its_update_is_caught(name):
         together(outside(name))
 
 
+# Half an update: each ps has a part of w, which it updates as a whole, but apart from the others.
+
+
+def moved_by_the_first_part(ps, changes=()):
+    """The share of w that has moved when one worker pulls in the midst of another one's push.
+
+    The push has reached one part of w, the first, and none of the others.
+    """
+    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*problem.digits_like())
+    text, flags = support.replaced(HOGWILD, changes), problem.command_line({})
+    with interleaved.Workers(HOGWILD, 2, flags, data, text, ps=ps) as (one, other):
+        before = other.session.run(other.update.pulled)
+        ops = one.session.graph.get_operations()
+        first = next(op for op in ops if op.type == "AssignSubVariableOp")
+        one.session.run(first)
+        after = other.session.run(other.update.pulled)
+    moved = [np.abs(a - b).max() > 0 for a, b in zip(before, after)]
+    return np.average(moved, weights=[len(part) for part in before])
+
+
+def check_halves(changes=()):
+    """With one ps a pull sees all of an update or nothing, with two perhaps a half."""
+    shares = [moved_by_the_first_part(ps, changes) for ps in (1, 2)]
+    due = [1, 0.5]
+    assert np.allclose(shares, due, atol=0.01), "moved: %s of w, not %s" % (shares, due)
+
+
+MORE_PARTS = ("fixed_size_partitioner(ps)", "fixed_size_partitioner(2 * ps)")
+
+
+def test_a_pull_sees_half_an_update_only_with_two_ps():
+    check_halves()
+    with pytest.raises(AssertionError, match="^moved: "):
+        check_halves([MORE_PARTS])
+
+
+def check_pulls(changes=()):
+    """No pull from one ps has numbers of different updates, while another worker pushes.
+
+    Each update moves all numbers by the same.
+    """
+    over, torn, text = threading.Event(), 0, support.replaced(HOGWILD, changes)
+    run = workers(HOGWILD, 2, all_ones, np.zeros(300000), text, learning_rate=1.0)
+    with run as (one, other):
+
+        def push():
+            while not over.is_set():
+                one.push()
+
+        thread = threading.Thread(target=push)
+        thread.start()
+        try:
+            for _ in range(100):
+                numbers = interleaved.flat(other.session.run(other.update.pulled))
+                torn += int(numbers.min() != numbers.max())
+        finally:
+            over.set()
+            thread.join()
+        assert np.abs(numbers).max() > 5, "only %g updates meanwhile" % np.abs(numbers).max()
+    assert torn == 0, "torn: %d of 100 pulls" % torn
+
+
+IN_HALVES = [
+    ("v.assign_sub(d)", "in_halves(v, d)"),
+    (
+        "def algorithm(",
+        """def in_halves(v, d):
+    first = tf.one_hot(0, tf.size(d))
+    with tf.control_dependencies([v.assign_sub(d * first)]):
+        pause = tf.numpy_function(lambda: time.sleep(0.01), [], [])
+    with tf.control_dependencies([pause]):
+        return v.assign_sub(d * (1 - first))
+
+
+def algorithm(""",
+    ),
+]
+
+
+def test_a_part_of_w_is_pulled_and_updated_as_a_whole():
+    check_pulls()
+    with pytest.raises(AssertionError, match="^torn: "):
+        check_pulls(IN_HALVES)
+
+
 @pytest.mark.long
-def test_the_scripts_with_a_clock_apart_run(tmp_path):
-    support.run_well({name: outside(name) for name in OUTSIDE}, tmp_path)
+def test_the_mistaken_scripts_run(tmp_path):
+    texts = {name: outside(name) for name in OUTSIDE}
+    texts["in halves"] = support.replaced(HOGWILD, IN_HALVES)
+    texts["in more parts"] = support.replaced(HOGWILD, [MORE_PARTS])
+    support.run_well(texts, tmp_path)

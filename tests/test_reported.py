@@ -6,6 +6,7 @@ Each mistake is put into a copy of a script, which still runs, and a comparison 
 import collections
 import contextlib
 import itertools
+import json
 import threading
 
 import interleaved
@@ -24,12 +25,12 @@ def quick():
         yield cluster
 
 
-def run(quick, folder, script, changes, *flags, workers=2):
+def run(quick, folder, script, changes, *flags, workers=2, ps=1):
     """Runs a copy of the script with these changes; returns the run directory."""
     folder.mkdir(exist_ok=True)
     (folder / script.name).write_text(support.replaced(script, changes))
     kind = support.kind_of(script)
-    quick.ps = int(kind.startswith(("parameter server", "coordinator")))
+    quick.ps = ps if kind.startswith(("parameter server", "coordinator")) else 0
     quick.chief = int(kind == "coordinator")
     workers -= workers > 1 and quick.chief  # there are as many tasks
     codes, output = quick.run(folder / script.name, folder / "run", *flags, workers=workers)
@@ -279,6 +280,79 @@ def test_a_chief_that_does_not_wait_is_caught(quick, tmp_path):
     directory = run(quick, tmp_path, script, [*SLOW, change], "--steps", "200")
     with pytest.raises(AssertionError, match="(?m)^ *(w|test_loss): "):
         check_the_last_checkpoint(directory)
+
+
+# Checkpoints -------------------------------------------------------------------------------------
+
+
+def check_going_on(quick, folder, before, after, changes=()):
+    """A run that goes on with another number of ps begins with the w of its last checkpoint.
+
+    The second part's rate is too small to move w.
+    """
+    script, found = support.main_script("HogWild"), []
+    for ps, flags in (before, ["20"]), (after, ["30", "--learning-rate", "1e-30"]):
+        directory = run(quick, folder, script, changes, "--steps", *flags, workers=1, ps=ps)
+        found.append(support.newest_checkpoint(directory))
+    assert [path.rpartition("-")[2] for path in found] == ["20", "30"]
+    first, last = (interleaved.flat(export.saved_values(path, SHAPES)["w"]) for path in found)
+    apart = np.abs(first - last).max()
+    assert apart < 1e-20, "w: %g apart" % apart
+
+
+@pytest.mark.parametrize(
+    "before, after", [(1, 2), pytest.param(2, 1, marks=pytest.mark.long)], ids=["1 2", "2 1"]
+)
+def test_a_run_goes_on_with_another_number_of_ps(before, after, quick, tmp_path):
+    check_going_on(quick, tmp_path, before, after)
+
+
+@pytest.mark.long
+def test_a_run_that_restores_nothing_but_the_step_is_caught(quick, tmp_path):
+    change = (
+        "            saver.restore(session, checkpoint)\n",
+        "            session.run(tf.global_variables_initializer())\n"
+        "            tf.train.get_global_step().load(int(checkpoint.split('-')[-1]), session)\n",
+    )
+    with pytest.raises(AssertionError, match="^w: "):
+        check_going_on(quick, tmp_path, 1, 2, [change])
+
+
+def with_layers(*names):
+    """The change of the model to two hidden layers of the same size, with these names."""
+    text = support.main_script("HogWild").read_text()
+    begin, end = (
+        text.index("            keras.layers.Dense(128,"),
+        text.index("keras.layers.Dense(int"),
+    )
+    hidden = ['            keras.layers.Dense(64, "relu", name="%s"),\n' % name for name in names]
+    return text[begin:end], "".join(hidden) + 12 * " "
+
+
+def begin_again(quick, folder, directory, layers):
+    """What a chief without a ps says at last when it finds that run, with a model of its own."""
+    changes = [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 1"), with_layers(*layers)]
+    script = support.main_script("HogWild")
+    (folder / script.name).write_text(support.replaced(script, changes))
+    tasks = {"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"]}
+    config = json.dumps({"cluster": tasks, "task": {"type": "worker", "index": 0}})
+    env = {"TF_CONFIG": config, "OUTPUT_DIR": str(directory)}
+    return quick.zygotes[0].run(script.name, [], folder, **env).stderr.splitlines()[-1]
+
+
+def test_a_checkpoint_of_another_model_is_refused(quick, tmp_path):
+    """Two layers of equal size in another order, and flags.json of before it had the variables."""
+    script, layers = support.main_script("HogWild"), ["one", "two"]
+    directory = run(quick, tmp_path, script, [with_layers(*layers)], "--steps", "5", workers=1)
+    refused = "ValueError: %s has a checkpoint of another model" % directory
+    assert "no ps answered" in begin_again(quick, tmp_path, directory, layers)
+    assert begin_again(quick, tmp_path, directory, ["two", "one"]) == refused
+    assert "no ps answered" in begin_again(quick, tmp_path, directory, layers)
+    path = directory / "flags.json"
+    facts = json.loads(path.read_text())
+    assert facts.pop("variables")[0] == ["sequential/one/kernel", [64, 64]]
+    path.write_text(json.dumps(facts))
+    assert begin_again(quick, tmp_path, directory, layers) == refused
 
 
 # Staleness ---------------------------------------------------------------------------------------
