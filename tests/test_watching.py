@@ -477,28 +477,6 @@ def downpour(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_a_real_run_is_watched_and_killed(downpour):
-    """All tasks have figures; then nothing is left within 5 s."""
-    run, state = downpour
-    seen = json.loads(tfrun("monitor", "--once", "--json", **state).stdout)
-    assert [task["task"] for task in seen["tasks"]] == ["ps 0", "worker 0", "worker 1"]
-    assert seen["test"]["test_accuracy"] > 0.5 and seen["steps"] == 100000
-    for task in seen["tasks"]:
-        assert task["cpu_percent"] > 1 and task["memory_bytes"] > 200 << 20
-    pushes = support.pushes(run.directory)
-    for number in (1, 2):
-        task = seen["tasks"][number]
-        assert task["steps_per_second"] > 10 and 0 <= task["staleness"] < 5
-        known = {row["loss"] for row in pushes}
-        assert task["loss"] in known
-    began = time.monotonic()
-    done = tfrun("kill", str(run.directory), **state)
-    assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < support.patience(5)
-    assert not support.processes_of(run.directory)
-
-
-@pytest.mark.long
 def test_tensorboard(downpour):
     """On loopback only; the scalars of its HTTP API are those of the metrics; Ctrl-C ends it."""
     run, state = downpour
@@ -540,3 +518,25 @@ def test_tensorboard(downpour):
         board.send_signal(signal.SIGINT)
     assert board.wait(support.patience(10)) == 0, board.stderr.read()
     assert board.stderr.read() == ""
+
+
+@pytest.mark.long
+def test_a_real_run_is_watched_and_killed(downpour):
+    """All tasks have figures; then nothing is left within 5 s."""
+    run, state = downpour
+    seen = json.loads(tfrun("monitor", "--once", "--json", **state).stdout)
+    assert [task["task"] for task in seen["tasks"]] == ["ps 0", "worker 0", "worker 1"]
+    assert seen["test"]["test_accuracy"] > 0.5 and seen["steps"] == 100000
+    for task in seen["tasks"]:
+        assert task["cpu_percent"] > 1 and task["memory_bytes"] > 200 << 20
+    pushes = support.pushes(run.directory)
+    for number in (1, 2):
+        task = seen["tasks"][number]
+        assert task["steps_per_second"] > 10 and 0 <= task["staleness"] < 5
+        known = {row["loss"] for row in pushes}
+        assert task["loss"] in known
+    began = time.monotonic()
+    done = tfrun("kill", str(run.directory), **state)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < support.patience(5)
+    assert not support.processes_of(run.directory)
