@@ -117,7 +117,7 @@ def load_data(name):
         data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
         with np.load(name) as file:
-            data = [file[part] for part in Data._fields]
+            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
     return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
 
 

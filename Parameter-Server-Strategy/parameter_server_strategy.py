@@ -270,7 +270,7 @@ def load_data(name):
         data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
         with np.load(name) as file:
-            data = [file[part] for part in Data._fields]
+            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
     data = Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
     for x, y in data[:2], data[2:]:
         if not len(x) == len(y) > 0 or x.shape[1:] != data.x_train.shape[1:]:

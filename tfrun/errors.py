@@ -39,10 +39,16 @@ group(
         "Give fewer --backup-workers, or start more workers (WORKERS=4 bash run.sh).",
     ),
     (
-        r"--rho, here .* must be below 1",
-        "ValueError: --learning-rate times --rho, here 2, must be below 1, or w runs away",
+        r"--rho must be below 1",
+        "ValueError: --learning-rate times --rho must be below 1, is 2: w runs away",
         "The elastic force would move the parameters past the point that it pulls them to.",
         "Lower --learning-rate or --rho.",
+    ),
+    (
+        r"--learning-rates: each must|could not convert string to float: '",
+        "ValueError: --learning-rates: each must be above 0 and finite, is 0.1,0",
+        "The learning rates must be numbers above 0, with commas between them.",
+        "Correct them, for example --learning-rates 0.1,0.05.",
     ),
     (
         r"cannot be cut into \d+ equal parts|Number of ways to split should evenly divide",
@@ -271,10 +277,16 @@ group(
         "Start fewer workers, or take more data.",
     ),
     (
-        r"x must (be|hold) finite numbers",
-        "ValueError: data.npz: x must be finite numbers, and y whole ones",
-        "The inputs hold NaN or infinite numbers, or the labels are not whole numbers.",
-        "Replace or drop those rows; store labels with y.astype('int32').",
+        r"x must (be|hold) finite numbers|array must not contain infs or NaNs",
+        "ValueError: array must not contain infs or NaNs",
+        "The data hold NaN or infinite numbers.",
+        "Replace or drop those rows.",
+    ),
+    (
+        r"zero-size array to reduction operation",
+        "ValueError: zero-size array to reduction operation maximum which has no identity",
+        "The data have no rows.",
+        "Put some into x_train and y_train.",
     ),
     (
         r"outside the valid range|must hold whole numbers from 0",
@@ -299,16 +311,16 @@ group(
         "features as x_train.",
     ),
     (
-        r"could not convert string to float|Cannot cast|ufunc 'isfinite' not supported",
-        "ValueError: could not convert string to float: np.str_('a')",
+        r"could not convert string to float|invalid literal for int\(\).*np\.str_|Cannot cast",
+        "ValueError: invalid literal for int() with base 10: np.str_('a')",
         "The arrays hold something other than numbers.",
         "Convert them to numbers before you save them.",
     ),
     (
         r"indices\[.*\] = .* is not in \[",
         "indices[0] = 5 is not in [0, 3)",
-        "An index is outside its table.",
-        "Check the data: indices run from 0 to one less than the table's size.",
+        "The data have fewer labels than rows, or a number that is outside its table.",
+        "Give x and y the same number of rows; a table of n rows has the numbers 0 to n - 1.",
     ),
 )
 
