@@ -10,8 +10,10 @@ Differs from:  Non-Distributed-Setup: six changes, with which it runs on n ranks
 Simplified:    the learning rate is n * lr from the first step on, without a warm-up
 Run:           bash run.sh
 """
+
 import argparse
 import collections
+import contextlib
 import fcntl
 import json
 import os
@@ -28,16 +30,15 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
 
 
-def algorithm(w, step, batch_loss, flags):
-    """One step of one rank; all ranks take it together.
+def algorithm(w, step, gradient, flags):
+    """Builds one step of one rank; all ranks make it together.
 
-    w: the variables, this rank's own copy. step: its counter of steps.
-    batch_loss(w, number): the scalar loss on mini-batch `number` at w.
+    w: the variables of the model, this rank's own copy. step: its counter of steps.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a list as w is.
     """
     # The ticket comes first: when none is left, all ranks stop before the all-reduce.
     ticket = tf.count_up_to(step, flags.steps)
-    loss = batch_loss(w, ticket)
-    g = gradients(loss, w)
+    loss, g = gradient(w, ticket)
 
     # Horovod: 3. scale the rate: n ranks together have a mini-batch n times as large.
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
@@ -51,58 +52,19 @@ def algorithm(w, step, batch_loss, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.05  # the defaults; n ranks step with n * lr
-
-
-def add_flags(add):
-    """This algorithm has no extra flags."""
-
-
-# region: flags
-def number(kind, low, below=2**31, strictly=False):
-    """A type of flag: a number of that kind, at least `low` (strictly: above it), below `below`."""
-    def parse(text):
-        value = kind(text)
-        if not low <= value < below or strictly and value == low:
-            raise argparse.ArgumentTypeError("must be %s %s and below %s, is %s" % (
-                "above" if strictly else "at least", low, below, text))
-        return value
-    parse.__name__ = kind.__name__
-    return parse
-
-
-def parse_flags(*switches):
-    """The flags; switches: (name, text) of flags that have no value."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def add(flag, kind, default, text, **options):
-        text += " (%(default)s)"
-        parser.add_argument(flag, type=kind, default=default, help=text, **options)
-    add("--steps", number(int, 1), STEPS, "updates of w, all workers together", metavar="N")
-    add("--batch-size", number(int, 1), BATCH_SIZE, "examples in a mini-batch", metavar="B")
-    if LEARNING_RATE:
-        add("--learning-rate", number(float, 0, strictly=True), LEARNING_RATE,
-            "learning rate: lr in the update rule", metavar="LR")
-    add("--seed", number(int, 0), 0, "seed of the initial parameters and the batches")
-    add("--dataset", str, DATASET, DATASETS)
-    add("--checkpoint-steps", number(int, 1), 1000, "updates between checkpoints", metavar="N")
-    add("--checkpoint-seconds", number(int, 1), 10, "or seconds, whichever is first", metavar="S")
-    for name, text in switches:
-        parser.add_argument("--" + name, action="store_true", help=text + " (off)")
-    add_flags(add)
-    return parser.parse_args()
-# endregion: flags
+MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
 
 
 # region: problem -- put your own data and model here
-DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
 
 
 def load_data(name):
-    """Inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
     if name == "digits":
         from sklearn.datasets import load_digits  # here, because a ps needs no data
+
         x, y = load_digits(return_X_y=True)
         order = np.random.RandomState(0).permutation(len(x))
         x, y = x[order] / 16, y[order]
@@ -112,25 +74,24 @@ def load_data(name):
         data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
         with np.load(name) as file:
-            data = [file[part] for part in Data._fields]
-    data = Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
-    for x, y in data[:2], data[2:]:
-        if not len(x) == len(y) > 0 or x.shape[1:] != data.x_train.shape[1:]:
-            raise ValueError("%s: these x and y do not fit: %s" % (name, [d.shape for d in data]))
-        if not np.isfinite(x).all() or y.dtype.kind != "i":
-            raise ValueError("%s: x must be finite numbers, and y whole ones" % name)
-    return data
+            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
 
 
 def make_model(data):
-    """A network from Keras. It is not compiled: the optimizer is the algorithm above."""
-    return keras.Sequential([
-        keras.Input(data.x_train.shape[1:]), keras.layers.Dense(128, "relu"),
-        keras.layers.Dense(64, "relu"), keras.layers.Dense(int(data.y_train.max()) + 1)])
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(int(data.y_train.max()) + 1),
+        ]
+    )
 
 
 def loss(y, outputs):
-    """The cross-entropy of each row."""
+    """Returns the cross-entropy of each row."""
     return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
 
 
@@ -139,246 +100,29 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-# region: variables
-def variables(get_variable, name, values):
-    """Variables with these first values, which as constants would stand in each graph sent."""
-    return [get_variable("%s_%d" % (name, i), initializer=tf.ensure_shape(
-        tf.numpy_function(lambda v=v: np.asarray(v), [], v.dtype), v.shape))
-            for i, v in enumerate(values)]
-# endregion: variables
-
-
-# region: batches
-def batches(model, state, x, y, flags, rank=0):
-    """batch_loss(w, number) -> the loss at w on a mini-batch of the rows (x, y) of this worker.
-
-    state: its own variables for what the model keeps beside w. The rows of a batch depend on
-    (seed, rank, number) and on nothing else, so that a batch can be drawn again elsewhere.
-    """
-    # The rank is added to the seeds of Dropout, so that no two workers have the same masks.
-    ranks = [rank * (v.name == "seed_generator_state") for v in model.non_trainable_variables]
-
-    def batch_loss(w, number):
-        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
-        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
-        with tf.control_dependencies(w):
-            before = [v.read_value() + k if k else v.read_value() for v, k in zip(state, ranks)]
-        outputs, after, penalties = model.stateless_call(
-            w, before, tf.gather(x, rows), training=True, return_losses=True)
-        # The gradient comes after the state has moved, and with it the next local step.
-        moved = [v.assign(new - k if k else new) for v, new, k in zip(state, after, ranks)]
-        with tf.control_dependencies(moved):
-            outputs = tf.identity(outputs)
-        return tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
-    return batch_loss
-# endregion: batches
-
-
-# region: evaluation
-def gradients(loss, w):
-    """The gradient of a scalar with respect to each of w, dense, even that of an embedding."""
-    return [tf.convert_to_tensor(g) for g in tf.gradients(loss, w)]
-
-
-def evaluation(model, state, w, x, y, first=None):
-    """[number of rows, loss, each of METRICS] at w: means of TEST_ROWS rows, from "first:0" on."""
-    first = tf.placeholder_with_default(0, [], "first") if first is None else first
-    w, state = [[v.read_value() for v in each] for each in (w, state)]
-    x_some, y_some = [rows.read_value()[first:first + TEST_ROWS] for rows in (x, y)]
-    outputs, _ = model.stateless_call(w, state, x_some, training=False)
-    of_rows = [loss, *[metric for _, metric in METRICS.values()]]
-    return [tf.constant(x.shape[0]), *[tf.reduce_mean(each(y_some, outputs)) for each in of_rows]]
-# endregion: evaluation
-
-
-# region: ranks
-def settings():
-    """The settings of this rank's session."""
-    # Horovod: 2. of this machine's GPUs, rank k of this machine takes number k.
-    config = tf.ConfigProto()
-    config.gpu_options.visible_device_list = str(hvd.local_rank())
-    return config
-
-
-class Broadcast(tf.train.SessionRunHook):
-    """What hvd.BroadcastGlobalVariablesHook is; Horovod 0.28.1 lacks it on TensorFlow 2.21."""
-
-    def begin(self):
-        # Horovod: 5. all begin at rank 0's variables, be they its random start or its checkpoint.
-        self.broadcast = hvd.broadcast_global_variables(0)
-
-    def after_create_session(self, session, coord):
-        session.run(self.broadcast)
-
-
-def train(step, update, test, flags, travels):
-    """Updates until all are made; rank 0 also evaluates w, and saves it."""
-    workers = [("worker", rank) for rank in range(hvd.size())]
-    metrics = Metrics("worker-%d" % hvd.rank(), workers, flags)
-    row, is_chief = push_row(update, step, flags, travels=travels), hvd.rank() == 0
-    scaffold = tf.train.Scaffold(saver=tf.train.Saver(save_relative_paths=True))
-    # Horovod: 6. rank 0 alone writes checkpoints, and reads them.
-    also = [tf.train.CheckpointSaverHook(metrics.directory, flags.checkpoint_seconds,
-                                         scaffold=scaffold, save_graph_def=False)] * is_chief
-    with tf.train.MonitoredTrainingSession(
-            config=settings(), checkpoint_dir=metrics.directory if is_chief else None,
-            scaffold=scaffold, hooks=[Broadcast(), *also],
-            save_checkpoint_steps=flags.checkpoint_steps,
-            save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None,
-            save_graph_def=False) as session:
-        def evaluate(first):
-            return session.run([step, *test], {"first:0": first})
-        try:
-            while True:
-                metrics.push(session.run(row))
-                if is_chief and time.time() > metrics.next_test:
-                    metrics.test(evaluate)
-        except tf.errors.OutOfRangeError:  # from count_up_to: every update is taken
-            pass
-        if is_chief:
-            metrics.test(evaluate, all_rows=True)
-    print("done, the output is in", metrics.directory, flush=True)
-# endregion: ranks
-
-
-# region: metrics
-# A line of metrics-<task>.csv is a push, with times in seconds since 1970; global_step counts it;
-# loss is the last mini-batch's; bytes are those pulled and pushed; wait_seconds is the time from
-# the gradient to its arrival. Or it is an evaluation, with push_time, global_step and TEST. What
-# else takes time stands behind a #, with its begin and its end.
-PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness",
-        "bytes", "wait_seconds"]
-TEST = {"test_loss": "min", **{"test_" + name: best for name, (best, *_) in METRICS.items()}}
-TEST_ROWS = 1000  # are tested at once; between them updates go on
-
-
-def push_row(update, step, flags, towers=1, travels=1):
-    """The columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
-
-    towers: mini-batches of this process in an update. travels: how often each byte is sent.
-    """
-    with tf.control_dependencies([update.push]), tf.device(step.device):
-        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
-    times = []
-    for before in update.pulled, update.pushed, [ticket]:
-        with tf.control_dependencies(before):
-            times.append(tf.timestamp())
-    pulled, ready, pushed = times
-    local_steps = getattr(flags, "local_steps", 1)
-    examples = local_steps * flags.batch_size * towers
-    size = travels * sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size
-                         for t in update.pulled + update.pushed)
-    return tf.stack([tf.cast(column, tf.float64) for column in [
-        pushed, pulled, ticket + 1, local_steps, examples, update.loss,
-        ticket - update.version, size, pushed - ready]])
-
-
-class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json, events."""
-
-    def __init__(self, task, workers, flags, ps=0):
-        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
-        self.flags, self.step, self.saved, self.events = flags, 0, (0, time.time()), None
-        self.last, self.shown, self.tested, self.next_test = {}, (0, 0), 0, 0
-        os.makedirs(self.directory, exist_ok=True)
-        tasks = ["%s-%d" % worker for worker in workers]
-        if task == tasks[0]:
-            self.lock = open(os.path.join(self.directory, ".chief"), "w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where another has it
-            versions = {module.__name__.split(".")[0]: module.__version__
-                        for module in (tf, keras, np)}
-            facts = {"example": __doc__.split(":")[0], "script": os.path.abspath(__file__),
-                     "tasks": tasks, "ps": ps, "metrics": TEST, "arguments": vars(flags),
-                     "versions": versions}
-            with open(os.path.join(self.directory, "flags.json"), "w") as file:
-                json.dump(facts, file, indent=2)
-            with tf.Graph().as_default():  # it refuses to be made where TensorFlow runs eagerly
-                self.events = tf.compat.v1.summary.FileWriter(self.directory, flush_secs=1)
-            text = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "text"})
-            self.events.add_summary(tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(
-                tag="flags", metadata=text, tensor=tf.make_tensor_proto(json.dumps(facts)))]))
-        # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s.csv" % task), "a", buffering=1)
-        # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join([*PUSH, *TEST]) + "\n")
-
-    def push(self, row):
-        """Writes a line for one update, the columns PUSH."""
-        self.file.write("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST) + "\n")
-        self.step, self.last["loss"], self.last["staleness"] = int(row[2]), row[5], row[6]
-        if not np.isfinite(row[5]):
-            raise FloatingPointError("loss is %s at update %d" % (row[5], self.step))
-        if self.events and row[0] > self.shown[1] + 1:
-            self.show(row[0])
-
-    def test(self, evaluate, all_rows=False):
-        """Tests TEST_ROWS rows more, or all; after the last it writes an evaluation, TEST."""
-        first = 0 if all_rows else self.tested
-        while True:
-            began = time.time()
-            self.step, rows, *means = evaluate(first)
-            self.mark("evaluation", began)
-            share = min(TEST_ROWS, rows - first) / rows
-            self.sums = share * np.array(means) + (self.sums if first else 0)
-            first, now = first + TEST_ROWS, time.time()
-            if first >= rows or not all_rows:
-                break
-            if now > self.shown[1] + 1:
-                self.show(now)
-        # Tests take a twentieth of the time, but for the first, which sets up.
-        self.next_test = now + (20 * (now - began) if self.next_test else 0)
-        self.tested = first if first < rows else 0
-        if self.tested:
-            return
-        self.next_test = max(self.next_test, now + 0.25)
-        self.last.update(zip(TEST, self.sums))
-        if all_rows or now > self.shown[1] + 1:
-            self.show(now)
-        self.file.write("%.6f,,%d" % (now, self.step) + "," * 7
-                        + ",".join("%.6f" % number for number in self.sums) + "\n")
-        self.events.add_summary(tf.compat.v1.Summary(value=[
-            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-            for tag, value in self.last.items()]), self.step)
-
-    def mark(self, what, began):
-        """Writes when something that is no update began, and that it has ended now."""
-        self.file.write("# %s %.6f %.6f\n" % (what, began, time.time()))
-
-    def show(self, now):
-        """Prints where training is, how fast it is, and the last evaluation."""
-        step, since = self.shown
-        if now > since + 1 or "updates_per_second" not in self.last:
-            if since and self.step > step:
-                rate = {"updates_per_second": (self.step - step) / (now - since)}
-                self.last = {**rate, **self.last, **rate}
-            self.shown = self.step, now
-        print("update %d of %d   %s" % (self.step, self.flags.steps, "   ".join(
-            "%s %.4g" % pair for pair in self.last.items())), flush=True)
-
-    def time_to_save(self):
-        """Whether --checkpoint-steps or --checkpoint-seconds have passed since it last said so."""
-        step, since = self.saved
-        due = (self.step >= step + self.flags.checkpoint_steps
-               or time.time() > since + self.flags.checkpoint_seconds)
-        self.saved = (self.step, time.time()) if due else self.saved
-        return due
-# endregion: metrics
-
-
 def build(model, data, flags):
-    """The graph: the step counter, one step, the test."""
+    """Builds the graph: the step counter, one step, the test. Rank k has every n-th row."""
+    k, n = hvd.rank(), hvd.size()
     step = tf.train.get_or_create_global_step()
     w = variables(tf.get_variable, "w", model.trainable_variables)
-    shard = [part[hvd.rank()::hvd.size()] for part in (data.x_train, data.y_train)]
-    train_rows = variables(tf.get_local_variable, "train", shard)
-    test_rows = variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
     state = variables(tf.get_variable, "state", model.non_trainable_variables)
-    batch_loss = batches(model, state, *train_rows, flags, hvd.rank())
-    update = algorithm(w, step, batch_loss, flags)
-    return step, update, evaluation(model, state, w, *test_rows)
+    local_state = []  # it begins as rank 0's
+    for v, original in zip(state, model.non_trainable_variables):
+        # The seeds are others, so that no two ranks drop the same units.
+        offset = k if original.name == "seed_generator_state" else 0
+        local_state.append(
+            tf.get_local_variable(f"own_{v.op.name}", initializer=v + tf.cast(offset, v.dtype))
+        )
+    rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
+    x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
+    update = algorithm(w, step, gradients(model, local_state, x, y, flags, k), flags)
+    # What a checkpoint holds is the state of rank 0.
+    with tf.control_dependencies([v.assign(new) for v, new in zip(state, local_state)]):
+        return step, update, evaluation(model, w, local_state, x_test, y_test)
 
 
 def main():
+    """Trains as one of the ranks that horovodrun starts."""
     flags = parse_flags()
     # Horovod: 1. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
@@ -386,10 +130,247 @@ def main():
     # Each rank draws its own first w, as it would without a seed; step 5 replaces it.
     keras.utils.set_random_seed(flags.seed + hvd.rank())
     model = make_model(data)  # outside of the graph, where Keras makes its first values
+    times_sent = 2 - 2 / hvd.size()  # each byte of the gradient, in a ring
     with tf.Graph().as_default():
-        # In a ring each rank sends its gradient 2 (n - 1) / n times.
-        train(*build(model, data, flags), flags, travels=2 * (hvd.size() - 1) / hvd.size())
+        train(model.trainable_variables, *build(model, data, flags), flags, times_sent)
 
+
+# region: ranks
+def train(variables, step, update, test, flags, times_sent):
+    """Makes steps until all are made; rank 0 also tests w, and saves it."""
+    ranks = [("worker", rank) for rank in range(hvd.size())]
+    metrics = Metrics(ranks[hvd.rank()], ranks, variables, flags)
+    row = push_row(update, step, flags, times_sent=times_sent)
+    saver = tf.train.Saver(save_relative_paths=True)
+    # Horovod: 2. of this machine's GPUs, rank k of this machine takes number k.
+    config = tf.ConfigProto()
+    config.gpu_options.visible_device_list = str(hvd.local_rank())
+
+    def test_and_save():
+        metrics.test(time.time(), *session.run([step, *test]))
+        path = f"{metrics.directory}/model.ckpt"
+        saver.save(session, path, step, write_meta_graph=False)
+
+    with tf.Session(config=config) as session:
+        session.run(tf.global_variables_initializer())
+        # Horovod: 6. rank 0 alone reads checkpoints, and writes them.
+        checkpoint = tf.train.latest_checkpoint(metrics.directory)
+        if metrics.is_chief and checkpoint:
+            saver.restore(session, checkpoint)
+        # Horovod: 5. all begin at rank 0's variables, be they its random start or its checkpoint.
+        session.run(hvd.broadcast_global_variables(0))
+        session.run(tf.local_variables_initializer())
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every step is made
+            while True:
+                metrics.push(session.run(row))
+                due = metrics.step % flags.checkpoint_steps == 0 and metrics.step < flags.steps
+                if metrics.is_chief and due:
+                    test_and_save()
+        if metrics.is_chief:
+            test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
+
+
+# endregion: ranks
+
+
+# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example without a parameter server.
+# --------------------------------------------------------------------------------------------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    all_flags = [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
+        text += " (%(default)s)"
+        parser.add_argument("--" + name, type=type(default), default=default, help=text)
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
+            least = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+    return flags
+
+
+# endregion: flags
+
+
+# region: variables
+def initial_value(value):
+    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
+    tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
+    return tf.ensure_shape(tensor, value.shape)
+
+
+def variables(get_variable, name, values):
+    """Makes variables with these first values: name_0, name_1, ..."""
+    return [
+        get_variable(f"{name}_{i}", initializer=initial_value(value))
+        for i, value in enumerate(values)
+    ]
+
+
+# endregion: variables
+
+
+# region: layers
+def gradients(model, state, x, y, flags, rank=0):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+
+    state: variables for what the model keeps beside w. The rows of a mini-batch depend on
+    (seed, rank, number) and on nothing else, so that a mini-batch can be drawn again elsewhere.
+    """
+
+    def gradient(w, number):
+        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in state]
+        outputs, after, penalties = model.stateless_call(
+            w, before, tf.gather(x, rows), training=True, return_losses=True
+        )
+        # The gradient comes after the state has moved, and with it the next step.
+        with tf.control_dependencies([v.assign(new) for v, new in zip(state, after)]):
+            outputs = tf.identity(outputs)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        # That of an embedding is sparse: it becomes a tensor as all others.
+        return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
+
+    return gradient
+
+
+def evaluation(model, w, state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    outputs, _ = model.stateless_call(
+        [v.read_value() for v in w], state, x.read_value(), training=False
+    )
+    functions = [loss, *[function for _, function in METRICS.values()]]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+
+
+# endregion: layers
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
+TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+
+
+def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    batches_per_update: of this process. times_sent: how often it sends each byte.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    times = []
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
+    local_steps = getattr(flags, "local_steps", 1)
+    tensors = [*update.pulled, *update.pushed]
+    size = sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size for t in tensors)
+    columns = [
+        pushed,
+        pulled,
+        ticket + 1,
+        local_steps,
+        local_steps * flags.batch_size * batches_per_update,
+        update.loss,
+        ticket - update.version,
+        times_sent * size,
+        pushed - ready,
+    ]
+    return tf.stack([tf.cast(column, tf.float64) for column in columns])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+
+    def __init__(self, task, workers, variables, flags, ps=0):
+        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.is_chief = task == workers[0]
+        self.steps, self.step, self.shown = flags.steps, 0, 0
+        os.makedirs(self.directory, exist_ok=True)
+        if self.is_chief:
+            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
+            self.write_flags(workers, variables, flags, ps)
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write(
+            "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
+        )
+
+    def write_flags(self, workers, variables, flags, ps):
+        """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
+        path = os.path.join(self.directory, "flags.json")
+        layout = [[v.path, list(v.shape)] for v in variables]
+        if tf.train.latest_checkpoint(self.directory):
+            with open(path) as file:
+                if json.load(file).get("variables") != layout:
+                    raise ValueError(f"{self.directory} has a checkpoint of another model")
+        facts = {
+            "example": __doc__.split(":")[0],
+            "script": os.path.abspath(__file__),
+            "tasks": [f"{job}-{index}" for job, index in workers],
+            "ps": ps,
+            "metrics": TEST,
+            "variables": layout,
+            "arguments": vars(flags),
+            "versions": {"tensorflow": tf.__version__},
+        }
+        with open(path, "w") as file:
+            json.dump(facts, file, indent=2)
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        line = "%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row)
+        print(line, *[""] * len(TEST), sep=",", file=self.file)
+        self.step = int(row[2])
+        if not np.isfinite(row[5]):
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        times = f"{time.time():.6f},{began:.6f}"
+        print(times, step, *[""] * 6, *means, sep=",", file=self.file)
+        self.step = step
+        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
+
+    def show(self, text):
+        """Prints where training is."""
+        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+
+
+# endregion: metrics
 
 if __name__ == "__main__":
     main()

@@ -117,53 +117,12 @@ def parameters(get_variable, words, dimensions, parts):
     return made
 
 
-def look_up(parts, words):
-    """Returns the rows of these words, each pulled once, and the row of each word."""
-    once, place = tf.unique(words)
-    rows = tf.nn.embedding_lookup(parts, once, partition_strategy="mod")
-    return rows, tf.gather(rows, place)
-
-
 def loss(true, noise):
     """Returns the cross-entropy of telling neighbours from noise, a scalar."""
     return tf.reduce_mean(tf.nn.softplus(-true)) + WEIGHT * tf.reduce_mean(tf.nn.softplus(noise))
 
 
-def batches(data, flags, rank, workers):
-    """Returns batch_loss(w, number) -> the rows of w that a mini-batch needs, and the loss.
-
-    The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
-    other pairs: as frequent as neighbours are.
-    """
-    pairs = variables(tf.get_local_variable, "pairs", [data.train[rank::workers]])[0]
-    b, k = flags.batch_size, flags.noise_words
-
-    def batch_loss(w, number):
-        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.to_int64(number)])
-        rows = tf.random.stateless_uniform([b + k], key, 0, pairs.shape[0], tf.int32)
-        drawn = tf.gather(pairs, rows)
-        words, word = look_up(w[: len(w) // 2], drawn[:b, 0])
-        neighbours, other = look_up(w[len(w) // 2 :], drawn[:, 1])
-        true = tf.reduce_sum(word * other[:b], axis=1)
-        return [words, neighbours], loss(true, tf.matmul(word, other[b:], transpose_b=True))
-
-    return batch_loss
-
-
-def evaluation(w, data):
-    """Returns [the loss, the share of test pairs that score above the word with its noise word]."""
-    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
-    _, word = look_up(w[: len(w) // 2], pairs.read_value()[:, 0])
-    _, other = look_up(w[len(w) // 2 :], tf.concat([pairs.read_value()[:, 1], noise], 0))
-    true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
-    return [loss(true, false), tf.reduce_mean(tf.cast(true > false, tf.float32))]
-
-
-def mean_bytes(task):
-    """Returns the bytes of an update, the mean over those in the metrics of a task."""
-    path = os.path.join(os.environ.get("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
-    rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
-    return np.nanmean(rows["bytes"])
+# endregion: words
 
 
 def show(vocabulary, parts, task):
@@ -182,9 +141,6 @@ def show(vocabulary, parts, task):
     print(f"A model that knows only how frequent words are has accuracy 50%, loss {guess:.3f}")
     sizes = f"{moved / 1e3:.0f} KB of rows; whole tables would be {whole / 1e3:.0f} KB"
     print(f"A push moved {sizes}, {whole / moved:.1f} times as much", flush=True)
-
-
-# endregion: words
 
 
 def build(cluster, data, flags):
@@ -365,6 +321,54 @@ def variables(get_variable, name, values):
 
 
 # endregion: variables
+
+
+# region: skip_gram
+def look_up(parts, words):
+    """Returns the rows of these words, each pulled once, and the row of each word."""
+    once, place = tf.unique(words)
+    rows = tf.nn.embedding_lookup(parts, once, partition_strategy="mod")
+    return rows, tf.gather(rows, place)
+
+
+def batches(data, flags, rank, workers):
+    """Returns batch_loss(w, number) -> the rows of w that a mini-batch needs, and the loss.
+
+    The pairs of a batch depend on (seed, rank, number) only. Its noise words are the neighbours in
+    other pairs: as frequent as neighbours are.
+    """
+    pairs = variables(tf.get_local_variable, "pairs", [data.train[rank::workers]])[0]
+    b, k = flags.batch_size, flags.noise_words
+
+    def batch_loss(w, number):
+        key = tf.stack([tf.constant(flags.seed * 65536 + rank, tf.int64), tf.to_int64(number)])
+        rows = tf.random.stateless_uniform([b + k], key, 0, pairs.shape[0], tf.int32)
+        drawn = tf.gather(pairs, rows)
+        words, word = look_up(w[: len(w) // 2], drawn[:b, 0])
+        neighbours, other = look_up(w[len(w) // 2 :], drawn[:, 1])
+        true = tf.reduce_sum(word * other[:b], axis=1)
+        return [words, neighbours], loss(true, tf.matmul(word, other[b:], transpose_b=True))
+
+    return batch_loss
+
+
+def evaluation(w, data):
+    """Returns [the loss, the share of test pairs that score above the word with its noise word]."""
+    pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
+    _, word = look_up(w[: len(w) // 2], pairs.read_value()[:, 0])
+    _, other = look_up(w[len(w) // 2 :], tf.concat([pairs.read_value()[:, 1], noise], 0))
+    true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
+    return [loss(true, false), tf.reduce_mean(tf.cast(true > false, tf.float32))]
+
+
+def mean_bytes(task):
+    """Returns the bytes of an update, the mean over those in the metrics of a task."""
+    path = os.path.join(os.environ.get("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
+    rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
+    return np.nanmean(rows["bytes"])
+
+
+# endregion: skip_gram
 
 
 # region: metrics
