@@ -62,11 +62,11 @@ def measure(example, case, seed, steps):
     model = example.make_model(data)
     with tf.Graph().as_default(), tf.Session() as session:
         w, _ = example.shared_variables(model, 1)
-        test_rows = example.local_variables("test", [data.x_test, data.y_test])
+        test_rows = example.variables(tf.get_local_variable, "test", [data.x_test, data.y_test])
         gradients = []
         for k, rows in enumerate(shards(data, share, seed)):
             flags = types.SimpleNamespace(seed=seed, batch_size=size if k else example.BATCH_SIZE)
-            rows = example.local_variables("train_%d" % k, rows)
+            rows = example.variables(tf.get_local_variable, "train_%d" % k, rows)
             gradients.append(example.gradients(model, [], *rows, flags, k))
         rates = tf.placeholder(tf.float32, [WORKERS])
 
