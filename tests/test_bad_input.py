@@ -339,8 +339,8 @@ def without_variables(folder, *_):
 
 
 @pytest.mark.parametrize("change", [two_layers, without_variables])
-def test_a_checkpoint_of_another_model_is_refused(change, zygote, tmp_path):
-    """Tests that the chief says so in one sentence, and leaves everything as it was.
+def test_a_refused_checkpoint_loses_nothing(change, zygote, tmp_path):
+    """Tests that the chief refuses another model in one sentence, and leaves all as it was.
 
     The other model has two layers swapped, so that all shapes are the same.
     """

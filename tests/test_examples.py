@@ -78,9 +78,9 @@ def run_and_check(launcher, directory, steps=None):
 
     # It left what it should, and nothing else.
     assert (directory / "curves.png").stat().st_size > 10000
-    assert list(directory.glob("events.out.tfevents.*")) and list(
-        directory.glob("model.ckpt-*.index")
-    )
+    assert list(directory.glob("tensorboard/*/events.out.tfevents.*"))
+    assert list(directory.glob("model.ckpt-*.index"))
+    assert not (directory / "stop").exists() and not list(directory.glob("events*"))
     last = [line for line in output.splitlines() if line.startswith("[tfrun] ")][-1]
     assert str(directory) in last and "test accuracy" in last
     assert not support.processes_of(directory)
