@@ -142,6 +142,7 @@ GLOSSARY = {
         "applies the mean of so many, and a queue of tokens lets the workers go on.",
 }
 # fmt: on
+METHODS = {"ClusterSpec": r"\.cluster_spec\("}  # what makes one without its name
 
 
 def glossary(folder, _):
@@ -153,17 +154,18 @@ def glossary(folder, _):
 
 
 def usage(term, folder):
-    """A link from a folder to the first line of an example, or the first notebook, with a term."""
+    """Links from a folder to the first line of an example, or the first notebook, with a term."""
+    pattern = METHODS.get(term, r"tf\.train\.%s\b" % term)
     for name in ORDER:
         for path in sorted((ROOT / name).glob("*.py")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
-                if re.search(r"tf\.train\.%s\b" % term, line.split("  #")[0]) and "(" in line:
+                if re.search(pattern, line.split("  #")[0]) and "(" in line:
                     return "[%s](%s#L%d)" % (path.stem, os.path.relpath(path, folder), number)
     for path in notebooks.sources():
         if re.search(r"^[^#\n]*tf\.train\.%s\(" % term, path.read_text(), re.MULTILINE):
             link = os.path.relpath(path.with_suffix(".ipynb"), folder)
             return "[%s](%s)" % (notebooks.name_of(path), link)
-    return "notebooks, to come"
+    raise ValueError("neither a script nor a notebook uses %s" % term)
 
 
 def table(_, __):
