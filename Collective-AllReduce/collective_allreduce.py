@@ -124,13 +124,17 @@ def build(strategy, model, data, flags, ranks, n, directory):
     with strategy.scope():  # each replica has its own copy of these, and moves it itself
         step = tf.Variable(0, dtype=tf.int64)
         w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
-    local_states, gradient = [], {}  # of the replicas that are in this process
+    # Those of the replicas that are in this process.
+    local_states = []
+    gradient = {}
     with tf.device("/CPU:0"):  # a GPU takes no variables of int32
         state = [tf.Variable(v.numpy()) for v in model.non_trainable_variables]
         manager = restore(directory, step, w, state)
-        x_test, y_test = tf.Variable(data.x_test), tf.Variable(data.y_test)
+        x_test = tf.Variable(data.x_test)
+        y_test = tf.Variable(data.y_test)
         for k in ranks:
-            x, y = tf.Variable(data.x_train[k::n]), tf.Variable(data.y_train[k::n])
+            x = tf.Variable(data.x_train[k::n])
+            y = tf.Variable(data.y_train[k::n])
             local_state = [tf.Variable(v) for v in state]
             for v, original in zip(local_state, model.non_trainable_variables):
                 if original.name == "seed_generator_state":
@@ -164,8 +168,10 @@ def build(strategy, model, data, flags, ranks, n, directory):
 
 def main():
     """Trains the model together with the other workers that TF_CONFIG names."""
-    flags, cluster = parse_flags(), Cluster()
-    data, n = load_data(flags.dataset), len(cluster.workers)
+    flags = parse_flags()
+    cluster = Cluster()
+    data = load_data(flags.dataset)
+    n = len(cluster.workers)
     cluster.wait_for_workers()
     # No Python thread runs while TensorFlow waits for the others; faulthandler's is a C thread.
     faulthandler.dump_traceback_later(REQUIRED_WAIT_SECONDS, exit=True)

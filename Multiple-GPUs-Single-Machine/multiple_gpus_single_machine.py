@@ -33,7 +33,8 @@ def algorithm(w, step, gradients, flags, devices):
     w: the variables of the model. step: the counter of updates. gradients: for each device
     gradient(w, number), the loss on its mini-batch `number` at w, and its gradient.
     """
-    version, losses, g = step.read_value(), [], []
+    version = step.read_value()
+    losses, g = [], []
     for device, gradient in zip(devices, gradients):
         # Towers: a copy of w, a mini-batch and a gradient on each device, all at the same time.
         with tf.device(device), tf.control_dependencies([version]):
@@ -106,7 +107,9 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 def build(models, data, flags, devices):
     """Builds the graph: the step counter, one update, the test. Tower k has every n-th row."""
-    n, states, tower_gradients = len(models), [], []
+    n = len(models)
+    states = []
+    tower_gradients = []
     with tf.device("/CPU:0"):  # a GPU takes neither Python's arrays nor int32 variables
         step = tf.train.get_or_create_global_step()
         w = variables(tf.get_variable, "w", models[0].trainable_variables)
@@ -356,7 +359,8 @@ def train(variables, step, update, test, flags, devices=1):
     task = ("worker", 0)
     metrics = Metrics(task, [task], variables, flags)
     row = push_row(update, step, flags, batches_per_update=devices)
-    saver, path = tf.train.Saver(save_relative_paths=True), f"{metrics.directory}/model.ckpt"
+    saver = tf.train.Saver(save_relative_paths=True)
+    path = f"{metrics.directory}/model.ckpt"
     config = tf.ConfigProto(allow_soft_placement=False, device_count={"CPU": devices})
     with tf.Session(config=config) as session:
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])

@@ -109,13 +109,17 @@ def build(strategy, model, data, flags, ranks, n, directory):
     with strategy.scope():  # each replica has its own copy of these, and moves it itself
         step = tf.Variable(0, dtype=tf.int64)
         w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
-    local_states, gradient = [], {}  # of the replicas that are in this process
+    # Those of the replicas that are in this process.
+    local_states = []
+    gradient = {}
     with tf.device("/CPU:0"):  # a GPU takes no variables of int32
         state = [tf.Variable(v.numpy()) for v in model.non_trainable_variables]
         manager = restore(directory, step, w, state)
-        x_test, y_test = tf.Variable(data.x_test), tf.Variable(data.y_test)
+        x_test = tf.Variable(data.x_test)
+        y_test = tf.Variable(data.y_test)
         for k in ranks:
-            x, y = tf.Variable(data.x_train[k::n]), tf.Variable(data.y_train[k::n])
+            x = tf.Variable(data.x_train[k::n])
+            y = tf.Variable(data.y_train[k::n])
             local_state = [tf.Variable(v) for v in state]
             for v, original in zip(local_state, model.non_trainable_variables):
                 if original.name == "seed_generator_state":
@@ -150,7 +154,8 @@ def build(strategy, model, data, flags, ranks, n, directory):
 def main():
     """Trains the model on all devices of this process."""
     flags = parse_flags()
-    devices, data = find_devices(flags), load_data(flags.dataset)
+    devices = find_devices(flags)
+    data = load_data(flags.dataset)
     n = len(devices)
     if not tf.config.list_physical_devices("GPU"):
         (cpu,) = tf.config.list_physical_devices("CPU")
@@ -160,7 +165,8 @@ def main():
         )
     strategy = tf.distribute.MirroredStrategy(devices)
     keras.utils.set_random_seed(flags.seed)
-    model, task = make_model(data), ("worker", 0)
+    model = make_model(data)
+    task = ("worker", 0)
     metrics = Metrics(task, [task], model.trainable_variables, flags)
     built = build(strategy, model, data, flags, range(n), n, metrics.directory)
     train(strategy, *built, metrics, flags)

@@ -318,7 +318,8 @@ def train(variables, step, update, test, flags, devices=1):
     task = ("worker", 0)
     metrics = Metrics(task, [task], variables, flags)
     row = push_row(update, step, flags, batches_per_update=devices)
-    saver, path = tf.train.Saver(save_relative_paths=True), f"{metrics.directory}/model.ckpt"
+    saver = tf.train.Saver(save_relative_paths=True)
+    path = f"{metrics.directory}/model.ckpt"
     config = tf.ConfigProto(allow_soft_placement=False, device_count={"CPU": devices})
     with tf.Session(config=config) as session:
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
