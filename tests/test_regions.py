@@ -17,12 +17,17 @@ ALGORITHM_LINES = 60
 BELOW = [
     "aggregation",
     "flags",
+    "devices",
+    "workers",
     "cluster",
     "variables",
+    "layers",
     "vector",
     "model",
     "metrics",
     "session",
+    "local_session",
+    "strategy",
 ]
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
