@@ -181,7 +181,7 @@ def judge(model, data, flags):
     its metrics: when it starts again it tests no checkpoint twice.
     """
     metrics = Metrics(("evaluator", 0), [None], [], flags)  # None: it is not the chief
-    directory = metrics.directory
+    directory, folder = metrics.directory, os.path.join(metrics.directory, "best")
     tests = read_tests(directory)
     with tf.Graph().as_default(), tf.Session() as session:
         w, state = shared_variables(model, 1)
@@ -191,18 +191,18 @@ def judge(model, data, flags):
         saver = tf.train.Saver()
         while checkpoint := next_checkpoint(directory, tests, flags):
             began, step = time.time(), step_of(checkpoint)
-            saver.restore(session, checkpoint)
+            copy_checkpoint(checkpoint, folder)  # at once: the chief keeps only the last five
+            saver.restore(session, os.path.join(folder, os.path.basename(checkpoint)))
             means = session.run(test)
+            metrics.test(began, step, *means)
             tests[step] = means[1]
             best = best_step(tests)
-            if best == step:
-                copy_checkpoint(checkpoint, os.path.join(directory, "best"))
-            metrics.test(began, step, *means)  # after the copy: a kill between the two loses none
+            remove_all_but(folder, f"model.ckpt-{best}")
             tests_since_best = len(tests) - 1 - list(tests).index(best)
             if tests_since_best == flags.early_stopping > 0:
                 print(f"no better one in {tests_since_best} tests: training ends", flush=True)
                 open(os.path.join(directory, "stop"), "a").close()
-    return directory, os.path.join(directory, "best", f"model.ckpt-{best_step(tests)}")
+    return directory, os.path.join(folder, f"model.ckpt-{best_step(tests)}")
 
 
 def best_step(tests):
@@ -623,12 +623,17 @@ def next_checkpoint(directory, tests, flags):
 
 
 def copy_checkpoint(checkpoint, folder):
-    """Copies the files of a checkpoint into a folder, and then removes all others there."""
+    """Copies the files of a checkpoint into a folder."""
     os.makedirs(folder, exist_ok=True)
-    before = set(glob.glob(os.path.join(folder, "*")))
-    after = {shutil.copy(path, folder) for path in glob.glob(checkpoint + ".*")}
-    for path in before - after:
-        os.remove(path)
+    for path in glob.glob(checkpoint + ".*"):
+        shutil.copy(path, folder)
+
+
+def remove_all_but(folder, checkpoint):
+    """Removes the files of other checkpoints from a folder."""
+    for name in os.listdir(folder):
+        if not name.startswith(checkpoint + "."):
+            os.remove(os.path.join(folder, name))
 
 
 def export(model, checkpoint, directory):
