@@ -329,8 +329,9 @@ def rank(directory, number):
 
 
 def saved(directory):
-    """The step of the newest checkpoint."""
-    return max(int(path.stem.split("-")[1]) for path in directory.glob("model.ckpt-*.index"))
+    """The step of the newest checkpoint, 0 if there is none yet."""
+    steps = [int(path.stem.split("-")[1]) for path in directory.glob("model.ckpt-*.index")]
+    return max(steps, default=0)
 
 
 def end(process, directory, seconds=30):
