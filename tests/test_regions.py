@@ -15,19 +15,15 @@ LIMITS = support.ROOT / "tests" / "limits.txt"
 ALGORITHM_LINES = 60
 # The regions below the divider, in their order; no script has all of them.
 BELOW = [
-    "aggregation",
+    *("rounds", "aggregation"),
     "flags",
-    "devices",
-    "workers",
-    "cluster",
-    "variables",
-    "layers",
-    "vector",
-    "model",
-    "metrics",
-    "session",
-    "local_session",
-    "strategy",
+    *("cluster", "servers", "workers", "devices", "peers", "neighbours"),
+    *("variables", "vector", "tensors", "flat"),
+    *("model", "layers", "skip_gram", "places"),
+    *("per_worker", "closures", "schedule"),
+    *("metrics", "evaluator"),
+    *("session", "stoppable_session", "local_session", "monitored_session"),
+    *("strategy", "calls", "one_client"),
 ]
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),

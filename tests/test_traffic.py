@@ -76,14 +76,20 @@ def test_the_bytes_of_replicas(tmp_path):
 # The same training with whole tables: they are pulled, and their gradients pushed, as HogWild's.
 DENSE = [
     ("        w_k, loss = batch_loss(w, version)\n", "        w_k = [tf.identity(v) for v in w]\n"),
-    ("    g = tf.gradients(loss, w)\n",
-     "    loss = batch_loss(w_k, version)[1]\n    g = tf.gradients(loss, w_k)\n"),
-    ("    values, rows = [d.values for d in g], [d.indices for d in g]\n",
-     "    values = [tf.convert_to_tensor(d) for d in g]\n    rows = []\n"),
-    ("v.scatter_sub(tf.IndexedSlices(flags.learning_rate * d, r))\n"
-     "                          for v, d, r in zip(w, values, rows)",
-     "v.assign_sub(flags.learning_rate * d) for v, d in zip(w, values)"),
-]  # fmt: skip
+    (
+        "    g = tf.gradients(loss, w)\n",
+        "    loss = batch_loss(w_k, version)[1]\n    g = tf.gradients(loss, w_k)\n",
+    ),
+    (
+        "    values, rows = [d.values for d in g], [d.indices for d in g]\n",
+        "    values, rows = [tf.convert_to_tensor(d) for d in g], []\n",
+    ),
+    (
+        "[tf.IndexedSlices(flags.learning_rate * d, r) for d, r in zip(values, rows)]",
+        "[flags.learning_rate * d for d in values]",
+    ),
+    ("v.scatter_sub(change)", "v.assign_sub(change)"),
+]
 
 
 @pytest.mark.long
