@@ -1,4 +1,5 @@
 """What launchers of this folder share, on the host where they start: flags, folders, the end."""
+
 import argparse
 import os
 import pathlib
@@ -8,9 +9,11 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-NOTICES = re.compile(r"WARNING: All log messages before absl|.*oneDNN custom operations are on|"
-                     r".*Could not find cuda drivers|.*TensorFlow binary is optimized|"
-                     r"To enable the following instructions")  # at each start of TensorFlow
+NOTICES = re.compile(
+    r"WARNING: All log messages before absl|.*oneDNN custom operations are on|"
+    r".*Could not find cuda drivers|.*TensorFlow binary is optimized|"
+    r"To enable the following instructions"
+)  # at each start of TensorFlow
 
 
 def read_flags(parser, timeout):
@@ -22,16 +25,27 @@ def read_flags(parser, timeout):
     add("--ps", type=int, default=1, metavar="N", help="parameter servers (1)")
     add("--workers", type=int, default=2, metavar="N", help="workers (2)")
     add("--chief", action="store_true", help="one task more, of the type chief")
-    add("--attempts", type=int, default=4, metavar="N",
-        help="how often all tasks may begin, the first time included (4)")
+    add(
+        "--attempts",
+        type=int,
+        default=4,
+        metavar="N",
+        help="how often all tasks may begin, the first time included (4)",
+    )
     add("script", help="the training script, at the same path on all hosts")
     add("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args()
-    for name, low, high in (("ps", 0, 99), ("workers", 0, 99), ("attempts", 1, 99),
-                            (timeout, 1, 86400)):
+    for name, low, high in (
+        ("ps", 0, 99),
+        ("workers", 0, 99),
+        ("attempts", 1, 99),
+        (timeout, 1, 86400),
+    ):
         if not low <= vars(flags)[name] <= high:
-            parser.error("--%s must be from %d to %d, is %d" % (
-                name.replace("_", "-"), low, high, vars(flags)[name]))
+            parser.error(
+                "--%s must be from %d to %d, is %d"
+                % (name.replace("_", "-"), low, high, vars(flags)[name])
+            )
     if not flags.workers and not flags.chief:
         parser.error("a run needs a worker or a chief")
     if not pathlib.Path(flags.script).is_file():

@@ -5,6 +5,7 @@
 Writes start_up.json: for each engine the seconds from the command to the first update, and from the
 last update to the end of the command. One that is not here, or fails, is left out, and named.
 """
+
 import argparse
 import csv
 import datetime
@@ -49,7 +50,10 @@ def run(launcher, steps, seconds):
             process = subprocess.Popen(
                 ["bash", launcher, "--steps", str(steps)],
                 env={**os.environ, "OUTPUT_DIR": str(output)},
-                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
             try:
                 code = process.wait(seconds)
             except subprocess.TimeoutExpired:
@@ -75,14 +79,26 @@ def run(launcher, steps, seconds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--repeats", type=int, default=5, help="of each engine (%(default)s)")
     parser.add_argument("--seconds", type=int, default=300, help="at most, for a run (%(default)s)")
-    parser.add_argument("--output", type=pathlib.Path, default=HERE / "start_up.json",
-                        help="the file with the figures (start_up.json)")
-    parser.add_argument("launchers", nargs="+", type=pathlib.Path, metavar="run.sh",
-                        help="an engine's; tfrun's is ../HogWild/run.sh")
+    parser.add_argument(
+        "--output",
+        type=pathlib.Path,
+        default=HERE / "start_up.json",
+        help="the file with the figures (start_up.json)",
+    )
+    parser.add_argument(
+        "launchers",
+        nargs="+",
+        type=pathlib.Path,
+        metavar="run.sh",
+        help="an engine's; tfrun's is ../HogWild/run.sh",
+    )
     flags = parser.parse_args()
     for name in ("repeats", "seconds"):
         if vars(flags)[name] < 1:
@@ -112,18 +128,32 @@ def main():
         return 1
     measured = {
         "command": "python start_up.py " + " ".join(map(str, sys.argv[1:])),
-        "date": str(datetime.date.today()), "cores": os.cpu_count(), "machine": platform.machine(),
-        "load": round(os.getloadavg()[2], 1), "steps": STEPS,
-        "versions": {"Python": platform.python_version(),
-                     "TensorFlow": importlib.metadata.version("tensorflow-cpu"),
-                     **{engine: version(engine) for engine in found if version(engine)}},
-        "engines": {engine: {name: each[name] for name in ("first", "end")}
-                    for engine, each in found.items()}}
+        "date": str(datetime.date.today()),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "load": round(os.getloadavg()[2], 1),
+        "steps": STEPS,
+        "versions": {
+            "Python": platform.python_version(),
+            "TensorFlow": importlib.metadata.version("tensorflow-cpu"),
+            **{engine: version(engine) for engine in found if version(engine)},
+        },
+        "engines": {
+            engine: {name: each[name] for name in ("first", "end")}
+            for engine, each in found.items()
+        },
+    }
     flags.output.write_text(json.dumps(measured, indent=2) + "\n")
     for engine, each in measured["engines"].items():
-        print("%-14s first update %.1f s, end %.1f s (medians of %d)" % (
-            engine, statistics.median(each["first"]), statistics.median(each["end"]),
-            len(each["first"])))
+        print(
+            "%-14s first update %.1f s, end %.1f s (medians of %d)"
+            % (
+                engine,
+                statistics.median(each["first"]),
+                statistics.median(each["end"]),
+                len(each["first"]),
+            )
+        )
     return 0
 
 

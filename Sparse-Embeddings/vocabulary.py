@@ -7,6 +7,7 @@ larger vocabularies it draws words by Zipf's law (the r-th word has a frequency 
 by the script's rule for frequent words. The bytes follow from the shapes. Afterwards
 `python ../tools/readmes.py --fix` writes the table of README.md.
 """
+
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ def of_text(random):
     """(the number of different words, draw(n) -> n pairs) of the script's text."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import sparse_embeddings  # here, because only this needs TensorFlow
+
     data = sparse_embeddings.load_data(sparse_embeddings.DATASET)
     return len(data.vocabulary), lambda n: data.train[random.randint(len(data.train), size=n)]
 
@@ -44,13 +46,18 @@ def count(words, draw, batch_size):
     """A line of the table, as means of drawn mini-batches."""
     batches = [touched(draw, batch_size) for _ in range(BATCHES)]
     rows = [sum(map(len, batch)) for batch in batches]
-    shared = [sum(len(a & b) for a, b in zip(*two)) / n
-              for two, n in zip(zip(batches, batches[1:]), rows)]
+    shared = [
+        sum(len(a & b) for a, b in zip(*two)) / n for two, n in zip(zip(batches, batches[1:]), rows)
+    ]
     # A row crosses twice, as float32; its number goes along with the push, as int32.
-    return {"words": words, "batch_size": batch_size, "rows": float(np.mean(rows)),
-            "shared": float(np.mean(shared)),
-            "bytes": float(np.mean(rows)) * (2 * 4 * DIMENSIONS + 4),
-            "whole_bytes": 2 * 2 * 4 * words * DIMENSIONS}
+    return {
+        "words": words,
+        "batch_size": batch_size,
+        "rows": float(np.mean(rows)),
+        "shared": float(np.mean(shared)),
+        "bytes": float(np.mean(rows)) * (2 * 4 * DIMENSIONS + 4),
+        "whole_bytes": 2 * 2 * 4 * words * DIMENSIONS,
+    }
 
 
 def main():

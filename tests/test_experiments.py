@@ -420,8 +420,17 @@ def test_hparams_of_failures(tmp_path, odd):
 @pytest.mark.long
 def test_a_metric_that_is_not_there(tmp_path, odd):
     """Catches: a typo in --metric that shows only when all runs are over."""
-    code, output = run(tmp_path / "l", *odd, "--metric", "scor", "--set", "kind=fine,sleep",
-                       "--set", "x=1", seconds=40)  # fmt: skip
+    code, output = run(
+        tmp_path / "l",
+        *odd,
+        "--metric",
+        "scor",
+        "--set",
+        "kind=fine,sleep",
+        "--set",
+        "x=1",
+        seconds=40,
+    )
     assert code == 2 and "there is no metric 'scor'; the function returns score, other" in output
     assert "Traceback" not in output
 
@@ -470,8 +479,9 @@ def test_runs_here_have_gpus_of_their_own(tmp_path, odd, monkeypatch):
 @engines.spark
 def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
     """Catches: code that only the driver's folder has; GPUs that Spark names and nobody sets."""
-    (tmp_path / "find.sh").write_text("#!/bin/sh\necho '%s'\n" % json.dumps(
-        {"name": "gpu", "addresses": ["7"]}))  # fmt: skip
+    (tmp_path / "find.sh").write_text(
+        "#!/bin/sh\necho '%s'\n" % json.dumps({"name": "gpu", "addresses": ["7"]})
+    )
     (tmp_path / "find.sh").chmod(0o755)
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.executor.resource.gpu.amount 1\nspark.task.resource.gpu.amount 1\n"

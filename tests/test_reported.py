@@ -170,8 +170,10 @@ def test_the_pairs_of_words(tmp_path):
 )
 def test_a_wrong_pair_is_caught(name, change, tmp_path):
     if name == "training":  # both: a list of the test alone would be empty
-        change = (change[0], "(pairs[0].extend if paragraph % 20 == 19 else "
-                             "pairs[paragraph % 10 == 9].extend)(")  # fmt: skip
+        change = (
+            change[0],
+            "(pairs[0].extend if paragraph % 20 == 19 else pairs[paragraph % 10 == 9].extend)(",
+        )
     text = support.replaced(support.main_script("Sparse-Embeddings"), [change])
     with pytest.raises(AssertionError, match="(?m)^ *%s: " % name):
         check_pairs(tmp_path, text)

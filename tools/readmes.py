@@ -82,66 +82,61 @@ def field(path, name):
 
 
 # The terms of the classic API, in an order in which each follows from those before it.
-# fmt: off
 GLOSSARY = {
-    "ClusterSpec":
-        "The jobs of a cluster and the addresses of their tasks.",
-    "Server":
-        "The server of one task, in its process: sessions connect to it, it runs the "
-        "parts of their graphs that are placed on it, and it exchanges tensors with the "
-        "other tasks' servers.",
-    "Coordinator":
+    "ClusterSpec": "The jobs of a cluster and the addresses of their tasks.",
+    "Server": (
+        "The server of one task, in its process: sessions connect to it, it runs the parts of "
+        "their graphs that are placed on it, and it exchanges tensors with the other tasks' "
+        "servers."
+    ),
+    "Coordinator": (
         "Ends several threads together: one asks to stop, or fails, the others look at "
-        "`should_stop()`, and `join()` waits for them and raises what the first that "
-        "failed raised.",
-    "Scaffold":
-        "The parts that a session needs to begin: initial ops, ops that tell whether the "
-        "model is ready, a Saver. What is not given gets a default; then the graph is "
-        "finalized.",
-    "SessionManager":
-        "Makes a session whose model is ready: the chief's restores a checkpoint or runs "
-        "the initial op; the others' waits until that is done (it looks every 30 s by "
-        "default).",
-    "Supervisor":
-        "The older way: a SessionManager, a Coordinator, a Saver and threads that save "
-        "and write summaries by the clock. Deprecated in favour of "
-        "MonitoredTrainingSession.",
-    "SessionCreator":
-        "What a MonitoredSession calls for a session, at first and again after it was "
-        "lost. ChiefSessionCreator makes or restores the model, WorkerSessionCreator "
-        "waits for it.",
-    "MonitoredSession":
-        "A session with hooks around every `run`. It makes a new session when a call "
-        "fails with Aborted or Unavailable (a lost ps), and takes OutOfRange for the end "
-        "of its block.",
-    "MonitoredTrainingSession":
-        "A function that returns a MonitoredSession for a chief or a worker, with the "
-        "hooks that save checkpoints, write summaries and count steps.",
-    "CheckpointSaverHook":
-        "Saves a checkpoint every so many steps or seconds, and one at the start and at "
-        "the end.",
-    "SummarySaverHook":
-        "Writes a summary for TensorBoard every so many steps or seconds.",
-    "StepCounterHook":
-        "Measures the steps a second, and writes them as a summary.",
-    "LoggingTensorHook":
-        "Prints the values of tensors every so many steps or seconds.",
-    "StopAtStepHook":
-        "Asks the loop to stop at a global step, or after a number of steps. Several "
-        "workers can overshoot it by some steps; `tf.count_up_to` cannot.",
-    "NanTensorHook":
-        "Stops, or raises an error, when a tensor (the loss) is NaN.",
-    "GlobalStepWaiterHook":
-        "Holds a worker back until the global step has reached a number.",
-    "FinalOpsHook":
-        "Runs ops when the session ends, and keeps their values.",
-    "FeedFnHook":
-        "Calls a function for the `feed_dict` of every `run`.",
-    "SyncReplicasOptimizer":
-        "Wraps an optimizer: gradients gather in accumulators on the ps, the chief "
-        "applies the mean of so many, and a queue of tokens lets the workers go on.",
+        "`should_stop()`, and `join()` waits for them and raises what the first that failed "
+        "raised."
+    ),
+    "Scaffold": (
+        "The parts that a session needs to begin: initial ops, ops that tell whether the model "
+        "is ready, a Saver. What is not given gets a default; then the graph is finalized."
+    ),
+    "SessionManager": (
+        "Makes a session whose model is ready: the chief's restores a checkpoint or runs the "
+        "initial op; the others' waits until that is done (it looks every 30 s by default)."
+    ),
+    "Supervisor": (
+        "The older way: a SessionManager, a Coordinator, a Saver and threads that save and "
+        "write summaries by the clock. Deprecated in favour of MonitoredTrainingSession."
+    ),
+    "SessionCreator": (
+        "What a MonitoredSession calls for a session, at first and again after it was lost. "
+        "ChiefSessionCreator makes or restores the model, WorkerSessionCreator waits for it."
+    ),
+    "MonitoredSession": (
+        "A session with hooks around every `run`. It makes a new session when a call fails with "
+        "Aborted or Unavailable (a lost ps), and takes OutOfRange for the end of its block."
+    ),
+    "MonitoredTrainingSession": (
+        "A function that returns a MonitoredSession for a chief or a worker, with the hooks "
+        "that save checkpoints, write summaries and count steps."
+    ),
+    "CheckpointSaverHook": (
+        "Saves a checkpoint every so many steps or seconds, and one at the start and at the end."
+    ),
+    "SummarySaverHook": "Writes a summary for TensorBoard every so many steps or seconds.",
+    "StepCounterHook": "Measures the steps a second, and writes them as a summary.",
+    "LoggingTensorHook": "Prints the values of tensors every so many steps or seconds.",
+    "StopAtStepHook": (
+        "Asks the loop to stop at a global step, or after a number of steps. Several workers "
+        "can overshoot it by some steps; `tf.count_up_to` cannot."
+    ),
+    "NanTensorHook": "Stops, or raises an error, when a tensor (the loss) is NaN.",
+    "GlobalStepWaiterHook": "Holds a worker back until the global step has reached a number.",
+    "FinalOpsHook": "Runs ops when the session ends, and keeps their values.",
+    "FeedFnHook": "Calls a function for the `feed_dict` of every `run`.",
+    "SyncReplicasOptimizer": (
+        "Wraps an optimizer: gradients gather in accumulators on the ps, the chief applies the "
+        "mean of so many, and a queue of tokens lets the workers go on."
+    ),
 }
-# fmt: on
 METHODS = {"ClusterSpec": r"\.cluster_spec\("}  # what makes one without its name
 
 
@@ -224,8 +219,11 @@ def compared(folder, runs):
             )
         )
     first = next(iter(runs.values()))
-    rows += ["", "Median (range) of %d seeds; %d mini-batches of %d each." % (
-        len(first), first[0]["steps"], first[0]["arguments"]["batch_size"])]  # fmt: skip
+    rows += [
+        "",
+        "Median (range) of %d seeds; %d mini-batches of %d each."
+        % (len(first), first[0]["steps"], first[0]["arguments"]["batch_size"]),
+    ]
     return "\n".join(rows)
 
 
@@ -466,8 +464,11 @@ def kills(folder, _):
         )
         rows.append("| %s | %s | %s |" % (victim, tasks, update))
     loads = [run["load"] for run in runs]
-    rows += ["", "Median (and range) of %d runs on %s; %d cores, with a load of %.0f to %.0f." % (
-        len(runs), runs[-1]["date"], runs[0]["cores"], min(loads), max(loads))]  # fmt: skip
+    rows += [
+        "",
+        "Median (and range) of %d runs on %s; %d cores, with a load of %.0f to %.0f."
+        % (len(runs), runs[-1]["date"], runs[0]["cores"], min(loads), max(loads)),
+    ]
     return "\n".join(rows)
 
 
@@ -481,9 +482,12 @@ def batch_sizes(folder, _):
         updates = found["examples"] // int(batch)
         rows.append("| %s | %d | %s |" % (batch, updates, " | ".join(map(spread, errors))))
     numbers = [found[name] for name in ("seeds", "examples", "lr", "command", "date", "tensorflow")]
-    rows += ["", "Median (and range) of %d seeds, each after %d examples; lr = %g, and k is the "
-             "batch divided by %d. `%s` on %s, TensorFlow %s." % (
-                 *numbers[:3], found["batches"][0], *numbers[3:])]  # fmt: skip
+    rows += [
+        "",
+        "Median (and range) of %d seeds, each after %d examples; lr = %g, and k is the "
+        "batch divided by %d. `%s` on %s, TensorFlow %s."
+        % (*numbers[:3], found["batches"][0], *numbers[3:]),
+    ]
     return "\n".join(rows)
 
 
@@ -514,8 +518,11 @@ def measured(folder, _):
     rows = ["| the 2×2 grid | seconds |", "| --- | --- |"]
     rows += ["| %s | %s |" % (way, spread(each)) for way, each in found["seconds"].items()]
     n = len(next(iter(found["seconds"].values())))
-    rows += ["", "Median (and range) of %d runs on %s; %d cores, with a load of %.0f." % (
-        n, found["date"], found["cores"], found["load"])]  # fmt: skip
+    rows += [
+        "",
+        "Median (and range) of %d runs on %s; %d cores, with a load of %.0f."
+        % (n, found["date"], found["cores"], found["load"]),
+    ]
     return "\n".join(rows)
 
 
@@ -533,9 +540,12 @@ def start_up(folder, _):
         each if name in found["engines"] else "%s %s" % (name, each)
         for name, each in found["versions"].items()
     )
-    rows += ["", "%s on %s: HogWild with %d updates, 1 ps and 2 workers; %d cores, with a load of "
-             "%.0f. %s." % (runs, found["date"], found["steps"], found["cores"], found["load"],
-                            versions)]  # fmt: skip
+    rows += [
+        "",
+        "%s on %s: HogWild with %d updates, 1 ps and 2 workers; %d cores, with a load of "
+        "%.0f. %s."
+        % (runs, found["date"], found["steps"], found["cores"], found["load"], versions),
+    ]
     return "\n".join(rows)
 
 

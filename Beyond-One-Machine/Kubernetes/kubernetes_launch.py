@@ -10,6 +10,7 @@ The entry point of the image makes TF_CONFIG from the name of its pod, and becom
 Kind:          driver
 Run:           the entry point of the image: the arguments are the script and its flags
 """
+
 import json
 import os
 import re
@@ -50,7 +51,10 @@ def tf_config(env):
     if index >= counts[role]:
         raise ValueError("this is %s %d, but there are only %d" % (role, index, counts[role]))
     suffix = "%s.%s.svc:%d" % (
-        value(env, "SERVICE"), value(env, "NAMESPACE"), number(env, "PORT", 1, 65535))
+        value(env, "SERVICE"),
+        value(env, "NAMESPACE"),
+        number(env, "PORT", 1, 65535),
+    )
     cluster = {}
     for job, count in counts.items():
         if count:

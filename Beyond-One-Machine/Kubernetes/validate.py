@@ -8,6 +8,7 @@
 Kind:          driver
 Run:           bash validate.sh
 """
+
 import json
 import pathlib
 import sys
@@ -87,8 +88,12 @@ def validate(document):
     elif document["kind"] == "TFJob":
         models = against_training_operator(document)
     for path, template in pod_templates(document).items():
-        pod = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"},
-               "template": template}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "PodTemplate",
+            "metadata": {"name": "pod"},
+            "template": template,
+        }
         try:
             pods = ["its pods by " + against_kubernetes(pod)]
         except ValueError as error:

@@ -22,8 +22,9 @@ def load(dataset):
     return x.astype("float32"), y.astype("int32"), x_test.astype("float32"), y_test.astype("int32")
 
 
-def train(learning_rate, dropout=0.0, epochs=8, batch_size=32, dataset="digits", seed=0,
-          logdir=None):
+def train(
+    learning_rate, dropout=0.0, epochs=8, batch_size=32, dataset="digits", seed=0, logdir=None
+):
     """Trains one model; returns {"accuracy": ..., "loss": ...} of the test rows."""
     import keras  # here, because the process that deals out the runs needs no TensorFlow
     import tensorflow as tf
@@ -34,14 +35,29 @@ def train(learning_rate, dropout=0.0, epochs=8, batch_size=32, dataset="digits",
     keras.utils.set_random_seed(seed)
     tf.config.experimental.enable_op_determinism()
     x, y, x_test, y_test = load(dataset)
-    model = keras.Sequential([
-        keras.Input(x.shape[1:]), keras.layers.Dense(128, "relu"), keras.layers.Dropout(dropout),
-        keras.layers.Dense(64, "relu"), keras.layers.Dense(int(y.max()) + 1)])
-    model.compile(keras.optimizers.Adam(learning_rate),
-                  keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                  metrics=["accuracy"])
+    model = keras.Sequential(
+        [
+            keras.Input(x.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dropout(dropout),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(int(y.max()) + 1),
+        ]
+    )
+    model.compile(
+        keras.optimizers.Adam(learning_rate),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
     callbacks = [keras.callbacks.TensorBoard(logdir, write_graph=False)] if logdir else []
-    model.fit(x, y, batch_size, epochs, verbose=2 if logdir else 0,
-              validation_data=(x_test, y_test), callbacks=callbacks)
+    model.fit(
+        x,
+        y,
+        batch_size,
+        epochs,
+        verbose=2 if logdir else 0,
+        validation_data=(x_test, y_test),
+        callbacks=callbacks,
+    )
     loss, accuracy = model.evaluate(x_test, y_test, verbose=0)
     return {"accuracy": accuracy, "loss": loss}

@@ -1,4 +1,5 @@
 """What launch and its command line refuse, each with one line that says why."""
+
 import argparse
 import functools
 import importlib.util
@@ -84,11 +85,13 @@ def function_of(text):
 
 def values_of(text):
     """("name", [values]) of NAME=V1,V2: numbers, true and false as in JSON, else texts."""
+
     def value(word):
         try:
             return json.loads(word)
         except ValueError:
             return word
+
     name, sign, values = text.partition("=")
     if not name or not sign:
         raise argparse.ArgumentTypeError("%r is not NAME=VALUE,VALUE" % text)

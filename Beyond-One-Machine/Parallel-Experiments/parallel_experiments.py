@@ -9,6 +9,7 @@
 Kind:          driver
 Run:           bash run.sh
 """
+
 import argparse
 import concurrent.futures
 import contextlib
@@ -44,6 +45,7 @@ def one_run(map_fun, params, logdir, metric, reserved):
     """In a new process: calls the function; returns (status, metrics, error)."""
     if sys.platform == "linux":  # it must not outlive the task that waits for it
         import ctypes
+
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
     try:
         os.makedirs(logdir, exist_ok=True)
@@ -52,8 +54,10 @@ def one_run(map_fun, params, logdir, metric, reserved):
             os.dup2(log.fileno(), 2)
         more = {"logdir": logdir} if "logdir" in inspect.signature(map_fun).parameters else {}
         found = map_fun(**params, **more)
-        found = {name: float(value) for name, value in
-                 (found if isinstance(found, dict) else {metric: found}).items()}
+        found = {
+            name: float(value)
+            for name, value in (found if isinstance(found, dict) else {metric: found}).items()
+        }
         if taken := set(found) & {*params, *reserved}:
             raise ValueError("a metric must not be named as a parameter: %s" % sorted(taken))
         # JSON has no NaN: None for a run that diverged.
@@ -88,8 +92,13 @@ def isolated(call, environment, started=lambda executor: None):
 def by_value(call, *functions):
     """A pickled call with the code of these functions: other hosts may be unable to import it."""
     modules = {sys.modules.get(getattr(each, "__module__", None)) for each in functions}
-    modules = [module for module in modules if getattr(module, "__file__", None) and
-               module.__name__ != "__main__" and "site-packages" not in module.__file__]
+    modules = [
+        module
+        for module in modules
+        if getattr(module, "__file__", None)
+        and module.__name__ != "__main__"
+        and "site-packages" not in module.__file__
+    ]
     with BY_VALUE:
         for module in modules:
             cloudpickle.register_pickle_by_value(module)
@@ -138,8 +147,9 @@ def new_folder():
     return os.environ.get("OUTPUT_DIR") or runs / time.strftime("%Y-%m-%d_%H-%M-%S")
 
 
-def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction="max", jobs=None,
-           threads=1):
+def launch(
+    spark, map_fun, args_dict, logdir=None, metric="accuracy", direction="max", jobs=None, threads=1
+):
     """Calls map_fun with each combination; returns the results, the best first.
 
     spark: a SparkSession, or None for processes on this machine.
@@ -160,14 +170,22 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
     context = spark and spark.sparkContext
     here = not spark or context.master.startswith("local")  # else the hosts have GPUs of their own
     if not jobs:  # a cluster may get more slots later: Spark lets runs wait for one
-        jobs = min(len(runs), 100) if not here else (
-            context.defaultParallelism if spark else len(resources.cores() or [0]))
+        jobs = (
+            min(len(runs), 100)
+            if not here
+            else (context.defaultParallelism if spark else len(resources.cores() or [0]))
+        )
     slots, group, over = queue.SimpleQueue(), "experiments-%s" % time.time_ns(), threading.Event()
     for gpus in grid.deal(cluster.gpus() if here else [], min(jobs, len(runs))):
         slots.put(gpus)
-    base = {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": threads,
-            "OMP_NUM_THREADS": threads, "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-            "TF_CPP_MIN_LOG_LEVEL": 2, "PYTHONHASHSEED": 0}
+    base = {
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "TF_CPP_MIN_LOG_LEVEL": 2,
+        "PYTHONHASHSEED": 0,
+    }
     live = []
 
     def run(name):
@@ -177,8 +195,9 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
                 return None
             env = {**base, **({"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {})}
             env = {key: str(value) for key, value in env.items()}
-            call = functools.partial(one_run, map_fun, runs[name], str(folder / name), metric,
-                                     inputs.COLUMNS)
+            call = functools.partial(
+                one_run, map_fun, runs[name], str(folder / name), metric, inputs.COLUMNS
+            )
             call = by_value(call, one_run, function)
             if spark:
                 call = by_value(functools.partial(isolated, call, env), isolated)
@@ -189,8 +208,15 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
             slots.put(gpus)
         if over.is_set():  # it was stopped, and so it has no result
             return None
-        return {"run": name, "parameters": runs[name], "status": status, "metrics": metrics,
-                "began": began, "seconds": round(time.time() - began, 2), "error": error}
+        return {
+            "run": name,
+            "parameters": runs[name],
+            "status": status,
+            "metrics": metrics,
+            "began": began,
+            "seconds": round(time.time() - began, 2),
+            "error": error,
+        }
 
     def keep(result):
         path = folder / result["run"]
@@ -236,18 +262,32 @@ def launch(spark, map_fun, args_dict, logdir=None, metric="accuracy", direction=
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
     def add(flag, kind, default, text, **options):
         text += " (%(default)s)"
         parser.add_argument(flag, type=kind, default=default, help=text, **options)
-    parser.add_argument("--set", type=inputs.values_of, action="append", metavar="NAME=V1,V2",
-                        help="values of a parameter, once for each parameter "
-                             "(learning_rate=0.001,0.01 and dropout=0.0,0.5)")
+
+    parser.add_argument(
+        "--set",
+        type=inputs.values_of,
+        action="append",
+        metavar="NAME=V1,V2",
+        help="values of a parameter, once for each parameter "
+        "(learning_rate=0.001,0.01 and dropout=0.0,0.5)",
+    )
     add("--function", str, "digits.py:train", "what is trained, as FILE.py:NAME")
-    add("--backend", str, "both", "spark, local, or both and a comparison",
-        choices=["spark", "local", "both"])
+    add(
+        "--backend",
+        str,
+        "both",
+        "spark, local, or both and a comparison",
+        choices=["spark", "local", "both"],
+    )
     add("--metric", str, "accuracy", "what the table is sorted by")
     add("--direction", str, "max", "max or min: which metric is best")
     add("--jobs", int, 0, "runs at once; 0: as many as there are cores, or slots of Spark")
@@ -279,8 +319,14 @@ def main():
         # A path of the default is beside this script, and one of the user's where the user is.
         default = flags.function == "digits.py:train"
         function = inputs.function_of(str(HERE / flags.function) if default else flags.function)
-        options = [dict(given), logdir, flags.metric, flags.direction, flags.jobs or None,
-                   flags.threads]
+        options = [
+            dict(given),
+            logdir,
+            flags.metric,
+            flags.direction,
+            flags.jobs or None,
+            flags.threads,
+        ]
         inputs.checked(function, *options[:2], *options[3:])  # before Spark starts
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         for backend in ["spark", "local"] if flags.backend == "both" else [flags.backend]:
@@ -302,8 +348,10 @@ def main():
     code = int(any(result["error"] for results in found.values() for result in results))
     if len(found) == 2:
         same = report.equal(found["spark"], found["local"])
-        print("[experiments] Spark's results and the local ones are %s" % (
-            "equal" if same else "NOT equal"))
+        print(
+            "[experiments] Spark's results and the local ones are %s"
+            % ("equal" if same else "NOT equal")
+        )
         code = code or int(not same)
     return code
 

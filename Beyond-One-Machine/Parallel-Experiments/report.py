@@ -1,4 +1,5 @@
 """What is shown of results: an order, a table, a CSV file, a picture, TensorBoard, progress."""
+
 import contextlib
 import csv
 import math
@@ -12,11 +13,13 @@ EVENTS = ".experiments"  # the end of the names of this script's event files
 
 def in_order(results, metric, direction):
     """The best first; then those without the metric, such as NaN; at last those that failed."""
+
     def place(result):
         value = result["metrics"].get(metric)
         if value is None:
             return 1 + (result["status"] == "failed"), 0, result["run"]
         return 0, -value if direction == "max" else value, result["run"]
+
     return sorted(results, key=place)
 
 
@@ -54,9 +57,13 @@ def print_table(results):
     for result in results:
         values = [result["metrics"].get(name) for name in metrics]
         end = (result["error"].splitlines() or [result["status"]])[-1]
-        table.add_row(*(grid.text(result["parameters"].get(name, "")) for name in varying),
-                      *("" if value is None else "%.4f" % value for value in values),
-                      "%.1f" % result["seconds"], end, style=None if not result["error"] else "red")
+        table.add_row(
+            *(grid.text(result["parameters"].get(name, "")) for name in varying),
+            *("" if value is None else "%.4f" % value for value in values),
+            "%.1f" % result["seconds"],
+            end,
+            style=None if not result["error"] else "red",
+        )
     Console(width=None if sys.stdout.isatty() else 100, markup=False).print(table)
 
 
@@ -69,20 +76,30 @@ def draw(results, metric, path):
     figure = Figure((1 + 3.2 * len(varying), 3.6), layout="constrained")
     axes = figure.subplots(1, len(varying), sharey=True, squeeze=False)[0]
     for place, (axis, name) in enumerate(zip(axes, varying)):
-        values = sorted({result["parameters"].get(name) for result in results},
-                        key=lambda value: (isinstance(value, str), value is not None, value))
+        values = sorted(
+            {result["parameters"].get(name) for result in results},
+            key=lambda value: (isinstance(value, str), value is not None, value),
+        )
         for result in reversed(done):
             best = result is done[0]
-            axis.plot(values.index(result["parameters"].get(name)), result["metrics"][metric],
-                      "*" if best else "o", markersize=15 if best else 8, alpha=0.8,
-                      color="#d62728" if best else "#1f77b4")
+            axis.plot(
+                values.index(result["parameters"].get(name)),
+                result["metrics"][metric],
+                "*" if best else "o",
+                markersize=15 if best else 8,
+                alpha=0.8,
+                color="#d62728" if best else "#1f77b4",
+            )
         axis.set_xticks(range(len(values)), [grid.text(value) for value in values])
         axis.set_xmargin(0.2)
         axis.set(xlabel=name, ylabel=metric if not place else "")
         axis.grid(axis="y", alpha=0.3)
     failed = sum(result["status"] == "failed" for result in results)
-    figure.suptitle("%d runs%s; the star is the best" % (
-        len(results), ", %d failed" % failed if failed else ""), fontsize=11)
+    figure.suptitle(
+        "%d runs%s; the star is the best"
+        % (len(results), ", %d failed" % failed if failed else ""),
+        fontsize=11,
+    )
     drawn.save(figure, path, draw)
 
 
@@ -106,6 +123,7 @@ def write_events(folder, summaries):
 def hparams_of(result):
     """The summaries of one run for the tab HParams: its start, its metrics, how it ended."""
     from tensorboard.compat.proto.summary_pb2 import Summary
+
     # hparams.api has the same functions, but imports TensorFlow, which takes seconds.
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
     from tensorboard.plugins.scalar.summary_v2 import scalar_pb
@@ -117,9 +135,15 @@ def hparams_of(result):
     ended = result["began"] + result["seconds"]
     end = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=ended)
     data = plugin_data_pb2.HParamsPluginData(session_end_info=end)
-    yield Summary(value=[Summary.Value(
-        tag=metadata.SESSION_END_INFO_TAG, tensor=metadata.NULL_TENSOR,
-        metadata=metadata.create_summary_metadata(data))])
+    yield Summary(
+        value=[
+            Summary.Value(
+                tag=metadata.SESSION_END_INFO_TAG,
+                tensor=metadata.NULL_TENSOR,
+                metadata=metadata.create_summary_metadata(data),
+            )
+        ]
+    )
 
 
 def hparams_config(results):
@@ -146,9 +170,14 @@ def progress(n, before, metric):
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     done, said = before, 0.0
-    bar = Progress(TextColumn("experiments"), BarColumn(), MofNCompleteColumn(),
-                   TimeElapsedColumn(), TextColumn("{task.description}"),
-                   disable=not sys.stdout.isatty())
+    bar = Progress(
+        TextColumn("experiments"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        disable=not sys.stdout.isatty(),
+    )
     task = bar.add_task("", total=n, completed=done)
 
     def show(results):
@@ -156,12 +185,15 @@ def progress(n, before, metric):
         done += len(results)
         for result in results[-1:]:
             value = result["metrics"].get(metric)
-            line = "%s: %s" % (result["run"], result["status"] if value is None else
-                               "%s %.4g" % (metric, value))
+            line = "%s: %s" % (
+                result["run"],
+                result["status"] if value is None else "%s %.4g" % (metric, value),
+            )
             bar.update(task, completed=done, description=line)
             if bar.disable and (time.monotonic() > said + 1 or done == n):
                 said = time.monotonic()
                 print("[experiments] %d of %d, %s" % (done, n, line), flush=True)
+
     with bar:
         if before:
             print("[experiments] %d of %d have a result from before" % (before, n), flush=True)
@@ -176,6 +208,8 @@ def equal(one, other):
         for key in ("status", "metrics"):
             if result[key] != other[result["run"]][key]:
                 same = False
-                print("[experiments] %s differs: %s on Spark, %s locally" % (
-                    result["run"], result[key], other[result["run"]][key]))
+                print(
+                    "[experiments] %s differs: %s on Spark, %s locally"
+                    % (result["run"], result[key], other[result["run"]][key])
+                )
     return same

@@ -9,6 +9,7 @@
 Kind:          driver
 Run:           bash run.sh ../../HogWild/hogwild.py --steps 600
 """
+
 import argparse
 import collections
 import contextlib
@@ -54,8 +55,9 @@ class Task:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise RuntimeError("another %s %d still runs in %s" % (
-                        self.job, self.index, self.output)) from None
+                    raise RuntimeError(
+                        "another %s %d still runs in %s" % (self.job, self.index, self.output)
+                    ) from None
                 time.sleep(0.1)
         # A socket that is bound keeps the port; TensorFlow may listen on it all the same, because
         # both ask for SO_REUSEPORT.
@@ -69,8 +71,14 @@ class Task:
         import ctypes
 
         config = {"cluster": cluster, "task": {"type": self.job, "index": self.index}}
-        env = {"TF_NUM_INTRAOP_THREADS": str(cpus), **os.environ, "OUTPUT_DIR": self.output,
-               "TF_CONFIG": json.dumps(config), "TF_GRPC_REUSE_PORT": "1", "PYTHONUNBUFFERED": "1"}
+        env = {
+            "TF_NUM_INTRAOP_THREADS": str(cpus),
+            **os.environ,
+            "OUTPUT_DIR": self.output,
+            "TF_CONFIG": json.dumps(config),
+            "TF_GRPC_REUSE_PORT": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
         parent = os.getpid()
 
         def die_with_parent():
@@ -79,17 +87,29 @@ class Task:
                 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
             if os.getppid() != parent:
                 os._exit(1)
+
         with contextlib.ExitStack() as stack:
-            child = stack.enter_context(subprocess.Popen(
-                [sys.executable, *script], env=env, stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-                preexec_fn=die_with_parent, pass_fds=[self.lock.fileno()]))
+            child = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, *script],
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    preexec_fn=die_with_parent,
+                    pass_fds=[self.lock.fileno()],
+                )
+            )
             stack.callback(child.kill)
             for line in child.stdout:  # Ray sends to this generator; a file is none
                 yield line
             child.wait()
-        paths = [pathlib.Path(self.output) / (name.replace("%s", "%s-%d" % (self.job, self.index)))
-                 for name in FACTS]
+        paths = [
+            pathlib.Path(self.output) / (name.replace("%s", "%s-%d" % (self.job, self.index)))
+            for name in FACTS
+        ]
         yield child.returncode, {path.name: path.read_text() for path in paths if path.exists()}
 
 
@@ -116,8 +136,10 @@ def attempt(script, roles, output, seconds):
         addresses = ray.get([task.address.remote(seconds) for task in tasks], timeout=2 * seconds)
         for (job, _), address in zip(roles, addresses):
             cluster.setdefault(job, []).append(address)
-        running = {task.run.options(num_returns="streaming").remote(script, cluster, 1): name
-                   for task, name in zip(tasks, names)}
+        running = {
+            task.run.options(num_returns="streaming").remote(script, cluster, 1): name
+            for task, name in zip(tasks, names)
+        }
         last, facts = {name: collections.deque(maxlen=20) for name in names}, []
         while running:
             stream = ray.wait(list(running), num_returns=1)[0][0]
@@ -141,8 +163,10 @@ def attempt(script, roles, output, seconds):
     except ray.exceptions.GetTimeoutError:
         raise AttemptFailed("Ray has not started all tasks after %d s" % (2 * seconds)) from None
     except ray.exceptions.ActorDiedError as error:
-        name = next((name for name, task in zip(names, tasks)
-                     if task._actor_id.hex() == error.actor_id), "a task")
+        name = next(
+            (name for name, task in zip(names, tasks) if task._actor_id.hex() == error.actor_id),
+            "a task",
+        )
         raise AttemptFailed("%s: its Ray worker has died" % name) from None
     except ray.exceptions.RayError as error:
         raise AttemptFailed(str(error).strip().splitlines()[-1]) from None
@@ -163,13 +187,25 @@ def ray_of_our_own(cpus):
     # are children of the raylet, and would stay for a minute: the shell reads their numbers.
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     remove = 'kill -9 $(cat); for _ in 1 2 3 4 5; do sleep 1; rm -rf "$0"; done'
-    shell = subprocess.Popen(["sh", "-c", remove, folder], stdin=subprocess.PIPE,
-                             stderr=subprocess.DEVNULL, start_new_session=True, text=True)
+    shell = subprocess.Popen(
+        ["sh", "-c", remove, folder],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+    )
     try:
         for last in (False, False, True):
             try:
-                ray.init("local", num_cpus=cpus, include_dashboard=False, log_to_driver=False,
-                         logging_level="ERROR", object_store_memory=100 * 2**20, _temp_dir=folder)
+                ray.init(
+                    "local",
+                    num_cpus=cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    object_store_memory=100 * 2**20,
+                    _temp_dir=folder,
+                )
                 break
             except Exception:  # it gives its processes 30 s, too few on a machine with much to do
                 ray.shutdown()
@@ -189,12 +225,23 @@ def ray_of_our_own(cpus):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--address", default=os.environ.get("RAY_ADDRESS"),
-                        help="a Ray cluster: host:6379, or auto (RAY_ADDRESS, or a Ray of its own)")
-    parser.add_argument("--cpus-timeout", type=int, default=60, metavar="S",
-                        help="seconds that the cluster may take to have a CPU for each task (60)")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--address",
+        default=os.environ.get("RAY_ADDRESS"),
+        help="a Ray cluster: host:6379, or auto (RAY_ADDRESS, or a Ray of its own)",
+    )
+    parser.add_argument(
+        "--cpus-timeout",
+        type=int,
+        default=60,
+        metavar="S",
+        help="seconds that the cluster may take to have a CPU for each task (60)",
+    )
     return launching.read_flags(parser, "cpus_timeout")
 
 
@@ -206,8 +253,11 @@ def main():
     if not flags.address:
         # A token of this run's own, which Ray would else write into the home folder; and loopback
         # only, which Ray has a switch for on other systems, but reads on Linux, too.
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32),
-                          RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
+        os.environ.update(
+            RAY_AUTH_MODE="token",
+            RAY_AUTH_TOKEN=secrets.token_hex(32),
+            RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0",
+        )
     try:
         import ray
     except ImportError as error:
@@ -227,26 +277,37 @@ def main():
             else:
                 stack.enter_context(ray_of_our_own(len(roles)))
         except Exception as error:  # no such cluster, another version of Ray, a wrong token
-            print("[ray] %s: %s" % (
-                "there is no Ray at " + flags.address if flags.address else "Ray does not start",
-                str(error).strip().splitlines()[0]),
-                file=sys.stderr)
+            print(
+                "[ray] %s: %s"
+                % (
+                    "there is no Ray at " + flags.address
+                    if flags.address
+                    else "Ray does not start",
+                    str(error).strip().splitlines()[0],
+                ),
+                file=sys.stderr,
+            )
             return 1
-        print("[ray] %s: %d ps, %d workers, in %s" % (
-            script.parent.name, flags.ps, flags.workers, output), flush=True)
+        print(
+            "[ray] %s: %d ps, %d workers, in %s"
+            % (script.parent.name, flags.ps, flags.workers, output),
+            flush=True,
+        )
         for number in range(1, flags.attempts + 1):
             print("[ray] attempt %d: all tasks begin" % number, flush=True)
             try:
-                facts = attempt([str(script), *flags.arguments], roles, output,
-                                flags.cpus_timeout)
+                facts = attempt([str(script), *flags.arguments], roles, output, flags.cpus_timeout)
                 break
             except AttemptFailed as error:
                 print("[ray] %s" % str(error).rstrip(), file=sys.stderr, flush=True)
             except TimeoutError:
                 there = ray.cluster_resources().get("CPU", 0)
-                print("[ray] the cluster has no CPU for each of the %d tasks after %d s (it has %d "
-                      "in all): add hosts, or use fewer tasks" % (
-                          len(roles), flags.cpus_timeout, there), file=sys.stderr)
+                print(
+                    "[ray] the cluster has no CPU for each of the %d tasks after %d s (it has %d "
+                    "in all): add hosts, or use fewer tasks"
+                    % (len(roles), flags.cpus_timeout, there),
+                    file=sys.stderr,
+                )
                 return 1
         else:
             return 1

@@ -12,6 +12,7 @@ Needs root, and Debian's packages openssh-server and iproute2. All of it ends wi
 Kind:          driver
 Run:           bash run.sh ../../HogWild/hogwild.py --steps 600
 """
+
 import argparse
 import ctypes
 import getpass
@@ -25,8 +26,12 @@ import tempfile
 import time
 
 WAIT = 20  # seconds for all hosts to answer
-NEEDED = {"sshd": "openssh-server", "ssh": "openssh-client", "ip": "iproute2",
-          "unshare": "util-linux"}
+NEEDED = {
+    "sshd": "openssh-server",
+    "ssh": "openssh-client",
+    "ip": "iproute2",
+    "unshare": "util-linux",
+}
 NETWORK = "10.77.0."
 SSHD = """
 ListenAddress {address}
@@ -71,8 +76,9 @@ def end_with_us():
 
 
 def call(*command):
-    subprocess.run(list(map(str, command)), check=True, stdin=subprocess.DEVNULL,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(
+        list(map(str, command)), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
 
 
 def configure(folder, names):
@@ -82,21 +88,34 @@ def configure(folder, names):
     public = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text("".join("%s %s" % (name, public) for name in names))
     for name, address in names.items():
-        (folder / (name + ".conf")).write_text(SSHD.format(
-            address=address, folder=folder, user=getpass.getuser()))
+        (folder / (name + ".conf")).write_text(
+            SSHD.format(address=address, folder=folder, user=getpass.getuser())
+        )
     (folder / "ssh_config").write_text(SSH.format(folder=folder))
-    (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(
-        "%s %s\n" % (address, name) for name, address in names.items()))
+    (folder / "hosts").write_text(
+        "127.0.0.1 localhost\n"
+        + "".join("%s %s\n" % (address, name) for name, address in names.items())
+    )
     call("mount", "--bind", folder / "hosts", "/etc/hosts")
     call("mount", "--bind", folder / "ssh_config", "/etc/ssh/ssh_config")
 
 
 def start(name, address, folder, own, log):
     """A host: a shell in namespaces of its own, which becomes its sshd."""
-    script = HOST.format(name=name, address=address, folder=folder, sshd=shutil.which("sshd"),
-                         own=" ".join("'%s'" % each for each in own))
-    return subprocess.Popen(["unshare", "--net", "--mount", "--uts", "sh", "-c", script],
-                            stdin=subprocess.PIPE, stdout=log, stderr=log, preexec_fn=end_with_us)
+    script = HOST.format(
+        name=name,
+        address=address,
+        folder=folder,
+        sshd=shutil.which("sshd"),
+        own=" ".join("'%s'" % each for each in own),
+    )
+    return subprocess.Popen(
+        ["unshare", "--net", "--mount", "--uts", "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        preexec_fn=end_with_us,
+    )
 
 
 def connect(name, host):
@@ -130,15 +149,21 @@ def run_inside(folder, n_hosts, own, command):
                 connect(name, start(name, address, folder, own, log))
             deadline = time.monotonic() + WAIT
             for name in names:
-                while subprocess.call(["ssh", "-o", "ConnectTimeout=2", name, "true"],
-                                      stdin=subprocess.DEVNULL, stderr=log):
+                while subprocess.call(
+                    ["ssh", "-o", "ConnectTimeout=2", name, "true"],
+                    stdin=subprocess.DEVNULL,
+                    stderr=log,
+                ):
                     if time.monotonic() > deadline:
                         raise RuntimeError("%s does not answer" % name)
                     time.sleep(0.1)
     except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
         log = folder / "log"
-        print("[hosts] they did not start: %s\n%s" % (
-            error, log.read_text()[-1000:] if log.exists() else ""), file=sys.stderr)
+        print(
+            "[hosts] they did not start: %s\n%s"
+            % (error, log.read_text()[-1000:] if log.exists() else ""),
+            file=sys.stderr,
+        )
         return 1
     print("[hosts] %s" % ", ".join(names), flush=True)
     child = subprocess.Popen(command)
@@ -153,15 +178,23 @@ def run_inside(folder, n_hosts, own, command):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--hosts", type=int, default=2, metavar="N", help="how many (2)")
-    parser.add_argument("--own", action="append", default=[], metavar="FOLDER",
-                        help="an existing folder that each host has for itself, empty at first")
+    parser.add_argument(
+        "--own",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="an existing folder that each host has for itself, empty at first",
+    )
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     flags = parser.parse_args()
-    command = flags.command[flags.command[:1] == ["--"]:]
+    command = flags.command[flags.command[:1] == ["--"] :]
     if not 1 <= flags.hosts <= 99:
         parser.error("--hosts must be from 1 to 99, is %d" % flags.hosts)
     if not command:
@@ -174,17 +207,35 @@ def main():
         return run_inside(pathlib.Path(flags.inside), flags.hosts, own, command)
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     if missing := [name for name in NEEDED if not shutil.which(name)]:
-        parser.error("there is no %s: apt install %s" % (
-            ", ".join(missing), " ".join(NEEDED[name] for name in missing)))
+        parser.error(
+            "there is no %s: apt install %s"
+            % (", ".join(missing), " ".join(NEEDED[name] for name in missing))
+        )
     if sys.platform != "linux" or os.geteuid():
         parser.error("networks of their own need Linux and root")
     with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
         # The kernel ends all processes of the namespace with the first, and that with unshare.
         process = subprocess.Popen(
-            ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
-             sys.executable, __file__, "--inside", folder, "--hosts", str(flags.hosts),
-             *(word for each in own for word in ("--own", each)), "--", *command],
-            preexec_fn=end_with_us)
+            [
+                "unshare",
+                "--net",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                sys.executable,
+                __file__,
+                "--inside",
+                folder,
+                "--hosts",
+                str(flags.hosts),
+                *(word for each in own for word in ("--own", each)),
+                "--",
+                *command,
+            ],
+            preexec_fn=end_with_us,
+        )
         signal.signal(signal.SIGTERM, lambda *_: process.kill())
         while True:
             try:

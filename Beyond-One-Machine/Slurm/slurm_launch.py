@@ -8,6 +8,7 @@ script: the process is the same, so that Slurm's signals reach it.
 Kind:          driver
 Run:           bash run.sh
 """
+
 import argparse
 import json
 import os
@@ -84,16 +85,22 @@ def addresses(env):
     if len(nodes) > PORTS_OF_A_STEP:
         raise ValueError("%d tasks are more than %d" % (len(nodes), PORTS_OF_A_STEP))
     # The next job begins 64 ports higher. Each step, and a job that begins again, is far from that.
-    number = (int(env["SLURM_JOB_ID"]) + 67 * int(env.get("SLURM_STEP_ID", 0)) +
-              33 * int(env.get("SLURM_RESTART_COUNT", 0)))
+    number = (
+        int(env["SLURM_JOB_ID"])
+        + 67 * int(env.get("SLURM_STEP_ID", 0))
+        + 33 * int(env.get("SLURM_RESTART_COUNT", 0))
+    )
     first = PORTS[0] + number * PORTS_OF_A_STEP % PORTS[1]
     made = ["%s:%d" % (names[node], first + rank) for rank, node in enumerate(nodes)]
     # Slurm tells each task where it is. It may have dealt the ranks otherwise, by a file say.
     rank, here = int(env["SLURM_PROCID"]), env.get("SLURMD_NODENAME")
-    if here and (names[nodes[rank]] != here or
-                 nodes[:rank].count(nodes[rank]) != int(env["SLURM_LOCALID"])):
-        raise ValueError("rank %d is on %s, not on %s: use --distribution block, cyclic or "
-                         "plane=N" % (rank, here, names[nodes[rank]]))
+    if here and (
+        names[nodes[rank]] != here or nodes[:rank].count(nodes[rank]) != int(env["SLURM_LOCALID"])
+    ):
+        raise ValueError(
+            "rank %d is on %s, not on %s: use --distribution block, cyclic or "
+            "plane=N" % (rank, here, names[nodes[rank]])
+        )
     return made
 
 
@@ -119,8 +126,10 @@ def check_port(address):
         try:
             s.bind(("", port))
         except OSError as error:
-            raise ValueError("port %d of %s: %s; a job that begins again takes others" % (
-                port, socket.gethostname(), error.strerror)) from None
+            raise ValueError(
+                "port %d of %s: %s; a job that begins again takes others"
+                % (port, socket.gethostname(), error.strerror)
+            ) from None
 
 
 def keep_output():
@@ -134,8 +143,11 @@ def keep_output():
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--ps", type=int, default=1, metavar="N", help="parameter servers (1)")
     parser.add_argument("--chief", action="store_true", help="one task is of the type chief")
     parser.add_argument("script", help="the training script")

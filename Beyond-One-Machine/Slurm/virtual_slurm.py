@@ -5,6 +5,7 @@
 Needs root, and Debian's packages slurm-wlm and munge. The nodes n1, n2 have loopback addresses of
 their own. All daemons and jobs live in a namespace of processes, and end with it.
 """
+
 import argparse
 import ctypes
 import os
@@ -60,16 +61,27 @@ def free_ports(n):
 def configure(folder, n_nodes, cpus):
     """Writes slurm.conf and the hosts file; returns the environment for Slurm's commands."""
     controller, *ports = free_ports(1 + n_nodes)
-    nodes = ["NodeName=n%d NodeHostname=%s NodeAddr=127.0.0.%d Port=%d CPUs=%d State=UNKNOWN" % (
-        number, socket.gethostname(), 10 + number, port, cpus)
-        for number, port in enumerate(ports, 1)]
-    (folder / "slurm.conf").write_text(CONF.format(
-        host=socket.gethostname(), controller=controller, folder=folder, requeue=REQUEUE,
-        # A job's number decides on its ports: two clusters on one machine have different ones.
-        first_job=random.SystemRandom().randrange(1000, 1000000), nodes="\n".join(nodes)))
+    nodes = [
+        "NodeName=n%d NodeHostname=%s NodeAddr=127.0.0.%d Port=%d CPUs=%d State=UNKNOWN"
+        % (number, socket.gethostname(), 10 + number, port, cpus)
+        for number, port in enumerate(ports, 1)
+    ]
+    (folder / "slurm.conf").write_text(
+        CONF.format(
+            host=socket.gethostname(),
+            controller=controller,
+            folder=folder,
+            requeue=REQUEUE,
+            # A job's number decides on its ports: two clusters on one machine have different ones.
+            first_job=random.SystemRandom().randrange(1000, 1000000),
+            nodes="\n".join(nodes),
+        )
+    )
     (folder / "state").mkdir()
-    (folder / "hosts").write_text(pathlib.Path("/etc/hosts").read_text() + "".join(
-        "127.0.0.%d n%d\n" % (10 + number, number) for number in range(1, n_nodes + 1)))
+    (folder / "hosts").write_text(
+        pathlib.Path("/etc/hosts").read_text()
+        + "".join("127.0.0.%d n%d\n" % (10 + number, number) for number in range(1, n_nodes + 1))
+    )
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o400)
     return {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
@@ -77,8 +89,13 @@ def configure(folder, n_nodes, cpus):
 
 def daemons(folder, n_nodes):
     """The commands that stay in the foreground."""
-    munge = ["--socket=%s/munge.socket", "--key-file=%s/munge.key", "--pid-file=%s/munge.pid",
-             "--log-file=%s/munge.log", "--seed-file=%s/munge.seed"]
+    munge = [
+        "--socket=%s/munge.socket",
+        "--key-file=%s/munge.key",
+        "--pid-file=%s/munge.pid",
+        "--log-file=%s/munge.log",
+        "--seed-file=%s/munge.seed",
+    ]
     yield ["munged", "--foreground", "--force", *(flag % folder for flag in munge)]
     yield ["slurmctld", "-D"]
     for number in range(1, n_nodes + 1):
@@ -100,8 +117,9 @@ def run_inside(folder, command, n_nodes, cpus):
     subprocess.run(["mount", "--bind", folder / "hosts", "/etc/hosts"], check=True)
     with open(folder / "daemons.log", "w") as log:
         for daemon in daemons(folder, n_nodes):
-            started.append(subprocess.Popen(daemon, env=env, stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=log))
+            started.append(
+                subprocess.Popen(daemon, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            )
             if daemon[0] == "munged":
                 wait_until((folder / "munge.socket").exists, "munged has no socket")
 
@@ -109,17 +127,22 @@ def run_inside(folder, command, n_nodes, cpus):
         for process in started:
             if process.poll() is not None:
                 raise RuntimeError("%s has ended" % process.args[0])
-        found = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True,
-                               text=True)
+        found = subprocess.run(
+            ["sinfo", "-h", "-o", "%T %D"], env=env, capture_output=True, text=True
+        )
         return found.stdout.split() == ["idle", str(n_nodes)]
+
     try:
         wait_until(idle, "the nodes are not idle")
         print("[slurm] %d nodes: n1 to n%d" % (n_nodes, n_nodes), flush=True)
         code = subprocess.call(command, env=env)
         return code if code >= 0 else 128 - code
     except RuntimeError as error:
-        print("virtual_slurm.py: Slurm did not start: %s\n%s" % (
-            error, (folder / "daemons.log").read_text()[-1000:]), file=sys.stderr)
+        print(
+            "virtual_slurm.py: Slurm did not start: %s\n%s"
+            % (error, (folder / "daemons.log").read_text()[-1000:]),
+            file=sys.stderr,
+        )
     except OSError as error:
         print("virtual_slurm.py: %s" % error, file=sys.stderr)
     except KeyboardInterrupt:
@@ -133,14 +156,31 @@ def run(command, n_nodes, cpus):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # Slurm's sockets are files there, whose paths must be short.
     with tempfile.TemporaryDirectory(
-            prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:
         os.chmod(folder, 0o755)
         # All processes inside end with the first one, that one with unshare, and unshare with us.
         inside = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child",
-             sys.executable, __file__, "--inside", folder, "--nodes", str(n_nodes),
-             "--cpus", str(cpus), "--", *command],
-            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL))  # 1: PR_SET_PDEATHSIG
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                sys.executable,
+                __file__,
+                "--inside",
+                folder,
+                "--nodes",
+                str(n_nodes),
+                "--cpus",
+                str(cpus),
+                "--",
+                *command,
+            ],
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),
+        )  # 1: PR_SET_PDEATHSIG
         try:
             return inside.wait()
         except KeyboardInterrupt:
@@ -153,14 +193,17 @@ def run(command, n_nodes, cpus):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--nodes", type=int, default=2, metavar="N", help="virtual nodes (2)")
     parser.add_argument("--cpus", type=int, default=4, metavar="N", help="of each node (4)")
     parser.add_argument("--inside", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     flags = parser.parse_args()
-    command = flags.command[flags.command[:1] == ["--"]:]
+    command = flags.command[flags.command[:1] == ["--"] :]
     for name in ("nodes", "cpus"):
         if not 1 <= vars(flags)[name] <= 64:
             parser.error("--%s must be from 1 to 64, is %d" % (name, vars(flags)[name]))

@@ -8,6 +8,7 @@ chief, Spark's Python worker of the chief, Spark's executor of the chief.
 
 Run: bash run_kills.sh
 """
+
 import argparse
 import json
 import os
@@ -72,8 +73,11 @@ def wait_for(condition, run, what):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--output", type=pathlib.Path, help="a file with the figures of all runs")
     parser.add_argument("--steps", type=int, default=4000, help="updates of the run (4000)")
     flags = parser.parse_args()
@@ -86,8 +90,11 @@ def main():
     try:
         for victim in VICTIMS:
             first = len(updates(directory))
-            wait_for(lambda first=first: len(updates(directory)) > first + 2 * CHECKPOINT_STEPS,
-                     run, "it trains")
+            wait_for(
+                lambda first=first: len(updates(directory)) > first + 2 * CHECKPOINT_STEPS,
+                run,
+                "it trains",
+            )
             old = tasks(directory)
             killed = time.time()
             find(old, victim).kill()
@@ -95,6 +102,7 @@ def main():
             def all_new(old=old):
                 new = tasks(directory)
                 return len(new) == len(old) and not set(old.values()) & set(new.values())
+
             wait_for(all_new, run, "new tasks after the kill of the %s" % victim)
             began = time.time()  # the old ones are dead, and the new ones import TensorFlow
             wait_for(lambda began=began: updates(directory)[-1][0] > began, run, "training again")
@@ -102,12 +110,17 @@ def main():
             before = max(step for when, step in made if since < when < began)
             again, after = next(one for one in made if one[0] > began)
             since = began
-            found[victim] = {"tasks_after": round(began - killed, 1),
-                             "update_after": round(again - killed, 1),
-                             "last_update": before, "first_update": after}
-            print("[kills] %s: new tasks after %.1f s, an update after %.1f s; the last was %d, it "
-                  "went on with %d" % (victim, began - killed, again - killed, before, after),
-                  flush=True)
+            found[victim] = {
+                "tasks_after": round(began - killed, 1),
+                "update_after": round(again - killed, 1),
+                "last_update": before,
+                "first_update": after,
+            }
+            print(
+                "[kills] %s: new tasks after %.1f s, an update after %.1f s; the last was %d, it "
+                "went on with %d" % (victim, began - killed, again - killed, before, after),
+                flush=True,
+            )
         code = run.wait(WAIT)
     except (RuntimeError, StopIteration, psutil.Error, subprocess.TimeoutExpired) as error:
         print("kills.py: %s" % (error or "there is no executor to kill"), file=sys.stderr)
@@ -121,8 +134,11 @@ def main():
         return code
     if flags.output:
         runs = json.loads(flags.output.read_text()) if flags.output.exists() else []
-        setting = {"date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(),
-                   "load": round(os.getloadavg()[1], 1)}
+        setting = {
+            "date": time.strftime("%Y-%m-%d"),
+            "cores": os.cpu_count(),
+            "load": round(os.getloadavg()[1], 1),
+        }
         flags.output.write_text(json.dumps([*runs, {**setting, "kills": found}], indent=1) + "\n")
     return 0
 

@@ -9,6 +9,7 @@
 Kind:          driver
 Run:           bash run.sh ../../HogWild/hogwild.py --steps 600
 """
+
 import argparse
 import collections
 import contextlib
@@ -67,8 +68,14 @@ def run_task(roles, script, env, report_to, token, local):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
 
     gpus = context.resources()["gpu"].addresses if "gpu" in context.resources() else []
-    env = {"TF_NUM_INTRAOP_THREADS": str(context.cpus()), **os.environ, **env,
-           "TF_CONFIG": json.dumps(config), "TF_GRPC_REUSE_PORT": "1", "PYTHONUNBUFFERED": "1"}
+    env = {
+        "TF_NUM_INTRAOP_THREADS": str(context.cpus()),
+        **os.environ,
+        **env,
+        "TF_CONFIG": json.dumps(config),
+        "TF_GRPC_REUSE_PORT": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
     if gpus or job == "ps":
         env["CUDA_VISIBLE_DEVICES"] = "-1" if job == "ps" else ",".join(gpus)
     parent = os.getpid()
@@ -80,6 +87,7 @@ def run_task(roles, script, env, report_to, token, local):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
         if os.getppid() != parent:
             os._exit(1)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock)
         stack.enter_context(held)
@@ -95,12 +103,22 @@ def run_task(roles, script, env, report_to, token, local):
                     driver.sendall(("%s\t%s\n" % (name, line.rstrip("\n"))).encode())
             except OSError:  # training must not wait for a driver that does not read
                 driver = None
+
         if context.partitionId() == 0:
             report("spark", BEGIN)
-        child = stack.enter_context(subprocess.Popen(
-            [sys.executable, *script], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=die_with_parent,
-            pass_fds=[lock.fileno()]))
+        child = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, *script],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                preexec_fn=die_with_parent,
+                pass_fds=[lock.fileno()],
+            )
+        )
         stack.callback(child.kill)
         for line in child.stdout:
             print(line, end="", file=log, flush=True)
@@ -112,8 +130,10 @@ def run_task(roles, script, env, report_to, token, local):
             how = "%s %d %s" % (job, index, how % abs(code))
             report("spark", how)
             raise RuntimeError("%s%s\n%s%s" % (FAILED, how, "".join(last), END))
-    paths = [pathlib.Path(env["OUTPUT_DIR"]) / (kept.replace("%s", "%s-%d" % (job, index)))
-             for kept in FACTS]
+    paths = [
+        pathlib.Path(env["OUTPUT_DIR"]) / (kept.replace("%s", "%s-%d" % (job, index)))
+        for kept in FACTS
+    ]
     yield "%s-%d" % (job, index), {path.name: path.read_text() for path in paths if path.exists()}
 
 
@@ -172,22 +192,39 @@ def explain(error):
     if found := re.findall(re.escape(FAILED) + "(.*?)" + END, text, re.DOTALL):
         return found[-1].strip()  # of the last attempt
     if "requires more slots" in text:
-        return "the cluster has fewer free slots than this run has tasks: start more workers of " \
-               "Spark, or use fewer tasks"
+        return (
+            "the cluster has fewer free slots than this run has tasks: start more workers of "
+            "Spark, or use fewer tasks"
+        )
     lines = [line for line in text.strip().splitlines() if not re.match(r"\s+at |An error", line)]
     return "Spark has given up:\n" + "\n".join(lines[:30])
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--master", default=os.environ.get("SPARK_MASTER", "local[*]"),
-                        help="Spark's master, such as spark://host:7077, yarn, k8s://... "
-                             "(SPARK_MASTER, or local[*])")
-    parser.add_argument("--slots-timeout", type=int, default=60, metavar="S",
-                        help="seconds that the cluster may take to have a slot for each task (60)")
-    parser.add_argument("--log-level", default="OFF", choices=["OFF", "ERROR", "WARN", "INFO"],
-                        help="what Spark itself logs here (OFF)")
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--master",
+        default=os.environ.get("SPARK_MASTER", "local[*]"),
+        help="Spark's master, such as spark://host:7077, yarn, k8s://... "
+        "(SPARK_MASTER, or local[*])",
+    )
+    parser.add_argument(
+        "--slots-timeout",
+        type=int,
+        default=60,
+        metavar="S",
+        help="seconds that the cluster may take to have a slot for each task (60)",
+    )
+    parser.add_argument(
+        "--log-level",
+        default="OFF",
+        choices=["OFF", "ERROR", "WARN", "INFO"],
+        help="what Spark itself logs here (OFF)",
+    )
     return launching.read_flags(parser, "slots_timeout")
 
 
@@ -215,18 +252,30 @@ def main():
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # no Java, a master that does not exist
-        print("[spark] there is no session with the master %s: %s" % (
-            flags.master, str(error).strip().splitlines()[-1]), file=sys.stderr)
+        print(
+            "[spark] there is no session with the master %s: %s"
+            % (flags.master, str(error).strip().splitlines()[-1]),
+            file=sys.stderr,
+        )
         return 1
     # Spark's own handler of Ctrl-C asks over the connection that just waits for the result. The JVM
     # ends when this process does, and the tasks with it.
     signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     spark.sparkContext.setLogLevel(flags.log_level)
-    print("[spark] %s: %d ps, %d workers, in %s" % (
-        script.parent.name, flags.ps, flags.workers, output), flush=True)
+    print(
+        "[spark] %s: %d ps, %d workers, in %s"
+        % (script.parent.name, flags.ps, flags.workers, output),
+        flush=True,
+    )
     try:
-        facts = launch(spark, [str(script), *flags.arguments], flags.ps, flags.workers, flags.chief,
-                       {"OUTPUT_DIR": str(output)})
+        facts = launch(
+            spark,
+            [str(script), *flags.arguments],
+            flags.ps,
+            flags.workers,
+            flags.chief,
+            {"OUTPUT_DIR": str(output)},
+        )
     except Exception as error:  # what the JVM raises has many types
         print("[spark] %s" % explain(error), file=sys.stderr)
         return 1

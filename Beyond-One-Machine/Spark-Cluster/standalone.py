@@ -5,6 +5,7 @@
 The command gets SPARK_MASTER. The master and its workers come from the package pyspark, listen on
 loopback only, and end with this process, whatever happens.
 """
+
 import argparse
 import contextlib
 import ctypes
@@ -39,14 +40,25 @@ def start(name, folder, *arguments):
     log = folder / (name + ".log")
     classes = "org.apache.spark.deploy."
     command = [home / "bin" / "spark-class", classes + arguments[0], "-h", "127.0.0.1"]
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home),
-           "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "512m",
-           "SPARK_LOCAL_DIRS": str(folder / "scratch")}
+    env = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
+    }
     with open(log, "w") as output:
-        process = subprocess.Popen([*map(str, command), *arguments[1:]], env=env, cwd=folder,
-                                   stdin=subprocess.DEVNULL, stdout=output,
-                                   stderr=subprocess.STDOUT, preexec_fn=end_with_us,
-                                   start_new_session=True)
+        process = subprocess.Popen(
+            [*map(str, command), *arguments[1:]],
+            env=env,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=end_with_us,
+            start_new_session=True,
+        )
     return process, log
 
 
@@ -61,13 +73,16 @@ def wait_for(pattern, times, daemons, log):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--workers", type=int, default=3, metavar="N", help="Spark's workers (3)")
     parser.add_argument("--cores", type=int, default=1, metavar="N", help="slots of each (1)")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     flags = parser.parse_args()
-    command = flags.command[flags.command[:1] == ["--"]:]
+    command = flags.command[flags.command[:1] == ["--"] :]
     for name in ("workers", "cores"):
         if not 1 <= vars(flags)[name] <= 99:
             parser.error("--%s must be from 1 to 99, is %d" % (name, vars(flags)[name]))
@@ -85,13 +100,27 @@ def main():
             daemons.append(master)
             address = wait_for(r"spark://127\.0\.0\.1:\d+", 1, daemons, log)[0]
             for number in range(flags.workers):
-                daemons.append(start("worker-%d" % number, folder, "worker.Worker", "-c",
-                                     str(flags.cores), "-m", "1g", "-d", str(folder / str(number)),
-                                     "--webui-port", "0", address)[0])
+                daemons.append(
+                    start(
+                        "worker-%d" % number,
+                        folder,
+                        "worker.Worker",
+                        "-c",
+                        str(flags.cores),
+                        "-m",
+                        "1g",
+                        "-d",
+                        str(folder / str(number)),
+                        "--webui-port",
+                        "0",
+                        address,
+                    )[0]
+                )
             wait_for("Registering worker", flags.workers, daemons, log)
             print("[spark] %s has %d workers" % (address, flags.workers), flush=True)
-            child = subprocess.Popen(command, env={**env, "SPARK_MASTER": address},
-                                     preexec_fn=end_with_us)
+            child = subprocess.Popen(
+                command, env={**env, "SPARK_MASTER": address}, preexec_fn=end_with_us
+            )
             try:
                 code = child.wait()
             except KeyboardInterrupt:

@@ -9,6 +9,7 @@ Python and of TensorFlow, is kept in .wheels of this repository, or in HOROVOD_W
 
 The machine must have a C++17 compiler; cmake and ninja come from PyPI, for the build alone.
 """
+
 import fcntl
 import importlib.metadata
 import os
@@ -33,8 +34,11 @@ LIMIT = 3600  # seconds for the build; it takes 4 minutes on 2 cores
 PROGRAM = b"#include <optional>\nint main() { if constexpr (true) return *std::optional<int>(0); }"
 # Gloo, Horovod's own messages over TCP, is all that it needs: no MPI.
 SETTINGS = {
-    "HOROVOD_WITH_TENSORFLOW": "1", "HOROVOD_WITH_GLOO": "1", "HOROVOD_WITHOUT_MPI": "1",
-    "HOROVOD_WITHOUT_PYTORCH": "1", "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_WITH_TENSORFLOW": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITHOUT_MPI": "1",
+    "HOROVOD_WITHOUT_PYTORCH": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
     "CMAKE_GENERATOR": "Ninja",
     "MAKEFLAGS": " ",  # or setup.py asks for 8 compilers at once; ninja knows the cores
 }
@@ -63,20 +67,31 @@ def compiler():
             test = [name, "-std=c++17", "-fsyntax-only", "-x", "c++", "-"]
             if subprocess.run(test, input=PROGRAM, capture_output=True, timeout=60).returncode == 0:
                 return
-    fail("Horovod has to be built, and that needs a C++17 compiler; Debian and Ubuntu: "
-         "apt install g++")
+    fail(
+        "Horovod has to be built, and that needs a C++17 compiler; Debian and Ubuntu: "
+        "apt install g++"
+    )
 
 
 def run(command, log, progress=None, **options):
     """Runs a command to its end; its output goes to `log`, each line of it to progress(line)."""
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", start_new_session=True,
-        preexec_fn=lambda: launch.prepare(None), **options)
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=lambda: launch.prepare(None),
+        **options,
+    )
     # As tfrun does: whatever becomes of us, none of the compilers stays behind.
     watchdog = subprocess.Popen(
         [sys.executable, "-SE", pathlib.Path(launch.__file__).with_name("watchdog.py")],
-        stdin=subprocess.PIPE, start_new_session=True)
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
     watchdog.stdin.write(b"+%d\n" % process.pid)
     watchdog.stdin.flush()
     timer = threading.Timer(LIMIT, watchdog.stdin.close)
@@ -101,13 +116,28 @@ def build(label, folder, log):
     """Builds the wheel in `folder`, which is empty; returns its path."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     say("fetching Horovod and its tools")
-    code, last = run([*pip, "download", "--no-deps", "--require-hashes", "--no-binary", "horovod",
-                      "--no-build-isolation", "-d", folder, "-r", HERE / "requirements.txt"], log)
+    code, last = run(
+        [
+            *pip,
+            "download",
+            "--no-deps",
+            "--require-hashes",
+            "--no-binary",
+            "horovod",
+            "--no-build-isolation",
+            "-d",
+            folder,
+            "-r",
+            HERE / "requirements.txt",
+        ],
+        log,
+    )
     if code:
         pip_failed(last, log.name)
     tools = folder / "tools"
-    code, last = run([*pip, "install", "--no-deps", "--no-index", "--target", tools,
-                      *folder.glob("*.whl")], log)
+    code, last = run(
+        [*pip, "install", "--no-deps", "--no-index", "--target", tools, *folder.glob("*.whl")], log
+    )
     if code:
         pip_failed(last, log.name)
     with tarfile.open(*folder.glob("horovod-*.tar.gz")) as archive:
@@ -126,12 +156,19 @@ def build(label, folder, log):
         if found := re.match(r"\[(\d+)/(\d+)\]", line):
             if time.time() > told + (0.2 if sys.stderr.isatty() else 15):
                 told = time.time()
-                say("building Horovod: %s of %s files, %.0f s" % (*found.groups(), told - began),
-                    end="" if sys.stderr.isatty() else "\n")
+                say(
+                    "building Horovod: %s of %s files, %.0f s" % (*found.groups(), told - began),
+                    end="" if sys.stderr.isatty() else "\n",
+                )
+
     paths = {"PYTHONPATH": str(tools), "PATH": "%s:%s" % (tools / "bin", os.environ["PATH"])}
-    code, _ = run([sys.executable, "setup.py", "-q", "bdist_wheel", "-d", folder], log, progress,
-                  cwd=source,
-                  env={**os.environ, **SETTINGS, **paths, "HOROVOD_LOCAL_VERSION": label})
+    code, _ = run(
+        [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", folder],
+        log,
+        progress,
+        cwd=source,
+        env={**os.environ, **SETTINGS, **paths, "HOROVOD_LOCAL_VERSION": label},
+    )
     if code:
         fail("Horovod could not be built; what the compiler said is in %s" % log.name)
     return next(folder.glob("horovod-*.whl"))
@@ -164,8 +201,20 @@ def main():
             shutil.rmtree(folder, ignore_errors=True)
             say("built in %.0f s: %s" % (time.time() - began, wheel))
         if not installed(label):
-            code, last = run([sys.executable, "-m", "pip", "--disable-pip-version-check",
-                              "install", "--no-input", "--no-deps", "--no-index", wheel], log)
+            code, last = run(
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "--disable-pip-version-check",
+                    "install",
+                    "--no-input",
+                    "--no-deps",
+                    "--no-index",
+                    wheel,
+                ],
+                log,
+            )
             if code:
                 pip_failed(last, log.name)
 

@@ -49,8 +49,17 @@ class Run:
     disk: megabytes of a disk of its own for what it writes.
     """
 
-    def __init__(self, folder, example="HogWild", ps=1, workers=2, restarts=2, flags=(),
-                 changes=(), disk=None):  # fmt: skip
+    def __init__(
+        self,
+        folder,
+        example="HogWild",
+        ps=1,
+        workers=2,
+        restarts=2,
+        flags=(),
+        changes=(),
+        disk=None,
+    ):
         self.directory, self.output = folder / "run", folder / "output.txt"
         self.directory.mkdir(parents=True)
         self.synchronous = example == "Synchronous-SGD"
@@ -304,8 +313,9 @@ def cut_short(run, off):
     run.ends()
     older = [name for name in older if name != newest]
     if older:
-        text = state.read_text().replace('model_checkpoint_path: "%s"' % newest,
-                                         'model_checkpoint_path: "%s"' % older[-1], 1)  # fmt: skip
+        text = state.read_text().replace(
+            'model_checkpoint_path: "%s"' % newest, 'model_checkpoint_path: "%s"' % older[-1], 1
+        )
         state.write_text(text)
     else:
         state.unlink()
@@ -337,37 +347,150 @@ SYNCHRONOUS = {"example": "Synchronous-SGD"}
 Drill = collections.namedtuple("Drill", "name still away lost codes says fault run off")
 ERROR = "an error"
 DRILLS = [
-    Drill("SIGKILL of a worker", 3, ("worker-1", 15), 0, [STOPPED],
-          "worker 1 was killed by SIGKILL", kill("worker", 1), {}, {"restarts": 0}),
-    Drill("SIGKILL of one ps of two", 15, None, SAVE + LATE, [STOPPED],
-          "ps 1 was killed by SIGKILL", kill("ps", 1), {"ps": 2}, {"ps": 2, "restarts": 0}),
-    Drill("SIGKILL of the chief", 3, ("worker-0", 15), 0, [STOPPED],
-          "worker 0 was killed by SIGKILL", kill("worker", 0), {}, {"restarts": 0}),
-    Drill("SIGKILL of everything, even tfrun", 15, None, SAVE + LATE, [-9, STOPPED],
-          "it goes on from update", kill_everything, {}, {}),
-    Drill("SIGSTOP of a worker for 10 s", 3, ("worker-1", PAUSE + 2), 0, [STOPPED], None,
-          pause("worker", 1), {}, SYNCHRONOUS),
-    Drill("SIGSTOP of a ps for 10 s", PAUSE + 2, None, 0, [STOPPED], None,
-          pause("ps", 0), {}, {"changes": IMPATIENT, "restarts": 0}),
-    Drill("SIGSTOP of the chief for 10 s", 3, ("worker-0", PAUSE + 2), 0, [STOPPED], None,
-          pause("worker", 0), {}, SYNCHRONOUS),
-    Drill("No network for 10 s", PAUSE + 15, None, 0, [STOPPED], None,
-          network_away, {}, {"changes": IMPATIENT, "restarts": 0}),
-    Drill("A full disk", None, None, SAVE + LATE, [ERROR, STOPPED], "The disk is full",
-          full_disk, {"restarts": 0, "disk": 8}, {"restarts": 0, "disk": 8, "flags": NEVER}),
-    Drill("A checkpoint cut short", None, None, 2 * SAVE + LATE, [STOPPED, ERROR, STOPPED],
-          "checkpoint is damaged",
-          cut_short, {"restarts": 0}, {"restarts": 0, "changes": ONE_CHECKPOINT}),
-    Drill("A second chief by mistake", 3, None, 0, [STOPPED], "Another chief",
-          two_chiefs, {}, {"changes": NO_LOCK}),
-    Drill("Synchronous, SIGKILL of a worker", 15, None, 0, [STOPPED],
-          "worker 1 was killed by SIGKILL", kill("worker", 1), SYNCHRONOUS,
-          {**SYNCHRONOUS, "restarts": 0}),
-    Drill("Synchronous, a worker stops for good", None, None, SAVE + LATE, [ERROR, STOPPED],
-          "no gradient of worker 1", away_for_good,
-          {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 10)},
-          {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 1000)}),
-]  # fmt: skip
+    Drill(
+        "SIGKILL of a worker",
+        3,
+        ("worker-1", 15),
+        0,
+        [STOPPED],
+        "worker 1 was killed by SIGKILL",
+        kill("worker", 1),
+        {},
+        {"restarts": 0},
+    ),
+    Drill(
+        "SIGKILL of one ps of two",
+        15,
+        None,
+        SAVE + LATE,
+        [STOPPED],
+        "ps 1 was killed by SIGKILL",
+        kill("ps", 1),
+        {"ps": 2},
+        {"ps": 2, "restarts": 0},
+    ),
+    Drill(
+        "SIGKILL of the chief",
+        3,
+        ("worker-0", 15),
+        0,
+        [STOPPED],
+        "worker 0 was killed by SIGKILL",
+        kill("worker", 0),
+        {},
+        {"restarts": 0},
+    ),
+    Drill(
+        "SIGKILL of everything, even tfrun",
+        15,
+        None,
+        SAVE + LATE,
+        [-9, STOPPED],
+        "it goes on from update",
+        kill_everything,
+        {},
+        {},
+    ),
+    Drill(
+        "SIGSTOP of a worker for 10 s",
+        3,
+        ("worker-1", PAUSE + 2),
+        0,
+        [STOPPED],
+        None,
+        pause("worker", 1),
+        {},
+        SYNCHRONOUS,
+    ),
+    Drill(
+        "SIGSTOP of a ps for 10 s",
+        PAUSE + 2,
+        None,
+        0,
+        [STOPPED],
+        None,
+        pause("ps", 0),
+        {},
+        {"changes": IMPATIENT, "restarts": 0},
+    ),
+    Drill(
+        "SIGSTOP of the chief for 10 s",
+        3,
+        ("worker-0", PAUSE + 2),
+        0,
+        [STOPPED],
+        None,
+        pause("worker", 0),
+        {},
+        SYNCHRONOUS,
+    ),
+    Drill(
+        "No network for 10 s",
+        PAUSE + 15,
+        None,
+        0,
+        [STOPPED],
+        None,
+        network_away,
+        {},
+        {"changes": IMPATIENT, "restarts": 0},
+    ),
+    Drill(
+        "A full disk",
+        None,
+        None,
+        SAVE + LATE,
+        [ERROR, STOPPED],
+        "The disk is full",
+        full_disk,
+        {"restarts": 0, "disk": 8},
+        {"restarts": 0, "disk": 8, "flags": NEVER},
+    ),
+    Drill(
+        "A checkpoint cut short",
+        None,
+        None,
+        2 * SAVE + LATE,
+        [STOPPED, ERROR, STOPPED],
+        "checkpoint is damaged",
+        cut_short,
+        {"restarts": 0},
+        {"restarts": 0, "changes": ONE_CHECKPOINT},
+    ),
+    Drill(
+        "A second chief by mistake",
+        3,
+        None,
+        0,
+        [STOPPED],
+        "Another chief",
+        two_chiefs,
+        {},
+        {"changes": NO_LOCK},
+    ),
+    Drill(
+        "Synchronous, SIGKILL of a worker",
+        15,
+        None,
+        0,
+        [STOPPED],
+        "worker 1 was killed by SIGKILL",
+        kill("worker", 1),
+        SYNCHRONOUS,
+        {**SYNCHRONOUS, "restarts": 0},
+    ),
+    Drill(
+        "Synchronous, a worker stops for good",
+        None,
+        None,
+        SAVE + LATE,
+        [ERROR, STOPPED],
+        "no gradient of worker 1",
+        away_for_good,
+        {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 10)},
+        {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 1000)},
+    ),
+]
 
 
 def in_words(drill):
@@ -443,10 +566,21 @@ def draw(results, path):
     for panel, (name, found) in zip(axes.flat, results.items()):
         begin = min(at for pushes in found["pushes"].values() for at in pushes)
         for lane, pushes in enumerate(found["pushes"].values()):
-            panel.plot([at - begin for at in pushes], [0.12 * lane - 0.12] * len(pushes), "|",
-                       color="C%d" % lane, markersize=5)  # fmt: skip
-        panel.plot([at - begin for at, _ in found["tests"]], [each for _, each in found["tests"]],
-                   "o-", color="#333333", markersize=2.5, linewidth=1)  # fmt: skip
+            panel.plot(
+                [at - begin for at in pushes],
+                [0.12 * lane - 0.12] * len(pushes),
+                "|",
+                color="C%d" % lane,
+                markersize=5,
+            )
+        panel.plot(
+            [at - begin for at, _ in found["tests"]],
+            [each for _, each in found["tests"]],
+            "o-",
+            color="#333333",
+            markersize=2.5,
+            linewidth=1,
+        )
         for at, until in found["faults"]:
             panel.axvspan(at - begin, max(until, at + 0.1) - begin, color="#d62728", alpha=0.35)
         panel.set_title(name, fontsize=9)
