@@ -170,8 +170,7 @@ def train(variables, step, update, test, flags, times_sent):
 
     def test_and_save():
         metrics.test(time.time(), *session.run([step, *test]))
-        path = f"{metrics.directory}/model.ckpt"
-        saver.save(session, path, step, write_meta_graph=False)
+        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
     with tf.Session(config=config) as session:
         session.run(tf.global_variables_initializer())

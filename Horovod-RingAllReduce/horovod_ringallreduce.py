@@ -130,9 +130,9 @@ def main():
     # Each rank draws its own first w, as it would without a seed; step 5 replaces it.
     keras.utils.set_random_seed(flags.seed + hvd.rank())
     model = make_model(data)  # outside of the graph, where Keras makes its first values
-    times_sent = 2 - 2 / hvd.size()  # each byte of the gradient, in a ring
     with tf.Graph().as_default():
-        train(model.trainable_variables, *build(model, data, flags), flags, times_sent)
+        # In a ring each byte of the gradient is sent 2 - 2 / n times.
+        train(model.trainable_variables, *build(model, data, flags), flags, 2 - 2 / hvd.size())
 
 
 # region: ranks
@@ -148,8 +148,7 @@ def train(variables, step, update, test, flags, times_sent):
 
     def test_and_save():
         metrics.test(time.time(), *session.run([step, *test]))
-        path = f"{metrics.directory}/model.ckpt"
-        saver.save(session, path, step, write_meta_graph=False)
+        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
     with tf.Session(config=config) as session:
         session.run(tf.global_variables_initializer())
