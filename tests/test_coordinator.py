@@ -109,7 +109,7 @@ MISTAKES = {
     ),
     "the gradient at another point": (
         "losses",
-        [("loss = batch_loss(w_k)", "loss = batch_loss([1.01 * v for v in w_k])")],
+        [("loss, g = gradient(w_k)", "loss, g = gradient([1.01 * v for v in w_k])")],
     ),
     "one pull for all updates of a closure": (
         "losses",
@@ -193,7 +193,7 @@ def test_the_staleness_is_exact(two):
 
 @pytest.mark.long
 def test_a_staleness_off_by_one_is_caught(train):
-    changes = [("ticket - update.version, size", "ticket - update.version + 1, size")]
+    changes = [("        ticket - update.version,\n", "        ticket - update.version + 1,\n")]
     directory, _ = train("--steps", 205, workers=2, small=False, changes=changes)
     with pytest.raises(AssertionError, match="are wrong"):
         check_the_staleness(directory)
@@ -230,7 +230,7 @@ class Lossy(support.Run):
     """A run with restarts of which a test kills tasks."""
 
     def __init__(self, launcher, directory, steps):
-        flags = ["--steps", str(steps), "--checkpoint-seconds", "1"]
+        flags = ["--steps", str(steps), "--checkpoint-steps", "100"]
         super().__init__(launcher, directory, *flags, TFRUN_RESTARTS="3")
 
     def trains(self):
