@@ -27,6 +27,7 @@ import references
 
 STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 5, 32, 0.1, 0
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of w, layer by layer
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"  # behind the names of TensorFlow 2's checkpoints
 BOUND = 1e-6  # that a step may be apart from the one on the union
 AT_ONCE = ["--steps-per-call", "1"]  # so that each step can be saved
 # What it is called, what runs it, its flags, whether its rate is per worker.
@@ -48,13 +49,17 @@ def saved(directory):
 
 
 def parameters(path):
-    """Returns the kernel and the bias of each layer in turn, from a checkpoint of any example."""
+    """Returns the kernel and the bias of each layer in turn, from a checkpoint of any example.
+
+    There w is one vector, or a variable for each of them; either API has names of its own.
+    """
     reader = tf.train.load_checkpoint(path)
-    if reader.has_tensor("w"):  # one vector
+    whole = [name for name in ("w", "w" + VALUE) if reader.has_tensor(name)]
+    if whole:
         ends = np.cumsum([np.prod(shape) for shape in SHAPES])[:-1]
-        parts = np.split(reader.get_tensor("w").astype(np.float64), ends)
+        parts = np.split(reader.get_tensor(whole[0]).astype(np.float64), ends)
         return [part.reshape(shape) for part, shape in zip(parts, SHAPES)]
-    names = [f"w/{i}/.ATTRIBUTES/VARIABLE_VALUE" for i in range(len(SHAPES))]
+    names = [f"w/{i}" + VALUE for i in range(len(SHAPES))]
     if not reader.has_tensor(names[0]):
         names = [f"w_{i}" for i in range(len(SHAPES))]
     return [reader.get_tensor(name).astype(np.float64) for name in names]
