@@ -340,8 +340,7 @@ except RuntimeError as error:
 #
 # The first: each `step + i` adds a constant, a read of the variable and a sum, 30 operations in ten
 # rounds. Training becomes slower and slower, and memory fills. Build before the loop, and let
-# `graph.finalize()` forbid the rest. `MonitoredSession`, the session of the examples, does it for
-# you.
+# `graph.finalize()` forbid the rest. TensorFlow's `MonitoredSession` does it for you.
 #
 # </details>
 #

@@ -266,7 +266,7 @@ round_robin = bytes_per_ps([step, *w])
 # </details>
 #
 # The argument `ps_strategy` replaces the choice. It is a function from an operation to the number
-# of a ps. The examples give each variable to the ps that holds the fewest bytes so far:
+# of a ps. This one takes the ps that holds the fewest bytes so far:
 
 # %%
 def lightest(number_of_ps):
@@ -309,8 +309,8 @@ assert max(in_parts.values()) < 1.05 * min(in_parts.values())
 
 # %% [markdown]
 # Now each ps holds half, but for the small variables, which go to a ps as a whole. The model of the examples is larger. This picture shows its three
-# placements, in numbers instead of bytes; each number takes 4 bytes. There, the placement by size
-# is nearly even already: its largest variable is no larger than all the others together.
+# placements, in numbers instead of bytes; each number takes 4 bytes. The examples do otherwise: they
+# join all variables into one vector, and the partitioner cuts that into equal parts.
 #
 # ![The variables of the examples' model on two parameter servers. Round robin: 203 numbers on ps 0 and 17,024 on ps 1. By size: 8,331 and 8,896. With large variables split by rows: 8,267 and 8,960.](../figures/sharding.svg)
 #

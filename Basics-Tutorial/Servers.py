@@ -300,7 +300,7 @@ print("it has been replaced:", found)
 # </details>
 #
 # That is why training saves *checkpoints*, files with the values of all variables.
-# `tf.train.MonitoredSession`, the session that the examples use, reacts to `UnavailableError` by
+# `tf.train.MonitoredSession`, TensorFlow's session for a cluster, reacts to `UnavailableError` by
 # opening a new session. The *chief*, the worker that makes the model, then restores the last
 # checkpoint, if you gave it a folder for checkpoints (`checkpoint_dir`). So you never see
 # `FailedPreconditionError`. Without such a folder it initialises the variables anew, and says

@@ -447,7 +447,7 @@ print("the worker's next one is: ", worker.run(workers_update))
 # </details>
 #
 # ## A creator that does better
-# The examples replace the creator. It settles both problems:
+# A creator of our own settles both problems:
 # - the chief makes or restores the model only if the ps has none;
 # - the others look every 0.02 seconds.
 
@@ -481,9 +481,9 @@ print("before:", worker.run(workers_update), "- the new chief's update is:",
 
 # %% [markdown]
 # Nothing was lost. The same creator restores the checkpoint when the ps has died, because then the
-# new ps has no values. In the repository it is `SessionCreator` in
-# [hogwild.py](../HogWild/hogwild.py), and [Fault-Tolerance](../Operations/Fault-Tolerance/) kills
-# every task in turn to test it.
+# new ps has no values. The examples do the same around plain sessions: see `prepare` in
+# [hogwild.py](../HogWild/hogwild.py). [Fault-Tolerance](../Operations/Fault-Tolerance/) kills every
+# task in turn to test it.
 #
 # ## A synchronous step, and a worker that is dead
 # In synchronous training each step waits for all gradients (see

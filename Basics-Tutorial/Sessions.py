@@ -658,7 +658,7 @@ folder.cleanup()
 #   are coordinated.
 # - [tf.compat.v1.train.MonitoredTrainingSession](https://www.tensorflow.org/api_docs/python/tf/compat/v1/train/MonitoredTrainingSession)
 #   in TensorFlow's reference.
-# - [Distributed-Setup](../Distributed-Setup/): the same by MonitoredSession and by Supervisor.
+# - [Distributed-Setup](../Distributed-Setup/): the same by plain sessions and by Supervisor.
 #   [HogWild](../HogWild/): several workers.
 #
 # Next: [Classic-Mistakes-Variables](Classic-Mistakes-Variables.ipynb), the end of part one.

@@ -545,8 +545,9 @@ print("measured tau = %d, although one update came between" % tau)
 assert tau == 0 and w_1 != w
 
 # %% [markdown]
-# In [HogWild](../HogWild/) this is only a reporting error. In DynSGD that number sets the learning
-# rate. So DynSGD has a lock on the ps, a `tf.CriticalSection`: only one worker holds it at a time.
+# In [HogWild](../HogWild/) this is only a reporting error. There `w` is one vector on each ps, which
+# TensorFlow updates whole: with two ps or more a pull may see half an update, with one it cannot.
+# In DynSGD that number sets the learning rate. So DynSGD has a lock on the ps, a `tf.CriticalSection`: only one worker holds it at a time.
 # Under the lock a worker reads `w` and the step together, with nothing between. Under the same lock
 # it takes its ticket and moves `w`.
 #
