@@ -109,7 +109,8 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
     assert "was killed by SIGKILL; it starts again" in output
     assert checkpoint(directory) == STEPS
     if job == "ps":
-        assert output.count("training goes on from the last checkpoint") == result["workers"]
+        # A synchronous worker that waits on the other ps may notice only after --step-timeout.
+        assert 1 <= output.count("training goes on from the last checkpoint") <= result["workers"]
     else:
         made = [row["global_step"] for row in support.pushes(directory)]
         most = result["workers"] if example == "Synchronous-SGD" else 1
