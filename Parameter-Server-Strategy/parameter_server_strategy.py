@@ -147,6 +147,23 @@ def build(strategy, coordinator, model, data, flags, n):
     return step, w, state, schedule, test
 
 
+def coordinate(cluster, data, flags):
+    """Makes the model on the ps, and trains it; returns the run directory."""
+    partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+        flags.shard_bytes, len(cluster.ps)
+    )
+    strategy = tf.distribute.ParameterServerStrategy(cluster.resolver, partitioner)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)  # after the strategy, which forgets all variables of before
+    variables, ps = model.trainable_variables, len(cluster.ps)
+    # The chief writes for the workers, because in them no Python runs.
+    metrics = [Metrics(task, cluster.workers, variables, flags, ps) for task in cluster.workers]
+    built = build(strategy, coordinator, model, data, flags, len(metrics))
+    train(coordinator, built, metrics, cluster, flags)
+    return metrics[0].directory
+
+
 def main():
     """Runs the task that TF_CONFIG names: the chief schedules, the others execute."""
     flags, cluster = parse_flags(), Cluster()
@@ -164,23 +181,6 @@ def main():
     cluster.stop_servers()
     print("done, the output is in", directory, flush=True)
     os._exit(0)  # a thread of TensorFlow that waits for a lost worker would abort a normal end
-
-
-def coordinate(cluster, data, flags):
-    """Makes the model on the ps, and trains it; returns the run directory."""
-    partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
-        flags.shard_bytes, len(cluster.ps)
-    )
-    strategy = tf.distribute.ParameterServerStrategy(cluster.resolver, partitioner)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    keras.utils.set_random_seed(flags.seed)
-    model = make_model(data)  # after the strategy, which forgets all variables of before
-    variables, ps = model.trainable_variables, len(cluster.ps)
-    # The chief writes for the workers, because in them no Python runs.
-    metrics = [Metrics(task, cluster.workers, variables, flags, ps) for task in cluster.workers]
-    built = build(strategy, coordinator, model, data, flags, len(metrics))
-    train(coordinator, built, metrics, cluster, flags)
-    return metrics[0].directory
 
 
 # --------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def wait_until(condition, seconds):
 # endregion: servers
 
 
-# region: messages
+# region: per_worker
 def pull(w):
     """Returns copies of w on this worker: one message from each ps, not one for each variable."""
     return transfer(w, lambda v, _: v.read_value(), to_ps=False)
@@ -380,10 +380,6 @@ def transfer(w, value, to_ps):
     return [moved[i] for i in range(len(w))]
 
 
-# endregion: messages
-
-
-# region: per_worker
 def mini_batches(coordinator, step, data, flags, n):
     """Returns an iterator of mini-batches (x, y) for each worker. Worker k has every n-th row.
 
@@ -446,6 +442,58 @@ def parts(v):
 
 
 # endregion: per_worker
+
+
+# region: schedule
+AHEAD = 2  # closures in flight for each worker, so that none waits for the chief
+
+
+def train(coordinator, built, metrics, cluster, flags):
+    """Schedules closures until all updates are made; tests w meanwhile, and saves it.
+
+    metrics: one for each worker; the tests are in the first.
+    """
+    step, w, state, schedule, test = built
+    chief, pending = metrics[0], collections.deque()
+    checkpoint = tf.train.Checkpoint(step=step, w=w, state=state)
+    manager = tf.train.CheckpointManager(
+        checkpoint, chief.directory, max_to_keep=5, checkpoint_name="model.ckpt"
+    )
+    manager.restore_or_initialize()
+    begun = saved = scheduled = made = int(step.numpy())
+
+    def test_and_save():
+        began, number = time.time(), int(step.numpy())
+        chief.test(began, number, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=chief.step)
+
+    while scheduled < flags.steps or pending:
+        while scheduled < flags.steps and len(pending) < AHEAD * len(metrics):
+            count = min(flags.steps - scheduled, flags.closure_steps)
+            pending.append(schedule(count))
+            scheduled += count
+        try:  # the oldest one; the others go on meanwhile
+            fetched = pending.popleft().fetch()
+        except tf.errors.OpError as error:  # schedule or join raises what is not a lost worker
+            print(f"the rows of a closure are lost: {type(error).__name__}", flush=True)
+            continue
+        if fetched is None:  # it failed just now, and schedule or join will raise why
+            continue
+        rank, rows = fetched
+        for row in rows:
+            metrics[rank].push(row)
+            made = max(made, metrics[rank].step)
+        cluster.last_sign = time.time()
+        if saved + flags.checkpoint_steps <= made < flags.steps:
+            test_and_save()
+            saved = made
+    coordinator.join()
+    cluster.last_sign = float("inf")
+    test_and_save()
+    print(f"scheduled {scheduled - begun} updates, made {chief.step - begun}", flush=True)
+
+
+# endregion: schedule
 
 
 # region: metrics
@@ -550,58 +598,6 @@ class Metrics:
 
 
 # endregion: metrics
-
-
-# region: schedule
-AHEAD = 2  # closures in flight for each worker, so that none waits for the chief
-
-
-def train(coordinator, built, metrics, cluster, flags):
-    """Schedules closures until all updates are made; tests w meanwhile, and saves it.
-
-    metrics: one for each worker; the tests are in the first.
-    """
-    step, w, state, schedule, test = built
-    chief, pending = metrics[0], collections.deque()
-    checkpoint = tf.train.Checkpoint(step=step, w=w, state=state)
-    manager = tf.train.CheckpointManager(
-        checkpoint, chief.directory, max_to_keep=5, checkpoint_name="model.ckpt"
-    )
-    manager.restore_or_initialize()
-    begun = saved = scheduled = made = int(step.numpy())
-
-    def test_and_save():
-        began, number = time.time(), int(step.numpy())
-        chief.test(began, number, *[mean.numpy() for mean in test()])
-        manager.save(checkpoint_number=chief.step)
-
-    while scheduled < flags.steps or pending:
-        while scheduled < flags.steps and len(pending) < AHEAD * len(metrics):
-            count = min(flags.steps - scheduled, flags.closure_steps)
-            pending.append(schedule(count))
-            scheduled += count
-        try:  # the oldest one; the others go on meanwhile
-            fetched = pending.popleft().fetch()
-        except tf.errors.OpError as error:  # schedule or join raises what is not a lost worker
-            print(f"the rows of a closure are lost: {type(error).__name__}", flush=True)
-            continue
-        if fetched is None:  # it failed just now, and schedule or join will raise why
-            continue
-        rank, rows = fetched
-        for row in rows:
-            metrics[rank].push(row)
-            made = max(made, metrics[rank].step)
-        cluster.last_sign = time.time()
-        if saved + flags.checkpoint_steps <= made < flags.steps:
-            test_and_save()
-            saved = made
-    coordinator.join()
-    cluster.last_sign = float("inf")
-    test_and_save()
-    print(f"scheduled {scheduled - begun} updates, made {chief.step - begun}", flush=True)
-
-
-# endregion: schedule
 
 if __name__ == "__main__":
     main()
