@@ -96,7 +96,7 @@ TEST_MISTAKES = {
         (
             "Model-Parallelism",
             "test_loss",
-            [("stages, places, *test_rows)", "stages, places, *train_rows)")],
+            [("stages, places, x_test, y_test)", "stages, places, x, y)")],
         ),
     ],
 )
