@@ -40,7 +40,7 @@ def worker(script, n, rank, addresses, orders):
     drivers.end_with_us()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
-    ring = script.Ring(script.Cluster(), step_timeout=60)
+    ring = script.Ring(script.Cluster(), 60)
     ring.join("bandwidth")
     while True:
         size, times = orders.recv()
