@@ -479,7 +479,7 @@ class Metrics:
 # endregion: metrics
 
 
-# region: session
+# region: prepare
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
     missing = tf.report_uninitialized_variables(tf.global_variables())
@@ -494,6 +494,10 @@ def prepare(session, cluster, saver, directory):
     session.run(tf.local_variables_initializer())
 
 
+# endregion: prepare
+
+
+# region: session
 def train(cluster, server, variables, step, update, test, flags):
     """Updates w until all updates are made; the chief also tests and saves it."""
     n, row = len(cluster.workers), push_row(update, step, flags)

@@ -22,6 +22,7 @@ BELOW = [
     *("model", "layers", "skip_gram", "places"),
     *("per_worker", "closures", "schedule"),
     *("metrics", "evaluator"),
+    "prepare",
     *("session", "stoppable_session", "local_session", "monitored_session"),
     *("strategy", "calls", "one_client"),
 ]

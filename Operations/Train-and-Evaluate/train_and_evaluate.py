@@ -651,19 +651,8 @@ def export(model, checkpoint, directory):
 # endregion: evaluator
 
 
-# region: stoppable_session
-STOPPED = 2**40  # added to the step, it ends training early: no update is left to take
-
-
-def last_update(directory, flags):
-    """Returns --steps, or at an early end what the chief has written into the file `stop`."""
-    with contextlib.suppress(FileNotFoundError, ValueError):  # ValueError: it is still empty
-        with open(os.path.join(directory, "stop")) as file:
-            return int(file.read())
-    return flags.steps
-
-
-def prepare_worker(session, cluster, saver, directory, start_reading):
+# region: prepare
+def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
     missing = tf.report_uninitialized_variables(tf.global_variables())
     checkpoint = tf.train.latest_checkpoint(directory)
@@ -674,7 +663,22 @@ def prepare_worker(session, cluster, saver, directory, start_reading):
             session.run(tf.global_variables_initializer())
     if not wait_until(lambda: not session.run(missing).size, REQUIRED_WAIT_SECONDS):
         raise TimeoutError(f"the chief made no model in {REQUIRED_WAIT_SECONDS} s")
-    session.run([tf.local_variables_initializer(), start_reading])
+    session.run(tf.local_variables_initializer())
+
+
+# endregion: prepare
+
+
+# region: stoppable_session
+STOPPED = 2**40  # added to the step, it ends training early: no update is left to take
+
+
+def last_update(directory, flags):
+    """Returns --steps, or at an early end what the chief has written into the file `stop`."""
+    with contextlib.suppress(FileNotFoundError, ValueError):  # ValueError: it is still empty
+        with open(os.path.join(directory, "stop")) as file:
+            return int(file.read())
+    return flags.steps
 
 
 def train_until_stopped(cluster, server, variables, step, update, start_reading, save_state, flags):
@@ -723,7 +727,8 @@ def train_until_stopped(cluster, server, variables, step, update, start_reading,
         wait_for_ps(cluster)
         session = tf.Session(server.target, config=cluster.config)
         try:
-            prepare_worker(session, cluster, saver, metrics.directory, start_reading)
+            prepare(session, cluster, saver, metrics.directory)
+            session.run(start_reading)
             with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
                 make_updates(session)
             if cluster.is_chief:
