@@ -137,11 +137,11 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 class Ring:
     """The connections of a worker: it sends to the right neighbour and receives from the left."""
 
-    def __init__(self, cluster, timeout):
+    def __init__(self, cluster, step_timeout):
         self.addresses, self.rank, self.n = cluster.addresses, cluster.rank, len(cluster.workers)
         self.names = [f"{job} {index}" for job, index in cluster.workers]
         self.sent = self.received = 0  # bytes of vectors
-        self.step_timeout = timeout
+        self.step_timeout = step_timeout
         self.timeout = REQUIRED_WAIT_SECONDS  # until all have joined
 
     def name(self, side):
