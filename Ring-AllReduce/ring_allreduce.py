@@ -166,12 +166,13 @@ class Ring:
             readable = [self.right, self.left] if into else [self.right]
             writable = [self.right] if out else []
             readable, writable, _ = select.select(readable, writable, [], self.timeout)
-            with self.named_error(1):
+            side = 1
+            try:
                 if self.right in readable:  # nothing comes from there but its end
                     raise ConnectionError("it closed the connection")
                 if writable:
                     out = out[self.right.send(out) :]
-            with self.named_error(-1 if into else 1):
+                side = -1 if into else 1
                 if self.left in readable:
                     size = self.left.recv_into(into)
                     if not size:
@@ -179,17 +180,15 @@ class Ring:
                     into = into[size:]
                 if not readable and not writable:
                     raise TimeoutError(f"it is silent, or waits itself, for {self.timeout} s now")
+            except BlockingIOError:  # select was wrong
+                pass
+            except OSError as error:
+                raise self.lost(side, error) from error
 
-    @contextlib.contextmanager
-    def named_error(self, side):
-        """Puts the name of a neighbour into an error of the connection to it."""
-        try:
-            yield
-        except BlockingIOError:  # select was wrong
-            pass
-        except OSError as error:
-            word = "right" if side == 1 else "left"
-            raise ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}") from error
+    def lost(self, side, error):
+        """Returns the error that names a neighbour to which the connection has failed."""
+        word = "right" if side == 1 else "left"
+        return ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}")
 
     def join(self, alike):
         """Connects to both neighbours; returns when all have. alike: what all must have alike."""
@@ -390,10 +389,11 @@ def accept(ring, listener, right, deadline):
 
 def check_answer(ring, right):
     """Raises ConnectionError if the right neighbour was not started as this worker."""
-    with ring.named_error(1):
+    answer = b""
+    with contextlib.suppress(OSError):
         answer = receive(right, len(ring.greeting()))
-        if not answer:
-            raise ConnectionError("it closed the connection")
+    if not answer:
+        raise ring.lost(1, "it closed the connection")
     if answer != ring.greeting(1):
         what = "has another TF_CONFIG, other flags or another model than"
         raise ConnectionError(f"{ring.name(1)} {what} {ring.name(0)}: start all alike")
