@@ -43,8 +43,10 @@ def algorithm(w, step, gradient, flags):
     version, *pulled = lock.execute(lambda: [step.read_value(), *[v.read_value() for v in w]])
 
     # T steps alone, each a new forward pass at the moved w_k, on a mini-batch of its own.
+    first = version * flags.local_steps  # on this worker, so that no step waits for the ps
+
     def local_step(t, _, w_k, a):
-        loss, g = gradient(w_k, version * flags.local_steps + t)
+        loss, g = gradient(w_k, first + t)
         w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]
         return t + 1, loss, w_k, [s + d for s, d in zip(a, g)]
 

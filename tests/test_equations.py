@@ -401,7 +401,7 @@ MISTAKES = {
     ),
     "one mini-batch for all T steps": (
         "DOWNPOUR-Easy",
-        [("local_steps + t)", "local_steps)")],
+        [("first + t)", "first)")],
         "parameters",
     ),
     "the last local step is lost": (

@@ -257,7 +257,7 @@ MISTAKES = {
     ),
     "one mini-batch for all T steps": (
         "sagn",
-        [("local_steps + t)", "local_steps)")],
+        [("first + t)", "first)")],
         "parameters",
     ),
     "one forward pass for all T steps": (
