@@ -134,6 +134,20 @@ def test_where_everything_is(script):
             assert {kind for _, kind in users} == {"ResourceGather", "ResourceScatterSub"}, users
 
 
+@pytest.mark.parametrize("ps", [1, 2, 3])
+def test_what_distributed_setup_says_of_the_layers(ps, capsys):
+    """Compares it with a list that names the layer of each single parameter."""
+    module = support.load(support.main_script("Distributed-Setup"))
+    model = module.make_model(module.load_data("digits"))
+    owners = [v.path for v in model.trainable_variables for _ in range(int(np.prod(v.shape)))]
+    parts = np.array_split(np.array(owners), ps)
+    module.print_placement(model, parts)
+    assert capsys.readouterr().out.splitlines() == [
+        f"ps {number} holds {len(part)} parameters, of {', '.join(dict.fromkeys(part))}"
+        for number, part in enumerate(parts)
+    ]
+
+
 @pytest.mark.parametrize(
     "script", support.core_first([s for s in PS_SCRIPTS if s.parent.name in BY_HAND])
 )
