@@ -134,13 +134,13 @@ def test_where_everything_is(script):
             assert {kind for _, kind in users} == {"ResourceGather", "ResourceScatterSub"}, users
 
 
-@pytest.mark.parametrize("ps", [1, 2, 3])
-def test_what_distributed_setup_says_of_the_layers(ps, capsys):
+@pytest.mark.parametrize("cuts", [[], [8613], [64 * 128, 9000]], ids=str)
+def test_what_distributed_setup_says_of_the_layers(cuts, capsys):
     """Compares it with a list that names the layer of each single parameter."""
     module = support.load(support.main_script("Distributed-Setup"))
     model = module.make_model(module.load_data("digits"))
     owners = [v.path for v in model.trainable_variables for _ in range(int(np.prod(v.shape)))]
-    parts = np.array_split(np.array(owners), ps)
+    parts = np.split(np.array(owners), cuts)  # 64 * 128 is between two layers
     module.print_placement(model, parts)
     assert capsys.readouterr().out.splitlines() == [
         f"ps {number} holds {len(part)} parameters, of {', '.join(dict.fromkeys(part))}"
