@@ -171,7 +171,7 @@ def build(stages, data, places, flags):
         values = [stage.non_trainable_variables for stage in stages]
         state = placed_variables(tf.get_variable, "state", values, places)
         values = [[data.x_train, data.x_test], [data.y_train, data.y_test]]
-        rows = placed_variables(tf.get_local_variable, "rows", values, ends)
+        rows = placed_variables(tf.get_local_variable, "data", values, ends)
         (x, x_test), (y, y_test) = rows
         update = algorithm(w, state, stages, places, step, mini_batches(x, y, flags), flags)
         return step, update, evaluation(w, state, stages, places, x_test, y_test)
