@@ -154,6 +154,7 @@ def train(cluster, server, variables, step, update, test, flags):
         logdir=metrics.directory,
         global_step=step,
         summary_op=None,
+        summary_writer=None,
         saver=tf.train.Saver(sharded=ps > 1, save_relative_paths=True),
         save_model_secs=0,
         save_summaries_secs=0,
