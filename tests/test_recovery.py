@@ -109,8 +109,8 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
     assert "was killed by SIGKILL; it starts again" in output
     assert checkpoint(directory) == STEPS
     if job == "ps":
-        # A synchronous worker that waits on the other ps may notice only after --step-timeout. While
-        # a killed ps is being taken down its port may answer, so a worker may try several times.
+        # A synchronous worker that waits on the other ps may notice only after --step-timeout. The
+        # port of a killed ps may answer for a moment, so a worker may try several times.
         tries = output.count("training goes on from the last checkpoint")
         assert 1 <= tries <= 10 * result["workers"], tries
     else:
