@@ -3,8 +3,8 @@
     python environment.py ROOT        make ROOT/.venv, unless it is there and up to date
     python environment.py --active    exit with 0 if the running Python has every locked package
 
-.venv counts as made when its last file is written: .venv/complete, with the lock file's hash. What
-an interruption left is made anew, from pip's cache.
+.venv counts as complete when its last file is written: .venv/complete, with the lock file's hash.
+What an interruption left is made anew, from pip's cache.
 """
 
 import fcntl
@@ -18,60 +18,26 @@ import subprocess
 import sys
 import time
 
-LOCK = pathlib.Path(__file__).resolve().parents[1] / "requirements.lock"
-
-
-def fingerprint(lock):
-    """What .venv/complete must say: made from this lock file, at this place."""
-    return "%s %s\n" % (hashlib.sha256(lock.read_bytes()).hexdigest(), lock.parent)
-
-
-def complete(venv, lock):
-    """Whether `venv` was made to the end from `lock`, and its Python is still there."""
-    done = venv / "complete"
-    return (
-        done.exists()
-        and done.read_text() == fingerprint(lock)
-        and (venv / "bin" / "python").exists()
-    )
+PACKAGES = re.compile(r"^[a-zA-Z0-9][^\\#\n]*", re.MULTILINE)  # in a lock file, with their pins
 
 
 def missing(lock):
-    """The packages of the lock file that the running Python lacks or has in another version."""
-    from packaging.requirements import (
-        Requirement,
-    )  # the caller catches its absence
-
-    lines = re.findall(r"^([a-zA-Z0-9][^\\#\n]*)", lock.read_text(), re.MULTILINE)
-    absent = []
-    for requirement in map(Requirement, lines):
-        if requirement.marker is None or requirement.marker.evaluate():
-            try:
-                fits = importlib.metadata.version(requirement.name) in requirement.specifier
-            except importlib.metadata.PackageNotFoundError:
-                fits = False
-            if not fits:
-                absent.append(requirement.name)
-    return absent
-
-
-def check_active():
-    """0 if the active environment can be used as it is; otherwise 1 and a line that says why."""
+    """Returns the locked packages that the running Python lacks or has in another version."""
     try:
-        absent = missing(LOCK)
+        from packaging.requirements import Requirement
     except ImportError:
-        absent = ["packaging"]
-    if absent:
-        print(
-            "The active environment (%s) lacks %s%s; using .venv instead"
-            % (
-                sys.prefix,
-                ", ".join(absent[:3]),
-                " and %d more" % (len(absent) - 3) if len(absent) > 3 else "",
-            ),
-            file=sys.stderr,
-        )
-    return int(bool(absent))
+        return ["packaging"]
+    absent = []
+    for package in map(Requirement, PACKAGES.findall(lock.read_text())):
+        if package.marker and not package.marker.evaluate():
+            continue
+        try:
+            version = importlib.metadata.version(package.name)
+        except importlib.metadata.PackageNotFoundError:
+            version = None
+        if version is None or version not in package.specifier:
+            absent.append(package.name)
+    return absent
 
 
 def say(text, end="\n"):
@@ -87,73 +53,61 @@ def fail(text):
 
 
 def make(root):
-    """Makes root/.venv; a second caller waits for the first."""
+    """Makes root/.venv, unless it is complete; a second caller waits for the first."""
     venv, lock, began = root / ".venv", root / "requirements.lock", time.time()
-    if complete(venv, lock):
+    complete = venv / "complete"
+    mark = f"{hashlib.sha256(lock.read_bytes()).hexdigest()} {root}\n"
+
+    def is_complete():
+        up_to_date = complete.exists() and complete.read_text() == mark
+        return up_to_date and (venv / "bin" / "python").exists()
+
+    if is_complete():
         return
     with open(root / ".venv.lock", "w") as only_one:
         try:
             fcntl.flock(only_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another set-up of %s" % venv)
+            say(f"waiting for another set-up of {venv}")
             fcntl.flock(only_one, fcntl.LOCK_EX)
-        if complete(venv, lock):
+        if is_complete():
             return
-        say(
-            "setting up %s with Python %d.%d: once, 1 to 5 minutes, 2.2 GB"
-            % (venv, *sys.version_info[:2])
-        )
+        python = sys.version.split()[0]
+        say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.2 GB")
         shutil.rmtree(venv, ignore_errors=True)
-        made = subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True, text=True)
-        if made.returncode:
+        if subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True).returncode:
             fail(
-                "%s cannot make a virtual environment; Debian and Ubuntu: apt install python3-venv"
-                % sys.executable
+                f"{sys.executable} cannot make a virtual environment; "
+                "Debian and Ubuntu: apt install python3-venv"
             )
         install(venv, lock)
-        (venv / "complete").write_text(fingerprint(lock))
-        say("set up in %.0f s" % (time.time() - began))
+        complete.write_text(mark)
+        say(f"set up in {time.time() - began:.0f} s")
 
 
 def install(venv, lock):
-    """Installs the lock file's packages with pip, with a line of progress."""
-    total = len(re.findall(r"^[a-zA-Z0-9]", lock.read_text(), re.MULTILINE))
-    log, collected, told, last = venv / "pip.log", 0, 0.0, []
-    pip = subprocess.Popen(
-        [
-            venv / "bin" / "python",
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "install",
-            "--no-input",
-            "--progress-bar",
-            "off",
-            "--require-hashes",
-            "-r",
-            lock,
-        ],
+    """Installs the lock file's packages with pip, with a line of progress for each."""
+    pip = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    log = venv / "pip.log"
+    process = subprocess.Popen(
+        [*pip, "install", "--log", log, "--progress-bar", "off", "--require-hashes", "-r", lock],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    with open(log, "w") as file:
-        for line in pip.stdout:
-            file.write(line)
-            last = [*last, line][-50:]
-            collected += line.startswith(("Collecting ", "Ignoring "))
-            if line.startswith("Installing collected packages"):
-                say("installing the packages")
-            elif line.startswith("Collecting ") and time.time() > told + (
-                0.1 if sys.stderr.isatty() else 10
-            ):
-                told = time.time()
-                say(
-                    "fetching package %d of %d: %s" % (collected, total, line.split()[1]),
-                    end="" if sys.stderr.isatty() else "\n",
-                )
-    if pip.wait():
+    total, number, last = len(PACKAGES.findall(lock.read_text())), 0, []
+    for line in process.stdout:
+        last = [*last, line][-50:]
+        number += line.startswith(("Collecting ", "Ignoring "))
+        if line.startswith("Installing collected packages"):
+            say("installing the packages")
+        elif line.startswith("Collecting "):
+            name = line.split()[1]
+            say(
+                f"fetching package {number} of {total}: {name}", "" if sys.stderr.isatty() else "\n"
+            )
+    if process.wait():
         pip_failed(last, log)
 
 
@@ -162,13 +116,17 @@ def pip_failed(last, log):
     text = "".join(last)
     # Every package that we ask for exists: pip finds no version only where it reaches no index.
     if "(from versions: none)" in text or "connection" in text.lower():
-        fail("pip cannot reach the package index; is there a network? (%s)" % log)
+        fail(f"pip cannot reach the package index; is there a network? ({log})")
     errors = [line.strip() for line in last if line.startswith("ERROR")] or [text.strip()[-200:]]
-    fail("pip: %s (%s)" % (errors[0][:200], log))
+    fail(f"pip: {errors[0][:200]} ({log})")
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--active"]:
-        sys.exit(check_active())
+        absent = missing(pathlib.Path(__file__).resolve().parents[1] / "requirements.lock")
+        if absent:
+            names = ", ".join(absent[:3]) + (" and others" if len(absent) > 3 else "")
+            say(f"The active environment ({sys.prefix}) lacks {names}; using .venv instead")
+        sys.exit(bool(absent))
     os.umask(0o022)
     make(pathlib.Path(sys.argv[1]))
