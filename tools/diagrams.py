@@ -14,52 +14,11 @@ import pkgutil
 import sys
 
 import drawings
-from drawings import (
-    balls,
-    elastic,
-    overview,
-    real_pushes,
-    rings,
-    schedules,
-    servers,
-    together,
-    windows,
-)
-from drawings.shapes import FIGURES
+from drawings import real_pushes
+from drawings.shapes import DRAWN, FIGURES
 
-DRAWN = {
-    "architectures.svg": overview.architectures,
-    "pushes.svg": real_pushes.pushes,
-    "single.svg": servers.single,
-    "distributed.svg": servers.distributed,
-    "cluster.svg": servers.cluster,
-    "sharding.svg": servers.sharding,
-    "update.svg": servers.update,
-    "balls.svg": balls.balls,
-    "sparse.svg": servers.sparse,
-    "strategy.svg": servers.strategy,
-    "roles.svg": servers.roles,
-    "timelines.svg": schedules.timelines,
-    "dynsgd.svg": schedules.dynsgd,
-    "pipeline.svg": schedules.pipeline,
-    "failures.svg": schedules.failures,
-    "window.svg": windows.window,
-    "downpour.svg": windows.downpour,
-    "adag.svg": windows.adag,
-    "sagn.svg": windows.sagn,
-    "spring.svg": elastic.spring,
-    "momentum.svg": elastic.momentum,
-    "sync.svg": together.sync,
-    "replicas.svg": together.replicas,
-    "rates.svg": together.rates,
-    "towers.svg": together.towers,
-    "collective.svg": rings.collective,
-    "ring.svg": rings.ring,
-    "horovod.svg": rings.horovod,
-}
 for module in pkgutil.iter_modules(drawings.__path__):
-    if module.name.startswith("course_"):  # figures of the notebooks, listed where they are drawn
-        DRAWN.update(importlib.import_module("drawings." + module.name).DRAWN)
+    importlib.import_module("drawings." + module.name)  # adds its figures to DRAWN
 
 
 def main():

@@ -1,16 +1,19 @@
 """Figures of the notebooks about asynchronous workers."""
 
-from drawings.shapes import KINDS, arrow, bar, box, frame, left, path, rect, svg, text
+from drawings.shapes import KINDS, arrow, bar, box, figure, frame, left, lines, path, rect, text
 
 
 def process(x, y, width, height, words):
     """A dashed frame with its name at the bottom, so that arrows can enter from above."""
-    return rect(x, y, width, height, "frame", 8) + text(
-        x + width / 2, y + height - 12, words, "title"
-    )
+    name = text(x + width / 2, y + height - 12, words, "title")
+    return rect(x, y, width, height, "frame", 8) + name
 
 
+@figure("copies.svg", 580, 334)
 def copies():
+    """The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy
+    w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr times a up,
+    where the ps subtracts it from w."""
     parts = [rect(10, 10, 560, 84, "ps", 8), left(22, 34, "ps", "title")]
     parts += [box(290, 52, "w\nglobal: one for all", "ps", width=170, height=52)]
     for k, x in enumerate((10, 310)):
@@ -24,15 +27,14 @@ def copies():
         parts += [text(own + 48 * side, 146, "pull"), text(total - 24 * side, 146, "push")]
         parts += [text(total + 6 * side, 64, "w ← w − lr·a")]
     parts += [left(10, 322, "blue, orange: local variables, each worker has its own", "small")]
-    words = (
-        "The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a "
-        "copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr "
-        "times a up, where the ps subtracts it from w."
-    )
-    return svg(580, 334, words, parts)
+    return parts
 
 
+@figure("shards.svg", 600, 352)
 def shards():
+    """This notebook is the ps: it holds the parameters w and the counter step. Two processes,
+    worker 0 and worker 1, pull from it and push to it. Each has its own copy w_k, gradient g and
+    number of pushes, and its own shard: worker 0 every even row, worker 1 every odd row."""
     parts = [frame(10, 10, 580, 100, "this notebook: the ps")]
     parts += [box(218, 68, "w\n2,410 parameters", "ps", width=150, height=56)]
     parts += [box(400, 68, "step\nnext ticket", "ps", width=130, height=56)]
@@ -47,16 +49,15 @@ def shards():
         parts += [arrow(middle - 20, 112, middle - 20, 198)]
         parts += [arrow(middle + 20, 198, middle + 20, 112)]
         parts += [text(middle - 28, 154, "pull", "end"), left(middle + 28, 154, "push")]
-    words = (
-        "This notebook is the ps: it holds the parameters w and the counter step. Two processes, "
-        "worker 0 and worker 1, pull from it and push to it. Each has its own copy w_k, gradient "
-        "g and number of pushes, and its own shard: worker 0 every even row, worker 1 every odd "
-        "row."
-    )
-    return svg(600, 352, words, parts)
+    return parts
 
 
+@figure("kernels.svg", 580, 284)
 def kernels():
+    """Three notebooks as three rows, time from left to right. Each starts at another time and waits
+    until all three are there: the barrier met. At the barrier begin all three meet again. Then
+    Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while
+    Parameter-Server holds w. At the barrier end all three meet once more."""
     names = ("Parameter-Server", "Worker-1", "Worker-2")
     met, begin, end, rows = 226, 298, 510, (48, 96, 144)
     parts = [text(met, 22, "met", "title"), text(begin, 22, "begin", "title")]
@@ -78,18 +79,12 @@ def kernels():
     parts += [path("M%d 32 V182" % x, "bar", tip=False) for x in (met, begin, end)]
     parts += [rect(end, 48, 60, 26, "ps", 3)]
     parts += [rect(end + 3, 96, 30, 26, "a pale", 3), rect(end + 3, 144, 44, 26, "b pale", 3)]
-    parts += [left(4, 206, "dashed: waits for the other notebooks", "small")]
-    parts += [left(4, 228, "red: barriers, which all three reach before any goes on", "small")]
-    parts += [left(4, 250, "filled: pull, compute, push, again and again", "small")]
-    parts += [left(4, 272, "pale: the notebook looks at its own part", "small")]
-    parts += [arrow(440, 238, 560, 238), text(500, 258, "time", "small")]
-    words = (
-        "Three notebooks as three rows, time from left to right. Each starts at another time and "
-        "waits until all three are there: the barrier met. At the barrier begin all three meet "
-        "again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of "
-        "their own, while Parameter-Server holds w. At the barrier end all three meet once more."
+    notes = (
+        "dashed: waits for the other notebooks",
+        "red: barriers, which all three reach before any goes on",
+        "filled: pull, compute, push, again and again",
+        "pale: the notebook looks at its own part",
     )
-    return svg(580, 284, words, parts)
-
-
-DRAWN = {"copies.svg": copies, "shards.svg": shards, "kernels.svg": kernels}
+    parts += lines(4, 206, notes, step=22)
+    parts += [arrow(440, 238, 560, 238), text(500, 258, "time", "small")]
+    return parts

@@ -1,9 +1,13 @@
 """The figure of the notebook about graphs and sessions."""
 
-from drawings.shapes import arrow, box, frame, left, rect, svg
+from drawings.shapes import arrow, box, figure, frame, left, lines, rect
 
 
+@figure("graph.svg", 606, 256)
 def graph():
+    """A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its
+    result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session that
+    asks for loss runs x, w, b, matmul, add and loss, but not accuracy."""
     parts = [frame(10, 10, 390, 236, "the graph, built by Python")]
     parts += [
         box(70, 80, "x\nplaceholder", width=104, height=46),
@@ -24,13 +28,4 @@ def graph():
     parts += [rect(306, 91, 80, 38, "b hollow", 6), arrow(453, 76, 391, 100)]
     parts += [left(440, 106, "returns a number", "small")]
     notes = ["It walks back from loss", "and runs what it needs.", "accuracy is not run."]
-    parts += [left(430, 164 + 22 * i, note, "small") for i, note in enumerate(notes)]
-    words = (
-        "A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its "
-        "result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session "
-        "that asks for loss runs x, w, b, matmul, add and loss, but not accuracy."
-    )
-    return svg(606, 256, words, parts)
-
-
-DRAWN = {"graph.svg": graph}
+    return parts + lines(430, 164, notes, step=22)

@@ -1,9 +1,13 @@
 """The figure of the notebook about input pipelines."""
 
-from drawings.shapes import arrow, box, frame, rect, svg, text
+from drawings.shapes import arrow, box, figure, frame, rect, text
 
 
+@figure("input.svg", 606, 296)
 def input_pipeline():
+    """Ten files. Worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker the
+    rows pass through shuffle, repeat, batch and prefetch, and the training step takes a batch. A
+    thread fills prefetch while the step computes."""
     parts = [text(54, 24, "10 files", "title")]
     for i in range(10):
         kind = "ab"[i % 2]
@@ -21,12 +25,4 @@ def input_pipeline():
         parts.append(arrow(88, 46 + 206 * k, 184, y + 70))
         parts.append(text(136, 40 + 226 * k, ("0, 2, 4, …", "1, 3, 5, …")[k], "small"))
     parts.append(text(388, 282, "A thread fills prefetch while the step computes.", "small"))
-    words = (
-        "Ten files. Worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker "
-        "the rows pass through shuffle, repeat, batch and prefetch, and the training step takes a "
-        "batch. A thread fills prefetch while the step computes."
-    )
-    return svg(606, 296, words, parts)
-
-
-DRAWN = {"input.svg": input_pipeline}
+    return parts

@@ -1,6 +1,6 @@
 """Figures of the notebooks about hooks and about practice."""
 
-from drawings.shapes import arrow, box, left, path, rect, svg, text
+from drawings.shapes import arrow, box, figure, left, lines, path, rect, text
 
 
 def loop(top, end):
@@ -19,11 +19,17 @@ def loop(top, end):
     ]
 
 
+@figure("session-life.svg", 600, 442)
 def session_life():
-    parts = [
+    """The life of a MonitoredSession from top to bottom. begin is called once, then the graph is
+    finalized. Session 1 calls after_create_session, then before_run, session.run and after_run in
+    each step. A run fails with Unavailable or Aborted, so the session is lost. Session 2 calls
+    after_create_session again, and the same three for the failed step and the others. When the loop
+    is done, end is called."""
+    once = "once, before the first session:"
+    return [
         box(100, 30, "begin", "ps", 168),
-        left(196, 26, "once, before the first session:", "small"),
-        left(196, 44, "a hook may still add ops to the graph", "small"),
+        *lines(196, 26, (once, "a hook may still add ops to the graph"), step=18),
         arrow(140, 48, 140, 144),
         left(152, 86, "the graph is finalized", "small"),
         rect(8, 102, 584, 96, "frame", 8),
@@ -40,18 +46,17 @@ def session_life():
         box(100, 388, "end", "ps", 168),
         left(16, 428, "After any other error in the loop, end is not called.", "small"),
     ]
-    words = (
-        "The life of a MonitoredSession from top to bottom. begin is called once, then the graph "
-        "is finalized. Session 1 calls after_create_session, then before_run, session.run and "
-        "after_run in each step. A run fails with Unavailable or Aborted, so the session is lost. "
-        "Session 2 calls after_create_session again, and the same three for the failed step and "
-        "the others. When the loop is done, end is called."
-    )
-    return svg(600, 442, words, parts)
 
 
+@figure("hook-files.svg", 600, 354)
 def hook_files():
-    parts = [
+    """CheckpointSaverHook writes the files checkpoint, model.ckpt-20 in three parts, and
+    graph.pbtxt; a session creator with this checkpoint_dir reads them. SummarySaverHook and
+    StepCounterHook write one file of events, which TensorBoard reads. ProfilerHook writes
+    timeline-20.json, which your browser draws."""
+    files = ["checkpoint", "model.ckpt-20.index", "             .data-…", "             .meta"]
+    files.append("graph.pbtxt")
+    return [
         text(94, 24, "hooks write", "title"),
         text(324, 24, "files in one folder", "title"),
         text(524, 24, "who reads them", "title"),
@@ -59,13 +64,7 @@ def hook_files():
         box(95, 100, "CheckpointSaverHook", "ps", 182),
         arrow(187, 100, 213, 100),
         rect(214, 50, 220, 100, "box", 6),
-        *[
-            left(224, 71 + 18 * line, file, "code")
-            for line, file in enumerate(
-                ["checkpoint", "model.ckpt-20.index", "             .data-…"]
-                + ["             .meta", "graph.pbtxt"]
-            )
-        ],
+        *lines(224, 71, files, "code", 18),
         arrow(435, 100, 455, 100),
         box(524, 100, "session creator\ncheckpoint_dir", width=136, height=52),
         box(95, 204, "SummarySaverHook", "ps", 182),
@@ -83,44 +82,23 @@ def hook_files():
         arrow(435, 312, 455, 312),
         box(524, 312, "your browser", width=136),
     ]
-    words = (
-        "CheckpointSaverHook writes the files checkpoint, model.ckpt-20 in three parts, and "
-        "graph.pbtxt; a session creator with this checkpoint_dir reads them. SummarySaverHook and "
-        "StepCounterHook write one file of events, which TensorBoard reads. ProfilerHook writes "
-        "timeline-20.json, which your browser draws."
-    )
-    return svg(600, 354, words, parts)
 
 
+@figure("practice.svg", 600, 178)
 def practice():
-    columns = [
-        (
-            8,
-            164,
-            "it waits",
-            ["1  a queue that", "    nobody fills", "2  a worker that", "    sleeps 30 s"],
-        ),
-        (
-            184,
-            242,
-            "it goes on, but is wrong",
-            ["3  initialised anew", "4  another model's shapes", "5  all read one shard"]
-            + ["6  test rows in training", "7  one number, two workers"],
-        ),
-        (438, 154, "it is slow", ["8  a graph that", "    grows"]),
-    ]
+    """The eight mistakes by what you see. It waits: 1, a queue that nobody fills; 2, a worker that
+    sleeps 30 s. It goes on, but is wrong: 3, initialised anew; 4, the shapes of another model; 5,
+    all read one shard; 6, test rows in the training data; 7, one number for two workers. It is
+    slow: 8, a graph that grows."""
+    waits = ["1  a queue that", "    nobody fills", "2  a worker that", "    sleeps 30 s"]
+    wrong = ["3  initialised anew", "4  another model's shapes", "5  all read one shard"]
+    wrong += ["6  test rows in training", "7  one number, two workers"]
     parts = []
-    for x, width, title, lines in columns:
-        parts.append(rect(x, 10, width, 158, "box", 8))
-        parts.append(left(x + 14, 36, title, "title"))
-        parts += [left(x + 14, 64 + 22 * k, line) for k, line in enumerate(lines)]
-    words = (
-        "The eight mistakes by what you see. It waits: 1, a queue that nobody fills; 2, a worker "
-        "that sleeps 30 s. It goes on, but is wrong: 3, initialised anew; 4, the shapes of another "
-        "model; 5, all read one shard; 6, test rows in the training data; 7, one number for two "
-        "workers. It is slow: 8, a graph that grows."
-    )
-    return svg(600, 178, words, parts)
-
-
-DRAWN = {"practice.svg": practice, "session-life.svg": session_life, "hook-files.svg": hook_files}
+    for x, width, title, mistakes in (
+        (8, 164, "it waits", waits),
+        (184, 242, "it goes on, but is wrong", wrong),
+        (438, 154, "it is slow", ["8  a graph that", "    grows"]),
+    ):
+        parts += [rect(x, 10, width, 158, "box", 8), left(x + 14, 36, title, "title")]
+        parts += lines(x + 14, 64, mistakes, "", 22)
+    return parts

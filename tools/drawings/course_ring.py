@@ -1,7 +1,20 @@
 """Figures of the notebooks about the ring, and about what can be divided among devices."""
 
-from drawings.rings import END, N, PHASES, SECONDS, sent, states
-from drawings.shapes import animate, arrow, bar, box, frame, left, rect, svg, text
+from drawings.rings import N, PHASES, during, messages, states, stepwise
+from drawings.shapes import (
+    arrow,
+    bar,
+    box,
+    figure,
+    frame,
+    halves,
+    left,
+    legend,
+    lines,
+    matrix,
+    rect,
+    text,
+)
 
 # The ring once more: whose numbers are in each chunk.
 
@@ -9,12 +22,6 @@ COLOURS = ("a", "b", "c", "done")  # of the numbers of workers 0 to 3
 CORNERS = ((110, 70), (490, 70), (490, 270), (110, 270))
 EDGES = (((206, 70), (394, 70)), ((490, 127), (490, 213)), ((394, 270), (206, 270)))
 EDGES += (((110, 213), (110, 127)),)
-
-
-def shown(begin, end):
-    """Seen from begin to end only."""
-    keys = [(begin, 1), (end, 0)] if not begin else [(0, 0), (begin, 1), (end, 0)]
-    return animate("opacity", keys, END, END, discrete=True)
 
 
 def chunks(x, y, k, found):
@@ -25,134 +32,91 @@ def chunks(x, y, k, found):
         parts.append(text(at + 19, y - 10, "abcd"[c], "small"))
         for of, kind in enumerate(COLOURS):
             values = [int(of in have[k][c]) for have in found]
-            keys = [(SECONDS * i, value) for i, value in enumerate(values)]
             stripe = '<rect x="%g" y="%g" width="38" height="12" class="%s" opacity="%d">%s</rect>'
-            there = animate("opacity", keys, END, END, discrete=True)
+            there = stepwise("opacity", values)
             parts.append(stripe % (at, y - 3 + 12 * of, kind, values[0], there))
         parts.append(rect(at, y - 3, 38, 48, "line", 0))
     return parts
 
 
+def tile(letter, x, y, phase):
+    return rect(x - 14, y - 14, 28, 28, "box", 14) + text(x, y + 5, letter, "title")
+
+
+@figure("ring-steps.svg", 600, 362)
 def ring_steps():
-    found, parts = states(), []
-    for (x1, y1), (x2, y2) in EDGES:
-        parts.append(arrow(x1, y1, x2, y2))
+    """Animated ring of {0} workers at the corners of a square; each sends to the next. A gradient
+    is cut into chunks a to d. Coloured stripes say whose numbers are in a chunk. In {1} steps
+    of reduce-scatter the sums grow, until each worker has one chunk with all four stripes. In
+    {1} steps of all-gather copies of these chunks reach all workers."""
+    found, parts = states(), [arrow(*begin, *end) for begin, end in EDGES]
     for k, corner in enumerate(CORNERS):
         parts += chunks(*corner, k, found)
     for step, (phase, s) in enumerate(PHASES):
-        begin, end = SECONDS * step, SECONDS * (step + 1)
-        name = phase
-        what = "adds it to its own" if name == "reduce-scatter" else "puts it in place of its own"
-        parts.append('<g opacity="%d">%s' % (not step, shown(begin, end)))
-        parts += [text(300, 140, "%s, s = %d" % (name, s), "title")]
+        what = "adds it to its own" if phase == "reduce-scatter" else "puts it in place of its own"
+        parts.append('<g opacity="%d">%s' % (not step, during(step)))
+        parts += [text(300, 140, "%s, s = %d" % (phase, s), "title")]
         parts += [text(300, 166, "each worker sends a chunk;", "small")]
         parts += [text(300, 188, "the next one", "small"), text(300, 208, what, "small"), "</g>"]
-        for k, ((x1, y1), (x2, y2)) in enumerate(EDGES):
-            times = (0, begin + 0.3, end - 0.2, END)
-            shift = ((0, 0), (0, 0), (x2 - x1, y2 - y1), (x2 - x1, y2 - y1))
-            letter = "abcd"[sent(phase, s, k)]
-            parts.append(
-                '<g opacity="0" class="moving">%s%s%s<animateTransform attributeName="transform" '
-                'type="translate" dur="%gs" repeatCount="indefinite" keyTimes="%s" values="%s"/>'
-                "</g>"
-                % (
-                    rect(x1 - 14, y1 - 14, 28, 28, "box", 14),
-                    text(x1, y1 + 5, letter, "title"),
-                    shown(begin, end),
-                    END,
-                    ";".join("%.4f" % (at / END) for at in times),
-                    ";".join("%g %g" % place for place in shift),
-                )
-            )
-    done = SECONDS * len(PHASES)
-    parts.append('<g opacity="0">' + animate("opacity", [(0, 0), (done, 1)], END, END, True))
-    parts += [text(300, 156, "every chunk of every worker", "title")]
-    parts += [text(300, 180, "is the sum of all four", "title"), "</g>"]
-    y = 350
+    parts += messages(EDGES, tile)
+    parts.append('<g opacity="0">' + during(len(PHASES)))
+    done = ("every chunk of every worker", "is the sum of all four")
+    parts += [*lines(300, 156, done, "title", 24, text), "</g>"]
     for of, kind in enumerate(COLOURS):
-        parts.append(rect(10 + 148 * of, y - 12, 24, 12, kind, 0))
-        parts.append(left(40 + 148 * of, y, "of worker %d" % of, "small"))
-    words = (
-        "Animated ring of %d workers at the corners of a square; each sends to the next. A "
-        "gradient is cut into chunks a to d. Coloured stripes say whose numbers are in a chunk. "
-        "In %d steps of reduce-scatter the sums grow, until each worker has one chunk with "
-        "all four stripes. In %d steps of all-gather copies of these chunks reach all workers."
-        % (N, N - 1, N - 1)
-    )
-    return svg(600, 362, words, parts)
+        parts.append(legend(10 + 148 * of, 350, kind, "of worker %d" % of))
+    return parts, (N, N - 1)
 
 
 # What can be divided: the rows of a batch, the layers, the matrices.
 
 
-def matrix(x, y, width, height, kinds, upright=True):
-    """A matrix, cut into equal columns (upright) or rows, one in the colour of each kind."""
-    parts, n = [], len(kinds)
-    for i, kind in enumerate(kinds):
-        if upright:
-            parts.append(rect(x + i * width / n, y, width / n, height, kind, 0))
-        else:
-            parts.append(rect(x, y + i * height / n, width, height / n, kind, 0))
-    return "".join(parts)
-
-
+@figure("parallelism.svg", 580, 482)
 def parallelism():
+    """Two layers W1 and W2, and a batch X. Data parallelism gives each device half of the rows of X
+    and a copy of both matrices; the devices exchange gradients as large as w. Model parallelism
+    gives each device one matrix; h and its gradient cross. Tensor parallelism gives each device
+    half of the columns of W1 and half of the rows of W2; the devices add partial sums."""
     parts, a, b = [], "a pale", "b pale"
     rows = [
-        ("Data parallelism: cut the batch", "whole gradients", "as large as w"),
-        (
-            "Model parallelism: cut between the layers",
-            "h and its gradient",
-            "as large as the batch",
-        ),
-        ("Tensor parallelism: cut inside the layers", "partial sums", "as large as the batch"),
+        ("Data parallelism: cut the batch", "whole gradients", "w"),
+        ("Model parallelism: cut between the layers", "h and its gradient", "the batch"),
+        ("Tensor parallelism: cut inside the layers", "partial sums", "the batch"),
     ]
     for row, (name, what, size) in enumerate(rows):
         y = 52 + 142 * row
         parts += [left(8, y - 28, name, "title"), left(404, y + 32, what)]
-        parts += [left(404, y + 54, size, "small")]
+        parts += [left(404, y + 54, "as large as " + size, "small")]
         if row == 0:
-            parts.append(matrix(20, y, 64, 88, (a, b), False))
-            for x, width, height in ((136, 60, 64), (276, 46, 60)):
+            parts += matrix(20, y, 64, 88, halves("X"), "rows")
+            for x, width, height, name in ((136, 60, 64, "W1"), (276, 46, 60, "W2")):
                 parts.append(rect(x + 16, y + 18, width, height, "box", 0))
                 parts.append(rect(x + 16, y + 18, width, height, b, 0))
                 parts.append(rect(x, y + 4, width, height, "box", 0))
-                parts.append(rect(x, y + 4, width, height, a, 0))
+                parts += matrix(x, y + 4, width, height, {name: a})
         elif row == 1:
-            parts.append(matrix(20, y, 64, 88, (a,)))
-            parts += [matrix(144, y + 12, 60, 64, (a,)), matrix(284, y + 14, 46, 60, (b,))]
+            parts += matrix(20, y, 64, 88, {"X": a}) + matrix(144, y + 12, 60, 64, {"W1": a})
+            parts += matrix(284, y + 14, 46, 60, {"W2": b})
         else:
-            parts.append(rect(20, y, 64, 88, "box", 0))
-            parts.append(matrix(140, y + 12, 72, 64, (a, b)))
-            parts.append(matrix(284, y + 14, 46, 60, (a, b), False))
-        names = [
-            [(52, 27, "X_0"), (52, 71, "X_1"), (166, 41, "W1"), (299, 39, "W2")],
-            [(52, 49, "X"), (174, 49, "W1"), (307, 49, "W2")],
-            [(52, 49, "X"), (158, 49, "A_0"), (194, 49, "A_1"), (307, 34, "B_0"), (307, 64, "B_1")],
-        ]
-        parts += [text(x, y + down, name) for x, down, name in names[row]]
+            parts += matrix(20, y, 64, 88, {"X": "box"})
+            parts += matrix(140, y + 12, 72, 64, halves("A"))
+            parts += matrix(284, y + 14, 46, 60, halves("B"), "rows")
         begins = ((90, 218, 344), (90, 210, 336), (90, 218, 336))[row]
         ends = ((128, 268, 382), (138, 278, 382), (134, 278, 382))[row]
         for begin, end in zip(begins, ends):
             parts.append(arrow(begin, y + 44, end, y + 44))
         if row == 1:
             parts.append(text(244, y + 36, "h"))
-    y = 470
     parts += [left(404, 24, "They exchange", "small")]
-    parts += [rect(8, y - 13, 16, 16, "a pale", 0), left(32, y, "device 0", "small")]
-    parts += [rect(120, y - 13, 16, 16, "b pale", 0), left(144, y, "device 1", "small")]
-    parts += [rect(232, y - 13, 16, 16, "box", 0), left(256, y, "on both, the same", "small")]
-    words = (
-        "Two layers W1 and W2, and a batch X. Data parallelism gives each device half of the rows "
-        "of X and a copy of both matrices; the devices exchange gradients as large as w. Model "
-        "parallelism gives each device one matrix; h and its gradient cross. Tensor parallelism "
-        "gives each device half of the columns of W1 and half of the rows of W2; the devices add "
-        "partial sums."
-    )
-    return svg(580, 482, words, parts)
+    parts += [legend(8, 470, a, "device 0"), legend(120, 470, b, "device 1")]
+    return [*parts, legend(232, 470, "box", "on both, the same")]
 
 
+@figure("graphs.svg", 592, 326)
 def graphs():
+    """Left, in-graph replication: one client builds one graph with tower 0, tower 1 and the mean.
+    Worker 0 runs tower 0, worker 1 runs tower 1, and the ps holds w. Right, between-graph
+    replication: each worker has a client with a graph of its own that holds one replica. The graphs
+    share w on the ps."""
     parts = [
         left(8, 22, "In-graph replication", "title"),
         frame(8, 36, 272, 96, "one client, one graph"),
@@ -177,16 +141,14 @@ def graphs():
         parts += [box(x + 65, 196, "worker %d\nruns replica %d" % (k, k), "box", 130, 50)]
     parts += [box(448, 290, "ps\nw", "ps", 124, 50)]
     parts += [arrow(390, 222, 428, 264, both=True), arrow(506, 222, 468, 264, both=True)]
-    words = (
-        "Left, in-graph replication: one client builds one graph with tower 0, tower 1 and the "
-        "mean. Worker 0 runs tower 0, worker 1 runs tower 1, and the ps holds w. Right, "
-        "between-graph replication: each worker has a client with a graph of its own that holds "
-        "one replica. The graphs share w on the ps."
-    )
-    return svg(592, 326, words, parts)
+    return parts
 
 
+@figure("tensor.svg", 592, 298)
 def tensor():
+    """Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and
+    rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce between the
+    devices adds these to Y; in the backward pass another adds the gradients of X."""
     parts = []
     for k, (y, kind) in enumerate(((66, "a"), (186, "b"))):
         parts += [rect(8, y - 56, 460, 102, kind + " hollow", 8)]
@@ -204,17 +166,4 @@ def tensor():
     parts += [left(104, 262, "one all-reduce gives Y to both devices.", "small")]
     parts += [left(8, 286, "Backward:", "title")]
     parts += [left(104, 286, "one all-reduce adds the two gradients of X.", "small")]
-    words = (
-        "Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and "
-        "rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce "
-        "between the devices adds these to Y; in the backward pass another adds the gradients of X."
-    )
-    return svg(592, 298, words, parts)
-
-
-DRAWN = {
-    "ring-steps.svg": ring_steps,
-    "parallelism.svg": parallelism,
-    "graphs.svg": graphs,
-    "tensor.svg": tensor,
-}
+    return parts

@@ -1,10 +1,14 @@
 """Figures of the notebooks about servers and sessions."""
 
-from drawings.shapes import arrow, box, frame, left, svg, text
+from drawings.shapes import arrow, box, figure, frame, left, text
 
 
+@figure("sessions.svg", 540, 262)
 def sessions():
-    parts = [
+    """Two clients, each with a graph and a session. The target of client 1 is the worker's server,
+    the target of client 2 is the ps's server. Both targets and the connection between the servers
+    use gRPC. The variable v lives on the ps."""
+    return [
         frame(10, 10, 170, 92, "client 1"),
         box(95, 66, "graph, session", width=140),
         frame(10, 130, 170, 92, "client 2"),
@@ -22,12 +26,3 @@ def sessions():
         text(233, 178, "target", "small"),
         left(10, 250, "Every arrow between two frames is gRPC. v belongs to its server.", "small"),
     ]
-    words = (
-        "Two clients, each with a graph and a session. The target of client 1 is the worker's "
-        "server, the target of client 2 is the ps's server. Both targets and the connection "
-        "between the servers use gRPC. The variable v lives on the ps."
-    )
-    return svg(540, 262, words, parts)
-
-
-DRAWN = {"sessions.svg": sessions}

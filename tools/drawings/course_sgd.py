@@ -1,11 +1,15 @@
 """The figure of the notebook about the theory of SGD."""
 
-from drawings.shapes import arrow, bar, box, left, svg, text
+from drawings.shapes import arrow, bar, box, figure, left, lines, text
 
 KINDS = ("a", "b", "c", "done")
 
 
+@figure("scaling.svg", 606, 298)
 def scaling():
+    """Four workers, each with a gradient of a mini-batch of B rows. Synchronous: their mean is one
+    gradient of 4 B rows, and w makes one step. Asynchronous: each gradient makes a step of its own,
+    and w has moved three times between the pull and the push of the last."""
     parts = [left(10, 24, "synchronous: one step", "title")]
     for k, kind in enumerate(KINDS):
         y = 62 + 34 * k
@@ -19,18 +23,6 @@ def scaling():
         parts.append(bar(322, y, end - 322, kind, "g %d" % k))
         parts.append(arrow(end + 4, y + 13, end + 26, 206))
     parts += [box(480, 226, "w moves four times", "ps", width=230)]
-    parts += [
-        left(10, 226, "The batch has 4 B rows, and", "small"),
-        left(10, 246, "an epoch 4 times fewer steps.", "small"),
-        left(318, 268, "As many steps as before. While g 0 is", "small"),
-        left(318, 288, "made, w moves 3 times: staleness 3.", "small"),
-    ]
-    words = (
-        "Four workers, each with a gradient of a mini-batch of B rows. Synchronous: their mean is "
-        "one gradient of 4 B rows, and w makes one step. Asynchronous: each gradient makes a step "
-        "of its own, and w has moved three times between the pull and the push of the last."
-    )
-    return svg(606, 298, words, parts)
-
-
-DRAWN = {"scaling.svg": scaling}
+    fewer = ("The batch has 4 B rows, and", "an epoch 4 times fewer steps.")
+    late = ("As many steps as before. While g 0 is", "made, w moves 3 times: staleness 3.")
+    return parts + lines(10, 226, fewer) + lines(318, 268, late)

@@ -1,10 +1,14 @@
 """Figures of the notebooks about stale gradients and classic mistakes."""
 
-from drawings.shapes import arrow, bar, box, frame, left, rect, svg, text
+from drawings.shapes import arrow, bar, box, figure, frame, left, lines, rect, text
 
 
+@figure("placements.svg", 600, 340)
 def placements():
-    """One model, placed in three ways on one ps and two workers."""
+    """Three placements of a model on one ps and two workers. &quot;/cpu:0&quot;: each worker has
+    its own w and its own loss, and the ps has nothing. &quot;/job:ps/task:0&quot;: w and the loss
+    are on the ps, and the workers have nothing. The setter: w is on the ps, each worker computes
+    its loss and exchanges w and gradients with the ps."""
     parts = []
     panels = (
         (10, '"/cpu:0"', [], ["w", "loss"], "two models"),
@@ -26,17 +30,14 @@ def placements():
             if len(on_ps) == 1:
                 parts += [arrow(x + 76 + 34 * k, 111, left_edge + 44, 186, both=True)]
         parts += [text(x + 93, 326, verdict, "small")]
-    words = (
-        'Three placements of a model on one ps and two workers. "/cpu:0": each worker has its own '
-        'w and its own loss, and the ps has nothing. "/job:ps/task:0": w and the loss are on the '
-        "ps, and the workers have nothing. The setter: w is on the ps, each worker computes its "
-        "loss and exchanges w and gradients with the ps."
-    )
-    return svg(600, 340, words.replace('"', "&quot;"), parts)
+    return parts
 
 
+@figure("staleness.svg", 600, 306)
 def staleness():
-    """What tau counts: two workers, whose pulls and pushes overlap."""
+    """Staleness. Worker 0 pulls version 0 of w and pushes first: staleness 0. Worker 1 has pulled
+    version 0, too, and pushes after worker 0: staleness 1. Worker 0 has pulled version 1, and
+    pushes after worker 1: staleness 1."""
 
     def at(time):
         return 100 + 47 * time
@@ -58,13 +59,4 @@ def staleness():
         "Worker 1 pulls version 0. Its push changes version 1 into version 2: it is",
         "late by the one update that came between. So its staleness τ is 1.",
     )
-    parts += [left(10, 274 + 20 * i, line, "small") for i, line in enumerate(explained)]
-    words = (
-        "Staleness. Worker 0 pulls version 0 of w and pushes first: staleness 0. Worker 1 has "
-        "pulled version 0, too, and pushes after worker 0: staleness 1. Worker 0 has pulled "
-        "version 1, and pushes after worker 1: staleness 1."
-    )
-    return svg(600, 306, words, parts)
-
-
-DRAWN = {"placements.svg": placements, "staleness.svg": staleness}
+    return parts + lines(10, 274, explained)

@@ -1,6 +1,6 @@
 """Figures of the notebooks about synchronous training."""
 
-from drawings.shapes import arrow, box, rect, svg, text
+from drawings.shapes import arrow, box, figure, lines, rect, text
 
 STAGES = (
     ("start", "all at one w", ("9  a worker that", "does not wait", "for the start")),
@@ -11,7 +11,11 @@ STAGES = (
 )
 
 
+@figure("mistakes-sync.svg", 600, 190)
 def mistakes_sync():
+    """A synchronous step in five stages, and the mistakes of each. Start: a worker that does not
+    wait. Data: shards of different sizes. Gradient: statistics of one worker's data. Mean:
+    gradients of anyone, the sum, another order. Step: a token too many, an old count."""
     parts = [text(355, 24, "one synchronous step", "title")]
     parts += [rect(124, 34, 462, 76, "frame", 8)]
     for number, (name, words, mistakes) in enumerate(STAGES):
@@ -19,13 +23,5 @@ def mistakes_sync():
         parts.append(box(x, 72, name + "\n" + words, "ps" if number == 3 else "box", 100, 52))
         if number:
             parts.append(arrow(x - 66, 72, x - 51, 72))
-        parts += [text(x, 140 + 20 * i, line, "small") for i, line in enumerate(mistakes)]
-    words = (
-        "A synchronous step in five stages, and the mistakes of each. Start: a worker that does "
-        "not wait. Data: shards of different sizes. Gradient: statistics of one worker's data. "
-        "Mean: gradients of anyone, the sum, another order. Step: a token too many, an old count."
-    )
-    return svg(600, 190, words, parts)
-
-
-DRAWN = {"mistakes-sync.svg": mistakes_sync}
+        parts += lines(x, 140, mistakes, draw=text)
+    return parts

@@ -1,54 +1,41 @@
 """Figures of the notebooks that open and close the course: Why-Distribute, Which-Algorithm."""
 
-from drawings.shapes import arrow, left, path, rect, svg, text
+from drawings.shapes import (
+    arrow,
+    figure,
+    halves,
+    left,
+    legend,
+    lines,
+    matrix,
+    path,
+    rect,
+    text,
+)
 
 
-def matrix(x, y, width, height, name, cuts=()):
-    """A matrix, cut into rows or columns for workers 0 and 1, or whole."""
-    if not cuts:
-        return rect(x, y, width, height, "box", 2) + text(x + width / 2, y + height / 2 + 5, name)
-    parts = []
-    for number, (kind, word) in enumerate(zip("ab", name.split())):
-        if cuts == "rows":
-            at = (x, y + number * height / 2, width, height / 2)
-        else:
-            at = (x + number * width / 2, y, width / 2, height)
-        parts += [
-            rect(*at, kind + " pale", 2),
-            text(at[0] + at[2] / 2, at[1] + at[3] / 2 + 5, word),
-        ]
-    return "".join(parts)
-
-
+@figure("split.svg", 592, 238)
 def split():
+    """A layer multiplies the rows of data x by the weights w. Data parallel: worker 0 takes the
+    upper rows and worker 1 the lower ones, and both have all of w. Model parallel: worker 0 takes
+    the left columns of w and worker 1 the right ones, and both have all of x."""
     parts = []
-    for x, title, cut, below in (
-        (0, "Data parallel", "rows", ("each worker: the whole model,", "some of the rows")),
-        (310, "Model parallel", "columns", ("each worker: all the rows,", "some of the model")),
+    data_parallel = ("each worker: the whole model,", "some of the rows")
+    model_parallel = ("each worker: all the rows,", "some of the model")
+    for x, title, cut, data, weights, below in (
+        (0, "Data parallel", "rows", halves("x"), {"w": "box"}, data_parallel),
+        (310, "Model parallel", "columns", {"x": "box"}, halves("w"), model_parallel),
     ):
-        rows = cut == "rows"
         parts += [
             text(x + 140, 22, title, "title"),
-            matrix(x + 5, 48, 80, 96, "x_0 x_1" if rows else "x", cut if rows else ""),
+            *matrix(x + 5, 48, 80, 96, data, cut),
             text(x + 98, 101, "@"),
-            matrix(x + 110, 60, 72, 72, "w" if rows else "w_0 w_1", "" if rows else cut),
+            *matrix(x + 110, 60, 72, 72, weights, cut),
             text(x + 194, 101, "="),
-            matrix(x + 206, 48, 74, 96, "y_0 y_1", cut),
-            text(x + 140, 172, below[0], "small"),
-            text(x + 140, 191, below[1], "small"),
+            *matrix(x + 206, 48, 74, 96, halves("y"), cut),
+            *lines(x + 140, 172, below, step=19, draw=text),
         ]
-    parts += [
-        rect(170, 212, 16, 16, "a pale", 2),
-        left(194, 225, "worker 0", "small"),
-        rect(300, 212, 16, 16, "b pale", 2),
-        left(324, 225, "worker 1", "small"),
-    ]
-    words = (
-        "A layer multiplies the rows of data x by the weights w. Data parallel: worker 0 takes the "
-        "upper rows and worker 1 the lower ones, and both have all of w. Model parallel: worker 0 "
-        "takes the left columns of w and worker 1 the right ones, and both have all of x."
-    )
-    return svg(592, 238, words, parts)
+    return [*parts, legend(170, 225, "a pale", "worker 0"), legend(300, 225, "b pale", "worker 1")]
 
 
 def waits(x, y, synchronous):
@@ -84,33 +71,23 @@ def circle(x, y):
     return "".join(parts)
 
 
+@figure("field.svg", 600, 632)
 def field():
-    """The map: who waits for whom, times where the parameters are."""
+    """Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild,
+    Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD,
+    Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with different
+    learning rates, SAGN. Synchronous, all-reduce: Ring-AllReduce, Collective-AllReduce,
+    Horovod-RingAllReduce, Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One
+    worker: Non-Distributed-Setup, Distributed-Setup."""
     column, row = (130, 368), (112, 324)
+    no_folder = ("no folder:", "an all-reduce needs everybody")
+    asynchronous = ["HogWild", "Sparse-Embeddings", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD"]
+    synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates", "SAGN"]
+    all_reduce = ["Ring-AllReduce", "Collective-AllReduce", "Horovod-RingAllReduce"]
     lists = {
-        (0, 0): (
-            "HogWild",
-            "Sparse-Embeddings",
-            "DOWNPOUR-Easy",
-            "DOWNPOUR",
-            "ADAG",
-            "DynSGD",
-            "AEASGD, AEAMSGD",
-            "Parameter-Server-Strategy",
-        ),
-        (1, 0): (
-            "Synchronous-SGD",
-            "Synchronous-SGD-",
-            "   different-learning-rates",
-            "SAGN",
-        ),
-        (1, 1): (
-            "Ring-AllReduce",
-            "Collective-AllReduce",
-            "Horovod-RingAllReduce",
-            "Multiple-GPUs-",
-            "   Single-Machine",
-        ),
+        (0, 0): [*asynchronous, "AEASGD, AEAMSGD", "Parameter-Server-Strategy"],
+        (1, 0): synchronous,
+        (1, 1): [*all_reduce, "Multiple-GPUs-", "   Single-Machine"],
     }
     parts = [
         left(0, 20, "Data parallel: each worker has the whole model", "title"),
@@ -121,22 +98,17 @@ def field():
         waits(column[0] + 120, 73, False),
         text(column[1] + 60, 84, "all wait", "small"),
         waits(column[1] + 110, 73, True),
-        text(64, row[0] + 48, "parameter", "title"),
-        text(64, row[0] + 67, "server", "title"),
+        *lines(64, row[0] + 48, ("parameter", "server"), "title", 19, text),
         hub(64, row[0] + 92),
         text(64, row[1] + 28, "all-reduce", "title"),
         circle(64, row[1] + 58),
     ]
     for (i, j), names in lists.items():
         parts.append(rect(column[i], row[j], 226, (200, 124)[j], "ps" if j == 0 else "box", 6))
-        parts += [
-            left(column[i] + 14, row[j] + 25 + 22 * number, name)
-            for number, name in enumerate(names)
-        ]
+        parts += lines(column[i] + 14, row[j] + 25, names, "", 22)
     parts += [
         rect(column[0], row[1], 226, 124, "idle", 6),
-        text(column[0] + 113, row[1] + 58, "no folder:", "small"),
-        text(column[0] + 113, row[1] + 77, "an all-reduce needs everybody", "small"),
+        *lines(column[0] + 113, row[1] + 58, no_folder, step=19, draw=text),
         left(0, 486, "Model parallel: each worker has a part of the model", "title"),
         rect(1, 498, 598, 44, "frame", 8),
         left(144, 525, "Model-Parallelism"),
@@ -144,15 +116,7 @@ def field():
         rect(1, 584, 598, 44, "frame", 8),
         left(144, 611, "Non-Distributed-Setup, Distributed-Setup"),
     ]
-    words = (
-        "Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild, "
-        "Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD, "
-        "Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with "
-        "different learning rates, SAGN. Synchronous, all-reduce: Ring-AllReduce, "
-        "Collective-AllReduce, Horovod-RingAllReduce, Multiple-GPUs-Single-Machine. Model "
-        "parallel: Model-Parallelism. One worker: Non-Distributed-Setup, Distributed-Setup."
-    )
-    return svg(600, 632, words, parts)
+    return parts
 
 
 ROW = 62  # the height of a row of algorithms()
@@ -175,37 +139,30 @@ def lane(number, name, rule, calls, one="", barrier=False, pull_late=False):
         if barrier:
             parts.append(rect(x + 12, top - 4, 1, 46, "bar", 0))
         x += 42 if barrier else 26
-    lines = rule.split("; ")
-    parts += [left(412, top + 14 + 20 * i, line) for i, line in enumerate(lines)]
-    return "".join(parts)
+    return "".join(parts + lines(412, top + 14, rule.split("; "), ""))
 
 
+@figure("algorithms.svg", 600, 82 + ROW * 6)
 def algorithms():
-    """The six algorithms that Which-Algorithm runs, and the reference."""
+    """Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again.
+    DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: HogWild
+    subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T;
+    DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from w_k. Synchronous SGD:
+    pull, one gradient, push, then a barrier; w moves by the mean."""
     each, window = [1] * 5, [4, 4]
-    parts = [
+    note = "The line above the squares: w on the server. Red: a barrier."
+    return [
         left(0, 22, "algorithm", "small"),
         left(160, 22, "one worker: pull, gradients, push", "small"),
-        left(412, 22, "a push on the server", "small"),
-        left(412, 42, "a: sum of T gradients", "small"),
+        *lines(412, 22, ("a push on the server", "a: sum of T gradients")),
         lane(0, "HogWild", "w ← w − lr·g", each),
         lane(1, "DOWNPOUR-Easy", "w ← w − lr·a", window, "T steps alone"),
         lane(2, "ADAG", "w ← w − lr·a / T", window, "T steps alone"),
         lane(3, "DynSGD", "w ← w − lr·a /; (staleness + 1)", window, "T steps alone"),
         lane(4, "AEASGD", "w ← w + E; w_k ← w_k − E", window, "keeps its own w_k", pull_late=True),
         lane(5, "Synchronous SGD", "w ← w − lr · the mean; of g_0 and g_1", [1] * 4, "waits", True),
-        left(
-            0, 70 + ROW * 6, "The line above the squares: w on the server. Red: a barrier.", "small"
-        ),
+        left(0, 70 + ROW * 6, note, "small"),
     ]
-    words = (
-        "Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again. "
-        "DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: "
-        "HogWild subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr "
-        "times a / T; DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from "
-        "w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean."
-    )
-    return svg(600, 62 + ROW * 6 + 20, words, parts)
 
 
 QUESTIONS = (  # a question, and the two lines of the answer if it is yes
@@ -218,8 +175,10 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 )
 
 
+@figure("choose.svg", 600, 62 + 70 * len(QUESTIONS))
 def choose():
-    """The decision chart."""
+    """Decision chart. {} Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG,
+    DynSGD; or with own weights: AEASGD, AEAMSGD."""
     parts = []
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
@@ -232,22 +191,12 @@ def choose():
             arrow(160, y + 23, 160, y + 47),
             left(170, y + 41, "no", "small"),
         ]
-        parts += [text(486, y - 4 + 20 * i, line) for i, line in enumerate(folders)]
+        parts += lines(486, y - 4, folders, "", draw=text)
     y = 30 + 70 * len(QUESTIONS)
     parts += [
         rect(1, y - 22, 597, 50, "ps", 6),
         text(299, y - 1, "T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG,"),
         text(299, y + 19, "DynSGD --local-steps T; or with own weights: AEASGD, AEAMSGD"),
     ]
-    words = "Decision chart. " + " ".join(
-        "%s If yes: %s." % (question, " ".join(folders).replace("- ", "-"))
-        for question, *folders in QUESTIONS
-    )
-    words += (
-        " Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD; or with own "
-        "weights: AEASGD, AEAMSGD."
-    )
-    return svg(600, y + 32, words, parts)
-
-
-DRAWN = {"split.svg": split, "field.svg": field, "algorithms.svg": algorithms, "choose.svg": choose}
+    answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
+    return parts, [" ".join(answers).replace("- ", "-")]

@@ -1,6 +1,6 @@
 """Four architectures."""
 
-from drawings.shapes import arrow, box, svg, text
+from drawings.shapes import arrow, box, figure, lines, path, text
 
 
 def with_ps(x, y, synchronous):
@@ -10,7 +10,7 @@ def with_ps(x, y, synchronous):
         parts.append(box(at, y + 190, "worker %d" % number))
         parts.append(arrow(at, y + 172, x + (at - x) / 3, y + 88, both=True))
     if synchronous:
-        parts.append('<path d="M%g %g h280" class="bar"/>' % (x - 140, y + 150))
+        parts.append(path(f"M{x - 140:g} {y + 150:g} h280", "bar", tip=False))
     return parts
 
 
@@ -32,14 +32,16 @@ def pipeline(x, y):
     for number, at in enumerate((x - 95, x + 95)):
         words = "worker %d\nlayers %d–%d" % (number, 2 * number + 1, 2 * number + 2)
         parts.append(box(at, y + 130, words, "ps", width=104, height=60))
-    parts.append(arrow(x - 41, y + 118, x + 41, y + 118))
-    parts.append(arrow(x + 41, y + 142, x - 41, y + 142))
-    parts.append(text(x, y + 108, "activations", "small"))
-    parts.append(text(x, y + 160, "gradients", "small"))
+    parts += [arrow(x - 41, y + 118, x + 41, y + 118), arrow(x + 41, y + 142, x - 41, y + 142)]
+    parts += lines(x, y + 108, ("activations", "gradients"), step=52, draw=text)
     return parts
 
 
+@figure("architectures.svg", 618, 480)
 def architectures():
+    """Four architectures. Asynchronous: workers push to a parameter server whenever they are ready.
+    Synchronous: the server waits for all. All-reduce: workers in a ring, no server. Model
+    parallelism: each worker has some of the layers."""
     panels = [
         ("Asynchronous", "each worker pushes when it is ready", with_ps, (False,)),
         ("Synchronous", "each step waits for all gradients", with_ps, (True,)),
@@ -51,9 +53,4 @@ def architectures():
         x, y = 152 + 314 * (number % 2), 10 + 240 * (number // 2)
         parts += [text(x, y + 20, name, "title"), text(x, y + 40, what, "small")]
         parts += draw(x, y, *more)
-    words = (
-        "Four architectures. Asynchronous: workers push to a parameter server whenever they "
-        "are ready. Synchronous: the server waits for all. All-reduce: workers in a ring, no "
-        "server. Model parallelism: each worker has some of the layers."
-    )
-    return svg(618, 480, words, parts)
+    return parts

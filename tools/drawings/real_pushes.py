@@ -4,7 +4,7 @@ import csv
 import json
 import pathlib
 
-from drawings.shapes import FIGURES, animate, box, svg, text
+from drawings.shapes import FIGURES, animate, box, figure, line, rect, text
 
 SHOWN = 16  # pushes
 SLOWER = 400
@@ -44,22 +44,30 @@ def take(directory):
     return some
 
 
+def visible(spans, end):
+    """Makes what stands around it visible from the begin to the end of each span of time."""
+    keys = [(0, 0)]
+    for begin, until in spans:
+        keys += [(begin, 1), (until, 0)]
+    return animate("opacity", keys, end, end * SLOWER / 1000, discrete=True)
+
+
 def moving(rows, kind, start, stop, ends, end):
     """A dot that goes from ends[0] to ends[1] between two times of each push."""
     (x1, y1), (x2, y2) = ends
-    xs, ys, seen, seconds = [], [], [(0, 0)], end * SLOWER / 1000
+    xs, ys, seconds = [], [], end * SLOWER / 1000
     for row in rows:
         xs += [(row[start], x1), (row[stop], x2)]
         ys += [(row[start], y1), (row[stop], y2)]
-        seen += [(row[start], 1), (row[stop], 0)]
-    return '<circle r="7" class="%s" opacity="0">%s%s%s</circle>' % (
-        kind,
-        *(animate("cx", xs, end, seconds), animate("cy", ys, end, seconds)),
-        animate("opacity", seen, end, end * SLOWER / 1000, discrete=True),
-    )
+    seen = visible([(row[start], row[stop]) for row in rows], end)
+    moves = animate("cx", xs, end, seconds) + animate("cy", ys, end, seconds)
+    return f'<circle r="7" class="{kind}" opacity="0">{moves}{seen}</circle>'
 
 
+@figure("pushes.svg", 560, 264)
 def pushes():
+    """{} pushes of a real run of HogWild, {} times slower. Two workers pull the parameters, compute
+    a gradient and push it, without waiting for each other."""
     rows = json.loads((FIGURES / "pushes.json").read_text())
     end = max(row["pushed"] for row in rows) + 1
     ps, workers = (470, 130), [(65, 60), (65, 200)]
@@ -68,32 +76,18 @@ def pushes():
         x, y = workers[number]
         own = [row for row in rows if row["worker"] == number]
         near, far = (x + 62, y), (ps[0] - 78, ps[1] + (-12 if number == 0 else 12))
-        parts.append('<path d="M%g %g L%g %g" class="line"/>' % (*near, *far))
+        parts.append(line([near, far]))
         parts.append(box(x, y, "worker %d" % number, width=110, height=50))
-        glow = [(0, 0)]
-        for row in own:
-            glow += [(row["pulled"], 1), (row["computed"], 0)]
-        frame = '<rect x="%g" y="%g" width="110" height="50" rx="6" class="%s hollow" opacity="0">'
-        parts.append(frame % (x - 55, y - 25, kind))
-        parts.append(animate("opacity", glow, end, end * SLOWER / 1000, discrete=True) + "</rect>")
+        computes = visible([(row["pulled"], row["computed"]) for row in own], end)
+        frame = rect(x - 55, y - 25, 110, 50, kind + " hollow", 6)
+        parts.append(f'<g opacity="0">{frame}{computes}</g>')
         parts.append(moving(own, kind + " hollow", "called", "pulled", (far, near), end))
         parts.append(moving(own, kind, "computed", "pushed", (near, far), end))
     for row, after in zip(rows, [*rows[1:], {"pushed": end}]):
-        seen = [(0, 0), (row["pushed"], 1), (after["pushed"], 0)]
-        words = "update %d by worker %d" % (row["update"], row["worker"])
-        late = "staleness %d" % row["staleness"]
-        parts.append(
-            '<g opacity="0">%s%s%s</g>'
-            % (
-                text(ps[0], ps[1] + 60, words),
-                text(ps[0], ps[1] + 80, late, "small"),
-                animate("opacity", seen, end, end * SLOWER / 1000, discrete=True),
-            )
-        )
-    legend = "ring: pulls w · frame: computes the gradient g · dot: pushes g"
-    parts.append(text(280, 252, legend, "small"))
-    words = (
-        "%d pushes of a real run of HogWild, %d times slower. Two workers pull the parameters, "
-        "compute a gradient and push it, without waiting for each other." % (len(rows), SLOWER)
-    )
-    return svg(560, 264, words, parts)
+        words = text(ps[0], ps[1] + 60, f"update {row['update']} by worker {row['worker']}")
+        words += text(ps[0], ps[1] + 80, f"staleness {row['staleness']}", "small")
+        seen = visible([(row["pushed"], after["pushed"])], end)
+        parts.append(f'<g opacity="0">{words}{seen}</g>')
+    note = "ring: pulls w · frame: computes the gradient g · dot: pushes g"
+    parts.append(text(280, 252, note, "small"))
+    return parts, (len(rows), SLOWER)

@@ -2,7 +2,7 @@
 
 import json
 
-from drawings.shapes import KINDS, ROOT, arrow, bar, left, path, rect, svg, text
+from drawings.shapes import KINDS, ROOT, arrow, bar, figure, left, legend, lines, path, rect, text
 
 # Three workers, one slow. A step is pull, compute and push.
 
@@ -31,18 +31,31 @@ def asynchronous_steps():
     ]
 
 
-def names(y, slow="slow"):
-    parts = []
-    for k in range(3):
-        parts.append(left(4, y + 18 + 36 * k, "worker %d" % k))
-    return [*parts, left(4, y + 18 + 36 * 2 + 18, slow, "small")]
+def names(y):
+    workers = ("worker 0", "worker 1", "worker 2")
+    return [*lines(4, y + 18, workers, "", 36), left(4, y + 108, "slow", "small")]
+
+
+def workers(y, pushed, words):
+    """The steps of asynchronous workers as bars, and the axis of time below them."""
+    bars = [
+        bar(at(pull), y + 36 * k, UNIT * (push - pull) - 3, KINDS[k], words % late)
+        for k, pull, push, late in pushed
+    ]
+    axis = arrow(LEFT, y + 122, at(UNTIL) + 6, y + 122)
+    return [*names(y), *bars, axis, text(at(UNTIL / 2), y + 140, "time", "small")]
 
 
 def at(time):
     return LEFT + UNIT * time
 
 
+@figure("timelines.svg", 540, 366)
 def timelines():
+    """Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits for
+    worker 2, and w moves {} times. Asynchronous: nobody waits, and w moves {} times; the staleness
+    of a push, the updates by others since its pull, is up to {} for the fast workers and up to {}
+    for the slow one."""
     waited, pushed = synchronous_steps(), asynchronous_steps()
     steps = len({end for *_, end in waited})
     parts = [left(4, 20, "Synchronous", "title")]
@@ -59,28 +72,16 @@ def timelines():
     parts += [left(4, 200, "Asynchronous", "title")]
     says = "%d updates, each of 1 gradient; numbers: staleness" % len(pushed)
     parts += [text(530, 200, says, "small end")]
-    parts += names(216)
-    for k, pull, push, staleness in pushed:
-        parts.append(
-            bar(at(pull), 216 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], str(staleness))
-        )
-    parts += [arrow(LEFT, 338, at(UNTIL) + 6, 338), text(at(UNTIL / 2), 356, "time", "small")]
-    words = (
-        "Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits "
-        "for worker 2, and w moves %d times. Asynchronous: nobody waits, and w moves %d times; "
-        "the staleness of a push, the updates by others since its pull, is up to %d for the "
-        "fast workers and up to %d for the slow one."
-        % (
-            *(steps, len(pushed)),
-            max(late for k, *_, late in pushed if k < 2),
-            max(late for k, *_, late in pushed if k == 2),
-        )
-    )
-    return svg(540, 366, words, parts)
+    parts += workers(216, pushed, "%d")
+    fast, slow = (max(late for k, *_, late in pushed if (k == 2) == is_slow) for is_slow in (0, 1))
+    return parts, (steps, len(pushed), fast, slow)
 
 
+@figure("dynsgd.svg", 540, 356)
 def dynsgd():
-    """The same pushes; the height of an arrow is how far a push moves w."""
+    """Three asynchronous workers, one slow. DynSGD divides each push by its staleness τ plus one: a
+    push with τ = 0 moves w by all of lr·a, one with τ = 1 by half of it, and the slow worker's with
+    τ = {} by 1/{}."""
     pushed = asynchronous_steps()
     parts = [left(4, 20, "How far a push moves w: lr·a / (τ + 1)", "title")]
     base = 150
@@ -91,19 +92,9 @@ def dynsgd():
         y = base - 90 * share
         parts.append(path("M%g %g H%g" % (LEFT, y, at(UNTIL) + 6), "frame", tip=False))
         parts.append(text(LEFT - 6, y + 5, label, "small end"))
-    parts += [left(4, 192, "Staleness τ of each push", "title")] + names(206)
-    for k, pull, push, late in pushed:
-        parts.append(
-            bar(at(pull), 206 + 36 * k, UNIT * (push - pull) - 3, KINDS[k], "τ = %d" % late)
-        )
-    parts += [arrow(LEFT, 328, at(UNTIL) + 6, 328), text(at(UNTIL / 2), 346, "time", "small")]
+    parts.append(left(4, 192, "Staleness τ of each push", "title"))
     latest = max(late for *_, late in pushed)
-    words = (
-        "Three asynchronous workers, one slow. DynSGD divides each push by its staleness τ "
-        "plus one: a push with τ = 0 moves w by all of lr·a, one with τ = 1 by half of it, and "
-        "the slow worker's with τ = %d by 1/%d." % (latest, latest + 1)
-    )
-    return svg(540, 356, words, parts)
+    return [*parts, *workers(206, pushed, "τ = %d")], (latest, latest + 1)
 
 
 # Pipelines.
@@ -164,7 +155,12 @@ def kept(orders):
     return most
 
 
+@figure("pipeline.svg", 550, 444)
 def pipeline():
+    """Schedules of {} stages and {} micro-batches; forward and backward take equally long.
+    Sequential: one stage works at a time, {}% idle. GPipe: all forward passes, then all backward
+    passes, {}% idle. 1F1B: the two in turn, also {}% idle, but stage 0 keeps the activations of {}
+    micro-batches instead of {}."""
     panels = [
         ("Sequential", "one mini-batch, not cut", whole_batch),
         ("GPipe", "all forward, then all backward", gpipe),
@@ -178,9 +174,8 @@ def pipeline():
         parts += [left(4, y, name, "title"), left(102, y, what, "small")]
         parts.append(text(542, y, "idle %d%%" % shares[-1], "end"))
         if number:
-            parts.append(text(542, y + 48, "stage 0 keeps the activations", "small end"))
-            says = "of up to %d micro-batches" % kept(orders)
-            parts.append(text(542, y + 68, says, "small end"))
+            keeps = ("stage 0 keeps the activations", f"of up to {kept(orders)} micro-batches")
+            parts += lines(542, y + 48, keeps, "small end", draw=text)
         for k in range(STAGES):
             top = y + 12 + 32 * k
             parts += [left(4, top + 18, "stage %d" % k), rect(66, top, 15.8 * end, 26, "idle", 0)]
@@ -190,21 +185,9 @@ def pipeline():
                     width = 15.8 * (until - begin) - 1
                     parts.append(bar(66 + 15.8 * begin, top, width, "ab"[kind == "B"], words))
     assert abs(idle(schedule(gpipe)) - (STAGES - 1) / (MICRO + STAGES - 1)) < 1e-9
-    y = 24 + 136 * 3
-    parts += [rect(4, y - 13, 16, 16, "a"), left(26, y, "forward", "small")]
-    parts += [rect(92, y - 13, 16, 16, "b"), left(114, y, "backward", "small")]
-    parts += [
-        rect(190, y - 13, 30, 16, "idle"),
-        left(226, y, "idle; 0 to %d: micro-batches" % (MICRO - 1), "small"),
-    ]
-    words = (
-        "Schedules of %d stages and %d micro-batches; forward and backward take equally long. "
-        "Sequential: one stage works at a time, %d%% idle. GPipe: all forward passes, then all "
-        "backward passes, %d%% idle. 1F1B: the two in turn, also %d%% idle, but stage 0 keeps "
-        "the activations of %d micro-batches instead of %d."
-        % (STAGES, MICRO, *shares, kept(one_forward_one_backward), kept(gpipe))
-    )
-    return svg(550, y + 12, words, parts)
+    parts += [legend(4, 432, "a", "forward"), legend(92, 432, "b", "backward")]
+    parts.append(legend(190, 432, "idle", f"idle; 0 to {MICRO - 1}: micro-batches", 30))
+    return parts, (STAGES, MICRO, *shares, kept(one_forward_one_backward), kept(gpipe))
 
 
 # Failures.
@@ -238,36 +221,32 @@ def killed(y, tasks, lost, stopped, away, words):
     return [*parts, path("M%g %g v126" % (seconds(0), y - 4), "bar", tip=False)]
 
 
+@figure("failures.svg", 550, 556)
 def failures():
+    """Three timelines after a SIGKILL, one measured run each. A worker: it pushes again after
+    {:.1f} s, the others train on. The chief: back after {:.1f} s, the others train on, nobody saves
+    or tests. One ps of two: no update for {:.1f} s, then all go on from the last checkpoint; {}
+    updates are lost."""
     results = json.loads((ROOT / "Operations/Fault-Tolerance/results.json").read_text())
     worker, chief = (results["SIGKILL of " + name] for name in ("a worker", "the chief"))
     ps = results["SIGKILL of one ps of two"]
     assert worker["lost"] == chief["lost"] == 0 and max(worker["still"], chief["still"]) < 0.1
     tasks = ["ps 0", "ps 1", "worker 0, chief", "worker 1"]
-    back = "back after %.1f s"
-    panels = [
-        ("A worker is killed", "the others train on, no update is lost"),
-        ("The chief is killed", "the others train on, nobody saves or tests"),
-        ("A ps is killed", "all go on from the last checkpoint; %d updates are lost" % ps["lost"]),
-    ]
-    drawn = [
-        ("worker 1", (), worker["away"], (back % worker["away"], "")),
-        ("worker 0, chief", (), chief["away"], (back % chief["away"], "")),
-        ("ps 1", tasks, ps["still"], ("starts again", "no update: %.1f s" % ps["still"])),
-    ]
+    no_update = f"no update: {ps['still']:.1f} s"
+    lost = f"all go on from the last checkpoint; {ps['lost']} updates are lost"
     parts = []
-    for number, ((name, what), fault) in enumerate(zip(panels, drawn)):
-        y = 24 + 170 * number
+    for y, name, what in (
+        (24, "A worker is killed", "the others train on, no update is lost"),
+        (194, "The chief is killed", "the others train on, nobody saves or tests"),
+        (364, "A ps is killed", lost),
+    ):
         parts += [left(4, y, name, "title"), text(542, y, what, "small end")]
-        parts += killed(y + 16, tasks, *fault)
-    y = 24 + 170 * 3 - 8
-    parts += [text(seconds(second), y, second, "small") for second in range(-2, 13, 2)]
-    parts.append(text(seconds(5), y + 20, "seconds after SIGKILL (red); one run each", "small"))
-    words = (
-        "Three timelines after a SIGKILL, one measured run each. A worker: it pushes again "
-        "after %.1f s, the others train on. The chief: back after %.1f s, the others train on, "
-        "nobody saves or tests. One ps of two: no update for %.1f s, then all go on from the "
-        "last checkpoint; %d updates are lost."
-        % (worker["away"], chief["away"], ps["still"], ps["lost"])
-    )
-    return svg(550, y + 30, words, parts)
+    for y, task, away in (
+        (40, "worker 1", worker["away"]),
+        (210, "worker 0, chief", chief["away"]),
+    ):
+        parts += killed(y, tasks, task, (), away, (f"back after {away:.1f} s", ""))
+    parts += killed(380, tasks, "ps 1", tasks, ps["still"], ("starts again", no_update))
+    parts += [text(seconds(second), 526, second, "small") for second in range(-2, 13, 2)]
+    parts.append(text(seconds(5), 546, "seconds after SIGKILL (red); one run each", "small"))
+    return parts, (worker["away"], chief["away"], ps["still"], ps["lost"])

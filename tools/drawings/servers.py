@@ -1,33 +1,46 @@
 """Setups with a ps: one update, where variables live, a coordinator; before them one process."""
 
-from drawings.shapes import KINDS, arrow, bar, box, frame, left, path, rect, svg, text
+import math
+
+from drawings.shapes import (
+    KINDS,
+    arrow,
+    bar,
+    box,
+    figure,
+    frame,
+    left,
+    lines,
+    outlined,
+    path,
+    rect,
+    text,
+)
 
 
+@figure("single.svg", 520, 170)
 def single():
-    places = [
-        (95, "mini-batch\nof the data"),
-        (260, "gradient\ng(w)"),
-        (425, "w ← w − lr·g\none update"),
-    ]
-    parts = [frame(10, 10, 500, 150, "one process")]
-    parts += [box(x, 76, words, "ps" if "w ←" in words else "box", 126, 52) for x, words in places]
-    parts += [arrow(158, 76, 197, 76), arrow(323, 76, 362, 76)]
-    parts += [
+    """One process repeats one loop: it takes a mini-batch, computes the gradient g(w) on it, and
+    updates w by w ← w − lr·g."""
+    return [
+        frame(10, 10, 500, 150, "one process"),
+        box(95, 76, "mini-batch\nof the data", "box", 126, 52),
+        box(260, 76, "gradient\ng(w)", "box", 126, 52),
+        box(425, 76, "w ← w − lr·g\none update", "ps", 126, 52),
+        arrow(158, 76, 197, 76),
+        arrow(323, 76, 362, 76),
         path("M425 102 V130 H95 V104"),
         text(260, 148, "the next step, at the new w", "small"),
     ]
-    words = (
-        "One process repeats one loop: it takes a mini-batch, computes the gradient g(w) on "
-        "it, and updates w by w ← w − lr·g."
-    )
-    return svg(520, 170, words, parts)
 
 
+@figure("distributed.svg", 520, 220)
 def distributed():
-    parts = [
-        frame(10, 10, 190, 200, "process 1: ps"),
-        frame(330, 10, 180, 200, "process 2: worker"),
-    ]
+    """Two processes. The parameter server (ps) holds w. The worker pulls a copy w_k, computes the
+    gradient g(w_k) of a mini-batch and pushes it; the ps subtracts it from w. Both cross the
+    network."""
+    parts = [frame(10, 10, 190, 200, "process 1: ps")]
+    parts += [frame(330, 10, 180, 200, "process 2: worker")]
     parts += [box(105, 75, "w\nall parameters", "ps", 150, 56)]
     parts += [box(105, 165, "w ← w − lr·g", "ps", 150, 44), arrow(105, 143, 105, 104)]
     parts += [box(420, 75, "w_k\na copy of w", "box", 150, 56)]
@@ -35,29 +48,28 @@ def distributed():
     parts += [arrow(181, 75, 344, 75), arrow(344, 165, 181, 165)]
     parts += [text(265, 66, "pull w"), text(265, 94, "network", "small")]
     parts += [text(265, 156, "push lr·g"), text(265, 184, "network", "small")]
-    words = (
-        "Two processes. The parameter server (ps) holds w. The worker pulls a copy w_k, "
-        "computes the gradient g(w_k) of a mini-batch and pushes it; the ps subtracts it from "
-        "w. Both cross the network."
-    )
-    return svg(520, 220, words, parts)
+    return parts
 
 
+@figure("cluster.svg", 604, 314)
 def cluster():
-    lines = [
-        '{"cluster": {',
-        '   "ps": ["host1:2222"],',
-        '   "worker": [',
-        '     "host1:2223",',
-        '     "host2:2223"]},',
-        ' "task": {',
-        '   "type": …, "index": …}}',
-    ]
+    """On the left TF_CONFIG: under “cluster” the addresses of a ps and two workers, under “task”
+    the type and index of one of them. On the right three processes, each at its host and port: ps 0
+    at host1:2222, worker 0 at host1:2223, worker 1 at host2:2223. Each gets the same cluster and a
+    task of its own."""
+    tf_config = """\
+{"cluster": {
+   "ps": ["host1:2222"],
+   "worker": [
+     "host1:2223",
+     "host2:2223"]},
+ "task": {
+   "type": …, "index": …}}"""
     parts = [text(125, 28, "TF_CONFIG", "title"), rect(8, 40, 236, 166, "box")]
-    parts += [left(14, 66 + 21 * i, line, "code") for i, line in enumerate(lines)]
+    parts += lines(14, 66, tf_config.splitlines(), "code", 21)
     parts += [rect(12, 156, 228, 44, "a hollow")]
-    parts += [text(125, 228, "“cluster” is the same for all,", "small")]
-    parts += [text(125, 247, "only “task” differs", "small")]
+    note = ("“cluster” is the same for all,", "only “task” differs")
+    parts += lines(125, 228, note, step=19, draw=text)
     parts += [frame(318, 10, 276, 176, "host1"), frame(318, 200, 276, 104, "host2")]
     tasks = [(75, "ps", 0, 2222), (143, "worker", 0, 2223), (265, "worker", 1, 2223)]
     for y, job, index, port in tasks:
@@ -67,13 +79,7 @@ def cluster():
         parts.append(text(576, y - 7, "listens at port %d" % port, "small end"))
         parts.append(left(338, y + 18, '"task": "%s", %d' % (job, index), "code"))
         parts.append(arrow(246, 174, 326, y))
-    words = (
-        "On the left TF_CONFIG: under “cluster” the addresses of a ps and two workers, under "
-        "“task” the type and index of one of them. On the right three processes, each at its "
-        "host and port: ps 0 at host1:2222, worker 0 at host1:2223, worker 1 at host2:2223. "
-        "Each gets the same cluster and a task of its own."
-    )
-    return svg(604, 314, words, parts)
+    return parts
 
 
 # The step counter and w of the examples' model, in the order in which a script makes them.
@@ -89,24 +95,19 @@ SHAPES = {
 SPLIT = 4096  # numbers: --shard-bytes 16384 of Parameter-Server-Strategy
 
 
-def numbers(shape):
-    return shape[0] * (shape[1] if shape[1:] else 1)
-
-
-def whole():
-    return [(name, numbers(shape)) for name, shape in SHAPES.items()]
+WHOLE = [(name, math.prod(shape)) for name, shape in SHAPES.items()]
 
 
 def rows():
     """Large variables as two parts, each with half of the rows."""
     cut = []
-    for name, shape in SHAPES.items():
-        half = shape[0] // 2
-        if numbers(shape) >= 2 * SPLIT:
-            spans = ("0–%d" % (half - 1), "%d–%d" % (half, shape[0] - 1))
-            cut += [("%s rows %s" % (name, span), numbers(shape) // 2) for span in spans]
+    for name, size in WHOLE:
+        if size >= 2 * SPLIT:
+            last = SHAPES[name][0] - 1
+            spans = (f"0–{last // 2}", f"{last // 2 + 1}–{last}")
+            cut += [(f"{name} rows {span}", size // 2) for span in spans]
         else:
-            cut.append((name, numbers(shape)))
+            cut.append((name, size))
     return cut
 
 
@@ -124,10 +125,14 @@ def lightest(variables):
     return ps
 
 
+@figure("sharding.svg", 560, 436)
 def sharding():
+    """The variables of the examples' model on two parameter servers (ps), in numbers. Round robin
+    over whole variables puts {} on ps 0 and {} on ps 1, because all large ones fall to ps 1. By
+    size it is {} and {}. With large variables split by rows it is {} and {}."""
     panels = [
-        ("Round robin: whole variables in turn", "TensorFlow's default", in_turn(whole())),
-        ("By size: to the ps with fewer numbers", "the examples with sessions", lightest(whole())),
+        ("Round robin: whole variables in turn", "TensorFlow's default", in_turn(WHOLE)),
+        ("By size: to the ps with fewer numbers", "the examples with sessions", lightest(WHOLE)),
         ("By rows: large variables are split", "Parameter-Server-Strategy", in_turn(rows())),
     ]
     parts = []
@@ -148,46 +153,36 @@ def sharding():
             parts.append(left(x + 8, top + 18, "%s numbers" % format(total, ","), "small"))
             parts.append(left(60, top + 43, "also " + small, "small") if small else "")
     loads = [sum(size for _, size in has) for _, _, ps in panels for has in ps]
-    words = (
-        "The variables of the examples' model on two parameter servers (ps), in numbers. Round "
-        "robin over whole variables puts %d on ps 0 and %d on ps 1, because all large ones "
-        "fall to ps 1. By size it is %d and %d. With large variables split by rows it is %d "
-        "and %d." % tuple(loads)
-    )
-    return svg(560, 436, words, parts)
+    return parts, loads
 
 
+@figure("update.svg", 550, 340)
 def update():
+    """One update as messages between a worker and the ps. Pull: the worker asks, the ps answers
+    with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends it, the ps
+    moves w and says that it is done. Updates of others between pull and push are the staleness."""
     worker, ps = 110, 410
     parts = [box(worker, 30, "worker k", width=110), box(ps, 30, "ps: w", "ps", 110)]
     parts += [path("M%d 47 V330" % x, tip=False) for x in (worker, ps)]
     parts += [arrow(worker, 75, ps - 2, 90), arrow(ps, 90, worker + 2, 105)]
     parts += [text(260, 74, "1  pull"), text(260, 118, "w_k ← w", "small")]
-    parts += [
-        bar(worker - 14, 110, 28, "a", height=110),
-        left(worker + 24, 160, "2  compute g(w_k)"),
-    ]
+    parts += [bar(worker - 14, 110, 28, "a", height=110)]
+    parts += [left(worker + 24, 160, "2  compute g(w_k)")]
     parts += [left(worker + 24, 180, "on a new mini-batch", "small")]
     parts += [arrow(worker, 228, ps - 2, 248), text(260, 228, "3  push lr·g")]
     parts += [rect(ps - 55, 248, 110, 28, "ps"), text(ps, 267, "w ← w − lr·g")]
     parts += [arrow(ps, 278, worker + 2, 298), text(260, 308, "done", "small")]
     parts += [path("M%d 92 h12 V246 h-12" % (ps + 14), tip=False)]
-    parts += [
-        left(ps + 34, 156, "others may"),
-        left(ps + 34, 175, "push here:"),
-        left(ps + 34, 194, "staleness"),
-    ]
+    parts += lines(ps + 34, 156, ("others may", "push here:", "staleness"), "", 19)
     parts += [text(20, 95, "time", "small"), path("M20 105 V320")]
-    words = (
-        "One update as messages between a worker and the ps. Pull: the worker asks, the ps "
-        "answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the "
-        "worker sends it, the ps moves w and says that it is done. Updates of others between "
-        "pull and push are the staleness."
-    )
-    return svg(550, 340, words, parts)
+    return parts
 
 
+@figure("sparse.svg", 560, 336)
 def sparse():
+    """A table of word vectors, divided over two ps: even rows on ps 0, odd rows on ps 1. A
+    mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for
+    only these. All other rows neither move nor travel."""
     parts = [frame(350, 10, 200, 150, "ps 0"), frame(350, 176, 200, 150, "ps 1")]
     tables = [(44, [0, 2, 4, "…", 902, "…"], [902]), (210, [1, 3, "…", 17, 19, "…"], [3, 17])]
     for top, rows_, touched in tables:
@@ -201,71 +196,51 @@ def sparse():
         parts += [rect(60, 146 + 22 * number, 120, 22, "b pale", 0)]
         parts += [text(52, 162 + 22 * number, row, "small end")]
     parts += [text(100, 236, "w_k: these rows", "small"), text(100, 254, "g: as many", "small")]
-    parts += [
-        text(270, 192, "gradients", "small"),
-        arrow(192, 130, 348, 90, both=True),
-        arrow(192, 210, 348, 250, both=True),
-    ]
+    parts += [arrow(192, 130, 348, 90, both=True), arrow(192, 210, 348, 250, both=True)]
     parts += [text(264, 84, "row 902"), text(264, 268, "rows 3, 17")]
-    parts += [text(270, 154, "pull them,", "small"), text(270, 173, "push their", "small")]
-    words = (
-        "A table of word vectors, divided over two ps: even rows on ps 0, odd rows on ps 1. A "
-        "mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes "
-        "gradients for only these. All other rows neither move nor travel."
-    )
-    return svg(560, 336, words, parts)
+    return parts + lines(270, 154, ("pull them,", "push their", "gradients"), step=19, draw=text)
 
 
+@figure("strategy.svg", 560, 340)
 def strategy():
+    """The chief runs the only training loop. It schedules closures of K updates in a queue; a free
+    worker takes the next one, executes K times pull, gradient and push with the two ps, and returns
+    K rows of metrics."""
     parts = [frame(10, 10, 540, 92, "chief: the only training loop"), text(84, 70, "schedule()")]
     parts += [box(192 + 64 * number, 65, "closure", width=60) for number in range(4)]
     parts += [arrow(126, 65, 160, 65), text(484, 60, "a queue; each:", "small")]
     parts += [text(484, 79, "K updates", "small")]
     for number, x in enumerate((150, 410)):
-        parts.append(
-            box(x, 190, "worker %d\nK times: pull, g, push" % number, width=190, height=56)
-        )
-        parts.append(rect(x - 95, 162, 190, 56, KINDS[number] + " hollow", 6))
+        words = f"worker {number}\nK times: pull, g, push"
+        parts.append(outlined(x, 190, words, KINDS[number], 190, 56))
         parts += [arrow(x - 20, 104, x - 20, 160), arrow(x + 20, 160, x + 20, 104)]
-        parts += [
-            text(x - 28, 138, "a closure", "small end"),
-            left(x + 28, 138, "results", "small"),
-        ]
+        parts.append(text(x - 28, 138, "a closure", "small end"))
+        parts.append(left(x + 28, 138, "results", "small"))
         for at in (150, 410):
             parts.append(arrow(x + (at - x) / 6, 220, at - (at - x) / 6, 278, both=True))
     parts += [box(150, 305, "ps 0\na part of w, step", "ps", 190, 50)]
     parts += [box(410, 305, "ps 1\nthe rest of w", "ps", 190, 50)]
-    words = (
-        "The chief runs the only training loop. It schedules closures of K updates in a queue; "
-        "a free worker takes the next one, executes K times pull, gradient and push with the "
-        "two ps, and returns K rows of metrics."
-    )
-    return svg(560, 340, words, parts)
+    return parts
 
 
+@figure("roles.svg", 560, 346)
 def roles():
+    """Roles. Two workers read training files and change w on a ps. Worker 0, the chief, saves
+    checkpoints. The evaluator, which is not part of the cluster, loads each, tests it on the test
+    file, keeps the best, exports it as a saved model, and can end the run with the file stop."""
     parts = [box(140, 34, "train-00000 … 00007\nfiles", width=200, height=46)]
     parts += [box(440, 34, "test-00000\na file", width=170, height=46)]
     for number, (x, name) in enumerate(((74, "worker 0, chief"), (206, "worker 1"))):
-        parts += [box(x, 128, name, width=124, height=40), arrow(140 + (x - 140) / 2, 58, x, 106)]
-        parts.append(rect(x - 62, 108, 124, 40, KINDS[number] + " hollow", 6))
+        parts.append(outlined(x, 128, name, KINDS[number], 124, 40))
+        parts.append(arrow(140 + (x - 140) / 2, 58, x, 106))
         parts.append(arrow(x, 150, 140 + (x - 140) / 3, 203, both=True))
     parts += [box(140, 230, "ps\nw", "ps", 150, 50), arrow(440, 58, 440, 106)]
     parts += [box(440, 128, "evaluator", width=150, height=40)]
     parts += [box(290, 312, "model.ckpt-*\ncheckpoints", width=150, height=46)]
-    parts += [
-        path("M140 257 V312 H213"),
-        text(130, 288, "saved by", "small end"),
-        text(130, 306, "worker 0", "small end"),
-    ]
+    parts.append(path("M140 257 V312 H213"))
+    parts += lines(130, 288, ("saved by", "worker 0"), "small end", 18, text)
     parts += [path("M367 312 H404 V150"), text(396, 240, "loads", "small end")]
     parts += [box(450, 230, "best/", width=84, height=34), arrow(450, 150, 450, 211)]
     parts += [box(470, 300, "saved_model/", width=110, height=34), arrow(450, 248, 450, 281)]
     parts += [box(525, 200, "stop", width=56, height=34), path("M506 150 V166 H525 V181")]
-    words = (
-        "Roles. Two workers read training files and change w on a ps. Worker 0, the chief, saves "
-        "checkpoints. The evaluator, which is not part of the cluster, loads each, tests it on the "
-        "test file, keeps the best, exports it as a saved model, and can end the run with the file "
-        "stop."
-    )
-    return svg(560, 346, words, parts)
+    return parts

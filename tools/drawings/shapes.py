@@ -41,13 +41,31 @@ ARROW = (
 KINDS = "abc"  # the colours of workers 0, 1, 2
 
 
-def svg(width, height, title, parts):
-    """A whole drawing; title: what a reader who cannot see it should know."""
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
-        'role="img">\n<title>%s</title>\n<style>%s</style>\n<defs>%s</defs>\n%s\n</svg>\n'
-        % (width, height, width, height, title, STYLE, ARROW, "\n".join(parts))
-    )
+DRAWN = {}  # {name of a file in figures/: the function that returns its content}
+
+
+def figure(name, width, height):
+    """Registers a function that draws the file `name`.
+
+    The function returns the parts of the drawing, or a pair: the parts, and the values for the {}
+    in its docstring. The docstring is the title: what a reader who cannot see it should know.
+    """
+
+    def register(draw):
+        def svg():
+            drawn, title = draw(), " ".join(draw.__doc__.split())
+            parts, values = drawn if isinstance(drawn, tuple) else (drawn, ())
+            return (
+                f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+                f'viewBox="0 0 {width} {height}" role="img">\n'
+                f"<title>{title.format(*values)}</title>\n<style>{STYLE}</style>\n"
+                f"<defs>{ARROW}</defs>\n" + "\n".join(parts) + "\n</svg>\n"
+            )
+
+        DRAWN[name] = svg
+        return draw
+
+    return register
 
 
 def text(x, y, words, kind=""):
@@ -59,6 +77,15 @@ def text(x, y, words, kind=""):
 def left(x, y, words, kind=""):
     """Words from x on."""
     return '<text x="%g" y="%g" class="%s" xml:space="preserve">%s</text>' % (x, y, kind, words)
+
+
+def lines(x, y, several, kind="small", step=20, draw=left):
+    """Several lines of words, one below the other, drawn by `left` or `text`."""
+    return [draw(x, y + step * number, words, kind) for number, words in enumerate(several)]
+
+
+def circle(x, y, r, kind):
+    return f'<circle cx="{x:g}" cy="{y:g}" r="{r:g}" class="{kind}"/>'
 
 
 def rect(x, y, width, height, kind, round_=4):
@@ -73,6 +100,32 @@ def box(x, y, words, kind="box", width=84, height=34):
         at = y + 5 + 19 * (number - (len(lines) - 1) / 2)
         parts.append(text(x, at, line, "small" if number else ""))
     return "".join(parts)
+
+
+def outlined(x, y, words, outline, width=84, height=34):
+    """A box with a thick border in the colour of a worker."""
+    border = rect(x - width / 2, y - height / 2, width, height, outline + " hollow", 6)
+    return box(x, y, words, width=width, height=height) + border
+
+
+def legend(x, y, kind, words, width=16):
+    """What a colour means: a small filled rectangle, and the words behind it."""
+    return rect(x, y - 13, width, 16, kind, 2) + left(x + width + 8, y, words, "small")
+
+
+def halves(name):
+    """The cells of a matrix of which device 0 has one half, and device 1 the other."""
+    return {f"{name}_0": "a pale", f"{name}_1": "b pale"}
+
+
+def matrix(x, y, width, height, cells, cut="columns"):
+    """A matrix, cut into equal columns or rows; cells: {name: kind} of each."""
+    across, down = (1, len(cells)) if cut == "rows" else (len(cells), 1)
+    width, height, parts = width / across, height / down, []
+    for name, kind in cells.items():
+        parts += [rect(x, y, width, height, kind, 0), text(x + width / 2, y + height / 2 + 5, name)]
+        x, y = (x, y + height) if cut == "rows" else (x + width, y)
+    return parts
 
 
 def bar(x, y, width, kind, words="", height=26):
@@ -98,18 +151,22 @@ def path(d, kind="line", tip=True):
     return '<path d="%s" class="%s"%s/>' % (d, kind, ' marker-end="url(#tip)"' if tip else "")
 
 
+def line(points, kind="line"):
+    """A line through points, without a tip."""
+    return path("M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points), kind, tip=False)
+
+
 def thick(x1, y1, x2, y2, kind):
     """An arrow in the colour of a worker, with a head of its own."""
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
     dx, dy = (x2 - x1) / length, (y2 - y1) / length
-    head = [
-        (x2, y2),
-        (x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
-        (x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
-    ]
-    tip = "M" + " L".join("%.1f %.1f" % point for point in head) + "z"
-    line = "M%.1f %.1f L%.1f %.1f" % (x1, y1, x2 - 9 * dx, y2 - 9 * dy)
-    return path(line, kind + " hollow", tip=False) + path(tip, kind, tip=False)
+    head = "M%.1f %.1f L%.1f %.1f L%.1f %.1fz" % (
+        *(x2, y2),
+        *(x2 - 11 * dx + 5 * dy, y2 - 11 * dy - 5 * dx),
+        *(x2 - 11 * dx - 5 * dy, y2 - 11 * dy + 5 * dx),
+    )
+    shaft = line([(x1, y1), (x2 - 9 * dx, y2 - 9 * dy)], kind + " hollow")
+    return shaft + path(head, kind, tip=False)
 
 
 def animate(name, keys, end, seconds, discrete=False):

@@ -1,26 +1,42 @@
 """Synchronous steps at a ps, and towers in one process."""
 
-from drawings.shapes import KINDS, arrow, box, frame, left, path, rect, svg, text, thick
+from drawings.shapes import (
+    KINDS,
+    arrow,
+    box,
+    circle,
+    figure,
+    frame,
+    left,
+    line,
+    lines,
+    outlined,
+    path,
+    rect,
+    text,
+    thick,
+)
 
 PLACES = (100, 275, 450)
 
 
+@figure("sync.svg", 550, 376)
 def sync():
+    """A synchronous step with one backup worker. Workers 0 and 1 store their gradients in their
+    slots on the ps; the second makes the step with their mean, and each worker gets a token for
+    step 8. The gradient of worker 2 comes later; it is of step 7, and is dropped."""
     parts = [frame(10, 10, 530, 176, "ps, at step 7")]
     parts += [box(275, 66, "w ← w − lr · (g_0 + g_1) / 2\nstep 7 becomes step 8", "ps", 330, 52)]
     for k, x in enumerate(PLACES):
         late, kind = k == 2, KINDS[k]
         parts.append(rect(x - 74, 124, 86, 50, kind + " pale" if not late else "idle", 6))
         parts.append(text(x - 31, 144, "slot %d" % k, "small"))
-        parts.append(
-            text(x - 31, 165, "g_%d" % k + (" late" if late else ""), "lost" if late else "")
-        )
+        late_words = (f"g_{k} late", "lost") if late else (f"g_{k}", "")
+        parts.append(text(x - 31, 165, *late_words))
         parts.append(rect(x + 20, 124, 60, 50, "box", 6))
         parts += [text(x + 50, 144, "token", "small"), text(x + 50, 165, "8")]
-        parts.append(arrow(x - 31, 262, x - 31, 178))
-        parts.append(arrow(x + 50, 178, x + 50, 262))
-        parts.append(box(x, 282, "worker %d" % k, width=150))
-        parts.append(rect(x - 75, 265, 150, 34, kind + " hollow", 6))
+        parts += [arrow(x - 31, 262, x - 31, 178), arrow(x + 50, 178, x + 50, 262)]
+        parts.append(outlined(x, 282, "worker %d" % k, kind, 150))
         if not late:
             parts.append(arrow(x - 31, 122, (x + 400) / 3, 95))
         parts.append(text(x - 38, 226, ("1  push", "2  push", "4  push")[k], "small end"))
@@ -30,95 +46,67 @@ def sync():
         "3  each worker gets a token: w has moved, pull it again",
         "4  the backup worker's gradient is of step 7, too late: it is dropped",
     ]
-    parts += [left(10, 324 + 20 * i, note, "small") for i, note in enumerate(notes)]
-    words = (
-        "A synchronous step with one backup worker. Workers 0 and 1 store their gradients in "
-        "their slots on the ps; the second makes the step with their mean, and each worker "
-        "gets a token for step 8. The gradient of worker 2 comes later; it is of step 7, and "
-        "is dropped."
-    )
-    return svg(550, 376, words, parts)
+    return parts + lines(10, 324, notes)
 
 
+@figure("replicas.svg", 550, 360)
 def replicas():
+    """SyncReplicasOptimizer. Workers send gradients with their step to an accumulator on the ps,
+    which drops older ones. A thread of the chief takes the mean of N gradients, moves w, and puts n
+    tokens with the new step in one queue. A worker goes on when it gets a token, any token."""
     parts = [frame(10, 10, 530, 186, "ps")]
     parts += [box(285, 52, "w ← w − lr · mean\nstep 7 becomes step 8", "ps", 180, 48)]
-    parts += [
-        box(
-            176,
-            152,
-            "accumulator: the mean of N = 2\ndrops gradients of older steps",
-            "ps",
-            308,
-            58,
-        )
-    ]
+    accumulator = "accumulator: the mean of N = 2\ndrops gradients of older steps"
+    parts += [box(176, 152, accumulator, "ps", 308, 58)]
     parts += [rect(352, 116, 176, 72, "ps", 6), text(440, 136, "one queue of tokens")]
     parts += [box(404 + 36 * k, 163, "8", width=30, height=32) for k in range(3)]
     parts += [arrow(240, 122, 255, 79), arrow(315, 79, 370, 114)]
-    parts += [
-        text(226, 104, "a thread of the chief", "small end"),
-        left(364, 98, "n = 3 tokens", "small"),
-    ]
+    parts.append(text(226, 104, "a thread of the chief", "small end"))
+    parts.append(left(364, 98, "n = 3 tokens", "small"))
     for k, x in enumerate(PLACES):
-        parts.append(box(x, 302, "worker %d" % k, width=130))
-        parts.append(rect(x - 65, 285, 130, 34, KINDS[k] + " hollow", 6))
-    parts += [arrow(PLACES[k] - 30, 283, 70 + 112 * k, 184) for k in range(3)]
-    parts += [arrow(404 + 36 * k, 182, PLACES[k] + 30, 283, kind="frame") for k in range(3)]
+        parts.append(outlined(x, 302, "worker %d" % k, KINDS[k], 130))
+        parts.append(arrow(x - 30, 283, 70 + 112 * k, 184))
+        parts.append(arrow(404 + 36 * k, 182, x + 30, 283, kind="frame"))
     parts += [left(12, 348, "solid: a gradient and its step", "small")]
     parts += [text(540, 348, "dashed: any token, for any worker", "small end")]
-    words = (
-        "SyncReplicasOptimizer. Workers send gradients with their step to an accumulator on "
-        "the ps, which drops older ones. A thread of the chief takes the mean of N gradients, "
-        "moves w, and puts n tokens with the new step in one queue. A worker goes on when it "
-        "gets a token, any token."
-    )
-    return svg(550, 360, words, parts)
+    return parts
 
 
 RATES = (0.1, 0.05)  # --learning-rates of the script
 G = ((-1360, 880), (-1200, -240))  # g_0 and g_1 in the picture
 
 
+@figure("rates.svg", 550, 234)
 def rates():
+    """Two workers compute gradients at the same w. Each is multiplied by a rate of its own, 0.1 and
+    0.05 by default; w moves by the sum of the two, in one step."""
     parts = []
     for k, y in enumerate((44, 118)):
         words = "worker %d: g_%d(w)\nrate lr_%d = %g" % (k, k, k, RATES[k])
-        parts += [box(106, y, words, "box", 180, 56)]
-        parts += [rect(16, y - 28, 180, 56, KINDS[k] + " hollow", 6)]
+        parts.append(outlined(106, y, words, KINDS[k], 180, 56))
     parts += [box(130, 200, "w ← w − (lr_0·g_0 + lr_1·g_1)", "ps", 240, 40)]
     w = (300, 150)
     a, b = (tuple(w[i] - RATES[k] * G[k][i] for i in (0, 1)) for k in (0, 1))
     both = tuple(a[i] + b[i] - w[i] for i in (0, 1))
-    parts += [path("M%g %g L%g %g L%g %g" % (*a, *both, *b), "frame", tip=False)]
-    parts += [thick(*w, *a, "a"), thick(*w, *b, "b")]
-    parts.append(path("M%g %g L%g %g" % (*w, *both), "bar", tip=False))
-    parts.append('<circle cx="%g" cy="%g" r="6" class="bar"/>' % both)
+    parts += [line([a, both, b], "frame"), thick(*w, *a, "a"), thick(*w, *b, "b")]
+    parts += [line([w, both], "bar"), circle(*both, 6, "bar")]
     parts += [text(w[0] - 6, w[1] + 24, "w"), text(a[0] - 44, a[1] - 12, "− lr_0·g_0")]
     parts += [left(b[0] + 8, b[1] + 18, "− lr_1·g_1"), text(both[0], both[1] - 18, "the new w")]
-    words = (
-        "Two workers compute gradients at the same w. Each is multiplied by a rate of its own, "
-        "0.1 and 0.05 by default; w moves by the sum of the two, in one step."
-    )
-    return svg(550, 234, words, parts)
+    return parts
 
 
+@figure("towers.svg", 550, 332)
 def towers():
+    """One process with two GPUs. Each has a copy of w, a mini-batch of its own and a tower that
+    ends in a gradient. The mean of the two gradients moves w once."""
     parts = [frame(10, 10, 530, 312, "one process, one graph")]
     parts += [box(275, 62, "w\non the CPU", "ps", 130, 50)]
     for k, x in enumerate((150, 400)):
-        parts += [
-            rect(x - 110, 112, 220, 120, "frame", 8),
-            left(x - 100, 132, "/GPU:%d" % k, "title"),
-        ]
+        parts.append(frame(x - 110, 112, 220, 120, f"/GPU:{k}"))
         parts.append(rect(x - 110, 112, 220, 120, KINDS[k] + " hollow", 8))
         parts += [text(x + 10, 158, "copy of w, mini-batch %d" % k, "small"), arrow(x, 166, x, 184)]
         parts += [box(x, 204, "g_%d" % k, width=80), arrow(275 + (x - 275) / 4, 88, x, 110)]
         parts += [arrow(x, 234, 275 + (x - 275) / 3, 262)]
     parts += [box(275, 284, "mean = (g_0 + g_1) / 2", "ps", 200, 40)]
     parts += [path("M376 284 H526 V62 H342"), text(435, 54, "w ← w − lr · mean", "small")]
-    words = (
-        "One process with two GPUs. Each has a copy of w, a mini-batch of its own and a tower "
-        "that ends in a gradient. The mean of the two gradients moves w once."
-    )
-    return svg(550, 332, words, parts)
+    return parts

@@ -2,7 +2,7 @@
 
 import math
 
-from drawings.shapes import KINDS, arrow, bar, left, path, rect, svg, text
+from drawings.shapes import KINDS, arrow, bar, circle, figure, left, line, lines, path, rect, text
 
 T = 4  # in the pictures; the scripts' default is 10
 
@@ -27,28 +27,26 @@ def one_window(server, push):
     return parts
 
 
+@figure("window.svg", 550, 266)
 def window():
+    """A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4,
+    each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr·a from w. Then the
+    worker pulls again."""
     parts = one_window(("w ← w − lr·a", "however late the push comes"), "a = g_1 + … + g_4")
-    words = (
-        "A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 "
-        "to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts "
-        "lr·a from w. Then the worker pulls again."
-    )
-    return svg(550, 266, words, parts)
+    return parts
 
 
+@figure("downpour.svg", 550, 266)
 def downpour():
+    """A window of DOWNPOUR. The worker makes T local steps with plain SGD and its rate lr, and
+    pushes the sum a of their gradients. The ps applies it with Adagrad: h grows by a squared, and w
+    moves by server_lr times a over the root of h."""
     server = (
         "Adagrad:  h ← h + a²,   w ← w − server_lr · a / √h",
         "one h for each parameter, shared by all workers",
     )
     parts = one_window(server, "a = g_1 + … + g_4")
-    words = (
-        "A window of DOWNPOUR. The worker makes T local steps with plain SGD and its rate lr, "
-        "and pushes the sum a of their gradients. The ps applies it with Adagrad: h grows by a "
-        "squared, and w moves by server_lr times a over the root of h."
-    )
-    return svg(550, 266, words, parts)
+    return parts
 
 
 # Two windows on a bowl: worker k sees a bowl whose lowest point is a little beside that of all.
@@ -83,69 +81,51 @@ def bowl(x, y, share):
     for level in (0.3, 0.6, 0.9, 1.2):
         radii = [112 * level / math.sqrt(curve) for curve in BOWL]
         parts.append('<ellipse cx="%g" cy="%g" rx="%g" ry="%g" class="line"/>' % (x, y, *radii))
-    parts.append('<circle cx="%g" cy="%g" r="4" class="done"/>' % (x, y))
+    parts.append(circle(x, y, 4, "done"))
     for kind, lowest in zip(KINDS, SEEN):
         points = [place(point) for point in walk(lowest)]
-        d = "M" + " L".join("%.1f %.1f" % point for point in points)
-        parts.append(path(d, kind + " hollow", tip=False))
-        parts += [
-            '<circle cx="%.1f" cy="%.1f" r="4" class="%s"/>' % (*point, kind)
-            for point in points[1:]
-        ]
+        parts.append(line(points, kind + " hollow"))
+        parts += [circle(*point, 4, kind) for point in points[1:]]
     begin, end = place(START), place(moved(share))
-    parts.append('<path d="M%.1f %.1f L%.1f %.1f" class="bar"/>' % (*begin, *end))
-    parts.append('<circle cx="%.1f" cy="%.1f" r="6" class="bar"/>' % end)
-    parts.append(text(begin[0] - 2, begin[1] + 22, "w"))
-    return parts
+    parts += [line([begin, end], "bar"), circle(*end, 6, "bar")]
+    return [*parts, text(begin[0] - 2, begin[1] + 22, "w")]
 
 
+@figure("adag.svg", 560, 302)
 def adag():
-    parts = [
-        text(140, 22, "The sum: DOWNPOUR-Easy", "title"),
-        text(140, 42, "w ← w − lr·a", "small"),
-    ]
-    parts += [text(420, 22, "The mean: ADAG", "title"), text(420, 42, "w ← w − lr·a / T", "small")]
-    parts += bowl(140, 150, 1) + bowl(420, 150, 1 / T)
-    parts += [
-        left(
-            10,
-            270,
-            "blue, orange: T = 4 local steps of worker 0 and of worker 1, both from w",
-            "small",
-        )
-    ]
-    parts += [left(10, 290, "red: w after both pushes; green: the minimum of the loss", "small")]
-    words = (
-        "Two workers start at the same w and walk T local steps each towards the minimum of a "
-        "bowl. Pushed as sums, their windows add up and take w past the minimum. Pushed as "
-        "means, they move w by a T-th of that, and it stays on this side."
+    """Two workers start at the same w and walk T local steps each towards the minimum of a bowl.
+    Pushed as sums, their windows add up and take w past the minimum. Pushed as means, they move w
+    by a T-th of that, and it stays on this side."""
+    parts = []
+    for x, name, rule, share in (
+        (140, "The sum: DOWNPOUR-Easy", "w ← w − lr·a", 1),
+        (420, "The mean: ADAG", "w ← w − lr·a / T", 1 / T),
+    ):
+        parts += [text(x, 22, name, "title"), text(x, 42, rule, "small"), *bowl(x, 150, share)]
+    notes = (
+        "blue, orange: T = 4 local steps of worker 0 and of worker 1, both from w",
+        "red: w after both pushes; green: the minimum of the loss",
     )
-    return svg(560, 302, words, parts)
+    return parts + lines(10, 270, notes)
 
 
+@figure("sagn.svg", 560, 262)
 def sagn():
+    """SAGN. Two workers pull the same w and make T local steps each. The faster one waits. When
+    both have pushed the mean of their T gradients, w moves once, by the mean of the two, and both
+    pull again."""
     parts = [rect(10, 10, 540, 56, "ps", 6), left(22, 43, "ps", "title")]
     parts.append(text(310, 43, "w ← w − lr · (a_0 / T + a_1 / T) / n"))
     for k, (y, width) in enumerate(((124, 50), (186, 72))):
         parts += [left(4, y + 22, "worker %d" % k), *steps(84, y, KINDS[k], width)]
         end = 84 + 4 * (width + 4)
         if k == 0:
-            parts += [
-                rect(end, y, 388 - end, 34, "idle", 3),
-                text((end + 388) / 2, y + 22, "waits"),
-            ]
+            parts.append(rect(end, y, 388 - end, 34, "idle", 3))
+            parts.append(text((end + 388) / 2, y + 22, "waits"))
         parts += [rect(436, y, 60, 34, KINDS[k] + " pale", 3), text(466, y + 22, "g_1 …")]
     parts += [path("M394 106 V238", "bar", tip=False)]
     parts += [arrow(402, 116, 402, 68), arrow(424, 68, 424, 116), arrow(90, 68, 90, 116)]
-    parts += [
-        text(394, 94, "push a_k / T", "end"),
-        left(432, 94, "pull w"),
-        left(98, 94, "pull w_k ← w"),
-    ]
+    parts += [text(394, 94, "push a_k / T", "end"), left(432, 94, "pull w")]
+    parts.append(left(98, 94, "pull w_k ← w"))
     parts += [text(212, 250, "T = 4 local steps alone, each on a new mini-batch", "small")]
-    words = (
-        "SAGN. Two workers pull the same w and make T local steps each. The faster one waits. "
-        "When both have pushed the mean of their T gradients, w moves once, by the mean of the "
-        "two, and both pull again."
-    )
-    return svg(560, 262, words, parts)
+    return parts
