@@ -7,9 +7,9 @@ import support
 
 TFRUN = [sys.executable, "-m", "tfrun"]
 TASK = """
-import json, os, sys, time
-task = json.loads(os.environ["TF_CONFIG"])["task"]
-job, index = task["type"], task["index"]
+import argparse, json, os, sys, time
+task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+job, index = task.get("type"), task.get("index")
 """
 
 
@@ -19,10 +19,14 @@ def write(folder, body):
     (folder / "train.py").write_text(TASK + body)
 
 
-def start(folder, *flags, script="train.py", arguments=(), **env):
-    """Starts tfrun on the script in `folder`; its OUTPUT_DIR is folder/run."""
+def start(folder, *flags, script="train.py", arguments=(), patch=None, **env):
+    """Starts tfrun on the script in `folder`; its OUTPUT_DIR is folder/run.
+
+    patch: Python that changes tfrun first.
+    """
+    main = f"{patch}\nfrom tfrun import __main__\nraise SystemExit(__main__.main())"
     return subprocess.Popen(
-        [*TFRUN, *flags, "--", script, *arguments],
+        [*([sys.executable, "-c", main] if patch else TFRUN), *flags, "--", script, *arguments],
         cwd=folder,
         text=True,
         stdout=subprocess.PIPE,

@@ -20,7 +20,6 @@ import psutil
 import pytest
 import regions
 from tfrun import cluster
-from tfrun.launch import NOISE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
@@ -72,14 +71,8 @@ def kind_of(script):
 
 
 def ps_scripts():
-    """All scripts with parameter servers, in order."""
-    scripts = {script_of(launcher) for launcher in launchers()}
-    return sorted(script for script in scripts if kind_of(script).startswith("parameter server"))
-
-
-def scripts():
-    """Every example script, in order."""
-    return regions.scripts()
+    """Returns all scripts with parameter servers, in order."""
+    return [path for path in regions.scripts() if kind_of(path).startswith("parameter server")]
 
 
 def main_script(folder):
@@ -114,29 +107,32 @@ def synchronous(script):
     return kind_of(script) in ("parameter server, synchronous", "all-reduce")
 
 
-def each(paths):
-    """Parameters of a test: what has to be built first is in `all` only, and may take its time."""
-    built = [pytest.mark.long, pytest.mark.timeout(BUILD_SECONDS + 120)]
-    return [
-        pytest.param(
-            path,
-            id=path.relative_to(ROOT).as_posix(),
-            marks=built if needs_build(path) else [],
-        )
-        for path in paths
-    ]
-
-
 def core_first(paths):
-    """Parameters of a test: HogWild's in both tiers, those of its neighbours in `all` only."""
+    """Returns parameters of a test: the tier core has HogWild only; a build may take its time."""
+    params = []
+    for path in paths:
+        marks = [] if path.parent.name == "HogWild" else [pytest.mark.long]
+        if needs_build(path):
+            marks.append(pytest.mark.timeout(BUILD_SECONDS + 120))
+        params.append(pytest.param(path, id=path.relative_to(ROOT).as_posix(), marks=marks))
+    return params
+
+
+def mistakes(groups, core):
+    """Parameters (case, what fails, changes) of a test, of {(case, what fails): {name: changes}}.
+
+    The tier core has the first so many mistakes of each group.
+    """
     return [
-        pytest.param(
-            *param.values,
-            id=param.id,
-            marks=[*param.marks, *([] if path.parent.name == "HogWild" else [pytest.mark.long])],
-        )
-        for path, param in zip(paths, each(paths))
+        pytest.param(*group, changes, id=name, marks=[pytest.mark.long] if number >= core else [])
+        for group, named in groups.items()
+        for number, (name, changes) in enumerate(named.items())
     ]
+
+
+def caught(fails):
+    """Passes where an assertion fails, one of whose lines begins with this name."""
+    return pytest.raises(AssertionError, match=r"(?m)^ *%s: " % fails)
 
 
 def load(path, text=None):
@@ -162,33 +158,29 @@ def processes_of(directory):
     return found
 
 
+def tf_config(process):
+    """Returns the TF_CONFIG of a process, {} if it has none or has ended."""
+    try:
+        return json.loads(process.environ().get("TF_CONFIG", "{}"))
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return {}
+
+
 def task_type(process):
-    """The type of a task by its TF_CONFIG, None of another process."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return json.loads(process.environ().get("TF_CONFIG", "{}")).get("task", {}).get("type")
+    """Returns the type of a task, or None for another process."""
+    return tf_config(process).get("task", {}).get("type")
 
 
 def task(directory, job, index):
-    """The process of a task, None where it does not run."""
-    for process in processes_of(directory):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended since
-            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
-            if config.get("task") == {"type": job, "index": index}:
-                return process
-    return None
+    """Returns the process of a task, or None if it does not run."""
+    name = {"type": job, "index": index}
+    return next((p for p in processes_of(directory) if tf_config(p).get("task") == name), None)
 
 
 def ports_of(processes):
-    """All ports in the TF_CONFIG of these processes."""
-    ports = set()
-    for process in processes:
-        try:
-            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        for tasks in config.get("cluster", {}).values():
-            ports |= {int(address.rsplit(":", 1)[1]) for address in tasks}
-    return ports
+    """Returns all ports in the TF_CONFIG of these processes."""
+    jobs = [tasks for p in processes for tasks in tf_config(p).get("cluster", {}).values()]
+    return {int(address.rsplit(":", 1)[1]) for tasks in jobs for address in tasks}
 
 
 def patience(seconds):
@@ -408,12 +400,6 @@ class QuickCluster:
         return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
 
 
-def said(process):
-    """The lines of standard error that are not TensorFlow's start-up notices."""
-    lines = process.stderr.splitlines()
-    return [line for line in lines if line.strip() and not NOISE.match(line.encode())]
-
-
 def git(folder, *arguments):
     """Runs git in a folder."""
     subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
@@ -426,12 +412,25 @@ def newest_checkpoint(directory):
     return tf.train.latest_checkpoint(directory)
 
 
-def python(code, *arguments, seconds=60, **env):
-    """Runs `code` with Python; returns the finished process with its output as text."""
+def finished(*command, seconds=60, cwd=ROOT, env=None):
+    """Runs a command; returns the finished process, with its output as text."""
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=patience(seconds),
-        env={**os.environ, **env},
     )
+
+
+def python(code, *arguments, seconds=60, **env):
+    """Runs `code` with Python; returns the finished process with its output as text."""
+    command = [sys.executable, "-c", code, *arguments]
+    return finished(*command, seconds=seconds, env={**os.environ, **env})
+
+
+def tfrun(*arguments, **env):
+    """Runs a command of tfrun to its end; returns the process as `finished` does."""
+    return finished(sys.executable, "-m", "tfrun", *arguments, env={**os.environ, **env})

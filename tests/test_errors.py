@@ -2,14 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 import support
+from small import TFRUN, run, write
 from tfrun import errors
 
-TFRUN = [sys.executable, "-m", "tfrun"]
 ENTRIES = [entry for each in errors.GROUPS.values() for entry in each]
 
 
@@ -43,7 +42,15 @@ Key v not found in checkpoint""": "another model",
     "Received a label value of -5 which is outside the valid range of [0, 3).": "Number the class",
     "ValueError: This file contains pickled (object) data. If you trust the file": ".npz",
     "FileNotFoundError: [Errno 2] No such file or directory: 'digitz'": "misspelt",
-    "Need minval < maxval, got 0 >= 0": "fewer rows",
+    "ValueError: zero-size array to reduction operation maximum which has no": "fewer rows",
+    "No such file or directory: 'runs/records/records.json'": "write_records.py",
+    "KeyError: 'TF_CONFIG'": "its task",
+    "OSError: [Errno 99] Cannot assign requested address": "index of the task",
+    "InvalidArgumentError: Mismatched allreduce tensor shapes: One rank sent [3]": "do not agree",
+    "UnavailableError: Collective ops is aborted by: Connection reset by peer": "all-reduce",
+    "Timeout (0:02:00)!": "all-reduce",
+    "errors_impl.CancelledError: Operation was cancelled": "first error",
+    "OSError: [Errno 24] Too many open files": "ulimit -n",
     'InternalError: Job "boss" was not defined in cluster': "its task",
     "ValueError: No such job in cluster: 'chief'": "its task",
     "ValueError: No such job in cluster: 'ps'": "its task",
@@ -63,7 +70,7 @@ Key v not found in checkpoint""": "another model",
     "FloatingPointError: loss is inf at update 1": "diverged",
     "DeadlineExceededError: Graph execution error:\n\nTimed out waiting for notification": "hangs",
     "UnknownError: [/a/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 5000ms for recv "
-    "operation to complete": "Another rank",
+    "operation to complete": "Another worker",
     "RuntimeError: can't start new thread": "threads",
     "python.py: error: unrecognized arguments: --step 3": "shortened",
     "ModuleNotFoundError: No module named 'sklearn'": "activate.sh",
@@ -92,33 +99,6 @@ def test_the_last_error_counts():
     assert errors.explain("") is None
 
 
-def tfrun(folder, *flags, arguments=(), output=True, script="train.py"):
-    """(exit code, lines) of tfrun for the script in `folder`; with OUTPUT_DIR or without."""
-    env = support.environment(folder / "run", PYTHONPATH=str(support.ROOT))
-    if not output:
-        del env["OUTPUT_DIR"]
-        env["RUNS_DIR"] = str(folder / "runs")
-    process = subprocess.run(
-        [*TFRUN, *flags, "--", script, *arguments],
-        cwd=folder,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=40,
-    )
-    return process.returncode, process.stdout.splitlines()
-
-
-def write(folder, body):
-    folder.mkdir(exist_ok=True, parents=True)
-    (folder / "train.py").write_text(
-        "import argparse, json, os, sys, time\n"
-        "task = json.loads(os.environ.get('TF_CONFIG', '{}')).get('task', {})\n"
-        "job, index = task.get('type'), task.get('index')\n" + body
-    )
-
-
 FAILS = """
 if (job, index) == ("worker", 1):
     time.sleep(0.3)
@@ -128,7 +108,7 @@ if (job, index) == ("worker", 1):
 
 def test_an_error_and_its_meaning_once(tmp_path):
     write(tmp_path, FAILS + "time.sleep(60)")
-    code, lines = tfrun(tmp_path, "--ps", "1", "--workers", "2")
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2")
     assert code == 1
     assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 1, lines
     said = [line for line in lines if "Lower --learning-rate" in line]
@@ -147,7 +127,7 @@ def deeper():
 deeper()
 """,
     )
-    code, lines = tfrun(tmp_path, "--workers", "2")
+    code, lines = run(tmp_path, "--workers", "2")
     assert code == 1
     count = [sum(text in line for line in lines) for text in ("Traceback", "in deeper")]
     assert count == [1, 1], lines
@@ -166,18 +146,19 @@ time.sleep(0.5)
 print("something else", flush=True)
 time.sleep(60)"""
     write(tmp_path, body)
-    code, lines = tfrun(tmp_path, "--workers", "2")
+    code, lines = run(tmp_path, "--workers", "2")
     assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 2, lines
     assert len([line for line in lines if "diverged" in line]) == 1
 
 
 def test_an_unknown_error_has_no_meaning(tmp_path):
     write(tmp_path, "raise ZeroDivisionError")
-    code, lines = tfrun(tmp_path)
+    code, lines = run(tmp_path)
     assert code == 1 and lines[-3] == "[worker 0] ZeroDivisionError", lines
     assert "failed with exit code 1" in lines[-2] and "all that it printed" in lines[-1]
 
 
+NO_FOLDER = {"OUTPUT_DIR": "", "RUNS_DIR": "runs"}  # tfrun makes a folder of its own
 FLAGS = """
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int)
@@ -189,37 +170,25 @@ with open(os.path.join(os.environ["OUTPUT_DIR"], "began-%s" % index), "w"):
 
 
 def test_a_wrong_flag(tmp_path):
-    """The error once, without the usage; nothing is left."""
-    write(tmp_path / "Example", FLAGS)
-    code, _ = tfrun(tmp_path / "Example", output=False)
-    runs = tmp_path / "Example" / "runs" / "Example"
-    before = os.listdir(runs)
-    assert code == 0 and len(before) == 1
+    """The error once, without the usage; no folder is left that tfrun has made."""
+    example, wrong = tmp_path / "Example", {"arguments": ["--steps", "x"], **NO_FOLDER}
+    write(example, FLAGS)
+    assert run(example, **wrong)[0] == 2 and not (example / "runs").exists()
+    assert run(example, **NO_FOLDER)[0] == 0
+    before = os.listdir(example / "runs" / "Example")
+    assert len(before) == 1
     for restarts in "0", "3":
-        code, lines = tfrun(
-            tmp_path / "Example",
-            *("--ps", "1", "--workers", "2", "--restarts", restarts),
-            arguments=["--steps", "x"],
-            output=False,
-        )
+        flags = ["--ps", "1", "--workers", "2", "--restarts", restarts]
+        code, lines = run(example, *flags, **wrong)
         assert code == 2
         said = [line for line in lines if "argument --steps: invalid int value: 'x'" in line]
         assert len(said) == 1 and "train.py: error: " in said[0], lines
         assert not any("usage" in line or "AAA" in line for line in lines), lines
         assert len([line for line in lines if "--help` lists the flags" in line]) == 1, lines
-        assert os.listdir(runs) == before
-
-
-def test_a_wrong_flag_in_the_first_run(tmp_path):
-    write(tmp_path, FLAGS)
-    code, lines = tfrun(tmp_path, arguments=["--steps", "x"], output=False)
-    assert code == 2 and not (tmp_path / "runs").exists()
-
-
-def test_a_wrong_flag_leaves_a_folder_that_was_given(tmp_path):
-    write(tmp_path, FLAGS)
-    code, lines = tfrun(tmp_path, arguments=["--steps", "x"])
-    assert code == 2 and (tmp_path / "run" / "worker-0.log").read_text().startswith("usage: ")
+        assert os.listdir(example / "runs" / "Example") == before
+    # A folder that was given stays.
+    assert run(example, arguments=["--steps", "x"])[0] == 2
+    assert (example / "run" / "worker-0.log").read_text().startswith("usage: ")
 
 
 def test_exit_code_2_after_the_first_row_is_a_failure(tmp_path):
@@ -231,39 +200,35 @@ with open(os.path.join(os.environ["OUTPUT_DIR"], "metrics-worker-0.csv"), "a") a
     file.write("push_time,global_step\\n1,1\\n")
 sys.exit(2)""",
     )
-    code, lines = tfrun(tmp_path, "--restarts", "1", output=False)
+    code, lines = run(tmp_path, "--restarts", "1", **NO_FOLDER)
     assert code == 2 and any("restart 1 of 1" in line for line in lines), lines
     assert len(list((tmp_path / "runs").glob("*/2*"))) == 1
 
 
 def test_a_usage_that_is_no_error_is_shown(tmp_path):
     write(tmp_path, "print('usage: mine\\n  more\\nx.py: error: none')")
-    code, lines = tfrun(tmp_path)
+    code, lines = run(tmp_path)
     shown = [line for line in lines if line.startswith("[worker 0]")]
     assert shown == ["[worker 0] usage: mine", "[worker 0]   more", "[worker 0] x.py: error: none"]
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_of_the_script(tmp_path, flag):
-    """Once, without a prefix, a cluster or a folder."""
+    """Once, without a prefix, a cluster or a folder; with the exit code of the script."""
     write(tmp_path, FLAGS)
-    code, lines = tfrun(
-        tmp_path, "--ps", "1", "--workers", "2", arguments=["--steps", "3", flag], output=False
-    )
+    arguments = ["--steps", "3", flag]
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2", arguments=arguments, **NO_FOLDER)
     assert code == 0 and lines[0].startswith("usage: train.py") and "options:" in lines, lines
     assert sorted(os.listdir(tmp_path)) == ["train.py"]
-
-
-def test_help_has_the_exit_code_of_the_script(tmp_path):
     write(tmp_path, "sys.exit(7)")
-    assert tfrun(tmp_path, arguments=["--help"]) == (7, [])
+    assert run(tmp_path, arguments=[flag]) == (7, [])
 
 
 def test_a_finished_run_is_not_touched(tmp_path):
     write(tmp_path, "print('trained again')")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "result.json").write_text("{}")
-    code, lines = tfrun(tmp_path)
+    code, lines = run(tmp_path)
     assert code == 0 and len(lines) == 1, lines
     assert lines[0].startswith("[tfrun] There is a finished run in %s" % (tmp_path / "run"))
     assert os.listdir(tmp_path / "run") == ["result.json"]
@@ -289,7 +254,7 @@ if job == "worker":
 
 def test_tfrun_draws_the_conclusions(tmp_path):
     write(tmp_path, FACTS.replace("REACHED", "3"))
-    code, lines = tfrun(tmp_path, "--ps", "1", "--workers", "2")
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2")
     assert code == 0 and lines[-1].startswith("[tfrun] test accuracy 97.5%; everything"), lines
     assert "curves.png" in lines[-1] and str(tmp_path / "run") in lines[-1]
     result = support.result(tmp_path / "run")
@@ -299,7 +264,7 @@ def test_tfrun_draws_the_conclusions(tmp_path):
 def test_a_run_that_did_not_reach_its_end(tmp_path):
     """All tasks ended well, but the facts say that the run did not."""
     write(tmp_path, FACTS.replace("REACHED", "2"))
-    code, lines = tfrun(tmp_path, "--ps", "1", "--workers", "2")
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2")
     assert code == 1 and "not finished: the last evaluation is after 2 of 3" in lines[-1], lines
     assert not (tmp_path / "run" / "result.json").exists()
 
@@ -309,20 +274,15 @@ def test_the_dry_run_ends_with_the_summary(tmp_path):
     write(tmp_path, FACTS.replace("REACHED", "3"))
     env = support.environment(tmp_path / "out put", PYTHONPATH=str(support.ROOT))
     dry = [*TFRUN, "--ps", "1", "--workers", "2", "--dry-run", "--", "train.py"]
-    script = subprocess.run(dry, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    script = support.finished(*dry, cwd=tmp_path, env=env)
     assert 'tfrun summary "$OUTPUT_DIR"' in script.stdout.splitlines()[-1]
     path = "/usr/bin:/bin"
     for tools in "", str(support.ROOT / "tfrun" / "bin") + ":" + os.path.dirname(sys.executable):
-        process = subprocess.run(
-            ["bash", "-c", script.stdout],
-            env={**env, "PATH": tools + ":" + path},
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        on_path = {**env, "PATH": tools + ":" + path}
+        process = support.finished("bash", "-c", script.stdout, env=on_path)
         assert process.returncode == 0, process.stderr
         assert (tmp_path / "out put" / "result.json").exists() == bool(tools)
-    again = subprocess.run(["bash", "-c", script.stdout], env=env, capture_output=True, text=True)
+    again = support.finished("bash", "-c", script.stdout, env=env)
     assert again.returncode == 0 and again.stdout.startswith("There is a finished run in")
 
 
@@ -330,14 +290,11 @@ def test_explain_command(tmp_path):
     known, unknown = tmp_path / "a.log", tmp_path / "b.log"
     known.write_text("x\nFloatingPointError: loss is nan at update 12\n")
     unknown.write_text("ZeroDivisionError\n")
-    process = subprocess.run(
-        [*TFRUN, "explain", known, unknown], cwd=support.ROOT, capture_output=True, text=True
-    )
+    process = support.tfrun("explain", known, unknown)
     first, second = process.stdout.splitlines()
     assert process.returncode == 1 and "diverged" in first and "no known error" in second
 
 
 def test_the_page_is_up_to_date():
-    check = [sys.executable, support.ROOT / "tools" / "troubleshooting.py", "--check"]
-    process = subprocess.run(check, capture_output=True, text=True)
+    process = support.finished(sys.executable, "tools/troubleshooting.py", "--check")
     assert process.returncode == 0, process.stdout

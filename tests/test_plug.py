@@ -24,7 +24,7 @@ EVERYTHING = ["HogWild", "Synchronous-SGD", "Collective-AllReduce"]
 def plugs():
     """Each script with its problems: three with all, the others with one; core has HogWild."""
     others = 0
-    for script in support.scripts():
+    for script in regions.scripts():
         if "# region: problem" not in script.read_text() or support.needs_build(
             script.parent / "run.sh"
         ):
