@@ -1,10 +1,10 @@
 """tfrun --hosts: flags, then real sshds in networks of their own."""
 
+import contextlib
 import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,27 +14,23 @@ import engines
 import psutil
 import pytest
 import support
-from small import TFRUN, write
+from small import TFRUN, run, write
 from tfrun import cluster, hosts
 
-HERE = engines.FOLDER / "SSH"
-VIRTUAL = HERE / "virtual_hosts.py"
+VIRTUAL = engines.FOLDER / "SSH" / "virtual_hosts.py"
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
-virtual = pytest.mark.skipif(
-    os.name != "posix" or os.geteuid() != 0 or not shutil.which("sshd", path=PATH),
-    reason="no root or no sshd",
-)
+virtual = engines.root("ip", "sshd")
 
 
 def test_hosts_and_slots():
     """A user that stays in the address, or a slot that counts for nothing, loses the tasks."""
-    found = hosts.parse("host1:2,me@host-2.example:1,10.0.0.3")
-    assert found == [
+    parsed = hosts.parse("host1:2,me@host-2.example:1,10.0.0.3")
+    assert parsed == [
         ("host1", "host1", 2),
         ("me@host-2.example", "host-2.example", 1),
         ("10.0.0.3", "10.0.0.3", 1),
     ]
-    placed = hosts.deal({"worker": 2, "chief": 1, "ps": 1}, found)
+    placed = hosts.deal({"worker": 2, "chief": 1, "ps": 1}, parsed)
     assert hosts.plan(placed) == [
         "host1: ps 0, chief 0",
         "host-2.example: worker 0",
@@ -43,39 +39,6 @@ def test_hosts_and_slots():
     names = [host.name for host in placed.values()]
     addresses = cluster.addresses({"worker": 2, "chief": 1, "ps": 1}, range(7, 11), names)
     assert addresses["worker"] == ["host-2.example:9", "10.0.0.3:10"]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--hosts", "host1:0", "--", "train.py"], "is not like host:2"),
-        (["--hosts", "-oProxyCommand=true", "--", "train.py"], "expected one argument"),
-        (["--hosts=-oProxyCommand=true", "--", "train.py"], "is not like host:2"),
-        (["--hosts", "a;b", "--", "train.py"], "is not like host:2"),
-        (["--hosts", "a:1,a:2", "--", "train.py"], "a is named twice"),
-        (["--hosts", "localhost:1,a:2", "--", "train.py"], "localhost is another machine"),
-        (["--hosts", "a:2", "--ps", "1", "--workers", "2", "--", "train.py"], "3 tasks, and"),
-        (["--hosts", "a:2", "--isolate", "--", "train.py"], "--isolate is for the tasks of this"),
-        (["--hosts", "a:2", "--cpus", "worker=1", "--", "train.py"], "--cpus is for"),
-        (["--hosts", "a:2", "--memory", "worker=1G", "--", "train.py"], "--memory is for"),
-        (["--hosts", "a:2", "--", "./horovodrun", "-np", "2"], "horovodrun has its own -H"),
-    ],
-    ids=lambda value: "" if isinstance(value, str) else " ".join(value[:4]),
-)
-def test_bad_use_of_hosts(tmp_path, arguments, message):
-    """Each would start tasks where they cannot be, or without what they were to have."""
-    write(tmp_path, "")
-    (tmp_path / "horovodrun").touch(0o755)
-    done = subprocess.run(
-        [*TFRUN, *arguments],
-        cwd=tmp_path,
-        env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-    assert message in done.stderr and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -96,23 +59,8 @@ def test_bad_use_of_virtual_hosts(arguments, message):
 def test_the_plan_of_a_dry_run(tmp_path):
     """It connects to nobody: these hosts do not exist."""
     write(tmp_path, "")
-    command = [*TFRUN, "--hosts", "a.invalid:2,b.invalid:2", "--ps", "1", "--workers", "2"]
-    done = subprocess.run(
-        [*command, "--dry-run", "--", "train.py"],
-        cwd=tmp_path,
-        env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert done.stdout.splitlines() == ["a.invalid: ps 0, worker 0", "b.invalid: worker 1"]
-
-
-def hostname(process):
-    """The name of the host that a process runs on: that of its sshd's settings."""
-    for each in process.parents():
-        if found := re.search(r"sshd .*/(host\d+)\.conf", " ".join(each.cmdline())):
-            return found[1]
+    flags = ["--hosts", "a.invalid:2,b.invalid:2", "--ps", "1", "--workers", "2", "--dry-run"]
+    assert run(tmp_path, *flags) == (0, ["a.invalid: ps 0, worker 0", "b.invalid: worker 1"])
 
 
 class Hosts:
@@ -122,29 +70,29 @@ class Hosts:
     """
 
     def __init__(self, folder, *flags, own=(), script=("train.py",), command=None):
-        self.folder, self.directory = folder, folder / "run"
+        self.folder = folder
         command = command or shlex.join([*TFRUN, *flags, "--", *script])
-        owned = [word for each in own for word in ("--own", str(each))]
-        self.text = open(folder / "output.txt", "w+")
-        self.process = subprocess.Popen(
-            [sys.executable, str(VIRTUAL), *owned, "--"]
-            + ["sh", "-c", command + '; echo "the end: $?"; read _'],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=self.text,
-            stderr=subprocess.STDOUT,
-            env=support.environment(self.directory, PYTHONPATH=str(support.ROOT), PATH=PATH),
-        )
+        with open(folder / "output.txt", "w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, VIRTUAL]
+                + [word for path in own for word in ("--own", path)]
+                + ["--", "sh", "-c", command + '; echo "the end: $?"; read _'],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), PATH=PATH),
+            )
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        known = engines.descendants(psutil.Process(self.process.pid))
+        known = self.processes()
         self.process.stdin.close()
         self.process.terminate()
         self.process.wait(support.patience(20))
-        self.text.close()
+        print(self.output)
         engines.none_is_left(known)
 
     @property
@@ -152,43 +100,45 @@ class Hosts:
         return (self.folder / "output.txt").read_text()
 
     def wait_for(self, text, seconds=40):
-        def there():
-            assert self.process.poll() is None, self.output
-            return text in self.output
+        """Waits until the output has that text."""
 
-        try:
-            support.wait_until(there, seconds, text)
-        except AssertionError as error:
-            raise AssertionError("%s\n%s" % (error, self.output)) from None
+        def there():
+            return text in self.output or self.process.poll() is not None
+
+        support.wait_until(there, seconds, text)
+        assert text in self.output
 
     def end(self, seconds=40):
-        """Waits for the end of tfrun: (exit code, its lines)."""
+        """Waits for the end of tfrun; returns (exit code, its lines)."""
         self.wait_for("the end: ", seconds)
         support.wait_until(lambda: self.output.endswith("\n"), 5, "whole")
         lines = self.output.splitlines()
         return int(lines[-1].split()[-1]), lines[1:-1]
 
+    def processes(self):
+        """Returns all processes, those of the hosts included."""
+        return engines.descendants(psutil.Process(self.process.pid))
+
     def tfrun(self):
-        """The process of tfrun."""
-        for each in engines.descendants(psutil.Process(self.process.pid)):
-            if each.cmdline()[1:3] == ["-m", "tfrun"]:
-                return each
+        """Returns the process of tfrun."""
+        return next(p for p in self.processes() if p.cmdline()[1:3] == ["-m", "tfrun"])
+
+    def sshd(self, host):
+        """Returns the process of a host's sshd, which listens."""
+        pattern = rf"sshd .*/{host}\.conf"
+        return next(p for p in self.processes() if re.search(pattern, " ".join(p.cmdline())))
 
     def far(self, host=None):
-        """What runs for tfrun on one or all hosts: its programs, tasks, what these have started."""
-        found = []
-        for each in engines.descendants(psutil.Process(self.process.pid)):
-            try:
-                words = each.cmdline()
+        """Returns what runs on one or all hosts: tfrun's programs, tasks, what these started."""
+        far = []
+        for process in engines.descendants(self.sshd(host)) if host else self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                words, env = process.cmdline(), process.environ()
                 sent = words[1:2] == ["-c"] and "tfrun.far" in words[2]
                 # The ssh of a task has the variables, too, here.
-                task = "TF_CONFIG" in each.environ() and "TFRUN_REQUEST" not in each.environ()
-                there = host in (None, hostname(each))
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-            if there and (sent or task):
-                found.append(each)
-        return found
+                if sent or ("TF_CONFIG" in env and "TFRUN_REQUEST" not in env):
+                    far.append(process)
+        return far
 
     def network(self, *command):
         """Runs `ip link` in the network of tfrun, the bridge's."""
@@ -295,70 +245,41 @@ if index == 2:
 
 @virtual
 @pytest.mark.long
-def test_hosts_without_a_common_folder(tmp_path):
-    """The facts come to tfrun at the end; a checkpoint in parts would lose those of other hosts."""
-    write(
-        tmp_path / "code",
-        """
-name = "metrics-%s-%d.csv" % (job, index)
-if job == "worker":
-    with open(os.path.join(os.environ["OUTPUT_DIR"], name), "w") as file:
-        file.write("of %s %d\\n" % (job, index))
-""",
-    )
-    directory = tmp_path / "run"
-    directory.mkdir()
-    (directory / "metrics-worker-0.csv").write_text("of an earlier run")
-    flags = ["--hosts", "host1:2,host2:2", "--workers", "2"]
-    script = [str(tmp_path / "code" / "train.py")]
-    with Hosts(tmp_path, *flags, "--ps", "1", script=script, own=[directory]) as run:
-        code, lines = run.end()
-        assert code == 0, lines
-        assert [(directory / ("metrics-worker-%d.csv" % i)).read_text() for i in (0, 1)] == (
-            ["of worker 0\n", "of worker 1\n"]
-        )
-        assert not (directory / "metrics-ps-0.csv").exists()
-    with Hosts(tmp_path, *flags, "--ps", "2", script=script, own=[directory]) as run:
-        code, lines = run.end()
-        assert code == 2 and len(lines) == 1, lines
-        assert (
-            "several ps write checkpoints beside the chief, and the hosts do not share" in lines[0]
-        )
-
-
-@virtual
-@pytest.mark.long
 def test_hosts_that_cannot_be_used(tmp_path):
     """One line for each, with the host and what to do, and soon; nothing is started anywhere."""
-    code, empty, tools = (tmp_path / name for name in ("code", "code/empty", "tools"))
-    packages = os.path.dirname(os.path.dirname(psutil.__file__))
-    for folder in (code / "inner", empty, tools):
-        write(folder, "print('never')")
-    write(code, "print('never')")
-    (tools / "python").symlink_to(sys.executable)
+    code, empty, tools, alone = (
+        tmp_path / name for name in ("code", "code/empty", "tools", "alone")
+    )
     outer = tmp_path / "outer"
-    write(outer / "inner", "print('never')")
-    own = [empty, outer, tools, os.path.join(packages, "tensorflow")]
+    packages = os.path.dirname(os.path.dirname(psutil.__file__))
+    for folder in (code, code / "inner", empty, tools, outer / "inner"):
+        write(folder, "print('never')")
+    alone.mkdir()
+    (tools / "python").symlink_to(sys.executable)
+    own = [empty, outer, tools, alone, os.path.join(packages, "tensorflow")]
     cases = [
-        (code, "no.invalid:2", "tfrun: no.invalid: ssh does not know this name"),
-        (code, "nobody@host2:2", "tfrun: nobody@host2: it does not accept your key"),
-        (code, "10.77.0.2:2", "tfrun: 10.77.0.2: its host key is not the one that is known here"),
-        (code, "10.77.0.99:2", "tfrun: 10.77.0.99: it cannot be reached"),
-        (outer / "inner", "host1:2", "tfrun: host1: there is no folder %s/inner there" % outer),
-        (empty, "host2:2", "tfrun: host2: there is no script train.py there"),
-        (code, "host2:2", "tfrun: host2: %s has no TensorFlow there" % sys.executable),
-        (code, "host1:2", "tfrun: host1: there is no Python at %s/python there" % tools),
+        (code, "no.invalid:2", "no.invalid: ssh does not know this name"),
+        (code, "nobody@host2:2", "nobody@host2: it does not accept your key"),
+        (code, "10.77.0.2:2", "10.77.0.2: its host key is not the one that is known here"),
+        (code, "10.77.0.99:2", "10.77.0.99: it cannot be reached"),
+        (outer / "inner", "host1:2", f"host1: there is no folder {outer}/inner there"),
+        (empty, "host2:2", "host2: there is no script train.py there"),
+        (code, "host2:2", f"host2: {sys.executable} has no TensorFlow there"),
+        (code, "host1:2", f"host1: there is no Python at {tools}/python there"),
+        (code, "host1:2", f"host1: it does not see the folder {alone}: set OUTPUT_DIR"),
     ]
-    lines = ["PYTHONPATH=%s:%s" % (support.ROOT, packages)]
-    for folder, each, message in cases:
+    lines = [f"PYTHONPATH={support.ROOT}:{packages}"]
+    for folder, host, message in cases:
         python = tools / "python" if "no Python" in message else sys.executable
-        command = [python, "-m", "tfrun", "--hosts", each, "--workers", "2", "--", "train.py"]
-        lines += ["cd %s; %s; echo $?" % (folder, shlex.join(map(str, command)))]
+        directory = alone if "see the folder" in message else tmp_path / "run"
+        command = [python, "-m", "tfrun", "--hosts", host, "--workers", "2", "--", "train.py"]
+        command = shlex.join(map(str, command))
+        lines.append(f"cd {folder}; OUTPUT_DIR={directory} {command}; echo $?")
     began = time.monotonic()
-    with Hosts(tmp_path, command="\n".join(lines), own=own) as run:
-        _, output = run.end(100)
+    with Hosts(tmp_path, command="\n".join(lines), own=own) as hosts:
+        _, output = hosts.end(100)
         assert time.monotonic() - began < support.patience(60)
-        assert output[1::2] == ["2"] * len(cases), output
+        assert output[1::2] == ["2"] * len(cases)
         for line, (_, _, message) in zip(output[::2], cases):
-            assert line.startswith(message) and "Traceback" not in line, (line, message)
-        assert not run.far()
+            assert line.startswith("tfrun: " + message)
+        assert not hosts.far() and not [*alone.iterdir()]

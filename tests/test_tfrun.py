@@ -72,21 +72,13 @@ for _ in range(45):
         open(os.path.join(out, "checkpoint"), "w").close()
     time.sleep(0.1)
 """
-    patched = "from tfrun import __main__, progress; progress.CHECKPOINT_SECONDS = 2; "
+    patch = "from tfrun import progress; progress.CHECKPOINT_SECONDS = 2"
     for how, count in ("often", 0), ("never", 1):
         write(tmp_path / how, body)
-        code = patched + "__main__.main(['--', 'train.py', %r])" % how
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path / how,
-            env=support.environment(tmp_path / how / "run", PYTHONPATH=str(support.ROOT)),
-            capture_output=True,
-            text=True,
-            timeout=support.patience(40),
-        )
-        found = [line for line in done.stdout.splitlines() if "no checkpoint came" in line]
-        assert len(found) == count, done.stdout + done.stderr
-    assert "lower --checkpoint-steps (now 700)" in found[0]
+        _, lines = run(tmp_path / how, arguments=[how], patch=patch)
+        warnings = [line for line in lines if "no checkpoint came" in line]
+        assert len(warnings) == count, lines
+    assert "lower --checkpoint-steps (now 700)" in warnings[0]
 
 
 def test_gpus_are_dealt_out(tmp_path):
@@ -209,36 +201,30 @@ def test_ports_are_held(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "how, code, words",
+    "job, index, how, code, words",
     [
-        ("sys.exit(7)", 7, "worker 1 failed with exit code 7"),
-        ("os.kill(os.getpid(), 9)", 137, "worker 1 was killed by SIGKILL"),
-        ("raise ValueError('bad luck')", 1, "worker 1 failed with exit code 1"),
+        ("worker", 1, "sys.exit(7)", 7, "failed with exit code 7"),
+        ("worker", 1, "os.kill(os.getpid(), 9)", 137, "was killed by SIGKILL"),
+        ("worker", 1, "raise ValueError('bad luck')", 1, "failed with exit code 1"),
+        ("ps", 0, "sys.exit(3)", 3, "failed with exit code 3"),
     ],
 )
-def test_a_failure_stops_the_run(tmp_path, how, code, words):
+def test_a_failure_stops_the_run(tmp_path, job, index, how, code, words):
     write(
         tmp_path,
-        """
-if (job, index) == ("worker", 1):
+        f"""
+if (job, index) == {job, index}:
     print("my last line", flush=True)
-    %s
-time.sleep(60)"""
-        % how,
+    {how}
+time.sleep(60)""",
     )
     began = time.monotonic()
     got, lines = run(tmp_path, "--ps", "1", "--workers", "2")
     assert time.monotonic() - began < 10
     assert got == code
-    assert any(words in line for line in lines), lines
-    assert lines.count("[worker 1] my last line") == 1, lines
-    assert lines[-1].endswith("%s/run/worker-1.log" % tmp_path)
-
-
-def test_a_ps_that_crashes_stops_the_run(tmp_path):
-    write(tmp_path, "time.sleep(0.5 if job == 'ps' else 60)\nsys.exit(3)")
-    code, lines = run(tmp_path, "--ps", "1", "--workers", "1")
-    assert code == 3 and any("ps 0 failed with exit code 3" in line for line in lines), lines
+    assert any(f"{job} {index} {words}" in line for line in lines), lines
+    assert lines.count(f"[{job} {index}] my last line") == 1, lines
+    assert lines[-1].endswith(f"{tmp_path}/run/{job}-{index}.log")
 
 
 def test_time_out(tmp_path):
@@ -296,20 +282,9 @@ def test_a_reader_that_goes_away(tmp_path):
 def test_a_ps_that_does_not_end(tmp_path):
     """It is stopped some time after the last worker; that is no failure."""
     write(tmp_path, "time.sleep(60 if job == 'ps' else 0)")
-    code = (
-        "import sys; from tfrun import launch, __main__; launch.PS_GRACE = 1; "
-        "sys.exit(__main__.main(sys.argv[1:]))"
-    )
-    process = subprocess.run(
-        [sys.executable, "-c", code, "--ps", "1", "--", "train.py"],
-        cwd=tmp_path,
-        env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert process.returncode == 0 and "ps 0 did not end by itself: stopped" in process.stdout
-    assert not support.processes_of(tmp_path / "run")
+    patch = "from tfrun import launch; launch.PS_GRACE = 1"
+    code, lines = run(tmp_path, "--ps", "1", patch=patch)
+    assert code == 0 and any("ps 0 did not end by itself: stopped" in line for line in lines), lines
 
 
 def test_noise_is_in_the_log_only(tmp_path):
@@ -344,13 +319,6 @@ def test_a_task_that_closes_its_output(tmp_path):
     assert process.returncode == 4 and "[worker 0] bye" in output and spent < 1
 
 
-def test_a_log_that_cannot_be_written(tmp_path):
-    write(tmp_path, "")
-    (tmp_path / "run" / "worker-0.log").mkdir(parents=True)
-    code, lines = run(tmp_path, "--workers", "1")
-    assert code == 2 and len(lines) == 1 and "cannot start" in lines[0], lines
-
-
 def test_a_flood_of_output(tmp_path):
     """Nothing is lost of 200,000 lines from two tasks."""
     write(tmp_path, "for i in range(100000): print(job, index, i)")
@@ -376,6 +344,18 @@ def test_a_flood_of_output(tmp_path):
         (["--", "./horovodrun", "--gloo", "python", "a.py"], "horovodrun needs -np"),
         (["--evaluator", "--own-evaluator", "--", "train.py"], "a run has one evaluator"),
         ([], "script"),
+        # Each of these would start tasks where they cannot be, or without what they were to have.
+        (["--hosts", "host1:0", "--", "train.py"], "is not like host:2"),
+        (["--hosts", "-oProxyCommand=true", "--", "train.py"], "expected one argument"),
+        (["--hosts=-oProxyCommand=true", "--", "train.py"], "is not like host:2"),
+        (["--hosts", "a;b", "--", "train.py"], "is not like host:2"),
+        (["--hosts", "a:1,a:2", "--", "train.py"], "a is named twice"),
+        (["--hosts", "localhost:1,a:2", "--", "train.py"], "localhost is another machine"),
+        (["--hosts", "a:2", "--ps", "1", "--workers", "2", "--", "train.py"], "3 tasks, and"),
+        (["--hosts", "a:2", "--isolate", "--", "train.py"], "--isolate is for the tasks of this"),
+        (["--hosts", "a:2", "--cpus", "worker=1", "--", "train.py"], "--cpus is for"),
+        (["--hosts", "a:2", "--memory", "worker=1G", "--", "train.py"], "--memory is for"),
+        (["--hosts", "a:2", "--", "./horovodrun", "-np", "2"], "horovodrun has its own -H"),
     ],
 )
 def test_bad_use(tmp_path, arguments, words):
@@ -386,35 +366,33 @@ def test_bad_use(tmp_path, arguments, words):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=20,
-        env={**os.environ, "PYTHONPATH": str(support.ROOT)},
+        timeout=30,
+        env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
     )
     assert process.returncode == 2 and process.stdout == ""
     assert len(process.stderr.splitlines()) == 1 and words in process.stderr, process.stderr
+    assert not (tmp_path / "run").exists()
 
 
-def test_an_output_dir_that_cannot_be_made(tmp_path):
+@pytest.mark.parametrize(
+    "blocked, words", [("run", "cannot be written"), ("run/worker-0.log", "cannot start")]
+)
+def test_a_run_directory_that_cannot_be_used(tmp_path, blocked, words):
+    """Something of another kind has the name of the folder or of a log: one line, and no task."""
     write(tmp_path, "")
-    (tmp_path / "run").write_text("a file is in the way")
-    code, lines = run(tmp_path, "--workers", "1")
-    assert code == 2 and len(lines) == 1 and "cannot be written" in lines[0], lines
+    if blocked == "run":
+        (tmp_path / "run").write_text("a file is in the way")
+    else:
+        (tmp_path / blocked).mkdir(parents=True)
+    code, lines = run(tmp_path)
+    assert code == 2 and len(lines) == 1 and words in lines[0], lines
 
 
 def test_run_directories(tmp_path):
     """Without OUTPUT_DIR: a new one each time, even within a second; each run is there once."""
     write(tmp_path / "My Example", "open(os.path.join(os.environ['OUTPUT_DIR'], 'made'), 'w')")
-    env = {
-        name: value for name, value in os.environ.items() if name not in ("OUTPUT_DIR", "RUNS_DIR")
-    }
     for _ in range(2):
-        subprocess.run(
-            [*TFRUN, "--", "train.py"],
-            cwd=tmp_path / "My Example",
-            check=True,
-            timeout=30,
-            env={**env, "PYTHONPATH": str(support.ROOT)},
-            capture_output=True,
-        )
+        assert run(tmp_path / "My Example", OUTPUT_DIR="", RUNS_DIR="")[0] == 0
     runs = tmp_path / "My Example" / "runs" / "My Example"
     # TensorBoard follows links: one to the newest run would be a second run there.
     assert len([*runs.glob("2*/made")]) == len([*runs.iterdir()]) == 2
@@ -503,20 +481,17 @@ def test_two_runs_at_once(tmp_path):
 def test_overhead(tmp_path):
     """tfrun takes little longer than its slowest task."""
     write(tmp_path, "time.sleep(1.5 if index else 1)")
-    alone = min(timed([sys.executable, "-c", "import time; time.sleep(1.5)"]) for _ in range(3))
-    spent = min(timed_run(tmp_path) for _ in range(3)) - alone
-    assert spent < 0.3, "%.2f s" % spent
 
+    def seconds(command):
+        began = time.monotonic()
+        env = support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT))
+        subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=30, capture_output=True)
+        return time.monotonic() - began
 
-def timed(command, **more):
-    began = time.monotonic()
-    subprocess.run(command, check=True, timeout=30, stdout=subprocess.DEVNULL, **more)
-    return time.monotonic() - began
-
-
-def timed_run(folder):
-    env = support.environment(folder / "run", PYTHONPATH=str(support.ROOT))
-    return timed([*TFRUN, "--ps", "1", "--workers", "2", "--", "train.py"], cwd=folder, env=env)
+    alone = [sys.executable, "-c", "import time; time.sleep(1.5)"]
+    tfrun = [*TFRUN, "--ps", "1", "--workers", "2", "--", "train.py"]
+    spent = min(seconds(tfrun) for _ in range(3)) - min(seconds(alone) for _ in range(3))
+    assert spent < 0.3, f"{spent:.2f} s"
 
 
 def test_isolation(tmp_path):

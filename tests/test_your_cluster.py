@@ -10,14 +10,15 @@ import subprocess
 import sys
 
 import engines
-import psutil
 import pytest
 import regions
 import support
+from test_ssh import PATH, Hosts
 
 PAGE = support.ROOT / "Your-Model-Your-Cluster.md"
 NOT_RUN = {  # the first command of a block: why nobody runs it here
     "sudo ufw": "a firewall of the reader's: this machine may have none, and keeps its own",
+    "mkdir my-run": "a folder by NFS: the test makes one that both hosts share",
     "pip uninstall": "no GPU here, and the packages of this Python stay as they are",
 }
 SECONDS = 90  # for one block
@@ -65,114 +66,59 @@ class Terminal:
     """A shell on a host, which takes one block after the other; what they print goes to a file."""
 
     def __init__(self, host, folder, output):
-        self.given, self.path = 0, output
-        self.text = open(output, "w")
+        self.blocks, self.path = 0, output
         enter = ["nsenter", "--target", str(host.pid), "--mount", "--uts", "--net", "--pid"]
-        env = support.environment("")
-        env.pop("OUTPUT_DIR")
-        env.update(VIRTUAL_ENV=sys.prefix, PATH=with_tools(os.path.dirname(sys.executable)))
+        tools = os.path.dirname(sys.executable)
+        env = support.environment("", VIRTUAL_ENV=sys.prefix, PATH=f"{tools}:{PATH}")
+        del env["OUTPUT_DIR"]
         env.pop("RUNS_DIR", None)  # that of the copy
-        self.process = subprocess.Popen(
-            [*enter, "bash", "-e"],
-            stdin=subprocess.PIPE,
-            stdout=self.text,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=env,
-        )
-        self.send("cd '%s'" % folder)
+        with open(output, "w") as text:
+            self.process = subprocess.Popen(
+                [*enter, "bash", "-e"],
+                stdin=subprocess.PIPE,
+                stdout=text,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=env,
+            )
+        self.send(f"cd '{folder}'")
 
     def send(self, line):
-        """A line for the shell; a number that it prints afterwards says that it is done."""
-        self.given += 1
-        self.process.stdin.write("%s\necho '### %d'\n" % (line, self.given))
+        """Sends a line to the shell; a number that it prints afterwards says that it is done."""
+        self.blocks += 1
+        self.process.stdin.write(f"{line}\necho '### {self.blocks}'\n")
         self.process.stdin.flush()
 
     def run(self, text):
         """Starts a block, when the one before is done."""
         self.wait()
-        block = self.path.with_suffix(".%d.sh" % self.given)
+        block = self.path.with_suffix(f".{self.blocks}.sh")
         block.write_text(text)
-        self.send(". '%s' < /dev/null" % block)
+        self.send(f". '{block}' < /dev/null")
 
     @property
     def output(self):
         return self.path.read_text(errors="replace")
 
     def wait(self):
-        """Waits until all that was given is done. Fails where a command has failed."""
+        """Waits until all blocks are done. Fails where a command has failed."""
 
         def done():
-            assert self.process.poll() is None, "a command has failed:\n" + self.output
-            return "### %d\n" % self.given in self.output
+            assert self.process.poll() is None, "a command has failed"
+            return f"### {self.blocks}\n" in self.output
 
-        try:
-            support.wait_until(done, SECONDS, "the block is done")
-        except AssertionError as error:
-            raise AssertionError("%s\n%s" % (error, self.output)) from None
+        support.wait_until(done, SECONDS, "the block is done")
 
     def close(self):
         """Its host has ended, and all that ran there."""
         self.process.stdin.close()
         self.process.wait(support.patience(20))
-        self.text.close()
-
-
-def with_tools(first=""):
-    """The PATH, with those folders in it that only root's has."""
-    return os.pathsep.join(filter(None, [first, os.environ["PATH"], "/usr/sbin", "/sbin"]))
-
-
-class Hosts:
-    """virtual_hosts.py while it waits for us; `own` is a folder that each host has for itself."""
-
-    def __init__(self, folder, own):
-        self.folder = folder
-        with open(folder / "hosts.txt", "w") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, engines.FOLDER / "SSH" / "virtual_hosts.py"]
-                + ["--own", own, "--", "sh", "-c", "read _"],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PATH": with_tools()},
-            )
-
-    def __enter__(self):
-        text = self.folder / "hosts.txt"
-
-        def ready():
-            assert self.process.poll() is None, text.read_text()
-            return "[hosts]" in text.read_text()
-
-        try:
-            support.wait_until(ready, 30, "the hosts are there")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        known = engines.descendants(psutil.Process(self.process.pid))
-        self.process.terminate()
-        self.process.wait(support.patience(20))
-        self.process.stdin.close()
-        engines.none_is_left(known)
-
-    def of(self, name):
-        """The process of a host's sshd, which listens."""
-        for each in engines.descendants(psutil.Process(self.process.pid)):
-            if re.search(r"sshd .*/%s\.conf" % name, " ".join(each.cmdline())):
-                return each
+        print(self.output)
 
 
 def pattern(line):
     """What a line of a sample output may be: other numbers, and anything for `...`."""
-    parts = re.split(r"(\.\.\.|\d+)", line)
-    other = {"...": ".*"}
-    return "".join(
-        re.escape(part) if n % 2 == 0 else other.get(part, r"\d+") for n, part in enumerate(parts)
-    )
+    return re.sub(r"\d+", r"\\d+", re.escape(line).replace(re.escape("..."), ".*"))
 
 
 def take(block, terminals, folder):
@@ -186,8 +132,8 @@ def take(block, terminals, folder):
             assert re.search("(?m)^%s$" % pattern(line), terminals["1"].output), line
     elif block.kind == "run":
         if not block.places:
-            for each in terminals.values():
-                each.wait()
+            for terminal in terminals.values():
+                terminal.wait()
         for place in block.places or ["1"]:
             terminals[place].run(block.text)
 
@@ -197,29 +143,32 @@ def take(block, terminals, folder):
 @pytest.mark.timeout(1200)  # on a busy machine; 100 s are usual
 def test_each_block_runs(tmp_path):
     """Catches a command on the page that fails, or a run on two hosts that learns nothing."""
-    clone, project = tmp_path / "clone", tmp_path / "project"
+    clone, project, shared = (tmp_path / name for name in ("clone", "project", "shared"))
     for path in regions.tracked("*"):
         copy = clone / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     project.mkdir()
+    shared.mkdir()
     terminals = {}
     try:
-        with Hosts(tmp_path, project) as hosts:
+        with Hosts(tmp_path, command="true", own=[project]) as hosts:
+            hosts.wait_for("the end: 0")
             for name in "1", "2", "3", "host2":
-                host = hosts.of(name if name == "host2" else "host1")
-                terminals[name] = Terminal(host, project, tmp_path / ("terminal-%s.txt" % name))
+                sshd = hosts.sshd(name if name == "host2" else "host1")
+                terminals[name] = Terminal(sshd, project, tmp_path / f"terminal-{name}.txt")
             for name in "1", "host2":
-                terminals[name].run("cp -r '%s/.' ." % clone)
-            there = pathlib.Path("/proc/%d/root" % hosts.of("host1").pid, *project.parts[1:])
+                terminals[name].run(f"cp -r '{clone}/.' .")
+                terminals[name].run(f"mkdir my-run; mount --bind '{shared}' my-run")
+            there = pathlib.Path(f"/proc/{hosts.sshd('host1').pid}/root", *project.parts[1:])
             for block in blocks(PAGE.read_text()):
                 take(block, terminals, there)
-            for each in terminals.values():
-                each.wait()
+            for terminal in terminals.values():
+                terminal.wait()
             results = [support.result(there / name) for name in ("by-hand", "two-hosts", "my-run")]
     finally:
-        for each in terminals.values():
-            each.close()
+        for terminal in terminals.values():
+            terminal.close()
     for result, steps in zip(results, (600, 600, 3000)):
         assert result["steps"] == steps and "missing" not in result, result
         assert result["workers"] == 2 and min(result["pushes_per_worker"]) > 0, result

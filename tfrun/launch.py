@@ -221,7 +221,7 @@ class Run:
         self.place, self.wrong_flag = place, False
         self.stopped, self.interrupted = True, False  # interrupted: by a signal or the time-out
         self.rows_before = rundir.count_rows(place.path)
-        self.began, self.checkpoints_checked = time.time(), False
+        self.began = time.time()
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
         self.wake, wake = os.pipe()
@@ -366,7 +366,8 @@ class Run:
         if task.held:  # of several ranks the first
             self.print_held(task, next(iter(task.held)))
         self.print_errors(task)
-        if self.bad_flag(task):
+        # No task has trained yet: the flag was wrong from the start.
+        if task.bad_use() and rundir.count_rows(self.place.path) == self.rows_before:
             self.wrong_flag = True
             self.say("%s %s; the run is stopped" % (task.name, task.exit_description()))
             self.print_error(task)
@@ -391,10 +392,6 @@ class Run:
         self.say("all that it printed: %s" % task.path)
         return True
 
-    def bad_flag(self, task):
-        """Whether a task found a flag that is wrong, before any task has trained."""
-        return task.bad_use() and rundir.count_rows(self.place.path) == self.rows_before
-
     def print_error(self, task):
         """Shows the error of a task, unless it was just shown; below it what the error means.
 
@@ -416,21 +413,13 @@ class Run:
         if meaning:
             self.say(meaning)
 
-    def check_checkpoints(self):
-        """Says once that checkpoints are far apart."""
-        if self.checkpoints_checked:
-            return
-        if warning := progress.checkpoint_warning(self.place.path, self.began, time.time()):
-            self.say(warning)
-            self.checkpoints_checked = True
-
     def watch(self):
         """Runs to the end; returns 0, or the exit code of the first task that failed for good.
 
         `stopped` says whether there was an end before all tasks were done.
         """
         deadline = time.monotonic() + (self.timeout or float("inf"))
-        ps_deadline, memory_at, checkpoints_at, code = float("inf"), 0.0, 0.0, 0
+        ps_deadline, next_check, warned, code = float("inf"), 0.0, False, 0
         while self.running():
             for task in self.tasks:
                 if task.start_at is not None and task.start_at <= time.monotonic():
@@ -450,13 +439,14 @@ class Run:
                 for name, until in task.held_until.items():
                     if time.monotonic() > until:
                         self.print_held(task, name)
-            if time.monotonic() > memory_at:
-                memory_at = time.monotonic() + 0.5
+            if time.monotonic() > next_check:
+                next_check = time.monotonic() + 0.5
                 for task in self.tasks:
                     task.check_memory()
-            if time.monotonic() > checkpoints_at:
-                checkpoints_at = time.monotonic() + 2
-                self.check_checkpoints()
+                warning = progress.checkpoint_warning(self.place.path, self.began, time.time())
+                if warning and not warned:
+                    self.say(warning)
+                    warned = True
             if self.stopped_by is not None:
                 self.interrupted = True
                 self.say("stopped by %s" % self.stopped_by.name)
@@ -536,7 +526,6 @@ def run(
     shares, more_env: as cluster.environments takes them. hosts: the hosts.Hosts of the tasks.
     """
     directory = place.path
-    shares = shares or dict.fromkeys(cluster.tasks(jobs), resources.NO_LIMIT)
     try:
         launched = Run(
             *(jobs, commands, example, place, timeout, restarts, tasks), shares, more_env
@@ -545,8 +534,6 @@ def run(
         print("tfrun: the run cannot start: %s" % error, file=sys.stderr)
         return 2
     try:
-        if hosts and hosts.far:  # their rows are not seen from here
-            launched.rows_before = None
         numbers = [
             "%d %s" % (n, job + "s" * (job == "worker" and n > 1)) for job, n in jobs.items()
         ]
@@ -569,8 +556,6 @@ def run(
     finally:
         launched.end()
     with contextlib.suppress(BrokenPipeError):
-        for line in hosts.collect() if hosts else []:
-            launched.say(line)
         if launched.wrong_flag and place.discard():
             if launched.record:
                 launched.record.remove()

@@ -5,17 +5,16 @@
 It ends as the program there does: with its exit code, or by its signal.
 """
 
+import contextlib
 import ctypes
 import json
 import os
 import pathlib
 import resource
-import select
 import shlex
 import signal
 import subprocess
 import sys
-import time
 
 HERE = pathlib.Path(__file__).parent
 HEARTBEAT = 3  # seconds
@@ -30,9 +29,8 @@ OPTIONS = [
     *("-o", "ClearAllForwardings=yes"),
     *("-o", "LogLevel=ERROR"),
 ]
-ENDING = {
-    getattr(signal, "SIG" + name) for name in "HUP INT ABRT BUS FPE ILL KILL SEGV TERM".split()
-}
+STOP = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+ENDING = {getattr(signal, "SIG" + name) for name in "ABRT BUS FPE ILL KILL SEGV".split()} | {*STOP}
 # Reads a line from standard input: the request, and the modules that serve it.
 BEGIN = """import json, sys, types
 request = json.loads(sys.stdin.buffer.readline() or sys.exit(1))
@@ -44,47 +42,39 @@ sys.exit(sys.modules["tfrun.far"].main(request))
 
 
 def message(request):
-    """The line that BEGIN reads."""
-    modules = [(name, (HERE / (name + ".py")).read_text()) for name in ("cluster", "far")]
-    modules = [("tfrun", "")] + [("tfrun." + name, text) for name, text in modules]
+    """Returns the line that BEGIN reads."""
+    texts = {"tfrun." + name: (HERE / f"{name}.py").read_text() for name in ("cluster", "far")}
+    modules = [("tfrun", ""), *texts.items()]
     return json.dumps({**request, "modules": modules}).encode() + b"\n"
+
+
+def prepare():
+    """In the new process, ssh's: it ends with this one.
+
+    What stops this one only ends the standard input of ssh: the far side then has time to end.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+    for number in STOP:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def main():
     """Returns the exit code of the program there, 255 without a connection."""
     host, python = sys.argv[1:]
-    tfrun, stopped = os.getppid(), []
-    wake, signals = os.pipe()
-    for end in (wake, signals):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(signals)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: stopped.append(True))
-
-    def prepare():
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
-        # What ends us ends the standard input of ssh: the far side then has time to end.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-
-    command = "exec %s -c %s" % (shlex.quote(python), shlex.quote(BEGIN))
+    tfrun = os.getppid()
+    command = f"exec {shlex.quote(python)} -c {shlex.quote(BEGIN)}"
     child = subprocess.Popen(
-        ["ssh", *OPTIONS, "--", host, command], stdin=subprocess.PIPE, preexec_fn=prepare
+        ["ssh", *OPTIONS, "--", host, command], stdin=subprocess.PIPE, bufsize=0, preexec_fn=prepare
     )
-    os.set_blocking(child.stdin.fileno(), False)
-    left, beat = message(json.loads(os.environ["TFRUN_REQUEST"])), 0.0
-    while child.poll() is None and not stopped and os.getppid() == tfrun:
-        if not left and time.monotonic() > beat + HEARTBEAT:
-            left, beat = b"\n", time.monotonic()
-        try:
-            left = left[os.write(child.stdin.fileno(), left) :] if left else left
-        except BlockingIOError:  # nothing is read just now
-            pass
-        except OSError:  # ssh has just ended
-            left = b""
-        wait(wake, 0.05 if len(left) > 1 else 1)
+    for number in STOP:
+        signal.signal(number, lambda *_: child.stdin.close())
+    with contextlib.suppress(OSError, ValueError):  # ssh has ended; its standard input is closed
+        child.stdin.write(message(json.loads(os.environ["TFRUN_REQUEST"])))
+        while child.poll() is None and os.getppid() == tfrun:
+            child.stdin.write(b"\n")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(HEARTBEAT)
     child.stdin.close()
     code = child.wait()
     if code - 128 in ENDING:
@@ -93,12 +83,6 @@ def main():
             signal.signal(code - 128, signal.SIG_DFL)
         os.kill(os.getpid(), code - 128)
     return code
-
-
-def wait(wake, seconds):
-    """Waits until a signal comes, so many seconds at most."""
-    if select.select([wake], [], [], seconds)[0]:
-        os.read(wake, 512)
 
 
 if __name__ == "__main__":

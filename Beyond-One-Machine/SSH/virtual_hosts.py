@@ -26,12 +26,6 @@ import tempfile
 import time
 
 WAIT = 20  # seconds for all hosts to answer
-NEEDED = {
-    "sshd": "openssh-server",
-    "ssh": "openssh-client",
-    "ip": "iproute2",
-    "unshare": "util-linux",
-}
 NETWORK = "10.77.0."
 SSHD = """
 ListenAddress {address}
@@ -56,16 +50,11 @@ Host host*
     GlobalKnownHostsFile /dev/null
     StrictHostKeyChecking yes
 """
-# What a host does first: it waits until its end of the cable is there.
+# What a host does in namespaces of its own.
 HOST = """set -e
 hostname {name}
-mount -t tmpfs tmpfs /run
 mkdir -p /run/sshd
 for folder in {own}; do mount -t tmpfs tmpfs "$folder"; done
-read -r _
-ip link set lo up
-ip address add {address}/24 dev eth0
-ip link set eth0 up
 exec {sshd} -D -e -f {folder}/{name}.conf
 """
 
@@ -75,97 +64,81 @@ def end_with_us():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
 
 
-def call(*command):
-    subprocess.run(
-        list(map(str, command)), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
+def call(command):
+    """Runs a command. Raises CalledProcessError where it fails."""
+    subprocess.run(command.split(), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def configure(folder, names):
     """Keys and settings; seen in these namespaces only, as /etc/hosts and /etc/ssh/ssh_config."""
     for key in "host_key", "user_key":
-        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", folder / key)
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", folder / key]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     public = (folder / "host_key.pub").read_text()
-    (folder / "known_hosts").write_text("".join("%s %s" % (name, public) for name in names))
+    (folder / "known_hosts").write_text("".join(f"{name} {public}" for name in names))
     for name, address in names.items():
-        (folder / (name + ".conf")).write_text(
-            SSHD.format(address=address, folder=folder, user=getpass.getuser())
-        )
+        settings = SSHD.format(address=address, folder=folder, user=getpass.getuser())
+        (folder / f"{name}.conf").write_text(settings)
     (folder / "ssh_config").write_text(SSH.format(folder=folder))
-    (folder / "hosts").write_text(
-        "127.0.0.1 localhost\n"
-        + "".join("%s %s\n" % (address, name) for name, address in names.items())
-    )
-    call("mount", "--bind", folder / "hosts", "/etc/hosts")
-    call("mount", "--bind", folder / "ssh_config", "/etc/ssh/ssh_config")
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in names.items())]
+    (folder / "hosts").write_text("\n".join(lines) + "\n")
+    call(f"mount --bind {folder}/hosts /etc/hosts")
+    call(f"mount --bind {folder}/ssh_config /etc/ssh/ssh_config")
 
 
 def start(name, address, folder, own, log):
-    """A host: a shell in namespaces of its own, which becomes its sshd."""
+    """Starts a host: a shell in namespaces of its own, which becomes its sshd.
+
+    A cable leads to it from the bridge. The end here has the host's name: `ip link set host1 down`
+    cuts it.
+    """
+    call(f"ip netns add {name}")
+    call(f"ip link add {name} type veth peer name eth0 netns {name}")
+    call(f"ip link set {name} master bridge up")
+    call(f"ip -n {name} link set lo up")
+    call(f"ip -n {name} address add {address}/24 dev eth0")
+    call(f"ip -n {name} link set eth0 up")
     script = HOST.format(
         name=name,
-        address=address,
         folder=folder,
         sshd=shutil.which("sshd"),
-        own=" ".join("'%s'" % each for each in own),
+        own=" ".join(f"'{path}'" for path in own),
     )
-    return subprocess.Popen(
-        ["unshare", "--net", "--mount", "--uts", "sh", "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=log,
-        stderr=log,
-        preexec_fn=end_with_us,
-    )
+    command = ["ip", "netns", "exec", name, "unshare", "--mount", "--uts", "sh", "-c", script]
+    subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def connect(name, host):
-    """A cable from the bridge to a host. Its end here has the host's name: `ip link set host1 down`
-    cuts it."""
-    cable = "to-" + name
-    call("ip", "link", "add", name, "type", "veth", "peer", "name", cable)
-    call("ip", "link", "set", name, "master", "bridge", "up")
-    deadline = time.monotonic() + WAIT
-    ours = os.readlink("/proc/self/ns/net")
-    while os.readlink("/proc/%d/ns/net" % host.pid) == ours:  # it has not yet left
-        if time.monotonic() > deadline or host.poll() is not None:
-            raise RuntimeError("%s has no network of its own" % name)
-        time.sleep(0.01)
-    call("ip", "link", "set", cable, "netns", host.pid, "name", "eth0")
-    with host.stdin as pipe:
-        pipe.write(b"\n")
+def start_all(folder, names, own):
+    """Starts the hosts, and waits until all answer. Raises RuntimeError, or another's error."""
+    configure(folder, names)
+    call("mount -t tmpfs tmpfs /run")  # the names of the networks, and what sshd needs there
+    call("ip link set lo up")
+    call("ip link add bridge type bridge")
+    call(f"ip address add {NETWORK}254/24 dev bridge")
+    call("ip link set bridge up")
+    with open(folder / "log", "w") as log:
+        for name, address in names.items():
+            start(name, address, folder, own, log)
+        deadline = time.monotonic() + WAIT
+        for name in names:
+            command = ["ssh", "-o", "ConnectTimeout=2", name, "true"]
+            while subprocess.call(command, stdin=subprocess.DEVNULL, stderr=log):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{name} does not answer")
+                time.sleep(0.1)
 
 
 def run_inside(folder, n_hosts, own, command):
     """In the namespaces: starts the hosts, runs the command, returns its exit code."""
-    names = {"host%d" % number: NETWORK + str(number) for number in range(1, n_hosts + 1)}
+    names = {f"host{number}": f"{NETWORK}{number}" for number in range(1, n_hosts + 1)}
     try:
-        configure(folder, names)
-        call("ip", "link", "set", "lo", "up")
-        call("ip", "link", "add", "bridge", "type", "bridge")
-        call("ip", "address", "add", NETWORK + "254/24", "dev", "bridge")
-        call("ip", "link", "set", "bridge", "up")
-        with open(folder / "log", "w") as log:
-            for name, address in names.items():
-                connect(name, start(name, address, folder, own, log))
-            deadline = time.monotonic() + WAIT
-            for name in names:
-                while subprocess.call(
-                    ["ssh", "-o", "ConnectTimeout=2", name, "true"],
-                    stdin=subprocess.DEVNULL,
-                    stderr=log,
-                ):
-                    if time.monotonic() > deadline:
-                        raise RuntimeError("%s does not answer" % name)
-                    time.sleep(0.1)
+        start_all(folder, names, own)
     except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
         log = folder / "log"
-        print(
-            "[hosts] they did not start: %s\n%s"
-            % (error, log.read_text()[-1000:] if log.exists() else ""),
-            file=sys.stderr,
-        )
+        text = log.read_text()[-1000:] if log.exists() else ""
+        print(f"[hosts] they did not start: {error}\n{text}", file=sys.stderr)
         return 1
-    print("[hosts] %s" % ", ".join(names), flush=True)
+    print("[hosts] " + ", ".join(names), flush=True)
     child = subprocess.Popen(command)
     while True:
         try:
@@ -196,44 +169,28 @@ def main():
     flags = parser.parse_args()
     command = flags.command[flags.command[:1] == ["--"] :]
     if not 1 <= flags.hosts <= 99:
-        parser.error("--hosts must be from 1 to 99, is %d" % flags.hosts)
+        parser.error(f"--hosts must be from 1 to 99, is {flags.hosts}")
     if not command:
         parser.error("it needs a command to run")
     for folder in flags.own:
         if not os.path.isdir(folder) or "'" in folder:
-            parser.error("--own: there is no folder %s" % folder)
-    own = [os.path.abspath(folder) for folder in flags.own]
+            parser.error(f"--own: there is no folder {folder}")
     if flags.inside:
+        own = [os.path.abspath(folder) for folder in flags.own]
         return run_inside(pathlib.Path(flags.inside), flags.hosts, own, command)
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    if missing := [name for name in NEEDED if not shutil.which(name)]:
+    if not all(map(shutil.which, ("sshd", "ssh", "ip", "unshare"))):
         parser.error(
-            "there is no %s: apt install %s"
-            % (", ".join(missing), " ".join(NEEDED[name] for name in missing))
+            "it needs sshd, ssh, ip and unshare: "
+            "apt install openssh-server openssh-client iproute2 util-linux"
         )
     if sys.platform != "linux" or os.geteuid():
         parser.error("networks of their own need Linux and root")
     with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
         # The kernel ends all processes of the namespace with the first, and that with unshare.
+        namespaces = "unshare --net --mount --pid --fork --mount-proc --kill-child".split()
         process = subprocess.Popen(
-            [
-                "unshare",
-                "--net",
-                "--mount",
-                "--pid",
-                "--fork",
-                "--mount-proc",
-                "--kill-child",
-                sys.executable,
-                __file__,
-                "--inside",
-                folder,
-                "--hosts",
-                str(flags.hosts),
-                *(word for each in own for word in ("--own", each)),
-                "--",
-                *command,
-            ],
+            [*namespaces, sys.executable, __file__, "--inside", folder, *sys.argv[1:]],
             preexec_fn=end_with_us,
         )
         signal.signal(signal.SIGTERM, lambda *_: process.kill())
