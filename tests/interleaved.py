@@ -5,19 +5,22 @@ serve all tests. A pull fetches the tensors that the script has pulled; the push
 from these values, which are fed in their place, whatever others have pushed in between.
 """
 
+import collections
 import concurrent.futures
 import functools
 import inspect
 import json
-import os
 import re
 import sys
 
 import numpy as np
+import problem
+import pytest
 import support
 from tfrun import cluster
 
 PS, WORKERS = 2, 3
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 
 @functools.cache
@@ -28,17 +31,13 @@ def servers():
     jobs = {"ps": PS, "worker": WORKERS}
     ports, held = cluster.hold_ports(PS + WORKERS)
     addresses = cluster.addresses(jobs, ports)
-    before = os.environ.get("TF_GRPC_REUSE_PORT")
-    os.environ["TF_GRPC_REUSE_PORT"] = "1"
-    try:
-        made = {
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_GRPC_REUSE_PORT", "1")
+        started = {
             task: tf.train.Server(tf.train.ClusterSpec(addresses), *task)
             for task in cluster.tasks(jobs)
         }
-    finally:
-        if before is None:
-            del os.environ["TF_GRPC_REUSE_PORT"]
-    return made, addresses, held
+    return started, addresses, held
 
 
 def forget():
@@ -53,26 +52,63 @@ def flat(arrays):
     return np.concatenate([np.ravel(array) for array in arrays])
 
 
+def loaded(path, text, flags):
+    """Returns the module of a script, and its flags as {"--name": value} sets them."""
+    with pytest.MonkeyPatch.context() as patch:
+        words = [str(part) for flag in flags.items() for part in flag]
+        patch.setattr(sys, "argv", [path.name, *words])
+        script = support.load(path, text)
+        return script, script.parse_flags()
+
+
+def check_apart(compared, most):
+    """Asserts that the arrays of {name: (some, those due)} agree; a mistake fails by the name."""
+    apart = {
+        name: max(np.abs(np.array(a) - b).max() for a, b in zip(*both))
+        for name, both in compared.items()
+    }
+    wrong = [f"{name}: {value:g} apart" for name, value in apart.items() if not value < most]
+    assert not wrong, "\n".join(wrong)
+
+
+def check(first, last, expected, pushes, due, least=0.001):
+    """The named comparisons of numbers that a mistake must fail.
+
+    first, last, expected: as values() returns them. pushes, due: [(loss, ticket, staleness)].
+    least: how far the largest of each must have moved.
+    """
+    assert len(pushes) == len(due) >= 10
+    wrong = []
+    for name, vector in last.items():
+        apart = np.abs(vector - flat(expected[name])).max()
+        moved = np.abs(vector - first[name]).max()
+        if not apart < 1e-5 or not moved > least:
+            wrong.append(f"{name}: {apart:g} apart, {moved:g} moved")
+    for column, name in enumerate(["losses", "steps", "staleness"]):
+        apart = np.abs(np.array(pushes)[:, column] - np.array(due)[:, column]).max()
+        if not apart < 1e-5:
+            wrong.append(f"{name}: {apart:g} apart")
+    assert not wrong, "\n".join(wrong)
+
+
 class Worker:
     """One worker's graph of a script, and its session.
 
-    gradient, parameters: of another problem than the script's own: gradient(w, number), and a
-    function that makes w.
+    data: None for the small problem's. gradient, parameters: of another problem than the script's
+    own: gradient(w, number), and a function that makes w.
     """
 
     def __init__(self, path, text, k, n, flags, data, ps=1, gradient=None, parameters=None):
-        made, addresses, _ = servers()
+        started, addresses, _ = servers()
         jobs = {"ps": addresses["ps"][:ps], "worker": addresses["worker"][:n]}
-        argv = sys.argv
-        sys.argv = [path.name, *(str(part) for flag in flags.items() for part in flag)]
-        os.environ["TF_CONFIG"] = json.dumps(
-            {"cluster": jobs, "task": {"type": "worker", "index": k}}
-        )
-        try:
-            self.script = support.load(path, text)
+        config = {"cluster": jobs, "task": {"type": "worker", "index": k}}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TF_CONFIG", json.dumps(config))
+            self.script, flags = loaded(path, text, flags)
             tf = self.tf = self.script.tf
-            flags = self.script.parse_flags()
-            model = self.shapes = None
+            data = data or Data(*problem.digits_like())
+            model = self.shapes = here = config = None
+            target = ""
             if hasattr(self.script, "make_model") and gradient is None:
                 self.script.keras.utils.set_random_seed(flags.seed)
                 model = self.script.make_model(data)
@@ -80,9 +116,7 @@ class Worker:
             with tf.Graph().as_default() as graph:
                 if hasattr(self.script, "Cluster"):
                     here = self.script.Cluster()
-                    target, config = made["worker", k].target, here.config
-                else:
-                    here, target, config = None, "", None
+                    target, config = started["worker", k].target, here.config
                 if gradient is None:
                     given = [part for part in (here, model, data, flags) if part is not None]
                     _, self.update, self.test = self.script.build(*given)
@@ -99,15 +133,9 @@ class Worker:
                         self.update = algorithm(w, step, gradient, flags, *more)
                 with tf.control_dependencies([self.update.push]):
                     self.pushed = tf.no_op()
-                self.start = [
-                    tf.global_variables_initializer(),
-                    tf.local_variables_initializer(),
-                ]
+                self.start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
                 self.globals, self.locals = tf.global_variables(), tf.local_variables()
             self.session = tf.Session(target, graph=graph, config=config)
-        finally:
-            sys.argv = argv
-            del os.environ["TF_CONFIG"]
 
     def pull(self):
         """What a worker holds between its pull and its push."""
@@ -180,11 +208,8 @@ class Workers:
             pushes = [pool.submit(self.workers[k].push, seconds=seconds) for k in those]
         ends = [push.exception() for push in pushes]
         hang = sum("DeadlineExceeded" in type(end).__name__ for end in ends)
-        assert not hang, "steps: %d of %d workers wait for one after %d s" % (
-            hang,
-            len(those),
-            seconds,
-        )
+        words = f"steps: {hang} of {len(those)} workers wait for one after {seconds} s"
+        assert not hang, words
         return [push.result() for push in pushes]
 
     def follow(self, schedule):

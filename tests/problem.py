@@ -47,6 +47,31 @@ def gradient_on_digits(workers):
     return gradient
 
 
+def union_step(w, n, number):
+    """Returns (loss, w) after a step of the whole model on n workers' batches as one."""
+    x, y = digits_like()[:2]
+    shards = [np.arange(len(x))[k::n] for k in range(n)]
+    rows = np.concatenate([s[draw(k, number, BATCH, len(s))] for k, s in enumerate(shards)])
+    loss, g = references.perceptron(w, x[rows], y[rows])
+    return loss, [v - LR * d for v, d in zip(w, g)]
+
+
+def keras_step(model, w, state, batches):
+    """Returns (loss, w, state) after a step of Keras and its own tape on the mean of [(x, y)]."""
+    import tensorflow as tf
+
+    w, loss = [tf.Variable(v) for v in w], 0.0
+    with tf.GradientTape() as tape:
+        for x, y in batches:
+            outputs, state, penalties = model.stateless_call(
+                w, state, x, training=True, return_losses=True
+            )
+            of_rows = tf.nn.sparse_softmax_cross_entropy_with_logits(y, outputs)
+            loss += (tf.reduce_mean(of_rows) + tf.add_n(penalties)) / len(batches)
+    w = [(v - LR * d).numpy() for v, d in zip(w, tape.gradient(loss, w))]
+    return float(loss), w, [v.numpy() for v in state]
+
+
 def command_line(flags):
     """{"--local-steps": 4} from local_steps=4, with the flags that all have."""
     shared = {"--learning-rate": LR, "--batch-size": BATCH, "--seed": SEED, "--steps": 99}

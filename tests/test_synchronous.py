@@ -36,30 +36,19 @@ def command_line(script, knobs):
 def group(script, n, knobs, text=None):
     """Its workers, with w on two ps, which have forgotten the reports of the test before."""
     interleaved.forget()
-    data = collections.namedtuple("Data", "x_train y_train x_test y_test")
-    arrays = data(*problem.digits_like())
-    return interleaved.Workers(script, n, command_line(script, knobs), arrays, text, ps=2)
+    return interleaved.Workers(script, n, command_line(script, knobs), text=text, ps=2)
 
 
 def check(workers, first, expected, pushes, due):
     """The named comparisons of numbers that a mistake must fail."""
-    wrong, last = [], workers.parameters()
-    apart = max(np.abs(a - b).max() for a, b in zip(last, expected.w))
-    moved = max(np.abs(a - b).max() for a, b in zip(last, first))
-    if not apart < 1e-5 < 0.01 < moved:
-        wrong.append("parameters: %g apart, %g moved" % (apart, moved))
-    for column, name in enumerate(["losses", "steps", "staleness"]):
-        apart = np.abs(np.array(pushes)[:, column] - np.array(due)[:, column]).max()
-        if not apart < 1e-5:
-            wrong.append("%s: %g apart" % (name, apart))
-    assert not wrong, "\n".join(wrong)
+    interleaved.check(first, workers.values(), expected.values(), pushes, due, least=0.01)
 
 
 def compare(script, reference, knobs, n=2, text=None):
     with group(script, n, knobs, text) as workers:
-        first, pushes, due = workers.parameters(), [], []
+        first, pushes, due = workers.values(), [], []
         gradient = problem.gradient_on_digits(n)
-        expected = reference(first, n, gradient, problem.LR, **knobs)
+        expected = reference(workers.parameters(), n, gradient, problem.LR, **knobs)
         for step in range(12):
             pushes += workers.together()
             due += [(loss, step, 0) for loss in expected.together(range(n))]
@@ -88,19 +77,11 @@ def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
 
 
 def test_several_workers_are_one_on_the_union_of_their_batches():
-    x, y = problem.digits_like()[:2]
     with group(SYNC, 3, {}) as workers:
         w = [np.array(v, np.float64) for v in workers.parameters()]
         for step in range(10):
             workers.together()
-            rows = np.concatenate(
-                [
-                    np.arange(len(x))[k::3][problem.draw(k, step, problem.BATCH, len(x[k::3]))]
-                    for k in range(3)
-                ]
-            )
-            _, g = references.perceptron(w, x[rows], y[rows])
-            w = [v - problem.LR * d for v, d in zip(w, g)]
+            _, w = problem.union_step(w, 3, step)
             apart = max(np.abs(a - b).max() for a, b in zip(workers.parameters(), w))
             assert apart < 1e-6 * (step + 1), apart
 
@@ -109,9 +90,9 @@ def late(text=None, **more):
     """With one backup worker the first two of three make the steps; the third comes too late."""
     knobs = {"backup_workers": 1, **more}
     with group(SYNC, 3, knobs, text) as workers:
-        first, pushes, due = workers.parameters(), [], []
+        first, pushes, due = workers.values(), [], []
         gradient = problem.gradient_on_digits(3)
-        expected = references.Synchronous(first, 3, gradient, problem.LR, **knobs)
+        expected = references.Synchronous(workers.parameters(), 3, gradient, problem.LR, **knobs)
         for step in range(0, 12, 2):
             slow = step // 2 % 3
             fast = [k for k in range(3) if k != slow]
@@ -155,10 +136,8 @@ def locked(text=None):
         step = next(v for v in one.globals if v.op.name == "global_step")
         for made in 1, 2, 3:
             workers.together()
-            assert one.session.run(step) == made, "steps: %d, not %d" % (
-                one.session.run(step),
-                made,
-            )
+            there = one.session.run(step)
+            assert there == made, f"steps: {there}, not {made}"
 
 
 def test_one_report_at_a_time():
@@ -188,124 +167,79 @@ def test_nobody_goes_on_before_the_step():
     wait()
 
 
-# The mistakes: name -> (case, [(text, what replaces it)], the comparison that fails).
-MISTAKES = {
-    "the sum instead of the mean": (
-        "mean",
-        [("tf.reduce_mean(tf.boolean_mask", "tf.reduce_sum(tf.boolean_mask")],
-        "parameters",
-    ),
-    "one worker supplies all gradients": (
-        "mean",
-        [("slot[k].assign(d) for", "slot[0].assign(d) for")],
-        "parameters",
-    ),
-    "the first gradient is the step": (
-        "mean",
-        [("tf.math.count_nonzero(reported), N)", "tf.math.count_nonzero(reported), 1)")],
-        "steps",
-    ),
-    "the warm-up counts the backup workers, too": (
-        "late and warm",
-        [("rate, moved = warmed_up(step, N, flags)", "rate, moved = warmed_up(step, n, flags)")],
-        "parameters",
-    ),
-    "two reports at once": (
-        "locked",
-        [("ticket = lock.execute(report)", "ticket = report()")],
-        "steps",
-    ),
-    "all slots count, whoever is there": (
-        "late",
-        [("tf.boolean_mask(tf.stack(slot), reported)", "tf.stack(slot)")],
-        "parameters",
-    ),
-    "a worker goes on before the step": (
-        "wait",
-        [("lambda t: t <= version", "lambda t: t < version")],
-        "steps",
-    ),
-    "the step waits for one gradient too many": (
-        "mean",
-        [("tf.math.count_nonzero(reported), N)", "tf.math.count_nonzero(reported), N + 1)")],
-        "steps",
-    ),
-    "all workers draw the same batches": (
-        "mean",
-        [("flags.seed * 65536 + rank", "flags.seed * 65536")],
-        "parameters",
-    ),
-    "the warm-up begins at zero": (
-        "warm-up",
-        [("(1 / N + (1 - 1 / N) * done)", "done")],
-        "parameters",
-    ),
-    "the warm-up begins at lr": (
-        "warm-up",
-        [("(1 / N + (1 - 1 / N) * done)", "1.0")],
-        "parameters",
-    ),
-    "the mean of different rates": (
-        "rates",
-        [("v.assign_sub(tf.add_n(slot))", "v.assign_sub(tf.add_n(slot) / n)")],
-        "parameters",
-    ),
-    "all have the first rate": (
-        "rates",
-        [("learning_rates[k % len(learning_rates)]", "learning_rates[0]")],
-        "parameters",
-    ),
-    "one mini-batch for all T steps": (
-        "sagn",
-        [("first + t)", "first)")],
-        "parameters",
-    ),
-    "one forward pass for all T steps": (
-        "sagn",
-        [("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")],
-        "parameters",
-    ),
-    "the sum of T gradients": ("sagn", [("s / flags.local_steps", "s")], "parameters"),
+ENOUGH = "tf.math.count_nonzero(reported), %s)"
+WARM_UP = "(1 / N + (1 - 1 / N) * done)"
+# (the case, the comparison that fails): {the mistake: [(text, what replaces it)]}
+GROUPS = {
+    ("mean", "parameters"): {
+        "one worker supplies all gradients": [("slot[k].assign(d) for", "slot[0].assign(d) for")],
+        "the sum instead of the mean": [
+            ("tf.reduce_mean(tf.boolean_mask", "tf.reduce_sum(tf.boolean_mask")
+        ],
+        "all workers draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
+    },
+    ("mean", "steps"): {
+        "the first gradient is the step": [(ENOUGH % "N", ENOUGH % "1")],
+        "the step waits for one gradient too many": [(ENOUGH % "N", ENOUGH % "N + 1")],
+    },
+    ("late and warm", "parameters"): {
+        "the warm-up counts the backup workers, too": [
+            ("rate, moved = warmed_up(step, N", "rate, moved = warmed_up(step, n")
+        ]
+    },
+    ("locked", "steps"): {
+        "two reports at once": [("ticket = lock.execute(report)", "ticket = report()")]
+    },
+    ("late", "parameters"): {
+        "all slots count, whoever is there": [
+            ("tf.boolean_mask(tf.stack(slot), reported)", "tf.stack(slot)")
+        ]
+    },
+    ("wait", "steps"): {
+        "a worker goes on before the step": [("lambda t: t <= version", "lambda t: t < version")]
+    },
+    ("warm-up", "parameters"): {
+        "the warm-up begins at zero": [(WARM_UP, "done")],
+        "the warm-up begins at lr": [(WARM_UP, "1.0")],
+    },
+    ("rates", "parameters"): {
+        "the mean of different rates": [("tf.add_n(slot))", "tf.add_n(slot) / n)")],
+        "all have the first rate": [("rates[k % len(learning_rates)]", "rates[0]")],
+    },
+    ("sagn", "parameters"): {
+        "one mini-batch for all T steps": [("first + t)", "first)")],
+        "one forward pass for all T steps": [
+            ("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")
+        ],
+        "the sum of T gradients": [("s / flags.local_steps", "s")],
+    },
 }
+MISTAKES = support.mistakes(GROUPS, core=1)
+OWN_CASES = {"late": late, "wait": wait, "locked": locked, "late and warm": late_and_warm}
 
 
-def mistaken(name):
-    case, changes, _ = MISTAKES[name]
+def mistaken(case, changes):
     return support.replaced(CASES[case][0] if case in CASES else SYNC, changes)
 
 
-def check_case(case, text=None):
-    """The comparison of a case, on three workers."""
-    if case in CASES:
-        compare(*CASES[case], n=3, text=text)
-    else:
-        own = {"late": late, "wait": wait, "locked": locked, "late and warm": late_and_warm}
-        own[case](text)
-
-
-def core_mistakes():
-    """The mistakes, of which the tier core has one of each case, and two of the mean."""
-    count = collections.Counter()
-    for name, (case, *_) in MISTAKES.items():
-        count[case] += 1
-        core = count[case] <= (2 if case == "mean" else 1)
-        yield pytest.param(name, marks=[] if core else [pytest.mark.long])
-
-
-@pytest.mark.parametrize("name", list(core_mistakes()))
-def test_a_mistake_is_caught(name):
-    case, _, what = MISTAKES[name]
-    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
-        check_case(case, mistaken(name))
+@pytest.mark.parametrize("case, fails, changes", MISTAKES)
+def test_a_mistake_is_caught(case, fails, changes):
+    """On three workers."""
+    text = mistaken(case, changes)
+    with support.caught(fails):
+        if case in CASES:
+            compare(*CASES[case], n=3, text=text)
+        else:
+            OWN_CASES[case](text)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     """But for the one whose mistake is to wait for ever."""
-    names = [name for name in MISTAKES if name != "the step waits for one gradient too many"]
-    assert len(names) >= 8
-    support.run_well({name: mistaken(name) for name in names}, tmp_path)
+    texts = {one.id: mistaken(one.values[0], one.values[2]) for one in MISTAKES}
+    del texts["the step waits for one gradient too many"]
+    support.run_well(texts, tmp_path)
 
 
 @contextlib.contextmanager
