@@ -8,10 +8,8 @@ becomes a line of DIR/metrics-evaluator-0.csv. Training does not wait for it: th
 run on another machine that sees DIR.
 """
 
-import argparse
 import csv
 import os
-import pathlib
 import sys
 import time
 
@@ -19,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its 
 import tensorflow as tf
 
 from tfrun import export, rows, summary
-from tfrun.__main__ import Parser, seconds
+from tfrun.__main__ import seconds
 
 FILE = "metrics-evaluator-0.csv"
 POLL_SECONDS = 0.5
@@ -47,8 +45,8 @@ class Evaluator:
         tests = export.evaluate(self.model, self.data, self.module)
         append(self.file, tests, push_time=time.time(), pull_time=began, global_step=step)
         self.tested.add(step)
-        numbers = ["%s %.4g" % test for test in tests.items()]
-        print("update %d   %s" % (step, "   ".join(numbers)), flush=True)
+        numbers = [f"{name} {value:.4g}" for name, value in tests.items()]
+        print("   ".join([f"update {step}", *numbers]), flush=True)
 
     def follow(self, steps, timeout):
         """Tests each checkpoint that is the newest, up to the one after so many updates."""
@@ -92,25 +90,20 @@ def wait_for(find, timeout, what):
     raise TimeoutError("no new %s came in %g s" % (what, timeout))
 
 
-def wait_for_flags(directory, timeout):
-    """Returns when the chief has written flags.json."""
-
-    def complete():
-        try:
-            return summary.read_flags([directory])
-        except ValueError:
-            return None
-
-    if not complete():
-        print("waiting for the chief to write %s" % (directory / "flags.json"), flush=True)
-        wait_for(complete, timeout, "flags.json")
+def read_flags(directory):
+    """Returns what flags.json says, or None until the chief has written it."""
+    try:
+        return summary.read_flags([directory])
+    except ValueError:
+        return None
 
 
 def run(flags):
     """Does what the flags ask for. Raises OSError, ValueError, ImportError."""
     directory = flags.directory.resolve()
-    if flags.follow:
-        wait_for_flags(directory, flags.timeout)
+    if flags.follow and not read_flags(directory):
+        print(f"waiting for the chief to write {directory / 'flags.json'}", flush=True)
+        wait_for(lambda: read_flags(directory), flags.timeout, "flags.json")
     evaluator = Evaluator(directory, flags.script)
     if flags.follow:
         steps = flags.steps or summary.read_flags([directory])["arguments"]["steps"]
@@ -128,26 +121,15 @@ def run(flags):
 
 def main(arguments=None):
     """Runs the command; returns its exit code."""
-    parser = Parser(
-        prog="tfrun evaluate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
+    parser = export.parser("evaluate", __doc__)
     parser.add_argument("--follow", action="store_true", help="test new checkpoints as they come")
-    parser.add_argument("--script", metavar="FILE", help="instead of the script that ran")
     parser.add_argument(
         "--timeout", type=seconds, default=600, metavar="S", help="wait so long for each (600)"
     )
     parser.add_argument(
         "--steps", type=int, metavar="N", help="the last update to follow to (as the run's flags)"
     )
-    try:
-        run(parser.parse_args(arguments))
-    except (OSError, ValueError, ImportError) as error:
-        print("tfrun: %s" % error, file=sys.stderr)
-        return 1
-    return 0
+    return export.exit_code(run, parser.parse_args(arguments))
 
 
 if __name__ == "__main__":

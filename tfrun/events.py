@@ -10,8 +10,10 @@ import os
 import pathlib
 import shutil
 import statistics
+import time
 
-from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tfrun import summary
@@ -34,9 +36,10 @@ class Events:
         if not self.flags_written:
             self.write_flags()
         for task, metrics in summary.read_all(self.directories).items():
-            found = rows_of(metrics)
-            self.write_rows(task, found[self.row_counts.get(task, 0) :])
-            self.row_counts[task] = len(found)
+            columns = {**metrics.columns, "push": metrics.pushes, "test": metrics.tests}
+            rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
+            self.write_rows(task, rows[self.row_counts.get(task, 0) :])
+            self.row_counts[task] = len(rows)
 
     def write_flags(self):
         """Writes flags.json as a text, once there is one."""
@@ -44,19 +47,14 @@ class Events:
             flags = summary.read_flags(self.directories)
         except ValueError:
             return
-        written = max(
-            path.stat().st_mtime
-            for directory in self.directories
-            if (path := directory / "flags.json").exists()
-        )
-        content = "```\n%s\n```" % json.dumps(flags, indent=2)
-        self.write_event(flags["tasks"][0], written, 0, [text("flags", content)])
+        summary_of_flags = text_pb("flags", f"```\n{json.dumps(flags, indent=2)}\n```")
+        self.write_event(flags["tasks"][0], time.time(), 0, summary_of_flags)
         self.flags_written = True
 
-    def write_rows(self, task, found):
+    def write_rows(self, task, rows):
         """Writes these rows of a task: the pushes of each second as one event, each test as one."""
         seconds = {}  # {second: its pushes}
-        for row in found:
+        for row in rows:
             if row["push"]:
                 seconds.setdefault(int(row["push_time"]), []).append(row)
             if row["test"]:
@@ -73,16 +71,11 @@ class Events:
     def write_scalars(self, task, row, scalars):
         """Writes {tag: number} at the time and the step of a row."""
         values = [summary_pb2.Summary.Value(tag=t, simple_value=v) for t, v in scalars.items()]
-        self.write_event(task, row["push_time"], int(row["global_step"]), values)
-
-    def write_event(self, task, wall_time, step, values):
-        """Writes an event of a task with these values."""
         content = summary_pb2.Summary(value=values)
-        event = event_pb2.Event(wall_time=wall_time, step=step, summary=content)
-        self.writer(task).write(event.SerializeToString())
+        self.write_event(task, row["push_time"], int(row["global_step"]), content)
 
-    def writer(self, task):
-        """Returns the writer of a task; the first call makes it."""
+    def write_event(self, task, wall_time, step, content):
+        """Writes an event of a task; its first event makes its file."""
         if task not in self.writers:
             (self.folder / task).mkdir(parents=True, exist_ok=True)
             # TensorBoard looks for files of such names.
@@ -90,19 +83,13 @@ class Events:
             self.writers[task] = RecordWriter(file)
             version = event_pb2.Event(file_version="brain.Event:2")
             self.writers[task].write(version.SerializeToString())
-        return self.writers[task]
+        event = event_pb2.Event(wall_time=wall_time, step=step, summary=content)
+        self.writers[task].write(event.SerializeToString())
 
     def close(self):
         """Closes the files."""
         for writer in self.writers.values():
             writer.close()
-
-
-def rows_of(metrics):
-    """Returns the rows of a task, {column: number} with `push` and `test`, in order of time."""
-    columns = {**metrics.columns, "push": metrics.pushes, "test": metrics.tests}
-    names = [*columns]
-    return [dict(zip(names, values)) for values in zip(*columns.values())]
 
 
 def means(pushes, before):
@@ -121,20 +108,10 @@ def means(pushes, before):
     return found
 
 
-def text(tag, content):
-    """Returns a value for TensorBoard's page of texts."""
-    plugin = summary_pb2.SummaryMetadata.PluginData(plugin_name="text")
-    return summary_pb2.Summary.Value(
-        tag=tag,
-        metadata=summary_pb2.SummaryMetadata(plugin_data=plugin),
-        tensor=tensor_pb2.TensorProto(dtype="DT_STRING", string_val=[content.encode()]),
-    )
-
-
 def write(directories):
     """Writes the folder `tensorboard` into the first directory, in place of an earlier one."""
     folder = directories[0] / FOLDER
-    partial = directories[0] / (".%s-%d" % (FOLDER, os.getpid()))
+    partial = folder.with_name(f".{FOLDER}-{os.getpid()}")
     events = Events(directories, partial)
     try:
         events.update()

@@ -14,6 +14,8 @@ import re
 import shutil
 import sys
 
+import numpy as np
+
 from tfrun import summary, words
 from tfrun.__main__ import Parser
 
@@ -57,14 +59,11 @@ def split(vector, shapes):
     sizes = [math.prod(shape) for shape in shapes]
     if len(vector) != sum(sizes):
         raise ValueError(
-            "this is the checkpoint of another model: it has %d parameters, the model %d"
-            % (len(vector), sum(sizes))
+            "this is the checkpoint of another model: "
+            f"it has {len(vector)} parameters, the model {sum(sizes)}"
         )
-    arrays, begin = [], 0
-    for shape, size in zip(shapes, sizes):
-        arrays.append(vector[begin : begin + size].reshape(shape))
-        begin += size
-    return arrays
+    parts = np.split(vector, np.cumsum(sizes)[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes)]
 
 
 def untrained_model(directory, script=None):
@@ -155,27 +154,41 @@ def write(model, directory):
     return paths
 
 
-def main(arguments=None):
-    """Runs the command; returns its exit code."""
-    parser = Parser(
-        prog="tfrun export",
-        description=__doc__,
+def parser(name, description):
+    """Returns the parser of a command that imports the script of a run."""
+    made = Parser(
+        prog=f"tfrun {name}",
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
-    parser.add_argument("--script", metavar="FILE", help="instead of the script that ran")
-    flags = parser.parse_args(arguments)
-    directory = flags.directory.resolve()
+    made.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
+    made.add_argument("--script", metavar="FILE", help="instead of the script that ran")
+    return made
+
+
+def exit_code(command, flags):
+    """Calls command(flags); returns 0, or 1 after one line that says what does not work."""
     try:
-        model, data, module, step = trained_model(directory, flags.script)
-        tests = [words.test(*test) for test in evaluate(model, data, module).items()]
-        print("after %d updates: %s" % (step, ", ".join(tests)))
-        for path in write(model, directory):
-            print("wrote %s" % path)
+        command(flags)
     except (OSError, ValueError, ImportError) as error:
-        print("tfrun: %s" % error, file=sys.stderr)
+        print(f"tfrun: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def run(flags):
+    """Exports the model. Raises OSError, ValueError, ImportError."""
+    directory = flags.directory.resolve()
+    model, data, module, step = trained_model(directory, flags.script)
+    tests = [words.test(*test) for test in evaluate(model, data, module).items()]
+    print(f"after {step} updates: {', '.join(tests)}")
+    for path in write(model, directory):
+        print(f"wrote {path}")
+
+
+def main(arguments=None):
+    """Runs the command; returns its exit code."""
+    return exit_code(run, parser("export", __doc__).parse_args(arguments))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ The times are those of each host's own clock: on one machine they can be compare
 across machines as well as their clocks agree.
 """
 
-import argparse
 import collections
 import itertools
 import json
@@ -54,10 +53,16 @@ def activities(directories):
     found, alone = [], makes_updates_alone(directories)
     for task, metrics in summary.read_all(directories).items():
         name = task.replace("-", " ")
-        tests = evaluations(name, metrics)
-        pushes = {key: values[metrics.pushes] for key, values in metrics.columns.items()}
-        if not {"push_time", "pull_time", "wait_seconds"} <= pushes.keys():
+        columns = metrics.columns
+        if not {"push_time", "pull_time", "wait_seconds"} <= columns.keys():
             continue  # another script's file
+        pushes = {key: values[metrics.pushes] for key, values in columns.items()}
+        begins, ends = columns["pull_time"][metrics.tests], columns["push_time"][metrics.tests]
+        tests = [
+            Activity(name, "evaluation", begin, end, {})
+            for begin, end in zip(begins, ends)
+            if math.isfinite(begin)  # older scripts left none
+        ]
         # A clock is read after what it times, and may be read late: no time is after a later one's.
         push = pushes["push_time"]
         ready = push if alone else np.fmin(push, push - pushes["wait_seconds"])
@@ -80,19 +85,6 @@ def activities(directories):
             found.append(Activity(name, "push", ready[i], push[i], facts))
         found += tests
     return sorted(found, key=lambda each: (each.task, each.begin))
-
-
-def evaluations(name, metrics):
-    """Returns the Activities of the tests in the Metrics of a task, of those with a begin."""
-    if "pull_time" not in metrics.columns:
-        return []
-    begins = metrics.columns["pull_time"][metrics.tests]
-    ends = metrics.columns["push_time"][metrics.tests]
-    return [
-        Activity(name, "evaluation", begin, end, {})
-        for begin, end in zip(begins, ends)
-        if math.isfinite(begin)
-    ]
 
 
 def makes_updates_alone(directories):
@@ -316,34 +308,18 @@ def draw(path, title, found, begin, end):
     plt.close(figure)
 
 
-def seconds(text):
-    """A type of flag: a number of seconds from 0 on."""
-    if not 0 <= float(text) < math.inf:
-        raise argparse.ArgumentTypeError("must be at least 0, is %s" % text)
-    return float(text)
-
-
-def positive(text):
-    """A type of flag: a number of seconds above 0."""
-    if seconds(text) == 0:
-        raise argparse.ArgumentTypeError("must be above 0, is %s" % text)
-    return float(text)
-
-
 def command(arguments):
     """`tfrun trace RUN`: writes the trace and its picture; returns the exit code."""
     from tfrun import watching
+    from tfrun.__main__ import seconds
 
     about = "When each task pulled, computed, pushed and waited: trace.json and trace.png."
-    made = watching.add_json(watching.parser("trace", about))
-    made.add_argument("--from", type=seconds, metavar="S", help="start of the picture's window")
-    made.add_argument("--seconds", type=positive, metavar="S", help="length of that window")
+    made = watching.parser("trace", about)
+    made.add_argument("--from", type=float, metavar="S", help="start of the picture's window")
+    made.add_argument("--seconds", type=seconds, metavar="S", help="length of that window")
     made.add_argument("--output", type=pathlib.Path, metavar="DIR", help="where to write (the run)")
     flags = made.parse_args(arguments)
-    try:
-        directory = pathlib.Path(watching.directory_of(flags.run))
-    except LookupError as error:
-        return watching.fail(error)
+    directory = pathlib.Path(watching.directory_of(flags.run))
     found = activities([directory])
     if not any(each.name == "push" for each in found):
         return watching.fail("no update was made yet in %s" % directory, 1)

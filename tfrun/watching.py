@@ -18,19 +18,17 @@ STOP = 4  # seconds that tfrun has to end its tasks before it is killed, and the
 LAST_LINES = 20  # of each log that -f begins with
 
 
-def parser(command, description, run="required"):
-    """A parser for the flags of a command; run: whether a RUN is "required", "optional", or no."""
-    made = argparse.ArgumentParser(prog="tfrun " + command, description=description)
-    if run:
-        text = "its name, a part of that, or its directory"
-        optional = {"nargs": "?"} if run == "optional" else {}
-        text += "; by default the newest that runs" if optional else ""
-        made.add_argument("run", metavar="RUN", help=text, **optional)
-    return made
-
-
-def add_json(made):
-    made.add_argument("--json", action="store_true", help="as JSON, for programs")
+def parser(command, description, run="required", json_too=True):
+    """Returns the parser of a command. run: whether a RUN is "required", "optional", or None."""
+    made = argparse.ArgumentParser(prog=f"tfrun {command}", description=description)
+    text = "its name, a part of that, or its directory"
+    if run == "required":
+        made.add_argument("run", metavar="RUN", help=text)
+    elif run == "optional":
+        text += "; by default the newest that runs"
+        made.add_argument("run", metavar="RUN", nargs="?", help=text)
+    if json_too:
+        made.add_argument("--json", action="store_true", help="as JSON, for programs")
     return made
 
 
@@ -51,7 +49,7 @@ def fail(error, code=2):
 def status_command(arguments):
     """`tfrun status`: all runs of this user on this machine; returns the exit code."""
     about = "All your runs on this machine, alive and past; the newest is the last."
-    flags = add_json(parser("status", about, run=None)).parse_args(arguments)
+    flags = parser("status", about, run=None).parse_args(arguments)
     seen = [status(record) for record in records.read_all()]
     if flags.json:
         print(json.dumps(seen, indent=2))
@@ -95,23 +93,29 @@ def status(record):
 def monitor_command(arguments):
     """`tfrun monitor [RUN]`: the live table of its tasks; returns the exit code."""
     about = "The tasks of a run, live, until it ends: what they use, and how far they are."
-    made = add_json(parser("monitor", about, run="optional"))
+    made = parser("monitor", about, run="optional")
     made.add_argument("--once", action="store_true", help="once, instead of every second")
     flags = made.parse_args(arguments)
-    try:
-        record = readable(records.find(flags.run))
-    except LookupError as error:
-        return fail(error)
-    sampler = monitor.Sampler()
+    record, sampler = find(flags.run), monitor.Sampler()
     sampler.look(record)  # a share of processor time is that between two looks
-    looked = time.monotonic()
-    screen = console()  # here, because the import takes a while, in which the processes go on
+    from rich.live import Live
 
-    if flags.once or not sys.stdout.isatty() or flags.json:
-        watch_lines(record, sampler, flags, screen, looked)
-    else:
-        watch_screen(record, sampler, screen)
-    return 0
+    screen = console()
+    terminal = sys.stdout.isatty() and not flags.once and not flags.json
+    in_place = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
+    with in_place if terminal else contextlib.nullcontext():
+        while True:
+            time.sleep(0.25 if flags.once else 1)
+            record = again(record)
+            seen = monitor.snapshot(record, sampler)
+            if flags.json:
+                print(json.dumps(seen, indent=2 if flags.once else None), flush=True)
+            elif terminal:
+                in_place.update(monitor.table(seen, screen.width), refresh=True)
+            else:
+                screen.print(monitor.table(seen, screen.width))
+            if flags.once or record["state"] != "running":
+                return 0
 
 
 def run(command, arguments):
@@ -127,10 +131,14 @@ def run(command, arguments):
         return 0
 
 
-def readable(record):
-    """The record. Raises LookupError where it was cut short."""
-    if record["state"] == "unreadable":
-        raise LookupError("the record of %s cannot be read; tfrun kill removes it" % record["run"])
+def find(name, unreadable_too=False):
+    """Returns the record that `name` means; ends with one line where there is none."""
+    try:
+        record = records.find(name)
+    except LookupError as error:
+        sys.exit(fail(error))
+    if record["state"] == "unreadable" and not unreadable_too:
+        sys.exit(fail(f"the record of {record['run']} cannot be read; tfrun kill removes it"))
     return record
 
 
@@ -140,46 +148,14 @@ def again(record):
     return {**now, "path": record["path"], "state": records.state(now)}
 
 
-def watch_lines(record, sampler, flags, screen, looked):
-    """Prints a table, or a line of JSON, every second until the run has ended, or once."""
-    while True:
-        looked += 0.25 if flags.once else 1
-        time.sleep(max(0.0, looked - time.monotonic()))
-        record = again(record)
-        seen = monitor.snapshot(record, sampler)
-        if flags.json:
-            print(json.dumps(seen, indent=2 if flags.once else None), flush=True)
-        else:
-            screen.print(monitor.table(seen, screen.width))
-        if flags.once or record["state"] != "running":
-            return
-
-
-def watch_screen(record, sampler, screen):
-    """Shows the table on the terminal, anew every second, until the run has ended."""
-    from rich.live import Live
-
-    with Live(console=screen, auto_refresh=False, vertical_overflow="visible") as live:
-        while True:
-            time.sleep(1)
-            record = again(record)
-            seen = monitor.snapshot(record, sampler)
-            live.update(monitor.table(seen, screen.width), refresh=True)
-            if record["state"] != "running":
-                return
-
-
 def logs_command(arguments):
     """`tfrun logs RUN [TASK]`: what tasks have printed; returns the exit code."""
     about = "What the tasks of a run have printed, without TensorFlow's notices at the start."
-    made = add_json(parser("logs", about))
+    made = parser("logs", about)
     made.add_argument("task", nargs="?", metavar="TASK", help='such as "worker 0", or worker-0')
     made.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
     flags = made.parse_args(arguments)
-    try:
-        record = readable(records.find(flags.run))
-    except LookupError as error:
-        return fail(error)
+    record = find(flags.run)
     logs = {task["task"]: pathlib.Path(task["log"]) for task in record["tasks"]}
     if flags.task:
         name = flags.task.replace("-", " ")
@@ -192,13 +168,20 @@ def logs_command(arguments):
 
 def follow(record, logs, flags):
     """Prints the lines of these logs, and of a run that goes on what comes, if asked."""
+    from tfrun import launch
+
     read, first = dict.fromkeys(logs, 0), True
     while True:
         live = flags.follow and again(record)["state"] == "running"
         for name, path in logs.items():
             lines, position = lines_of(path, read[name], whole=live)
             for line in lines[-LAST_LINES:] if first and live else lines:
-                show(name, line, flags, len(logs) > 1)
+                if launch.NOISE.match(line.encode()):
+                    continue
+                if flags.json:
+                    print(json.dumps({"task": name, "line": line}))
+                else:
+                    print(f"[{name}] {line}" if len(logs) > 1 else line)
             read[name] = position
         first = False
         sys.stdout.flush()
@@ -223,26 +206,11 @@ def lines_of(path, position, whole):
     return text.decode(errors="replace").splitlines(), position + len(text)
 
 
-def show(name, line, flags, several):
-    """Prints one line of a log, unless it is one of TensorFlow's notices."""
-    from tfrun import launch
-
-    if launch.NOISE.match(line.encode()):
-        return
-    if flags.json:
-        print(json.dumps({"task": name, "line": line}))
-    else:
-        print("[%s] %s" % (name, line) if several else line)
-
-
 def kill_command(arguments):
     """`tfrun kill RUN`: ends a run, also one whose tfrun has died; returns the exit code."""
     about = "Ends a run and all its processes, also where its tfrun has died."
-    flags = add_json(parser("kill", about)).parse_args(arguments)
-    try:
-        record = records.find(flags.run)
-    except LookupError as error:
-        return fail(error)
+    flags = parser("kill", about).parse_args(arguments)
+    record = find(flags.run, unreadable_too=True)
     if record["state"] not in ("running", "lost", "unreadable"):
         return fail("%s has ended already: %s" % (record["run"], record["state"]), 1)
     ended = kill(record)
@@ -297,15 +265,12 @@ def ends(condition, seconds):
 def tensorboard_command(arguments):
     """`tfrun tensorboard RUN`: serves it on loopback until Ctrl-C; returns the exit code."""
     about = "Shows a run in TensorBoard, which only this machine can reach; Ctrl-C ends it."
-    made = parser("tensorboard", about)
+    made = parser("tensorboard", about, json_too=False)
     made.add_argument("--port", type=int, default=0, help="of the address (a free one)")
     flags = made.parse_args(arguments)
     if not 0 <= flags.port < 2**16:
         return fail("--port must be from 0 to 65535, is %d" % flags.port)
-    try:
-        directory = directory_of(flags.run)
-    except LookupError as error:
-        return fail(error)
+    directory = directory_of(flags.run)
     from tfrun import __main__
 
     # Also where a shell has started it in the background, which ignores Ctrl-C.
@@ -316,11 +281,8 @@ def tensorboard_command(arguments):
 
 
 def directory_of(name):
-    """The run directory that `name` means: that of a record, or any with what a run leaves."""
-    try:
-        return readable(records.find(name))["directory"]
-    except LookupError:
-        path = pathlib.Path(name)
-        if (path / "flags.json").exists() or any(path.glob("metrics-*.csv")):
-            return str(path.resolve())
-        raise
+    """Returns the run directory that `name` means: of a record, or any with what a run leaves."""
+    path = pathlib.Path(name)
+    if (path / "flags.json").exists() or any(path.glob("metrics-*.csv")):
+        return str(path.resolve())
+    return find(name)["directory"]
