@@ -18,7 +18,7 @@ import psutil
 import pytest
 import regions
 import support
-from tfrun import cluster, grid, job
+from tfrun import cluster, grid
 
 FOLDER = support.ROOT / "Beyond-One-Machine" / "Parallel-Experiments"
 SCRIPT = FOLDER / "parallel_experiments.py"
@@ -148,15 +148,6 @@ def on_spark(tmp_path_factory):
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULTS")]
     assert done.returncode == 0 and lines, done.stdout + done.stderr
     return folder / "logdir", json.loads(lines[0].removeprefix("RESULTS"))
-
-
-def test_one_module_for_all_grids():
-    """Catches: a second product or a second way to name runs, in job.yaml or here."""
-    assert grid.product({"a": [1, 2], "b": ["x"]}) == [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
-    module = support.load(SCRIPT)
-    assert job.grids is grid and module.grid is grid and module.inputs.grid is grid
-    for path in (support.ROOT / "tfrun" / "job.py", *FOLDER.glob("*.py")):
-        assert "itertools" not in path.read_text(), path
 
 
 def test_names_are_unique_and_fit_for_folders(tmp_path):

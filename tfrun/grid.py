@@ -1,6 +1,9 @@
-"""Grids: combinations of values, their names, and what each of several runs at once may use."""
+"""Grids: combinations of values, their names, and how their runs share a machine."""
 
+import concurrent.futures
 import itertools
+import queue
+import time
 
 SCALARS = (str, int, float, bool)  # what a value of a grid may be
 
@@ -35,3 +38,42 @@ def named(points):
 def deal(gpus, n):
     """The GPUs of each of n runs at once: [[GPU, ...]]. Runs share GPUs where there are too few."""
     return [gpus[i::n] or gpus[i % len(gpus) :][:1] if gpus else [] for i in range(n)]
+
+
+def run(names, slots, run_one, stop, keep=lambda result: None):
+    """Runs every name once, at most one at a time in each slot, such as a set of GPUs.
+
+    run_one(name, slot): called in a thread; its result goes to keep(result), in this thread.
+    stop(): ends the runs that go on. After Ctrl-C, or any other exception, no run begins any more,
+        and stop is called until all have ended. keep gets no result of a run that was stopped.
+    """
+    free = queue.SimpleQueue()
+    for slot in slots:
+        free.put(slot)
+
+    def in_slot(name):
+        slot = free.get()
+        try:
+            return run_one(name, slot)
+        finally:
+            free.put(slot)
+
+    with concurrent.futures.ThreadPoolExecutor(len(slots)) as pool:
+        pending = set()
+        try:
+            for name in names:
+                pending.add(pool.submit(in_slot, name))
+            while pending:
+                done, _ = concurrent.futures.wait(pending, 0.5, concurrent.futures.FIRST_COMPLETED)
+                for future in done:
+                    pending.remove(future)
+                    keep(future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            ended = [future for future in pending if future.done() and not future.cancelled()]
+            while not all(future.done() for future in pending):
+                stop()
+                time.sleep(0.1)
+            for future in ended:
+                keep(future.result())
+            raise

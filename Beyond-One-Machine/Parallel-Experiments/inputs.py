@@ -9,7 +9,7 @@ import pathlib
 import sys
 import tempfile
 
-from tfrun import grid
+from tfrun import grid, rundir
 
 COLUMNS = ["run", "status", "seconds", "error", "logdir"]  # no parameter or metric has these names
 
@@ -49,12 +49,13 @@ def checked(map_fun, args_dict, logdir, direction, jobs, threads):
     for name, value in (("jobs", jobs), ("threads", threads)):
         if value is not None and (type(value) is not int or value < 1):
             raise BadInput("%s must be a whole number above 0, is %r" % (name, value))
-    folder = pathlib.Path(logdir).resolve()
     try:
+        folder = logdir or rundir.RunDirectory("Parallel-Experiments").path
+        folder = pathlib.Path(folder).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise BadInput("the logdir cannot be written: %s" % error) from None
+        raise BadInput(f"the logdir cannot be written: {error}") from None
     while isinstance(map_fun, functools.partial):
         map_fun = map_fun.func
     return grid.named(points), folder, map_fun

@@ -1,6 +1,5 @@
 """What is shown of results: an order, a table, a CSV file, a picture, TensorBoard, progress."""
 
-import contextlib
 import csv
 import math
 import sys
@@ -164,40 +163,11 @@ def hparams_config(results):
     return api.hparams_config_pb(found, [api.Metric(name) for name in metrics])
 
 
-@contextlib.contextmanager
-def progress(n, before, metric):
-    """Yields show(results of this moment): a bar on a terminal, else at most a line per second."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    done, said = before, 0.0
-    bar = Progress(
-        TextColumn("experiments"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        disable=not sys.stdout.isatty(),
-    )
-    task = bar.add_task("", total=n, completed=done)
-
-    def show(results):
-        nonlocal done, said
-        done += len(results)
-        for result in results[-1:]:
-            value = result["metrics"].get(metric)
-            line = "%s: %s" % (
-                result["run"],
-                result["status"] if value is None else "%s %.4g" % (metric, value),
-            )
-            bar.update(task, completed=done, description=line)
-            if bar.disable and (time.monotonic() > said + 1 or done == n):
-                said = time.monotonic()
-                print("[experiments] %d of %d, %s" % (done, n, line), flush=True)
-
-    with bar:
-        if before:
-            print("[experiments] %d of %d have a result from before" % (before, n), flush=True)
-        yield show
+def show(result, metric, done, n):
+    """Prints a line for a run that has ended."""
+    value = result["metrics"].get(metric)
+    end = result["status"] if value is None else f"{metric} {value:.4g}"
+    print(f"[experiments] {done} of {n}, {result['run']}: {end}", flush=True)
 
 
 def equal(one, other):
@@ -205,11 +175,10 @@ def equal(one, other):
     same = True
     other = {result["run"]: result for result in other}
     for result in one:
+        name = result["run"]
         for key in ("status", "metrics"):
-            if result[key] != other[result["run"]][key]:
+            if result[key] != other[name][key]:
                 same = False
-                print(
-                    "[experiments] %s differs: %s on Spark, %s locally"
-                    % (result["run"], result[key], other[result["run"]][key])
-                )
+                values = f"{result[key]} on Spark, {other[name][key]} locally"
+                print(f"[experiments] {name} differs: {values}")
     return same
