@@ -13,9 +13,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
-
-import pytest
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARTS = {  # a part: its test modules; each module belongs to one part
@@ -51,11 +49,6 @@ TWO_AT_ONCE = {
 }
 
 
-def files(part):
-    """The test modules of a part."""
-    return ["tests/test_%s.py" % name for name in PARTS[part]]
-
-
 def git(*arguments):
     """What git prints."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -67,41 +60,22 @@ def state():
     return git("rev-parse", "--short", "HEAD"), not git("status", "--porcelain")
 
 
-class Count:
-    """A plugin of pytest that counts how tests end; what cannot be collected has failed."""
-
-    def __init__(self):
-        self.ends = dict.fromkeys(["passed", "failed", "skipped"], 0)
-
-    def pytest_runtest_logreport(self, report):
-        if report.when == "call" or report.outcome != "passed":
-            self.ends[report.outcome] += 1
-
-    def pytest_collectreport(self, report):
-        self.ends["failed"] += report.failed
-
-
-def run(part, flags, note):
-    """Runs a part and writes one line about it into `note`; returns pytest's exit code."""
-    count, began = Count(), time.monotonic()
-    more = [*TWO_AT_ONCE.get(part, []), *flags]
-    code = int(pytest.main(["-m", "not short", *files(part), *more], plugins=[count]))
-    ends = ", ".join("%d %s" % (n, end) for end, n in count.ends.items())
-    pathlib.Path(note).write_text("%s in %.0f s" % (ends, time.monotonic() - began))
-    return code
-
-
-def run_apart(part, flags):
-    """Runs a part in a process of its own, so that none depends on what another has imported.
-
-    Returns (the exit code, a line about it).
-    """
+def run(part, flags):
+    """Runs a part in a process of its own; returns the exit code, and a line about it."""
     with tempfile.TemporaryDirectory() as folder:
-        note = pathlib.Path(folder) / "note"
-        command = [sys.executable, __file__, "one", part, str(note), *flags]
-        code = subprocess.run(command, cwd=ROOT).returncode
-        line = note.read_text() if note.exists() else "no result"
-    return code, line + (", exit code %d" % code if code else "")
+        report = pathlib.Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-m", "not short", f"--junit-xml={report}"]
+        command += [f"tests/test_{name}.py" for name in PARTS[part]]
+        code = subprocess.run([*command, *TWO_AT_ONCE.get(part, []), *flags], cwd=ROOT).returncode
+        if not report.exists():
+            return code, f"no result, exit code {code}"
+        suite = xml.etree.ElementTree.parse(report).getroot()[0]
+    names = ["tests", "failures", "errors", "skipped"]
+    tests, failures, errors, skipped = [int(suite.get(name)) for name in names]
+    failed = failures + errors
+    line = f"{tests - failed - skipped} passed, {failed} failed, {skipped} skipped"
+    line += f" in {float(suite.get('time')):.0f} s"
+    return code, line + (f", exit code {code}" if code else "")
 
 
 def main():
@@ -110,8 +84,6 @@ def main():
     if what == "parts":
         print(json.dumps(list(PARTS)))
         return 0
-    if what == "one":
-        return run(words[0], words[2:], words[1])
     names = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
     flags = words[len(names) :]
     if unknown := set(names) - set(PARTS):
@@ -125,7 +97,7 @@ def main():
         if clean and not names and not flags and note.exists():
             line = note.read_text() + ", before"
         else:
-            code, line = run_apart(part, flags)
+            code, line = run(part, flags)
             failed = failed or code
             counts = not flags and clean and state() == before
             if counts and code:
