@@ -1,7 +1,6 @@
 """What tfrun says of a run, from hand-made metrics, with numbers computed by hand."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -97,29 +96,21 @@ def test_a_restart_loses_no_count(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "13.5,13.2,5",  # too few columns
-        push(13.5, 5) + ",1",  # too many
-        push(13.5, 5).replace("0.5,", "0.5.5,"),  # no number
-        "",
-        HEADER + TESTS,  # no number either
-        push(13.5, 5) + "# restart",
+        "13.5,13.2,5\n",  # too few columns
+        push(13.5, 5) + ",1\n",  # too many
+        push(13.5, 5).replace("0.5,", "0.5.5,") + "\n",  # no number
+        "\n",
+        HEADER + TESTS + "\n",  # no number either
+        push(13.5, 5) + "# restart\n",
+        test(16, 6, 0.95, 0.2),  # it may have been cut within a number
     ],
 )
 def test_lines_that_are_no_rows(tmp_path, line):
     two_workers(tmp_path)
     good = summary.summarize([tmp_path])
     path = tmp_path / "metrics-worker-1.csv"
-    path.write_text(path.read_text() + line + "\n")
+    path.write_text(path.read_text() + line)
     assert {**summary.summarize([tmp_path]), "restarts": 0} == good
-
-
-def test_a_last_line_without_its_end(tmp_path):
-    """It may have been cut within a number."""
-    two_workers(tmp_path)
-    good = summary.summarize([tmp_path])
-    path = tmp_path / "metrics-worker-0.csv"
-    path.write_text(path.read_text() + test(16, 6, 0.95, 0.2))
-    assert summary.summarize([tmp_path]) == good
 
 
 def test_a_missing_task_has_no_numbers(tmp_path):
@@ -250,44 +241,25 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_the_command_that_draws(tmp_path):
     """Also where the run goes on; where there is nothing to draw one line says so."""
 
-    def tfrun_curves():
-        return subprocess.run(
-            [sys.executable, "-m", "tfrun", "curves", tmp_path],
-            cwd=support.ROOT,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-
     flags(tmp_path)
-    done = tfrun_curves()
+    done = support.tfrun("curves", tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("tfrun: no update was made yet in")
     metrics(tmp_path, "worker-0", push(10, 1), push(11, 2))
-    done = tfrun_curves()
+    done = support.tfrun("curves", tmp_path)
     assert (done.returncode, done.stdout) == (0, "%s/curves.png\n" % tmp_path), done.stderr
     assert (tmp_path / "curves.png").stat().st_size > 10000
 
 
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tfrun", "summary", *arguments],
-        cwd=support.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-
-
 def test_the_command(tmp_path):
     two_workers(tmp_path)
-    process = command(tmp_path)
+    process = support.tfrun("summary", tmp_path)
     assert process.returncode == 0 and process.stderr == ""
     assert json.loads(process.stdout) == support.result(tmp_path) == summary.summarize([tmp_path])
     accuracy = "test accuracy %.1f%%" % (100 * support.result(tmp_path)["test_accuracy"])
     line = "[tfrun] %s; everything of this run is in %s\n" % (accuracy, tmp_path)
-    assert command("--line", tmp_path).stdout == line
+    assert support.tfrun("summary", "--line", tmp_path).stdout == line
     (tmp_path / "metrics-worker-1.csv").unlink()
-    process = command(tmp_path)
+    process = support.tfrun("summary", tmp_path)
     assert process.returncode == 0 and len(process.stderr.splitlines()) == 1
     assert "worker-1" in process.stderr and support.result(tmp_path)["missing"] == ["worker-1"]
 
@@ -381,7 +353,7 @@ def test_the_command_where_a_run_is_not_finished(tmp_path):
     flags(tmp_path)
     metrics(tmp_path, "worker-0", push(10, 1))
     for directory, said in (tmp_path, "not finished"), (tmp_path / "none", "no flags.json"):
-        process = command(directory)
+        process = support.tfrun("summary", directory)
         assert process.returncode == 1 and process.stdout == ""
         assert len(process.stderr.splitlines()) == 1 and said in process.stderr
     assert [path.name for path in tmp_path.glob(".*")] == []

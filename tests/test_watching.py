@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import psutil
 import pytest
 import support
 from small import TFRUN, run, start, tasks, write
+from support import tfrun
 from tfrun import progress, records
 
 SLEEP = "print('ready', flush=True); time.sleep(60)\n"
@@ -32,23 +34,32 @@ def own_records(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def tfrun(*arguments, **env):
-    """Runs a command of tfrun to its end."""
-    return subprocess.run(
-        [*TFRUN, *arguments],
-        cwd=support.ROOT,
-        capture_output=True,
-        text=True,
-        timeout=support.patience(20),
-        env={**os.environ, **env},
-    )
-
-
 def status():
     """{run: what status says of it}"""
     done = tfrun("status", "--json")
     assert done.returncode == 0, done.stderr
     return {run["run"]: run for run in json.loads(done.stdout)}
+
+
+def states():
+    """Returns the states of all runs, sorted."""
+    return sorted(seen["state"] for seen in status().values())
+
+
+def monitor(*run, **env):
+    """Returns what `tfrun monitor --once --json` says of a run."""
+    done = tfrun("monitor", *run, "--once", "--json", **env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def record(tmp_path):
+    """The record of a run that has ended: (its path, its content)."""
+    write(tmp_path, "")
+    run(tmp_path)
+    (path,) = records.folder().glob("*.json")
+    return path, json.loads(path.read_text())
 
 
 @contextlib.contextmanager
@@ -77,11 +88,7 @@ def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
     """Two at once; one done, one failed, one stopped by Ctrl-C, one by its time-out."""
     with running(tmp_path / "a") as first, running(tmp_path / "b"):
         seen = status()
-        assert {name: run["state"] for name, run in seen.items()} == {
-            "a/run": "running",
-            "b/run": "running",
-        }
-        assert {"run", "state", "example", "started"} <= seen["a/run"].keys()
+        assert seen.keys() == {"a/run", "b/run"} and states() == ["running", "running"]
         assert seen["a/run"]["example"] == "a" and abs(time.time() - seen["a/run"]["started"]) < 60
         assert 0 < seen["a/run"]["age_seconds"] < 60
         first.send_signal(signal.SIGINT)
@@ -102,15 +109,8 @@ def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
         "late/run": ("stopped", 124),
     }
     lines = tfrun("status").stdout.splitlines()
-    assert (
-        len(lines) == 6
-        and "failed (3)" in lines[4]
-        and lines[5].split()[:2]
-        == [
-            "late/run",
-            "stopped",
-        ]
-    )
+    assert len(lines) == 6 and "failed (3)" in lines[4]
+    assert lines[5].split()[:2] == ["late/run", "stopped"]
 
 
 def test_a_result_in_status(tmp_path):
@@ -143,9 +143,7 @@ def test_monitor_shows_what_psutil_sees(tmp_path):
         own = {task: support.task(tmp_path / "run", "worker", task) for task in (0, 1)}
         for process in own.values():
             process.cpu_percent()
-        done = tfrun("monitor", "--once", "--json")
-        assert done.returncode == 0, done.stderr
-        seen = json.loads(done.stdout)
+        seen = monitor()
         assert [task["task"] for task in seen["tasks"]] == ["worker 0", "worker 1"]
         for number, task in enumerate(seen["tasks"]):
             process = own[number]
@@ -174,9 +172,9 @@ def test_monitor_of_gpus(tmp_path):
     (tmp_path / "nvidia-smi").chmod(0o755)
     path = {"PATH": "%s:%s" % (tmp_path, os.environ["PATH"])}
     with running(tmp_path, SLEEP, "--ps", "1", "--workers", "2", **path):
-        seen = json.loads(tfrun("monitor", "--once", "--json", **path).stdout)["tasks"]
-        found = [(each["gpu_percent"], each["gpu_memory_bytes"]) for each in seen]
-        assert found == [(None, None), (37, 2**30), (90, 2**31)]
+        seen = monitor(**path)["tasks"]
+        gpus = [(task["gpu_percent"], task["gpu_memory_bytes"]) for task in seen]
+        assert gpus == [(None, None), (37, 2**30), (90, 2**31)]
         table = tfrun("monitor", "--once", COLUMNS="150", **path).stdout
         assert "GPU %" in table and "2 GiB" in table
 
@@ -204,21 +202,20 @@ def test_rates_by_hand():
     assert progress.of_task(diverged, now=101.0, live=True)["loss"] is None, "JSON has no NaN"
 
 
-@pytest.mark.parametrize("columns", [20, 40, 80, 200])
-def test_terminals_of_any_width(tmp_path, columns):
+def test_terminals_of_any_width(tmp_path):
     """Nothing is lost at any width: the names are folded, not cut."""
     with running(tmp_path, SLEEP, "--workers", "1"):
-        for command in (["status"], ["monitor", "--once"]):
-            done = tfrun(*command, COLUMNS=str(columns))
-            assert done.returncode == 0, done.stderr
-            text = "".join(done.stdout.split())
-            assert max(map(len, done.stdout.splitlines())) <= columns
-            if command == ["status"]:
-                assert "running" in text
-                name = "".join(line.split()[0] for line in done.stdout.splitlines()[1:])
-                assert name == tmp_path.name + "/run" or columns < 40
-            else:
-                assert "worker0running" in text and ("CPU%" in text or columns < 30)
+        for columns in 20, 40, 80, 200:
+            for command in ["status"], ["monitor", "--once"]:
+                done = tfrun(*command, COLUMNS=str(columns))
+                lines, text = done.stdout.splitlines(), "".join(done.stdout.split())
+                assert done.returncode == 0 and max(map(len, lines)) <= columns, done.stderr
+                if command == ["status"]:
+                    name = "".join(line.split()[0] for line in lines[1:])
+                    assert "running" in text
+                    assert name == tmp_path.name + "/run" or columns < 40
+                else:
+                    assert "worker0running" in text and ("CPU%" in text or columns < 30)
 
 
 def test_a_live_table_on_a_terminal(tmp_path):
@@ -253,14 +250,7 @@ def test_monitor_of_runs_that_have_ended(tmp_path):
     process = start(tmp_path / "again", "--workers", "2", "--restarts", "1")
     try:
         support.wait_until(
-            lambda: (
-                [
-                    t["restarts"]
-                    for t in json.loads(tfrun("monitor", "--once", "--json").stdout)["tasks"]
-                ]
-                == [0, 1]
-            ),
-            *(20, "restarted"),
+            lambda: [task["restarts"] for task in monitor()["tasks"]] == [0, 1], 20, "restarted"
         )
     finally:
         process.terminate()
@@ -289,8 +279,7 @@ def test_kill_ends_a_launcher_that_hangs(tmp_path):
         done = tfrun("kill", tmp_path.name)
         assert done.returncode == 0 and process.wait(5) == -signal.SIGKILL, done.stderr
         support.wait_until(lambda: not tasks(tmp_path), 5, "ended")
-        (seen,) = status().values()
-        assert seen["state"] == "stopped"
+        assert states() == ["stopped"]
 
 
 CHILD = """
@@ -302,40 +291,30 @@ subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])
 def test_a_killed_launcher_is_lost_and_kill_cleans(tmp_path):
     """Its watchdog is killed, too, so that what a task has started lives on."""
     with running(tmp_path, CHILD + SLEEP, "--workers", "1") as process:
-        (watchdog,) = [
-            each
-            for each in psutil.Process(process.pid).children()
-            if "watchdog" in str(each.cmdline())
-        ]
+        children = psutil.Process(process.pid).children()
+        (watchdog,) = [child for child in children if "watchdog" in str(child.cmdline())]
         watchdog.kill()
         process.kill()
         process.wait()
-        left = support.wait_until(
-            lambda: [p for p in tasks(tmp_path) if "time.sleep(99)" in str(p.cmdline())], 5, "left"
-        )
         support.wait_until(lambda: len(tasks(tmp_path)) == 1, 5, "the task has ended")
-        (orphan,) = left
+        (orphan,) = tasks(tmp_path)
+        assert "time.sleep(99)" in str(orphan.cmdline())
         (seen,) = status().values()
         assert seen["state"] == "lost"
-        table = json.loads(tfrun("monitor", "--once", "--json").stdout)
-        assert [task["state"] for task in table["tasks"]] == ["lost"]
+        assert [task["state"] for task in monitor()["tasks"]] == ["lost"]
         done = tfrun("kill", "--json", seen["run"])
         assert json.loads(done.stdout)["processes_killed"] == [orphan.pid], done.stderr
-        assert not tasks(tmp_path)
-        assert [each["state"] for each in status().values()] == ["stopped"]
+        assert not tasks(tmp_path) and states() == ["stopped"]
 
 
-def test_records_that_are_stale_or_cut_short(tmp_path):
+def test_records_that_are_stale_or_cut_short(tmp_path, record):
     """Another process with the same id is not the run's; a half-written record is none."""
-    write(tmp_path, "")
-    run(tmp_path)
-    (path,) = records.folder().glob("*.json")
-    record = json.loads(path.read_text())
+    path, content = record
     me = psutil.Process()
     for start_time, state in [(me.create_time(), "running"), (me.create_time() - 60, "lost")]:
         who = {"pid": me.pid, "start": start_time}
-        path.write_text(json.dumps({**record, "state": "running", "tfrun": who}))
-        assert [each["state"] for each in status().values()] == [state]
+        path.write_text(json.dumps({**content, "state": "running", "tfrun": who}))
+        assert states() == [state]
     path.write_text(path.read_text()[:-20])
     ((name, seen),) = status().items()
     assert seen["state"] == "unreadable"
@@ -343,19 +322,15 @@ def test_records_that_are_stale_or_cut_short(tmp_path):
         done = tfrun(command, name)
         assert done.returncode == 2 and "cannot be read; tfrun kill removes it" in done.stderr
     run(tmp_path)  # the same directory: it keeps a name of its own
-    assert sorted(each["state"] for each in status().values()) == ["done", "unreadable"]
+    assert states() == ["done", "unreadable"]
     assert tfrun("kill", name).returncode == 0
-    assert [each["state"] for each in status().values()] == ["done"]
+    assert states() == ["done"]
 
 
-def test_a_record_goes_with_its_run_directory(tmp_path):
-    write(tmp_path, "")
-    run(tmp_path)
+def test_a_record_goes_with_its_run_directory(tmp_path, record):
     assert len(status()) == 1
-    for path in (tmp_path / "run").iterdir():
-        path.unlink()
-    (tmp_path / "run").rmdir()
-    assert not status() and not [*records.folder().glob("*.json")]
+    shutil.rmtree(tmp_path / "run")
+    assert not status() and not record[0].exists()
 
 
 def test_odd_names(tmp_path):
@@ -368,20 +343,17 @@ def test_odd_names(tmp_path):
     assert tfrun("logs", name).stdout == "hello\n"
 
 
-def test_what_is_not_of_the_run_is_not_killed(tmp_path):
+def test_what_is_not_of_the_run_is_not_killed(tmp_path, record):
     """A group that has the id of a task of long ago, as after a restart of the machine."""
-    write(tmp_path, "")
-    run(tmp_path)
-    (path,) = records.folder().glob("*.json")
-    record = json.loads(path.read_text())
+    path, content = record
     other = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         who = {"pid": other.pid, "start": psutil.Process(other.pid).create_time()}
         for start_time in (who["start"], who["start"] - 60):
-            task = {**record["tasks"][0], "process": {**who, "start": start_time}}
+            task = {**content["tasks"][0], "process": {**who, "start": start_time}}
             gone = {"pid": other.pid, "start": 0.0}
-            content = {**record, "state": "running", "tfrun": gone, "tasks": [task]}
-            path.write_text(json.dumps(content))
+            changes = {"state": "running", "tfrun": gone, "tasks": [task]}
+            path.write_text(json.dumps({**content, **changes}))
             assert tfrun("kill", tmp_path.name).returncode == 0 and other.poll() is None
     finally:
         other.kill()
@@ -392,12 +364,11 @@ def test_two_runs_in_one_directory_have_two_records(tmp_path):
     with running(tmp_path):
         other = start(tmp_path, "--workers", "1")
         try:
-            support.wait_until(lambda: len(status()) == 2, 10, "two records")
-            assert {each["state"] for each in status().values()} == {"running"}
+            support.wait_until(lambda: states() == ["running", "running"], 10, "two records")
         finally:
             other.terminate()
             other.communicate(timeout=20)
-        assert sorted(each["state"] for each in status().values()) == ["running", "stopped"]
+        assert states() == ["running", "stopped"]
 
 
 def test_a_run_without_a_place_for_its_record(tmp_path):
@@ -416,8 +387,7 @@ def test_which_run_is_meant(tmp_path):
                 done = tfrun(command, name)
                 assert done.returncode == 2 and words in done.stderr, command
                 assert len(done.stderr.splitlines()) == 1
-        assert json.loads(tfrun("monitor", "--once", "--json").stdout)["run"] == "two/run"
-        assert json.loads(tfrun("monitor", "one", "--once", "--json").stdout)["run"] == "one/run"
+        assert (monitor()["run"], monitor("one")["run"]) == ("two/run", "one/run")
 
 
 def test_logs(tmp_path):
@@ -435,9 +405,7 @@ def test_logs(tmp_path):
     assert wrong.returncode == 2 and "no task worker 7; it has ps 0, worker 0" in wrong.stderr
     (tmp_path / "run" / "ps-0.log").write_text("x\n" * 10**6)
     command = "%s -m tfrun logs %s | head -1; exit ${PIPESTATUS[0]}" % (sys.executable, name)
-    cut = subprocess.run(
-        ["bash", "-c", command], cwd=support.ROOT, capture_output=True, text=True, timeout=60
-    )
+    cut = support.finished("bash", "-c", command)
     assert (cut.returncode, cut.stdout, cut.stderr) == (0, "[ps 0] x\n", "")
 
 
@@ -490,7 +458,7 @@ def test_tensorboard(downpour):
     )
     try:
         address = board.stdout.readline().split()[0]
-        assert address.startswith("http://127.0.0.1:") or address.startswith("http://localhost:")
+        assert address.startswith(("http://127.0.0.1:", "http://localhost:"))
         query = address + "data/plugin/scalars/scalars?run=worker-0&tag=test_accuracy"
 
         def scalars():
@@ -508,12 +476,10 @@ def test_tensorboard(downpour):
         column = lines[0].index("test_accuracy")
         written = {int(row[2]): float(row[column]) for row in lines[1:] if row[column:][0]}
         assert len(seen) == len(points) >= 2
-        for step, value in seen.items():
-            assert value == pytest.approx(written[step], abs=1e-5)
+        assert seen == pytest.approx({step: written[step] for step in seen}, abs=1e-5)
         (server,) = psutil.Process(board.pid).children()
-        (port,) = {each.laddr.port for each in server.net_connections() if each.status == "LISTEN"}
-        (where,) = {each.laddr.ip for each in server.net_connections() if each.status == "LISTEN"}
-        assert where == "127.0.0.1" and str(port) in address
+        (listens,) = {c.laddr for c in server.net_connections() if c.status == "LISTEN"}
+        assert listens.ip == "127.0.0.1" and str(listens.port) in address
     finally:
         board.send_signal(signal.SIGINT)
     assert board.wait(support.patience(10)) == 0, board.stderr.read()
@@ -524,17 +490,15 @@ def test_tensorboard(downpour):
 def test_a_real_run_is_watched_and_killed(downpour):
     """All tasks have figures; then nothing is left within 5 s."""
     run, state = downpour
-    seen = json.loads(tfrun("monitor", "--once", "--json", **state).stdout)
+    seen = monitor(**state)
     assert [task["task"] for task in seen["tasks"]] == ["ps 0", "worker 0", "worker 1"]
     assert seen["test"]["test_accuracy"] > 0.5 and seen["steps"] == 100000
     for task in seen["tasks"]:
         assert task["cpu_percent"] > 1 and task["memory_bytes"] > 200 << 20
-    pushes = support.pushes(run.directory)
-    for number in (1, 2):
-        task = seen["tasks"][number]
+    losses = {row["loss"] for row in support.pushes(run.directory)}
+    for task in seen["tasks"][1:]:
         assert task["steps_per_second"] > 10 and 0 <= task["staleness"] < 5
-        known = {row["loss"] for row in pushes}
-        assert task["loss"] in known
+        assert task["loss"] in losses
     began = time.monotonic()
     done = tfrun("kill", str(run.directory), **state)
     assert done.returncode == 0, done.stderr
