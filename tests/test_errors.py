@@ -293,8 +293,3 @@ def test_explain_command(tmp_path):
     process = support.tfrun("explain", known, unknown)
     first, second = process.stdout.splitlines()
     assert process.returncode == 1 and "diverged" in first and "no known error" in second
-
-
-def test_the_page_is_up_to_date():
-    process = support.finished(sys.executable, "tools/troubleshooting.py", "--check")
-    assert process.returncode == 0, process.stdout

@@ -1,6 +1,6 @@
 """Known errors: what each means, and what to do. The scripts raise; this table explains.
 
-The page When-something-goes-wrong.md is made from the table by tools/troubleshooting.py.
+The page When-something-goes-wrong.md is made from the table by tools/readmes.py --fix.
 """
 
 import collections

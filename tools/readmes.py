@@ -3,7 +3,8 @@
     python tools/readmes.py          check; exits with 1 and the names of what is out of date
     python tools/readmes.py --fix    write them
 
-Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a key of PARTS.
+Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a function in PARTS.
+Of the glossary only the links are generated: its words stand on the page.
 """
 
 import ast
@@ -14,11 +15,15 @@ import re
 import statistics
 import subprocess
 import sys
+import textwrap
 
 import notebooks
 import regions
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+import tfrun.errors  # noqa: E402
+
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # The examples in the order in which to read them, in groups.
@@ -81,100 +86,75 @@ def field(path, name):
     return " ".join(found[1].split()) if found else ""
 
 
-# The terms of the classic API, in an order in which each follows from those before it.
-GLOSSARY = {
-    "ClusterSpec": "The jobs of a cluster and the addresses of their tasks.",
-    "Server": (
-        "The server of one task, in its process: sessions connect to it, it runs the parts of "
-        "their graphs that are placed on it, and it exchanges tensors with the other tasks' "
-        "servers."
-    ),
-    "Coordinator": (
-        "Ends several threads together: one asks to stop, or fails, the others look at "
-        "`should_stop()`, and `join()` waits for them and raises what the first that failed "
-        "raised."
-    ),
-    "Scaffold": (
-        "The parts that a session needs to begin: initial ops, ops that tell whether the model "
-        "is ready, a Saver. What is not given gets a default; then the graph is finalized."
-    ),
-    "SessionManager": (
-        "Makes a session whose model is ready: the chief's restores a checkpoint or runs the "
-        "initial op; the others' waits until that is done (it looks every 30 s by default)."
-    ),
-    "Supervisor": (
-        "The older way: a SessionManager, a Coordinator, a Saver and threads that save and "
-        "write summaries by the clock. Deprecated in favour of MonitoredTrainingSession."
-    ),
-    "SessionCreator": (
-        "What a MonitoredSession calls for a session, at first and again after it was lost. "
-        "ChiefSessionCreator makes or restores the model, WorkerSessionCreator waits for it."
-    ),
-    "MonitoredSession": (
-        "A session with hooks around every `run`. It makes a new session when a call fails with "
-        "Aborted or Unavailable (a lost ps), and takes OutOfRange for the end of its block."
-    ),
-    "MonitoredTrainingSession": (
-        "A function that returns a MonitoredSession for a chief or a worker, with the hooks "
-        "that save checkpoints, write summaries and count steps."
-    ),
-    "CheckpointSaverHook": (
-        "Saves a checkpoint every so many steps or seconds, and one at the start and at the end."
-    ),
-    "SummarySaverHook": "Writes a summary for TensorBoard every so many steps or seconds.",
-    "StepCounterHook": "Measures the steps a second, and writes them as a summary.",
-    "LoggingTensorHook": "Prints the values of tensors every so many steps or seconds.",
-    "StopAtStepHook": (
-        "Asks the loop to stop at a global step, or after a number of steps. Several workers "
-        "can overshoot it by some steps; `tf.count_up_to` cannot."
-    ),
-    "NanTensorHook": "Stops, or raises an error, when a tensor (the loss) is NaN.",
-    "GlobalStepWaiterHook": "Holds a worker back until the global step has reached a number.",
-    "FinalOpsHook": "Runs ops when the session ends, and keeps their values.",
-    "FeedFnHook": "Calls a function for the `feed_dict` of every `run`.",
-    "SyncReplicasOptimizer": (
-        "Wraps an optimizer: gradients gather in accumulators on the ps, the chief applies the "
-        "mean of so many, and a queue of tokens lets the workers go on."
-    ),
-}
+def table(columns, rows):
+    """Returns the lines of a table in Markdown."""
+    rows = [columns, ["---"] * len(columns), *rows]
+    return [f"| {' | '.join(map(str, row))} |" for row in rows]
+
+
+def spread(values, form="%.1f"):
+    """Returns a median and its range."""
+    return f"{form} ({form} to {form})" % (statistics.median(values), min(values), max(values))
+
+
+def page(columns, rows, note):
+    """Returns a table with a note below it."""
+    return "\n".join([*table(columns, rows), "", note])
+
+
 METHODS = {"ClusterSpec": r"\.cluster_spec\("}  # what makes one without its name
 
 
 def glossary(folder, _):
-    """The terms of the classic API, each with the first line of ours that uses it."""
-    rows = ["| `tf.train.` | what it is | see |", "| --- | --- | --- |"]
-    for term, meaning in GLOSSARY.items():
-        rows.append("| `%s` | %s | %s |" % (term, meaning, usage(term, folder)))
-    return "\n".join(rows)
+    """The terms of the classic API, each with a link to the first line of ours that uses it."""
+    text = (folder / "GLOSSARY.md").read_text().partition("<!-- generated: glossary -->")[2]
+    terms = re.findall(r"^(\| `(\w+)` \| [^|]+ \|)", text, re.MULTILINE)
+    rows = [f"{row} {usage(term, folder)} |" for row, term in terms]
+    return "\n".join([*table(["`tf.train.`", "what it is", "see"], []), *rows])
 
 
 def usage(term, folder):
     """Links from a folder to the first line of an example, or the first notebook, with a term."""
-    pattern = METHODS.get(term, r"tf\.train\.%s\b" % term)
+    pattern = METHODS.get(term, rf"tf\.train\.{term}\b")
     for name in ORDER:
         for path in sorted((ROOT / name).glob("*.py")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if re.search(pattern, line.split("  #")[0]) and "(" in line:
-                    return "[%s](%s#L%d)" % (path.stem, os.path.relpath(path, folder), number)
+                    return f"[{path.stem}]({os.path.relpath(path, folder)}#L{number})"
     for path in notebooks.sources():
-        if re.search(r"^[^#\n]*tf\.train\.%s\(" % term, path.read_text(), re.MULTILINE):
+        if re.search(rf"^[^#\n]*tf\.train\.{term}\(", path.read_text(), re.MULTILINE):
             link = os.path.relpath(path.with_suffix(".ipynb"), folder)
-            return "[%s](%s)" % (notebooks.name_of(path), link)
-    raise ValueError("neither a script nor a notebook uses %s" % term)
+            return f"[{notebooks.name_of(path)}]({link})"
+    raise ValueError(f"neither a script nor a notebook uses {term}")
 
 
-def table(_, __):
+def errors(_, __):
+    """The table of errors in tfrun/errors.py."""
+    parts = []
+    for symptom, entries in tfrun.errors.GROUPS.items():
+        parts.append(f"## {symptom}\n")
+        for entry in entries:
+            words = textwrap.fill(
+                f"{entry.means} {entry.do}", 100, break_on_hyphens=False, break_long_words=False
+            )
+            parts.append(f"```\n{entry.example}\n```\n{words}\n")
+    return "\n".join(parts)
+
+
+def examples(_, __):
     """The examples in reading order, a table for each group."""
     parts = []
     for group, names in GROUPS.items():
-        rows = ["| example | what it shows | paper |", "| --- | --- | --- |"]
+        rows = []
         for name in names:
             what = docstring(script(ROOT / name)).splitlines()[0].split(": ", 1)[1]
             paper = field(script(ROOT / name), "Paper")
-            rows.append("| [%s](%s/) | %s | %s |" % (name.split("/")[-1], name, what, paper))
-        folded = "<details>\n<summary>%s</summary>\n\n%s\n\n</details>"
-        form = folded if group in FOLDED else "**%s**\n\n%s"
-        parts.append(form % (group, "\n".join(rows)))
+            rows.append((f"[{name.split('/')[-1]}]({name}/)", what, paper))
+        text = "\n".join(table(["example", "what it shows", "paper"], rows))
+        if group in FOLDED:
+            parts.append(f"<details>\n<summary>{group}</summary>\n\n{text}\n\n</details>")
+        else:
+            parts.append(f"**{group}**\n\n{text}")
     return "\n\n".join(parts)
 
 
@@ -198,33 +178,26 @@ def compare(folder, more):
     return compared(folder, {name: runs[name] for name in names})
 
 
-def compared(folder, runs):
-    rows = ["| example | test accuracy, % | test loss | seconds | mean staleness |"]
-    rows.append("| --- | --- | --- | --- | --- |")
-
-    def column(made, name, form, times=1):
-        values = [times * run[name] for run in made]
-        found = (statistics.median(values), min(values), max(values))
-        return (form + " (" + form + " to " + form + ")") % found
-
-    for name, made in runs.items():
+def compared(folder, results):
+    rows = []
+    for name, runs in results.items():
         link = os.path.relpath(ROOT / name, folder)
         rows.append(
-            "| %s | %s | %s | %s | %.2f |"
-            % (
-                "**%s**" % name if link == "." else "[%s](%s/)" % (name, link),
-                *(column(made, "test_accuracy", "%.1f", 100),),
-                *(column(made, "test_loss", "%.3f"), column(made, "wall_seconds", "%.1f")),
-                statistics.median(run["staleness_mean"] for run in made),
+            (
+                f"**{name}**" if link == "." else f"[{name}]({link}/)",
+                spread([100 * run["test_accuracy"] for run in runs]),
+                spread([run["test_loss"] for run in runs], "%.3f"),
+                spread([run["wall_seconds"] for run in runs]),
+                f"{statistics.median(run['staleness_mean'] for run in runs):.2f}",
             )
         )
-    first = next(iter(runs.values()))
-    rows += [
-        "",
-        "Median (range) of %d seeds; %d mini-batches of %d each."
-        % (len(first), first[0]["steps"], first[0]["arguments"]["batch_size"]),
-    ]
-    return "\n".join(rows)
+    first, *more = next(iter(results.values()))
+    return page(
+        ["example", "test accuracy, %", "test loss", "seconds", "mean staleness"],
+        rows,
+        f"Median (range) of {1 + len(more)} seeds; {first['steps']} mini-batches of "
+        f"{first['arguments']['batch_size']} each.",
+    )
 
 
 def late_workers(folder, more):
@@ -232,51 +205,43 @@ def late_workers(folder, more):
 
     HogWild's are those with as many workers and at the same rate, or `all`.
     """
-    path = ROOT / "Measurements" / "Late-Workers" / "results.json"
-    rows = ["| workers | example | test loss | mean staleness | largest | late pushes |"]
-    rows.append("| --- | --- | --- | --- | --- | --- |")
-    found = json.loads(path.read_text())
-    for name, runs in found.items():
+    results = json.loads((ROOT / "Measurements" / "Late-Workers" / "results.json").read_text())
+    rows = []
+    for name, runs in results.items():
         workers, example = name.split(": ")
-        here = more == "all" or "%s: %s" % (workers, folder.name) in found
+        here = more == "all" or f"{workers}: {folder.name}" in results
         if example not in ("HogWild", folder.name, more) or not here:
             continue
         losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
-        words = []
-        if losses:
-            middle = statistics.median(losses)
-            words.append("%.3f (%.3f to %.3f)" % (middle, min(losses), max(losses)))
+        words = [spread(losses, "%.3f")] if losses else []
         if len(losses) < len(runs):
-            words.append("%d of %d diverged" % (len(runs) - len(losses), len(runs)))
+            words.append(f"{len(runs) - len(losses)} of {len(runs)} diverged")
         rows.append(
-            "| %s | %s | %s | %.2f | %d | %.0f%% |"
-            % (
-                *(workers, "**%s**" % example if example == folder.name else example),
-                *("; ".join(words), statistics.median(run["staleness_mean"] for run in runs)),
-                max(run["staleness_max"] for run in runs),
-                100 * statistics.median(run["late"] for run in runs),
+            (
+                workers,
+                f"**{example}**" if example == folder.name else example,
+                "; ".join(words),
+                f"{statistics.median(run['staleness_mean'] for run in runs):.2f}",
+                int(max(run["staleness_max"] for run in runs)),
+                f"{statistics.median(run['late'] for run in runs):.0%}",
             )
         )
-    rows += ["", "Median (range) of %d seed%s." % (len(runs), "s" * (len(runs) > 1))]
-    return "\n".join(rows)
+    columns = ["workers", "example", "test loss", "mean staleness", "largest", "late pushes"]
+    return page(columns, rows, f"Median (range) of {len(runs)} seed{'s' * (len(runs) > 1)}.")
 
 
 def text(folder, name):
     """The table that a measurement has printed, and left as a file."""
-    return "```\n%s```" % (folder / name).read_text()
+    return f"```\n{(folder / name).read_text()}```"
 
 
 def links(folder, _):
     """Links to the previous and the next example in reading order."""
-    place = ORDER.index(folder.relative_to(ROOT).as_posix())
-    up = "../" * len(folder.relative_to(ROOT).parts)
-    around = [
-        (ORDER[place - 1], "Previous") if place else None,
-        (ORDER[place + 1], "Next") if place + 1 < len(ORDER) else None,
-    ]
-    return " · ".join(
-        "%s: [%s](%s%s/)" % (word, name, up, name) for name, word in filter(None, around)
-    )
+    name = folder.relative_to(ROOT)
+    at, up = ORDER.index(name.as_posix()), "../" * len(name.parts)
+    parts = [f"Previous: [{other}]({up}{other}/)" for other in ORDER[:at][-1:]]
+    parts += [f"Next: [{other}]({up}{other}/)" for other in ORDER[at + 1 :][:1]]
+    return " · ".join(parts)
 
 
 def diff(folder, neighbour):
@@ -288,71 +253,63 @@ def diff(folder, neighbour):
     lines = regions.difference(other, script(folder))
     changed = sum(line.startswith(("+", "-")) for line in lines) - 2
     return (
-        "<details>\n<summary>The diff of the algorithm against %s: %d lines</summary>\n\n"
-        "```diff\n%s\n```\n\n</details>" % (other.name, changed, "\n".join(lines))
+        f"<details>\n<summary>The diff of the algorithm against {other.name}: {changed} lines"
+        "</summary>\n\n```diff\n" + "\n".join(lines) + "\n```\n\n</details>"
     )
 
 
 def flags(folder, _):
     """Returns the flags of the script, from its list all_flags, with the defaults above it."""
-    rows = ["| flag | default | meaning |", "| --- | --- | --- |"]
-    constants = {}
+    constants = {}  # {name: the node that is assigned to it}
     for node in ast.walk(ast.parse(script(folder).read_text())):
         if isinstance(node, ast.Assign):
-            constants.update(assigned(node))
+            pairs = [(node.targets[0], node.value)]
+            if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = zip(node.targets[0].elts, node.value.elts)
+            constants.update({to.id: value for to, value in pairs if isinstance(to, ast.Name)})
 
     def value(node):
-        if isinstance(node, ast.Name):
-            node = constants[node.id]
-        return ast.literal_eval(node)
+        return ast.literal_eval(constants[node.id] if isinstance(node, ast.Name) else node)
 
+    rows = []
     for entry in constants["all_flags"].elts:
-        more = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
-        for one in more:
-            name, default, text = map(value, one.elts)
-            rows.append("| `--%s` | %s | %s |" % (name, default, text))
-    return "\n".join(rows)
-
-
-def assigned(node):
-    """Returns {name: its node} of an assignment, also of several names at once."""
-    target = node.targets[0]
-    if isinstance(target, ast.Name):
-        return {target.id: node.value}
-    if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-        pairs = zip(target.elts, node.value.elts)
-        return {name.id: value for name, value in pairs if isinstance(name, ast.Name)}
-    return {}
+        entries = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
+        for name, default, meaning in (map(value, entry.elts) for entry in entries):
+            rows.append((f"`--{name}`", default, meaning))
+    return "\n".join(table(["flag", "default", "meaning"], rows))
 
 
 def drills(folder, _):
     """The promises of Fault-Tolerance's drills, and what the committed runs have found."""
     run = [sys.executable, folder / "fault_tolerance.py", "--list"]
     listed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    with_, without = (
-        json.loads((folder / name).read_text())
-        for name in ("results.json", "without-recovery.json")
-    )
-    rows = [
-        "| fault | promise | no update for | the task is away for | updates lost | made twice | "
-        "accuracy at the end | without recovery |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    with_recovery = json.loads((folder / "results.json").read_text())
+    without_recovery = json.loads((folder / "without-recovery.json").read_text())
+    rows = []
     for name, promise in (line.split(": ", 1) for line in listed.splitlines()):
-        found, off = with_[name], without[name]
-        kept = "**broken**: " + ", ".join(found["broken"]) if found["broken"] else "kept"
+        drill, off = with_recovery[name], without_recovery[name]
+        kept = "**broken**: " + ", ".join(drill["broken"]) if drill["broken"] else "kept"
+        if "lost" in off["broken"]:
+            otherwise = f"{off['lost']} lost"
+        elif "codes" in off["broken"]:
+            otherwise = "the run ends"
+        else:
+            otherwise = f"no update for {off['still']:.0f} s"
         rows.append(
-            "| %s | %s: **%s** | %s | %s | %d | %d | %.1f%% | %s |"
-            % (
-                *(name, promise, kept, "%.1f s" % found["still"]),
-                "" if found["away"] is None else "%.1f s" % found["away"],
-                *(found["lost"], found["twice"], 100 * found["accuracy"]),
-                ("%d lost" % off["lost"] if "lost" in off["broken"] else "")
-                or ("the run ends" if "codes" in off["broken"] else "")
-                or ("no update for %.0f s" % off["still"]),
+            (
+                name,
+                f"{promise}: **{kept}**",
+                f"{drill['still']:.1f} s",
+                "" if drill["away"] is None else f"{drill['away']:.1f} s",
+                drill["lost"],
+                drill["twice"],
+                f"{drill['accuracy']:.1%}",
+                otherwise,
             )
         )
-    return "\n".join(rows)
+    columns = ["fault", "promise", "no update for", "the task is away for", "updates lost"]
+    columns += ["made twice", "accuracy at the end", "without recovery"]
+    return "\n".join(table(columns, rows))
 
 
 TO_DO = "@@MEASURE@@"  # by tools/results.py; a test fails while this is on a page
@@ -375,30 +332,33 @@ def measured_runs(folder, launcher):
     return json.loads((folder / name).read_text()) if (folder / name).exists() else None
 
 
+def medians(runs, reported):
+    """Returns the rows of a table: what runs report, as words, median and range."""
+    rows = []
+    for name, (words, form, times) in reported.items():
+        values = [times * run[name] for run in runs if name in run]
+        numbers = statistics.median(values), min(values), max(values)
+        median, low, high = (form % number for number in numbers)
+        rows.append((words, median, f"{low} to {high}"))
+    return rows
+
+
 def result(folder, launcher):
     """The median and range of the runs that tools/results.py has made."""
     found = measured_runs(folder, launcher)
     if not found:
         return TO_DO
-    rows = ["| %d runs | median | range |" % len(found["runs"]), "| --- | --- | --- |"]
-    for run in found["runs"]:
+    runs, versions = found["runs"], found["versions"]
+    for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
-    for name, (words, form, times) in REPORTED.items():
-        values = [times * run[name] for run in found["runs"] if name in run]
-        if any(values):
-            row = (statistics.median(values), min(values), max(values))
-            middle, low, high = (form % each for each in row)
-            rows.append("| %s | %s | %s to %s |" % (words, middle, low, high))
-    rows += [
-        "",
-        "`%s` with S from 0 to %d, on %s: TensorFlow %s, Python %s, %d cores (%s), load %.1f."
-        % (
-            *(found["command"], len(found["runs"]) - 1, found["date"]),
-            *(found["versions"]["tensorflow"], found["versions"]["python"]),
-            *(found["cores"], found["machine"], found["load"]),
-        ),
-    ]
-    return "\n".join(rows)
+    reported = {name: how for name, how in REPORTED.items() if any(run.get(name) for run in runs)}
+    return page(
+        [f"{len(runs)} runs", "median", "range"],
+        medians(runs, reported),
+        f"`{found['command']}` with S from 0 to {len(runs) - 1}, on {found['date']}: "
+        f"TensorFlow {versions['tensorflow']}, Python {versions['python']}, "
+        f"{found['cores']} cores ({found['machine']}), load {found['load']:.1f}.",
+    )
 
 
 def output(folder, launcher):
@@ -409,177 +369,134 @@ def output(folder, launcher):
 
 def vocabulary(folder, _):
     """What an update of Sparse-Embeddings moves against the number of words: vocabulary.json."""
-    rows = [
-        "| different words | pairs in a mini-batch | rows that it touches | an update moves, KB | "
-        "with whole tables, MB | times as much | rows also touched by the next mini-batch |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for each in json.loads((folder / "vocabulary.json").read_text()):
-        moved, whole = each["bytes"] / 1e3, each["whole_bytes"] / 1e6
-        rows.append(
-            "| %s | %d | %.0f | %.0f | %s | %s | %.0f%% |"
-            % (
-                *("{:,}".format(each["words"]), each["batch_size"], each["rows"], moved),
-                *("{:,.1f}".format(whole), "{:,.0f}".format(1e3 * whole / moved)),
-                100 * each["shared"],
-            )
-        )
-    return "\n".join(rows)
+    rows = []
+    for run in json.loads((folder / "vocabulary.json").read_text()):
+        moved, whole = run["bytes"] / 1e3, run["whole_bytes"] / 1e6
+        row = f"{run['words']:,}", run["batch_size"], f"{run['rows']:.0f}", f"{moved:.0f}"
+        more = f"{whole:,.1f}", f"{1e3 * whole / moved:,.0f}", f"{run['shared']:.0%}"
+        rows.append((*row, *more))
+    columns = ["different words", "pairs in a mini-batch", "rows that it touches"]
+    columns += ["an update moves, KB", "with whole tables, MB", "times as much"]
+    return "\n".join(table([*columns, "rows also touched by the next mini-batch"], rows))
+
+
+def computed(folder, module, expression):
+    """Returns the text that a script beside the page makes of `results`, its JSON file."""
+    program = f"import json, {module}; results = json.load(open('{module}.json')); "
+    run = [sys.executable, "-c", f"{program} print({expression}, end='')"]
+    return subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def rates(folder, which):
     """A table of rates.json, which the script rates.py beside the page makes: ways, or alone."""
-    code = (
-        "import json, rates, sys; "
-        "print(rates.tables(json.load(open('rates.json')))[sys.argv[1]], end='')"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, which], cwd=folder, capture_output=True, text=True, check=True
-    ).stdout
+    return computed(folder, "rates", f"rates.tables(results)['{which}']")
 
 
 def compare_rates(folder, _):
     """The table of compare_rates.json, as the script compare_rates.py beside the page prints it."""
-    code = (
-        "import json, compare_rates; "
-        "print(compare_rates.table(json.load(open('compare_rates.json'))))"
-    )
-    run = [sys.executable, "-c", code]
-    return subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True).stdout[:-1]
-
-
-def spread(values):
-    """A median and its range."""
-    return "%.1f (%.1f to %.1f)" % (statistics.median(values), min(values), max(values))
+    return computed(folder, "compare_rates", "compare_rates.table(results)")
 
 
 def kills(folder, _):
     """What the runs of kills.py have found: kills.json."""
     runs = json.loads((folder / "kills.json").read_text())
-    rows = ["| killed | new tasks after, s | the next update after, s |", "| --- | --- | --- |"]
-    for victim in runs[0]["kills"]:
-        tasks, update = (
-            spread([run["kills"][victim][key] for run in runs])
-            for key in ("tasks_after", "update_after")
-        )
-        rows.append("| %s | %s | %s |" % (victim, tasks, update))
     loads = [run["load"] for run in runs]
-    rows += [
-        "",
-        "Median (and range) of %d runs on %s; %d cores, with a load of %.0f to %.0f."
-        % (len(runs), runs[-1]["date"], runs[0]["cores"], min(loads), max(loads)),
-    ]
-    return "\n".join(rows)
+    rows = []
+    for victim in runs[0]["kills"]:
+        times = [run["kills"][victim] for run in runs]
+        after = (spread([time[key] for time in times]) for key in ("tasks_after", "update_after"))
+        rows.append((victim, *after))
+    return page(
+        ["killed", "new tasks after, s", "the next update after, s"],
+        rows,
+        f"Median (and range) of {len(runs)} runs on {runs[-1]['date']}; {runs[0]['cores']} cores, "
+        f"with a load of {min(loads):.0f} to {max(loads):.0f}.",
+    )
 
 
 def batch_sizes(folder, _):
     """What the run of batch_sizes.py has found: batch-sizes.json."""
     found = json.loads((folder / "batch-sizes.json").read_text())
-    names = [rule["name"] for rule in found["rules"]]
-    rows = ["| batch | updates | error, %%: %s |" % " | ".join(names), "| --- " * 5 + "|"]
-    for batch in map(str, found["batches"]):
-        errors = [[100 * error for error in rule["errors"][batch]] for rule in found["rules"]]
-        updates = found["examples"] // int(batch)
-        rows.append("| %s | %d | %s |" % (batch, updates, " | ".join(map(spread, errors))))
-    numbers = [found[name] for name in ("seeds", "examples", "lr", "command", "date", "tensorflow")]
-    rows += [
-        "",
-        "Median (and range) of %d seeds, each after %d examples; lr = %g, and k is the "
-        "batch divided by %d. `%s` on %s, TensorFlow %s."
-        % (*numbers[:3], found["batches"][0], *numbers[3:]),
-    ]
-    return "\n".join(rows)
+    first, *names = [rule["name"] for rule in found["rules"]]
+    rows = []
+    for batch in found["batches"]:
+        errors = [rule["errors"][str(batch)] for rule in found["rules"]]
+        cells = [spread([100 * error for error in seeds]) for seeds in errors]
+        rows.append((batch, found["examples"] // batch, *cells))
+    return page(
+        ["batch", "updates", f"error, %: {first}", *names],
+        rows,
+        f"Median (and range) of {found['seeds']} seeds, each after {found['examples']} examples; "
+        f"lr = {found['lr']:g}, and k is the batch divided by {found['batches'][0]}. "
+        f"`{found['command']}` on {found['date']}, TensorFlow {found['tensorflow']}.",
+    )
 
 
 def retries(folder, _):
     """What the runs of retries.py have found: retries.json."""
     runs = json.loads((folder / "retries.json").read_text())
-    rows = ["| %d runs of %d updates | median | range |" % (len(runs), runs[0]["scheduled"])]
-    rows.append("| --- | --- | --- |")
-    for name, words, form, times in (
-        ("more", "updates made, less those scheduled", "%d", 1),
-        ("without_a_row", "updates without a row in the metrics", "%d", 1),
-        ("test_accuracy", "test accuracy, %", "%.1f", 100),
-    ):
-        values = [times * run[name] for run in runs]
-        found = (form % each for each in (statistics.median(values), min(values), max(values)))
-        rows.append("| %s | %s | %s to %s |" % (words, *found))
+    reported = {
+        "more": ("updates made, less those scheduled", "%d", 1),
+        "without_a_row": ("updates without a row in the metrics", "%d", 1),
+        "test_accuracy": REPORTED["test_accuracy"],
+    }
     back = sorted(run["back_after_seconds"] for run in runs if run["back_after_seconds"])
-    form = (
-        "In %d of the runs the killed worker took part again before the end, %s s after the kill."
+    return page(
+        [f"{len(runs)} runs of {runs[0]['scheduled']} updates", "median", "range"],
+        medians(runs, reported),
+        f"In {len(back)} of the runs the killed worker took part again before the end, "
+        f"{', '.join(f'{seconds:.1f}' for seconds in back)} s after the kill.",
     )
-    rows += ["", form % (len(back), ", ".join("%.1f" % each for each in back))]
-    return "\n".join(rows)
 
 
 def measured(folder, _):
     """What the run of measure.py has found: measured.json."""
     found = json.loads((folder / "measured.json").read_text())
-    rows = ["| the 2×2 grid | seconds |", "| --- | --- |"]
-    rows += ["| %s | %s |" % (way, spread(each)) for way, each in found["seconds"].items()]
-    n = len(next(iter(found["seconds"].values())))
-    rows += [
-        "",
-        "Median (and range) of %d runs on %s; %d cores, with a load of %.0f."
-        % (n, found["date"], found["cores"], found["load"]),
-    ]
-    return "\n".join(rows)
+    times = found["seconds"]
+    return page(
+        ["the 2×2 grid", "seconds"],
+        [(way, spread(seconds)) for way, seconds in times.items()],
+        f"Median (and range) of {len(next(iter(times.values())))} runs on {found['date']}; "
+        f"{found['cores']} cores, with a load of {found['load']:.0f}.",
+    )
 
 
 def start_up(folder, _):
     """What the run of start_up.py has found: start_up.json."""
     found = json.loads((folder / "start_up.json").read_text())
-    rows = ["| engine | to the first update, s | from the last update to the end, s |"]
-    rows.append("| --- | --- | --- |")
-    for engine, each in found["engines"].items():
-        name = engine if engine == "tfrun" else "[%s](%s/)" % (engine, engine)
-        rows.append("| %s | %s | %s |" % (name, spread(each["first"]), spread(each["end"])))
-    n = len(next(iter(found["engines"].values()))["first"])
-    runs = "Median (and range) of %d runs" % n if n > 1 else "One run"
+    rows = []
+    for engine, times in found["engines"].items():
+        name = engine if engine == "tfrun" else f"[{engine}]({engine}/)"
+        rows.append((name, spread(times["first"]), spread(times["end"])))
+    n = len(times["first"])
     versions = ", ".join(
-        each if name in found["engines"] else "%s %s" % (name, each)
-        for name, each in found["versions"].items()
+        version if name in found["engines"] else f"{name} {version}"
+        for name, version in found["versions"].items()
     )
-    rows += [
-        "",
-        "%s on %s: HogWild with %d updates, 1 ps and 2 workers; %d cores, with a load of "
-        "%.0f. %s."
-        % (runs, found["date"], found["steps"], found["cores"], found["load"], versions),
-    ]
-    return "\n".join(rows)
+    return page(
+        ["engine", "to the first update, s", "from the last update to the end, s"],
+        rows,
+        f"{f'Median (and range) of {n} runs' if n > 1 else 'One run'} on {found['date']}: HogWild "
+        f"with {found['steps']} updates, 1 ps and 2 workers; {found['cores']} cores, with a load "
+        f"of {found['load']:.0f}. {versions}.",
+    )
 
 
 PARTS = {
-    "table": table,
-    "results": results,
-    "compare": compare,
-    "late_workers": late_workers,
-    "glossary": glossary,
-    "links": links,
-    "text": text,
-    "diff": diff,
-    "flags": flags,
+    part.__name__: part
+    for part in (
+        *(examples, results, compare, compare_rates, late_workers, glossary, errors, links, text),
+        *(diff, flags, result, output, drills, rates, batch_sizes, vocabulary, kills, retries),
+        *(measured, start_up),
+    )
 }
-PARTS.update(
-    result=result,
-    output=output,
-    drills=drills,
-    rates=rates,
-    batch_sizes=batch_sizes,
-    vocabulary=vocabulary,
-    compare_rates=compare_rates,
-    kills=kills,
-    retries=retries,
-    measured=measured,
-    start_up=start_up,
-)
 
 
 def updated(path):
     """The text of a README with its generated parts as they should be."""
 
-    def part(found):
-        return "%s%s\n%s" % (found[1], PARTS[found[2]](path.parent, found[3]), found[4])
+    def part(match):
+        return f"{match[1]}{PARTS[match[2]](path.parent, match[3])}\n{match[4]}"
 
     return PART.sub(part, path.read_text())
 
@@ -590,15 +507,13 @@ def files():
 
 
 def main():
+    fix = "--fix" in sys.argv
     stale = [path for path in files() if updated(path) != path.read_text()]
-    if "--fix" in sys.argv:
-        for path in stale:
-            path.write_text(updated(path))
     for path in stale:
-        print(
-            ("written: " if "--fix" in sys.argv else "out of date: ") + str(path.relative_to(ROOT))
-        )
-    return bool(stale) and "--fix" not in sys.argv
+        if fix:
+            path.write_text(updated(path))
+        print("written:" if fix else "out of date:", path.relative_to(ROOT))
+    return bool(stale) and not fix
 
 
 if __name__ == "__main__":
