@@ -4,7 +4,6 @@ import ast
 import itertools
 import re
 import subprocess
-import sys
 
 import pytest
 import regions
@@ -209,17 +208,6 @@ def test_tokens(text, count):
     assert regions.tokens(text + "\n") == count
 
 
-def test_the_formatter_changes_no_script():
-    """Tests that the lines that the limits count are those of `ruff format`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ruff", "format", "--check", *SCRIPTS],
-        cwd=support.ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def raised(before, now):
     """Returns the lines of a text of limits with a number above the one before, and no reason."""
     known = regions.read_limits(before)
@@ -236,13 +224,15 @@ def test_limits_only_fall():
     """Tests the file of limits: each script once, and no number above one of before."""
     limits = regions.read_limits(LIMITS.read_text())
     assert sorted(limits) == sorted(name(script) for script in SCRIPTS)
-    path = name(LIMITS)
-    log = ["git", "log", "--format=%H", "--", path]
-    commits = subprocess.run(log, cwd=support.ROOT, capture_output=True, text=True, check=True)
-    for commit in commits.stdout.split():
-        show = ["git", "show", "%s:%s" % (commit, path)]
-        before = subprocess.run(show, cwd=support.ROOT, capture_output=True, text=True, check=True)
-        assert not raised(before.stdout, LIMITS.read_text()), commit
+
+    def git(*arguments):
+        command = ["git", *arguments]
+        done = subprocess.run(command, cwd=support.ROOT, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    for commit in git("log", "--format=%H", "--", name(LIMITS)).split():
+        before = git("show", f"{commit}:{name(LIMITS)}")
+        assert not raised(before, LIMITS.read_text()), commit
     higher = re.sub(r"(?m)^(HogWild/\S+ )(\d+)", r"\g<1>999", LIMITS.read_text())
     assert len(raised(LIMITS.read_text(), higher)) == 1
 
