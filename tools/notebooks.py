@@ -81,35 +81,27 @@ def order():
     return {name: int(minutes) for name, minutes in rows}
 
 
-def name_of(path, root=ROOT):
-    return path.relative_to(root).with_suffix("").as_posix()
+def name_of(path):
+    return path.relative_to(ROOT).with_suffix("").as_posix()
 
 
-def sources(root=ROOT):
+def sources():
     """The sources of all notebooks, in reading order; those that it does not name come last."""
-    found = {
-        name_of(path, root): path
-        for path in root.glob("**/*.py")
-        if not any(part.startswith(".") for part in path.relative_to(root).parts)
-    }
-    places = list(order())
-    return [
-        found[name]
-        for name in sorted(
-            found, key=lambda n: (places.index(n) if n in places else len(places), n)
-        )
-    ]
+    names = [name_of(path) for path in ROOT.glob("**/*.py")]
+    names = [name for name in sorted(names) if not re.search(r"(^|/)\.", name)]
+    ordered = [name for name in order() if name in names]
+    return [ROOT / f"{name}.py" for name in dict.fromkeys([*ordered, *names])]
 
 
-def groups(paths, root=ROOT):
+def groups(paths):
     """Lists of notebooks that run at once: those of an inner folder together, the others alone."""
-    made = []
+    lists = []
     for path in paths:
-        together = [other for other in sources(root) if other.parent == path.parent]
-        group = [path] if path.parent == root else together
-        if group not in made:
-            made.append(group)
-    return made
+        together = [other for other in sources() if other.parent == path.parent]
+        group = [path] if path.parent == ROOT else together
+        if group not in lists:
+            lists.append(group)
+    return lists
 
 
 def made(source):
@@ -119,11 +111,9 @@ def made(source):
     notebook = jupytext.read(source)
     cells = []
     for number, cell in enumerate(notebook.cells, 1):
-        new = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
+        new_cell = getattr(nbformat.v4, f"new_{cell.cell_type}_cell")
         metadata = {key: cell.metadata[key] for key in ("jupyter", "tags") if key in cell.metadata}
-        cells.append(
-            new[cell.cell_type](cell.source, id="cell-%d" % number, metadata=dict(metadata))
-        )
+        cells.append(new_cell(cell.source, id=f"cell-{number}", metadata=metadata))
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA, nbformat_minor=5)
 
 
@@ -146,16 +136,17 @@ async def run_one(path, notebook, mark, at, ready):
 
     Returns the seconds that it took, without those of the solutions.
     """
-    began, more = time.monotonic(), 0
+    began = cell_began = time.monotonic()
+    solutions = 0  # seconds
 
-    async def started(cell, cell_index, **_):
-        nonlocal more
-        at[path] = cell_index
-        more -= cell.id.startswith("solution-") and time.monotonic()
+    async def started(cell_index, **_):
+        nonlocal cell_began
+        at[path], cell_began = cell_index, time.monotonic()
 
     async def executed(cell, cell_index, **_):
-        nonlocal more
-        more += cell.id.startswith("solution-") and time.monotonic()
+        nonlocal solutions
+        if cell.id.startswith("solution-"):
+            solutions += time.monotonic() - cell_began
         ready.set()
         if cell_index == last:  # what it has started must have ended before the kernel does
             await nothing_left(mark, client.km.provisioner.pid, path.stem)
@@ -177,16 +168,15 @@ async def run_one(path, notebook, mark, at, ready):
     try:
         await client.async_execute(env=environment)
     except nbclient.exceptions.CellExecutionError as error:
-        told = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback).strip().splitlines()[-6:]
-        raise Failed(
-            "%s failed in cell %d:\n    %s" % (path.stem, at[path] + 1, "\n    ".join(told))
-        ) from None
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", error.traceback).strip().splitlines()[-6:]
+        end = "\n    ".join(lines)
+        raise Failed(f"{path.stem} failed in cell {at[path] + 1}:\n    {end}") from None
     except nbclient.exceptions.DeadKernelError:
-        raise Failed("%s: its kernel died in cell %d" % (path.stem, at[path] + 1)) from None
+        raise Failed(f"{path.stem}: its kernel died in cell {at[path] + 1}") from None
     finally:
         ready.set()
         atexit.unregister(client._cleanup_kernel)  # left there when its kernel was still starting
-    return time.monotonic() - began - more
+    return time.monotonic() - began - solutions
 
 
 async def nothing_left(mark, kernel, name, seconds=5):
@@ -223,8 +213,7 @@ def execute(notebooks, in_turn=False, seconds=SECONDS):
     async def one(path, notebook, wait_for, ready):
         if in_turn:
             await wait_for.wait()
-        mine = "%s %s" % (mark, name_of(path, path.parents[1]))
-        took[path] = await run_one(path, notebook, mine, at, ready)
+        took[path] = await run_one(path, notebook, f"{mark} {path.stem}", at, ready)
 
     async def all_of_them():
         gates = [asyncio.Event() for _ in range(len(notebooks) + 1)]
@@ -341,13 +330,12 @@ def form(cells):
 
 def predictions(cells):
     """Three to five, each with a run behind it and then a folded answer."""
-    marks = []
-    for i, cell in enumerate(cells):
-        if cell.cell_type == "markdown":
-            marks += [
-                (i, mark)
-                for mark in re.findall(r"\*\*Predict:\*\*|%s" % FOLDED_ANSWER, cell.source)
-            ]
+    marks = [
+        (i, mark)
+        for i, cell in enumerate(cells)
+        if cell.cell_type == "markdown"
+        for mark in re.findall(rf"\*\*Predict:\*\*|{FOLDED_ANSWER}", cell.source)
+    ]
     asked = [i for i, mark in marks if mark != FOLDED_ANSWER]
     answered = [i for i, mark in marks if mark == FOLDED_ANSWER]
     if not 3 <= len(asked) <= 5:
@@ -400,33 +388,15 @@ def outputs(cells):
                     yield "cell %d has an output of type %s" % (number, kind)
 
 
-def own_regions(source):
-    """{name: text} of the regions of a source."""
-    return {name: "\n".join(lines) for name, lines in regions.split(source.read_text()) if name}
-
-
 def copies(source):
     """The regions that are not the same text as in the first notebook that has them."""
     first = {}
     for path in sources():
-        for name, text in own_regions(path).items():
+        for name, text in regions.regions(path).items():
             first.setdefault(name, (path, text))
-    for name, text in own_regions(source).items():
+    for name, text in regions.regions(source).items():
         if text != first[name][1]:
-            yield "its region %s is not that of %s" % (name, first[name][0].name)
-
-
-def fix(source):
-    """Copies the regions of a source into all others that have them."""
-    texts = own_regions(source)
-    for path in sources():
-        lines = []
-        for name, part in regions.split(path.read_text()):
-            lines += texts[name].splitlines() if name in texts else part
-        new = "\n".join(lines) + "\n"
-        if new != path.read_text():
-            path.write_text(new)
-            print(name_of(path))
+            yield f"its region {name} is not that of {first[name][0].name}"
 
 
 def chosen(names):
@@ -475,7 +445,7 @@ def main():
     if flags.fix:
         if len(flags.names) != 1:
             parser.error("--fix needs one name: the notebook whose regions are right")
-        return fix(paths[0])
+        return regions.fix(*paths, *sources())
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
     found = ["%s: %s" % (name_of(path), what) for path in paths for what in problems(path)]

@@ -326,10 +326,14 @@ REPORTED = {
 }
 
 
+def results_of(launcher):
+    """Returns the file with the results of a run.sh: results.json, or results_optimizer.json."""
+    return launcher.with_name(launcher.stem.replace("run", "results") + ".json")
+
+
 def measured_runs(folder, launcher):
-    """results.json of a run.sh: of run_optimizer.sh it is results_optimizer.json."""
-    name = (launcher or "run.sh").replace("run", "results").replace(".sh", ".json")
-    return json.loads((folder / name).read_text()) if (folder / name).exists() else None
+    path = results_of(folder / (launcher or "run.sh"))
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def medians(runs, reported):

@@ -12,6 +12,7 @@ A region is what stands between "# region: name" and "# endregion: name".
 import argparse
 import ast
 import difflib
+import functools
 import io
 import pathlib
 import re
@@ -102,14 +103,12 @@ def folded(path):
     ]
 
 
+unified = functools.partial(difflib.unified_diff, lineterm="", n=1)
+
+
 def difference(a, b):
     """The unified diff of two folded scripts, a list of lines."""
-    return list(difflib.unified_diff(folded(a), folded(b), a.name, b.name, lineterm="", n=1))
-
-
-def functions(lines):
-    """The names of the functions and classes that are defined at the left margin of these lines."""
-    return {found[1] for line in lines if (found := re.match(r"(?:def|class) (\w+)", line))}
+    return list(unified(folded(a), folded(b), a.name, b.name))
 
 
 def problems(root=ROOT):
@@ -120,24 +119,15 @@ def problems(root=ROOT):
             found.append("%s has a run.sh and no script" % folder)
     for path in scripts(root):
         try:
-            for name in functions(folded(path)):
-                defined.setdefault(name, []).append(path)
+            for line in folded(path):
+                if begin := re.match(r"(?:def|class) (\w+)", line):
+                    defined.setdefault(begin[1], set()).add(path)
             for name, text in regions(path).items():
                 copies += 1
                 reference, standard = first.setdefault(name, (path, text))
                 if text != standard:
-                    found.append(
-                        "\n".join(
-                            difflib.unified_diff(
-                                standard.splitlines(),
-                                text.splitlines(),
-                                str(reference),
-                                str(path),
-                                lineterm="",
-                                n=1,
-                            )
-                        )
-                    )
+                    parts = standard.splitlines(), text.splitlines()
+                    found.append("\n".join(unified(*parts, str(reference), str(path))))
         except ValueError as error:
             found.append("%s: %s" % (path, error))
     for name, paths in defined.items():
@@ -158,10 +148,8 @@ def fix(source, *targets):
 
 def lines_above(text):
     """Returns how many lines of a script stand above its divider; None where it has none."""
-    for number, line in enumerate(text.splitlines()):
-        if line.startswith(DIVIDER):
-            return number
-    return None
+    starts = (line.startswith(DIVIDER) for line in text.splitlines())
+    return next((number for number, starts_here in enumerate(starts) if starts_here), None)
 
 
 def tokens(text):
@@ -226,10 +214,8 @@ def main():
         print("\n".join(difference(*flags.diff)))
         return 0
     found, copies = problems()
-    print(
-        "\n\n".join(found)
-        or "%d copies of regions in %d scripts are the same" % (copies, len(scripts()))
-    )
+    fine = f"{copies} copies of regions in {len(scripts())} scripts are the same"
+    print("\n\n".join(found) or fine)
     return bool(found)
 
 

@@ -31,27 +31,22 @@ sys.path.insert(0, str(ROOT))
 from tfrun import summary  # noqa: E402
 
 
-def file_of(launcher):
-    """Where the results of a run.sh stand: results.json, or results_optimizer.json."""
-    return launcher.with_name(launcher.stem.replace("run", "results") + ".json")
-
-
 def facts(directory, seconds):
     """{name: a number} of a run: what its page reports."""
     result = json.loads((directory / "result.json").read_text())
     pushes = collections.defaultdict(list)
-    for each in summary.read_all([directory]).values():
-        for name in {"bytes", "wait_seconds"} & each.columns.keys():
-            pushes[name] += [x for x in each.columns[name][each.pushes] if np.isfinite(x)]
-    found = {name: value for name, value in result.items() if name.startswith("test_")}
-    found.update(
-        seconds=seconds,
-        training_seconds=result["wall_seconds"],
-        updates=result["steps"],
-        staleness=result["staleness_mean"],
-    )
-    found.update({name: float(np.median(each)) for name, each in pushes.items() if each})
-    return found
+    for metrics in summary.read_all([directory]).values():
+        for name in {"bytes", "wait_seconds"} & metrics.columns.keys():
+            values = metrics.columns[name][metrics.pushes]
+            pushes[name] += [value for value in values if np.isfinite(value)]
+    return {
+        **{name: value for name, value in result.items() if name.startswith("test_")},
+        "seconds": seconds,
+        "training_seconds": result["wall_seconds"],
+        "updates": result["steps"],
+        "staleness": result["staleness_mean"],
+        **{name: float(np.median(values)) for name, values in pushes.items() if values},
+    }
 
 
 def sample(output, directory, name):
@@ -65,7 +60,7 @@ def sample(output, directory, name):
     return lines
 
 
-def measure(launcher, repeats, console=print):
+def measure(launcher, repeats):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
     page = (launcher.parent / "README.md").read_text()
@@ -84,7 +79,7 @@ def measure(launcher, repeats, console=print):
             )
             directory = pathlib.Path(folder)
             runs.append(facts(directory, time.monotonic() - began))
-            console("%s, seed %d: %s" % (name, seed, runs[-1]))
+            print(f"{name}, seed {seed}: {runs[-1]}")
             if seed == 0:
                 lines = sample(done.stdout, directory, name)
                 keep_pictures(directory, launcher, page)
@@ -118,11 +113,11 @@ def main():
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     flags = parser.parse_args()
-    for each in flags.launchers or readmes.MEASURED:
-        path = ROOT / each
+    for name in flags.launchers or readmes.MEASURED:
+        path = ROOT / name
         launcher = path if path.suffix == ".sh" else path / "run.sh"
-        found = measure(launcher, flags.repeats)
-        file_of(launcher).write_text(json.dumps(found, indent=1) + "\n")
+        text = json.dumps(measure(launcher, flags.repeats), indent=1)
+        readmes.results_of(launcher).write_text(text + "\n")
 
 
 if __name__ == "__main__":
