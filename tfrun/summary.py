@@ -77,22 +77,17 @@ def finite(value):
 
 
 def last_evaluation(metrics):
-    """{"global_step": …, "test_…": …} of the evaluation after the most updates, None without any.
+    """Returns {"global_step": …, "test_…": …} of the evaluation after the most updates, {} if none.
 
     Among those the last in time: a run that was started again may repeat updates.
     """
-    best = None
-    for each in metrics:
-        for row in np.flatnonzero(each.tests):
-            found = {name: values[row] for name, values in each.columns.items()}
-            at = found["global_step"], found["push_time"]
-            if best is None or at > best[0]:
-                best = at, found
-    return best and {
-        name: value
-        for name, value in best[1].items()
-        if name == "global_step" or name.startswith("test_")
-    }
+    tests = [
+        {name: values[row] for name, values in task.columns.items()}
+        for task in metrics
+        for row in np.flatnonzero(task.tests)
+    ]
+    last = max(tests, key=lambda test: (test["global_step"], test["push_time"]), default={})
+    return {name: last[name] for name in last if name == "global_step" or name.startswith("test_")}
 
 
 def best_values(directions, metrics):
@@ -124,17 +119,12 @@ def summarize(directories):
     stopped = [rundir.stopped_at(directory) or steps for directory in directories]
     steps, early = min([steps, *stopped]), min([steps, *stopped]) < steps
     test = last_evaluation(everything.values())
-    if test is None or not test["global_step"] >= steps:
-        raise Unfinished(
-            "the run in %s is not finished: %s of %d updates"
-            % (
-                directories[0],
-                "no evaluation, %d" % made
-                if test is None
-                else "the last evaluation is after %d" % test["global_step"],
-                steps,
-            )
-        )
+    if not test or not test["global_step"] >= steps:
+        reached = f"no evaluation, {made:.0f}"
+        if test:
+            reached = f"the last evaluation is after {test['global_step']:.0f}"
+        run = directories[0]
+        raise Unfinished(f"the run in {run} is not finished: {reached} of {steps} updates")
     times = [p["push_time"] for p in pushes.values() if p["push_time"].size]
     begun = max([each.min() for each in times], default=0)  # from here on all take part
     seconds = max([each.max() for each in times], default=0) - begun
