@@ -323,8 +323,7 @@ class Run:
 
     def step(self):
         """The highest step in its metrics."""
-        rows = pushes(self.directory) if self.directory.exists() else []
-        return max([row["global_step"] for row in rows], default=0)
+        return max([row["global_step"] for row in pushes(self.directory)], default=0)
 
 
 class Zygote:

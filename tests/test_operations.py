@@ -56,31 +56,36 @@ def records(tmp_path_factory):
     return folder
 
 
+def tested_steps(directory):
+    """Returns the steps of the evaluator's tests: each once, in order, to the last update."""
+    steps = [step for step, _ in evaluations(directory)]
+    assert steps == sorted(set(steps)) and steps[-1] == int((directory / "stop").read_text())
+    return steps
+
+
+def updates(directory):
+    """Returns the updates of which the workers have written a line, sorted."""
+    return sorted(int(row["global_step"]) for row in support.pushes(directory))
+
+
 # Files that are read while training.
 
 
 @pytest.fixture(scope="module")
 def pipeline(records):
-    """order(files, place, n): the labels and places of the next n mini-batches of eight."""
+    """(the data; order(files, place, n): the next n mini-batches of eight, with their places)"""
     script = support.load(SCRIPT)
     tf, flags = script.tf, collections.namedtuple("F", "seed shuffle_buffer batch_size")(3, 100, 8)
 
     def order(files, place, n):
         with tf.Graph().as_default(), tf.Session() as session:
-            start = tf.constant(place, tf.int64)
-            iterator = tf.data.make_initializable_iterator(
-                script.mini_batches(files, [64], start, flags)
-            )
+            batches = script.mini_batches(files, [64], tf.constant(place, tf.int64), flags)
+            iterator = tf.data.make_initializable_iterator(batches)
             session.run(iterator.initializer)
             following = iterator.get_next()
             return [session.run(following) for _ in range(n)]
 
     return script.load_data(str(records)), order
-
-
-def keys(batches):
-    """A name for each example of these mini-batches, one after the other."""
-    return [x.tobytes() for _, inputs, _ in batches for x in inputs]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -92,8 +97,9 @@ def test_over_an_epoch_every_example_comes_once(workers, pipeline, records):
     for rank in range(workers):
         files = data.files[rank::workers]
         size = sum(1 for file in files for _ in pipeline_rows(file))
-        found = keys(order(files, [0, 0], size // 8 + 2))
-        first, second = found[:size], found[size:]
+        batches = order(files, [0, 0], size // 8 + 2)
+        examples = [x.tobytes() for _, inputs, _ in batches for x in inputs]
+        first, second = examples[:size], examples[size:]
         assert first[: len(second)] != second, "the second epoch has the order of the first"
         assert set(second) <= set(first)
         seen += first
@@ -143,8 +149,7 @@ def stopped(records, tmp_path_factory):
 def test_a_file_ends_training_early(stopped):
     """The last checkpoint holds exactly the updates of which the workers have written a line."""
     last = int((stopped / "stop").read_text())
-    made = sorted(int(row["global_step"]) for row in support.pushes(stopped))
-    assert made == list(range(1, last + 1))
+    assert updates(stopped) == list(range(1, last + 1))
     checkpoint = support.newest_checkpoint(stopped)
     assert checkpoint.endswith("-%d" % last) and saved(checkpoint, "global_step") == last
     result = support.result(stopped)
@@ -153,12 +158,9 @@ def test_a_file_ends_training_early(stopped):
 
 def test_only_the_evaluator_tests(stopped):
     """It tests checkpoints once each, in their order and up to the last; the chief tests none."""
-    tests = evaluations(stopped)
-    steps = [step for step, _ in tests]
-    assert steps == sorted(set(steps)) and len(steps) >= 2
-    assert steps[-1] == int((stopped / "stop").read_text())
+    assert len(tested_steps(stopped)) >= 2
     assert evaluations(stopped, "worker-0") == []
-    assert support.result(stopped)["test_accuracy"] == tests[-1][1] > 0.9
+    assert support.result(stopped)["test_accuracy"] == evaluations(stopped)[-1][1] > 0.9
 
 
 def test_tfrun_evaluate_agrees(stopped, tmp_path):
@@ -180,8 +182,7 @@ def test_a_stopped_run_goes_on(stopped, records, tmp_path):
     (directory / "stop").unlink()
     with Job(records, directory, "--steps", last + 300, "--checkpoint-steps", 100) as job:
         job.ends_well()
-    made = sorted(int(row["global_step"]) for row in support.pushes(directory))
-    assert made == list(range(1, last + 301))
+    assert updates(directory) == list(range(1, last + 301))
     steps = [step for step, _ in evaluations(directory)]
     assert steps == sorted(set(steps)) and steps[-1] == last + 300
 
@@ -236,11 +237,8 @@ def test_an_evaluator_that_dies_tests_no_checkpoint_twice(records, tmp_path):
         (directory / "stop").touch()
         output = job.ends_well()
     assert output.count("evaluator 0 was killed by SIGKILL; it starts again") == 2
-    tests = evaluations(directory)
-    steps = [step for step, _ in tests]
-    assert steps == sorted(set(steps))
-    assert steps[-1] == int((directory / "stop").read_text())
-    best = max(tests, key=lambda test: test[1])[0]
+    assert tested_steps(directory)
+    best = max(evaluations(directory), key=lambda test: test[1])[0]
     assert {path.stem for path in (directory / "best").iterdir()} == {"model.ckpt-%d" % best}
 
 
@@ -282,13 +280,8 @@ def test_a_worker_that_dies_repeats_one_mini_batch_at_most(records, tmp_path):
 
 def drills(directory, *flags):
     """(the exit code, the output) of the drills."""
-    done = subprocess.run(
-        [sys.executable, DRILLS / "fault_tolerance.py", *flags],
-        env=support.environment(directory),
-        capture_output=True,
-        text=True,
-        timeout=support.patience(200),
-    )
+    command = [sys.executable, DRILLS / "fault_tolerance.py", *flags]
+    done = support.finished(*command, seconds=200, env=support.environment(directory))
     return done.returncode, done.stdout + done.stderr
 
 
@@ -297,11 +290,12 @@ NAMES = [line.split(":")[0] for line in drills("unused", "--list")[1].splitlines
 
 # The chief is a worker, so its two drills say the same of any; test_synchronous stops one for good.
 TESTED_ELSEWHERE = "SIG[A-Z]+ of a worker.*|Synchronous, a worker stops for good"
-OTHERS = [name for name in NAMES if not re.fullmatch(TESTED_ELSEWHERE, name)]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if not re.fullmatch(TESTED_ELSEWHERE, name)]
+)
 def test_a_promise_is_kept(name, tmp_path):
     code, output = drills(tmp_path, "--only", name)
     assert code == 0, output
@@ -310,8 +304,7 @@ def test_a_promise_is_kept(name, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["SIGSTOP of a ps for 10 s"])
-def test_without_recovery_a_promise_is_broken(name, tmp_path):
+def test_without_recovery_a_promise_is_broken(tmp_path):
     """And the drill says so; all of them, in the results that are committed."""
-    code, output = drills(tmp_path, "--without-recovery", "--only", name)
+    code, output = drills(tmp_path, "--without-recovery", "--only", "SIGSTOP of a ps for 10 s")
     assert code == 0 and "broken: " in output, output
