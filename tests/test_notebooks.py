@@ -2,14 +2,12 @@
 
 import ast
 import base64
-import contextlib
 import difflib
 import io
 import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -59,13 +57,11 @@ def test_a_notebook_is_in_order(source):
 
 @pytest.mark.parametrize("source", SOURCES, ids=name)
 def test_its_links_lead_somewhere(source):
-    links = 0
-    for cell in notebooks.made(source).cells:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", cell.source):
-            if cell.cell_type == "markdown" and "://" not in target:
-                links += 1
-                assert (source.parent / target).exists(), "%s: %s" % (source, target)
-    assert links >= 2
+    cells = [cell.source for cell in notebooks.made(source).cells if cell.cell_type == "markdown"]
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", "\n".join(cells))
+    local = [target for target in targets if "://" not in target]
+    assert len(local) >= 2
+    assert not [target for target in local if not (source.parent / target).exists()]
 
 
 def test_the_pushes_are_those_of_the_figure():
@@ -75,11 +71,6 @@ def test_the_pushes_are_those_of_the_figure():
     keys = "worker", "called", "pulled", "computed", "pushed", "staleness"
     drawn = json.loads((support.ROOT / "figures" / "pushes.json").read_text())
     assert rows == [tuple(push[key] for key in keys) for push in drawn]
-
-
-def in_other_order(group):
-    """Those that belong together in another order than that of reading: the ps comes last."""
-    return group[::-1]
 
 
 def fresh(group, **options):
@@ -108,18 +99,16 @@ def marks(group):
 def test_outputs_are_those_of_a_fresh_run(group):
     """The solutions pass too, and nothing is left running: execute() raises otherwise."""
     compared = 0
-    for source, notebook in fresh(in_other_order(group), in_turn=len(group) > 1).items():
+    # Those that belong together in another order than that of reading: the ps comes last.
+    for source, notebook in fresh(group[::-1], in_turn=len(group) > 1).items():
         ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
         asked = sum(cell.source.startswith(notebooks.ANSWER) for cell in ran)
         assert len(notebook.cells) - len(ran) >= asked >= 2, "each exercise's solution is executed"
         for cell, committed in zip(ran, notebooks.notebook_of(source).cells, strict=True):
             if cell.cell_type == "code":
                 compared += 1
-                assert not differences(committed, cell), "%s, %s:\n%s" % (
-                    notebooks.name_of(source),
-                    cell.id,
-                    differences(committed, cell),
-                )
+                unlike = differences(committed, cell)
+                assert not unlike, f"{notebooks.name_of(source)}, {cell.id}:\n{unlike}"
     assert compared >= 5
 
 
@@ -129,18 +118,15 @@ def differences(committed, cell):
     Where a cell shows what was measured: the text but for its numbers, of pictures how many.
     """
     measured = notebooks.MEASURED in cell.metadata.get("tags", [])
-    told = ["\n".join(map(notebooks.texts, each.outputs)) for each in (committed, cell)]
+    texts = ["\n".join(map(notebooks.texts, of.outputs)) for of in (committed, cell)]
     if measured:
-        told = [re.sub(r" *-?\d+(\.\d+)?", " #", text) for text in told]
-    lines = difflib.unified_diff(
-        told[0].splitlines(), told[1].splitlines(), "in git", "afresh", lineterm=""
-    )
+        texts = [re.sub(r" *-?\d+(\.\d+)?", " #", text) for text in texts]
+    lines = [*difflib.unified_diff(*map(str.splitlines, texts), "in git", "afresh", lineterm="")]
     here, there = map(pictures, (committed.outputs, cell.outputs))
-    apart = [0 if measured else unlike(one, other) for one, other in zip(here, there)]
-    same = len(here) == len(there) and all(each < 0.1 for each in apart)
-    return "\n".join(lines) + (
-        "" if same else "%d pictures, %d afresh: %s" % (len(here), len(there), apart)
-    )
+    apart = [0 if measured else ink_apart(one, other) for one, other in zip(here, there)]
+    if len(here) != len(there) or not all(share < 0.1 for share in apart):
+        lines.append(f"{len(here)} pictures, {len(there)} afresh: {apart}")
+    return "\n".join(lines)
 
 
 def pictures(outputs):
@@ -150,7 +136,7 @@ def pictures(outputs):
     return [1 - one[..., :3].mean(axis=-1) for one in read]
 
 
-def unlike(one, other):
+def ink_apart(one, other):
     """The share of the ink that is elsewhere, in squares of 15 pixels; 2 where the sizes differ."""
     if any(abs(a - b) > 15 for a, b in zip(one.shape, other.shape)):
         return 2
@@ -164,17 +150,15 @@ def unlike(one, other):
 
 @pytest.mark.long
 @ONE_BY_ONE
-@pytest.mark.parametrize("first", [1])
-def test_whoever_starts_first(first):
+def test_whoever_starts_first():
     """The three of Multiple-Workers in another order, beside an old file that leads nowhere."""
     (group,) = [group for group in GROUPS if len(group) == 3]
-    order = group[first:] + group[:first]
     folder = group[0].parent / ".cluster"
     folder.mkdir(exist_ok=True)
     with socket.create_server(("127.0.0.1", 0)) as other:  # somebody else, who says nothing
         port = other.getsockname()[1]
         (folder / "parameter-server.json").write_text('[%d, "an old word"]' % port)
-        fresh(order, in_turn=True)
+        fresh(group[1:] + group[:1], in_turn=True)
     assert not (folder / "parameter-server.json").exists()
 
 
@@ -224,60 +208,25 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
         (folder / (title + ".py")).write_text("# %%\n" + code)
         (folder / (title + ".ipynb")).write_text(notebooks.written(notebook))
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    done = subprocess.run(
-        ["bash", folder / "run.sh", "--execute"], capture_output=True, text=True, timeout=60
-    )
+    done = support.finished("bash", folder / "run.sh", "--execute")
     assert done.returncode == 1
     assert re.fullmatch(r"Good +[\d.]+ s\n", done.stdout)
     assert done.stderr.startswith("Bad failed in cell 1:\n")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before, "nothing is written"
-    unknown = subprocess.run(
-        ["bash", folder / "run.sh", "--execute", "Ugly"], capture_output=True, text=True, timeout=60
-    )
+    unknown = support.finished("bash", folder / "run.sh", "--execute", "Ugly")
     assert unknown.returncode == 1 and unknown.stderr.count("\n") == 1
-
-
-@contextlib.contextmanager
-def process(command, **options):
-    """A process in a session of its own; it and all that it started end with the block."""
-    running = subprocess.Popen(command, start_new_session=True, **options)
-    try:
-        yield running
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGTERM)
-        try:
-            running.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            pass
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-        running.wait(timeout=5)
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """The path of Debian's chromium; it is installed where that is allowed."""
-    names = ["chromium", "chromium-browser", "google-chrome"]
-    found = next(filter(None, map(shutil.which, names)), None)
-    if not found and os.geteuid() == 0 and shutil.which("apt-get"):
-        print("installing chromium for the test in a browser", file=sys.__stderr__, flush=True)
-        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in ["update"], ["install", "-y", "--no-install-recommends", "chromium"]:
-            subprocess.run(["apt-get", "-q", *command], env=env, timeout=300, capture_output=True)
-        found = next(filter(None, map(shutil.which, names)), None)
-    if not found:
-        pytest.fail("install chromium for this test: apt-get install chromium", pytrace=False)
-    return found
 
 
 @pytest.mark.long
 @pytest.mark.timeout(700)
-def test_run_all_in_a_browser(chromium, tmp_path):
+def test_run_all_in_a_browser(tmp_path):
     """A notebook in JupyterLab, by run.sh: Run All Cells, until all have run without an error."""
     from playwright import sync_api
 
+    browsers = map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])
+    chromium = next(filter(None, browsers), None)
+    assert chromium, "install chromium for this test: apt-get install chromium"
     folder = tmp_path / "a project" / "Basics-Tutorial"
     shutil.copytree(notebooks.ROOT, folder)
     shutil.copytree(support.ROOT / "figures", folder.parent / "figures")
@@ -297,13 +246,14 @@ def test_run_all_in_a_browser(chromium, tmp_path):
     command = ["bash", folder / "run.sh", "--no-browser", "--port=%d" % port]
     command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=" + token]
     command += ["--allow-root", "--ServerApp.ip=127.0.0.1"]
-    log = open(tmp_path / "jupyter.log", "w")
+    with open(tmp_path / "jupyter.log", "w") as log:
+        server = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=folder)
     try:
-        with log, process(command, env=env, stdout=log, stderr=log, cwd=folder):
-            support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
-            url = "http://127.0.0.1:%d/lab/tree/Basics-Tutorial/%s?token=%s"
-            texts, pictures = run_all(sync_api, chromium, url % (port, path.name, token))
+        support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
+        url = "http://127.0.0.1:%d/lab/tree/Basics-Tutorial/%s?token=%s"
+        texts, pictures = run_all(sync_api, chromium, url % (port, path.name, token))
     finally:
+        server.terminate()
         notebooks.end_all(tmp_path.name)
     expected = [
         notebooks.texts(output).strip()
@@ -326,9 +276,8 @@ def run_all(sync_api, chromium, url):
             page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
             # Until the kernel has its name the indicator says that it is idle, too.
             page.wait_for_selector(".jp-Toolbar-kernelName:has-text('Python 3')", timeout=60_000)
-            page.wait_for_selector(
-                ".jp-Notebook-ExecutionIndicator[data-status=idle]", timeout=90_000
-            )
+            idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
+            page.wait_for_selector(idle, timeout=90_000)
             page.click(".lm-MenuBar-itemLabel:text-is('Run')")
             page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
             # The last code cell has its number when all before it have run.
@@ -339,9 +288,8 @@ def run_all(sync_api, chromium, url):
                 timeout=120_000,
             )
             page.wait_for_timeout(500)
-            assert (
-                page.locator("[data-mime-type*='stderr'], [data-mime-type*='error']").count() == 0
-            )
+            errors = page.locator("[data-mime-type*='stderr'], [data-mime-type*='error']")
+            assert errors.count() == 0
             texts = page.locator("[data-mime-type='application/vnd.jupyter.stdout']")
             widths = page.eval_on_selector_all(
                 ".jp-Notebook img", "images => images.map(image => image.naturalWidth)"

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 
 import diagrams
@@ -256,5 +255,5 @@ def test_style():
         ["shellcheck", "-x", "-e", "SC1091", *shell, support.ROOT / ".ci" / "run"],
     ):
         command[0] = os.path.join(tools, command[0])
-        done = subprocess.run(command, cwd=support.ROOT, capture_output=True, text=True, timeout=60)
+        done = support.finished(*command)
         assert done.returncode == 0, done.stdout + done.stderr

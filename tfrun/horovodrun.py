@@ -9,7 +9,7 @@ import sys
 
 import psutil
 
-from tfrun import launch
+from tfrun import cluster, launch
 
 PREFIX = re.compile(rb"\[(\d+)\]<std(?:out|err)>:")  # how it marks the lines of a rank
 ENDED = re.compile(rb"Process (\d+) exit with status code (\d+)\.")
@@ -58,11 +58,10 @@ class Horovodrun(launch.Task):
     """The process of horovodrun, and all below it."""
 
     def __init__(self, command, directory):
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         env = {"OUTPUT_DIR": str(directory), "PYTHONUNBUFFERED": "1"}
         for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
             if name not in os.environ:
-                env[name] = str(max(1, cores // ranks(command)))
+                env[name] = str(max(1, cluster.cores() // ranks(command)))
         super().__init__("chief", "horovodrun", command, env, directory)
 
     def start(self):
