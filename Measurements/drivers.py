@@ -1,9 +1,10 @@
 """What the measurements share: each of their scripts runs examples by their own `bash run.sh`."""
 
 import argparse
-import csv
+import contextlib
 import ctypes
 import datetime
+import importlib.util
 import json
 import os
 import pathlib
@@ -15,83 +16,136 @@ import subprocess
 import sys
 import time
 
+import psutil
 from rich.console import Console
+from rich.progress import track
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SLICE = 0.02  # seconds that a slow worker runs at a time
 sys.path.append(str(ROOT))  # for tfrun
+from tfrun import drawn
+from tfrun import rows as metrics
+
+SLICE = 0.02  # seconds that a slow worker runs at a time
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
 
 
 def positive(kind):
-    """A type of flag: a number of that kind above zero."""
+    """Returns a type of flag: a number of that kind above zero."""
 
     def parse(text):
         if not 0 < kind(text) < float("inf"):
-            raise argparse.ArgumentTypeError("must be above 0, is %s" % text)
+            raise argparse.ArgumentTypeError(f"must be above 0, is {text}")
         return kind(text)
 
     parse.__name__ = kind.__name__
     return parse
 
 
-def redraw(script):
-    """What --redraw is: a file of results to draw, the committed one of this script if bare."""
-    return {
-        "nargs": "?",
-        "type": pathlib.Path,
-        "const": pathlib.Path(script).resolve().parent / "results.json",
-        "metavar": "RESULTS",
-        "help": "measure nothing: draw this file's picture again (results.json beside the script)",
-    }
+class Parser(argparse.ArgumentParser):
+    """Parses the flags of a script, whose help begins with the script's docstring."""
+
+    def __init__(self, description):
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(description=description, allow_abbrev=False, formatter_class=form)
+
+    def number(self, flag, default, words, kind=int, **more):
+        """Adds a flag that takes a number above zero; `words` are its help."""
+        words += " (%(default)s)"
+        self.add_argument(flag, type=positive(kind), default=default, help=words, **more)
+
+    def redraw(self, script):
+        """Adds --redraw: a file of results to draw, the committed one of this script if bare."""
+        self.add_argument(
+            "--redraw",
+            nargs="?",
+            type=pathlib.Path,
+            const=pathlib.Path(script).resolve().parent / "results.json",
+            metavar="RESULTS",
+            help="measure nothing: draw this file's picture again (results.json beside the script)",
+        )
+
+    def only(self, cases):
+        """Adds --only, and reads the flags.
+
+        Returns (the flags, the cases whose names have the text of --only).
+        """
+        words = "those with this in their names"
+        self.add_argument("--only", default="", metavar="TEXT", help=words)
+        flags = self.parse_args()
+        chosen = [case for case in cases if flags.only in case[0]]
+        if not chosen:
+            self.error("--only must be in one of: " + "; ".join(case[0] for case in cases))
+        return flags, chosen
 
 
-def picture(results, name):
-    """Where the picture of a file of results belongs: `name`.png beside it for results.json.
+def by_turns(console, cases, repeats, measure):
+    """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
 
-    messages-wide.png for results-wide.json, and warm-up.png for warm-up.json.
+    Returns {name: [measure(case, repeat) of each repeat]}.
     """
-    return results.with_name(re.sub("^results", name, results.stem) + ".png")
+    results = {name: [] for name, *_ in cases}
+    plan = [(repeat, case) for repeat in range(repeats) for case in cases]
+    for repeat, case in track(plan, "measuring", console=console, disable=not console.is_terminal):
+        results[case[0]].append(measure(case, repeat))
+    return results
 
 
-def write(path, results):
-    """Writes results as JSON, a list of numbers on one line."""
+def report(script, flags, width, measure, table_of, draw):
+    """Measures, and leaves results.json, table.txt and a picture; or draws a file's picture again.
+
+    measure(console, directory) returns the results, and when and where they were measured;
+    table_of(results) is their table; draw(results, path, source) draws them, which are in `source`.
+    width: the columns of a table where there is no terminal.
+    """
+    console, folder = table_console(width), pathlib.Path(script).resolve().parent
+    name = folder.name.lower()
+    if source := flags.redraw:
+        results = json.loads(source.read_text())
+        console.print(table_of(results))
+        # messages-wide.png for results-wide.json, and warm-up.png for warm-up.json.
+        draw(results, source.with_name(re.sub("^results", name, source.stem) + ".png"), source)
+        return
+    directory = output_directory(folder.name)
+    results, words = measure(console, directory)
+    console.print(table_of(results))
+    console.print(words)
+    # A list of numbers stands on one line.
     text = json.dumps(results, indent=1)
-    joined = re.sub(r"\[[^][{}\"]*\]", lambda found: " ".join(found[0].split()), text)
-    path.write_text(re.sub(r"(?<=\[) | (?=\])", "", joined) + "\n")
+    text = re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+    source = directory / "results.json"
+    source.write_text(re.sub(r"(?<=\[) | (?=\])", "", text) + "\n")
+    draw(results, directory / f"{name}.png", source)
+    leave(console, directory, f"{name}.png")
 
 
-def bars(axes, values, colours, form):
-    """A bar for each case, as long as the median of its runs: {name: runs}, {name: colour}.
+def subplots(height, *shape, **more):
+    """Returns a figure as wide as a page, and its axes."""
+    import matplotlib  # its threads must not be there when Fault-Tolerance enters namespaces
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams.update({"axes.spines.top": False, "axes.spines.right": False})
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    return figure, figure.subplots(*shape, **more)
+
+
+def bars(title, label, values, colours, form, draw, path, source):
+    """Draws a bar for each case, as long as the median of its runs: {name: runs}, {name: colour}.
 
     A dot is a run. form: what stands beside a bar, the text of a median.
     """
-    last = max(max(each) for each in values.values())
-    for place, (name, each) in enumerate(values.items()):
-        middle = statistics.median(each)
-        axes.barh(place, middle, 0.7, color=colours[name], alpha=0.75)
-        axes.plot(each, [place] * len(each), "k.", markersize=5)
-        axes.text(max(each) + 0.02 * last, place, form(middle), va="center", fontsize=10)
+    figure, axes = subplots(1.1 + 0.1 * sum(4 + name.count("\n") for name in values))
+    last = max(max(runs) for runs in values.values())
+    for y, (name, runs) in enumerate(values.items()):
+        middle = statistics.median(runs)
+        axes.barh(y, middle, 0.7, color=colours[name], alpha=0.75)
+        axes.plot(runs, [y] * len(runs), "k.", markersize=5)
+        axes.text(max(runs) + 0.02 * last, y, form(middle), va="center")
     axes.set_yticks(range(len(values)), values)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.3 * last)
-    axes.tick_params(labelsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def only(parser, cases, script=None):
-    """Adds --only, and --redraw to a script that draws, and reads the flags.
-
-    Returns (the flags, the cases whose names have the text of --only).
-    """
-    parser.add_argument("--only", default="", metavar="TEXT", help="those with this in their names")
-    if script:
-        parser.add_argument("--redraw", **redraw(script))
-    flags = parser.parse_args()
-    chosen = [case for case in cases if flags.only in case[0]]
-    if not chosen:
-        parser.error("--only must be in one of: %s" % "; ".join(case[0] for case in cases))
-    return flags, chosen
+    axes.set_title(title, loc="left")
+    axes.set_xlabel(label)
+    drawn.save(figure, path, draw, results=source)
 
 
 def end_with_us(how=signal.SIGTERM):
@@ -125,7 +179,20 @@ def run(command, directory, env=os.environ, **more):
     if done.returncode:
         last = done.stdout.splitlines()[-10:]
         failed = " ".join(map(str, command))
-        sys.exit("\n".join([*last, "failed with exit code %d: %s" % (done.returncode, failed)]))
+        sys.exit("\n".join([*last, f"failed with exit code {done.returncode}: {failed}"]))
+
+
+def tasks(directory):
+    """Returns {(job, index): its process} of all tasks that run with this OUTPUT_DIR."""
+    running = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            env = process.environ()
+            if env.get("OUTPUT_DIR") == str(directory) and "TF_CONFIG" in env:
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    task = json.loads(env["TF_CONFIG"])["task"]
+                    running.setdefault((task["type"], task["index"]), process)
+    return running
 
 
 def slow_down(pid):
@@ -138,12 +205,25 @@ def slow_down(pid):
     time.sleep(SLICE)
 
 
+def script_of(folder):
+    """Returns the script of an example."""
+    return ROOT / folder / (pathlib.Path(folder).name.replace("-", "_").lower() + ".py")
+
+
+def load(path):
+    """Returns the module of a script."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def changed(script, changes):
-    """The text of a script after [(what stands in it just once, what takes its place)]."""
+    """Returns a script's text after [(what stands in it just once, what takes its place)]."""
     text = script.read_text()
     for old, new in changes:
         if text.count(old) != 1:
-            sys.exit("%r stands %d times in %s" % (old, text.count(old), script))
+            sys.exit(f"{old!r} stands {text.count(old)} times in {script}")
         text = text.replace(old, new)
     return text
 
@@ -157,18 +237,22 @@ def output_directory(name):
     return directory
 
 
-def rows(directory):
-    """The lines of all metrics-<task>.csv of a run, with the name of the task under `task`."""
-    found = []
-    for path in sorted(directory.glob("metrics-*.csv")):
-        with open(path, newline="") as file:
-            lines = (line for line in file if not line.startswith("#"))  # "# restart"
-            found += [{**row, "task": path.stem} for row in csv.DictReader(lines)]
-    return found
+def rows(directory, kind="push", task="*"):
+    """Returns the pushes of a run, or the rows of kind "test", in order of time.
+
+    A row is a dict of numbers, with the name of the task under `task`.
+    """
+    found = [
+        {**row, "task": path.stem.removeprefix("metrics-")}
+        for path in directory.glob(f"metrics-{task}.csv")
+        for row in metrics.read(path)[1].values()
+        if row[kind]
+    ]
+    return sorted(found, key=lambda row: row["push_time"])
 
 
-def console(width):
-    """For tables: as wide as the terminal, `width` columns where there is none."""
+def table_console(width):
+    """Returns a console: as wide as the terminal, `width` columns where there is none."""
     return Console(width=None if sys.stdout.isatty() else width, record=True)
 
 
@@ -176,12 +260,10 @@ def leave(console, directory, what):
     """Writes all that the console has shown into table.txt, which the page shows; names `what`."""
     lines = [line.rstrip() for line in console.export_text().splitlines()]
     (directory / "table.txt").write_text("\n".join(lines) + "\n")
-    console.print("%s is in %s" % (what, directory), soft_wrap=True)
+    console.print(f"{what} is in {directory}", soft_wrap=True)
 
 
 def setting(*versions):
-    """When and where this was measured, as the last words of a table."""
-    where = "%d cores (%s)" % (os.cpu_count(), platform.machine())
-    return ", ".join(
-        [str(datetime.date.today()), *versions, "Python " + platform.python_version(), where]
-    )
+    """Returns when and where this was measured, as the last words of a table."""
+    today, python = str(datetime.date.today()), f"Python {platform.python_version()}"
+    return ", ".join([today, *versions, python, f"{os.cpu_count()} cores ({platform.machine()})"])

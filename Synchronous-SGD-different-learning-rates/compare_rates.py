@@ -9,8 +9,6 @@ Kind:          driver
 Run:           bash run_compare_rates.sh
 """
 
-import argparse
-import importlib.util
 import json
 import os
 import pathlib
@@ -36,15 +34,6 @@ CASES = {
 CONTROL = 0.075, 0.075  # a single rate, with the sum of those that differ
 SINGLE = [(lr, lr) for lr in (0.025, 0.05, 0.075, 0.1, 0.2)]
 RATES = [*SINGLE, (0.1, 0.05), (0.05, 0.1), (0.13, 0.02), (0.15, 0.00001)]
-
-
-def load_script():
-    """The example as a module: its data, model, mini-batches, gradients and test."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    spec = importlib.util.spec_from_file_location("example", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def shards(data, share, seed):
@@ -98,41 +87,29 @@ def measure(example, case, seed, steps):
 def table(results):
     """The test losses as a table in Markdown: median, range, and how often below the control's."""
     runs = results["runs"]
-    rows = ["| rates of workers 0, 1 | %s |" % " | ".join(runs), "| --- " * (len(runs) + 1) + "|"]
-    for each in RATES:
-        row, name = [], "%g, %g" % each
-        for found in runs.values():
-            losses = [run[name]["test_loss"] for run in found]
-            row.append(
-                "%.3f (%.3f to %.3f)" % (statistics.median(losses), min(losses), max(losses))
-            )
-            if each not in SINGLE:
-                lower = sum(
-                    run[name]["test_loss"] < run["%g, %g" % CONTROL]["test_loss"] for run in found
-                )
-                row[-1] += ", lower in %d" % lower
-        name = "**%s**" % name if each == CONTROL else name
-        rows.append("| %s | %s |" % (name, " | ".join(row)))
-    return "\n".join(
-        [
-            *rows,
-            "",
-            "`%s`: %d steps, %d seeds; %s."
-            % (results["command"], results["steps"], len(found), results["setting"]),
-        ]
-    )
+    rows = [f"| rates of workers 0, 1 | {' | '.join(runs)} |", "| --- " * (len(runs) + 1) + "|"]
+    for pair in RATES:
+        cells, name = [], "%g, %g" % pair
+        for case in runs.values():
+            losses = [run[name]["test_loss"] for run in case]
+            cell = f"{statistics.median(losses):.3f} ({min(losses):.3f} to {max(losses):.3f})"
+            if pair not in SINGLE:
+                control = [run["%g, %g" % CONTROL]["test_loss"] for run in case]
+                cell += f", lower in {sum(map(float.__lt__, losses, control))}"
+            cells.append(cell)
+        name = f"**{name}**" if pair == CONTROL else name
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    words = "`{command}`: {steps} steps, {n} seeds; {setting}.".format(n=len(case), **results)
+    return "\n".join([*rows, "", words])
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=drivers.positive(int), default=5, help="runs of each (5)")
-    parser.add_argument("--steps", type=drivers.positive(int), default=2000, help="of each (2000)")
+    parser = drivers.Parser(__doc__)
+    parser.number("--seeds", 5, "runs of each")
+    parser.number("--steps", 2000, "of each")
     flags = parser.parse_args()
-    directory, example = drivers.output_directory("Compare-Rates"), load_script()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    directory, example = drivers.output_directory("Compare-Rates"), drivers.load(SCRIPT)
     path = directory / "compare_rates.json"
     kept = json.loads(path.read_text())["runs"] if path.exists() else {}
     for case in CASES:

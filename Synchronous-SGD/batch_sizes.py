@@ -10,7 +10,6 @@ Run:           bash run_batch_sizes.sh
 
 import argparse
 import datetime
-import importlib.util
 import itertools
 import json
 import os
@@ -22,18 +21,15 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import, or its notes come first
 import keras
-import matplotlib
-
-matplotlib.use("Agg")
 import tensorflow.compat.v1 as tf
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent / "Measurements"))
+import drivers
 from tfrun import drawn
 
-SCRIPT = HERE.parent / "Non-Distributed-Setup" / "non_distributed_setup.py"
 BATCHES, LR = [32, 64, 128, 256, 384, 512, 1024], 0.1  # k is a batch divided by the first
 WARM_UP_EPOCHS = 5
 RULES = {"constant": "lr", "linear": "k · lr", "warm-up": "k · lr, after a warm-up"}
@@ -64,18 +60,11 @@ def train(example, data, batch, rule, seed, rows):
             return round(1 - float(session.run(test)[1]), 4)
 
 
-def load(path):
-    """The module of a script."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def draw(results, path):
     """The picture of a file of results: each run a dot, lines through the medians."""
     found = json.loads(results.read_text())
-    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
     sizes = found["batches"]
     for number, rule in enumerate(found["rules"]):
         color, errors = "C%d" % number, [rule["errors"][str(size)] for size in sizes]
@@ -98,12 +87,11 @@ def draw(results, path):
     axes.grid(alpha=0.25)
     axes.legend(loc="upper left")
     drawn.save(figure, path, draw, results=results)
-    plt.close(figure)
 
 
 def measure(seeds, rows):
     """Trains all cases; returns what batch-sizes.json holds."""
-    example = load(SCRIPT)
+    example = drivers.load(drivers.script_of("Non-Distributed-Setup"))
     data, began = example.load_data("digits"), time.time()
     errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
     for seed, batch, rule in itertools.product(range(seeds), BATCHES, RULES):
@@ -128,24 +116,13 @@ def measure(seeds, rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=5, help="runs of each case (5)")
-    parser.add_argument("--examples", type=int, default=128000, help="examples of a run (128000)")
-    parser.add_argument(
-        "--output",
-        type=pathlib.Path,
-        default=os.environ.get("OUTPUT_DIR", HERE),
-        help="the folder of batch-sizes.json and .png (OUTPUT_DIR, or this one)",
-    )
-    parser.add_argument(
-        "--redraw",
-        action="store_true",
-        help="train nothing: draw the picture of batch-sizes.json again",
-    )
+    parser = drivers.Parser(__doc__)
+    parser.number("--seeds", 5, "runs of each case")
+    parser.number("--examples", 128000, "examples of a run")
+    folder, words = os.environ.get("OUTPUT_DIR", HERE), "the folder of batch-sizes.json and .png"
+    parser.add_argument("--output", type=pathlib.Path, default=folder, help=words)
+    words = "train nothing: draw the picture of batch-sizes.json again"
+    parser.add_argument("--redraw", action="store_true", help=words)
     flags = parser.parse_args()
     flags.output.mkdir(parents=True, exist_ok=True)
     results = flags.output / "batch-sizes.json"

@@ -12,7 +12,6 @@ Run:           bash run.sh
 """
 
 import argparse
-import collections
 import json
 import os
 import pathlib
@@ -22,14 +21,10 @@ import statistics
 import sys
 import textwrap
 
-import matplotlib
 import numpy as np
-from rich.progress import track
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
 from rich.table import Table
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, LogLocator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
@@ -46,38 +41,21 @@ DEFAULT = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 
 
 def parse_flags():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "examples",
-        nargs="*",
-        default=DEFAULT,
-        help="folders, each perhaps with flags (%s)" % ", ".join(DEFAULT),
-    )
-    parser.add_argument(
-        "--seeds", type=drivers.positive(int), default=5, help="runs of each (%(default)s)"
-    )
-    parser.add_argument(
-        "--examples-seen",
-        type=drivers.positive(int),
-        default=128000,
-        metavar="N",
-        help="by all workers of a run together (%(default)s)",
-    )
-    parser.add_argument(
-        "--batch-size", type=drivers.positive(int), default=32, metavar="B", help="(%(default)s)"
-    )
-    parser.add_argument("--redraw", **drivers.redraw(__file__))
+    parser = drivers.Parser(__doc__)
+    words = f"folders, each perhaps with flags ({', '.join(DEFAULT)})"
+    parser.add_argument("examples", nargs="*", default=DEFAULT, help=words)
+    parser.number("--seeds", 5, "runs of each")
+    parser.number("--examples-seen", 128000, "by all workers of a run together", metavar="N")
+    parser.number("--batch-size", 32, "of each worker", metavar="B")
+    parser.redraw(__file__)
     flags = parser.parse_args()
     for example in flags.examples:
-        if not example.split() or not (drivers.ROOT / example.split()[0] / "run.sh").is_file():
-            parser.error("there is no %s/run.sh" % "".join(example.split()[:1]))
+        folder = "".join(example.split()[:1])
+        if not folder or not (drivers.ROOT / folder / "run.sh").is_file():
+            parser.error(f"there is no {folder}/run.sh")
         for own in ("--seed", "--steps", "--batch-size"):
             if own in re.split(r"[\s=]+", example):
-                parser.error(
-                    "%s of %s is the same for all: leave it out" % (own, example.split()[0])
-                )
+                parser.error(f"{own} of {folder} is the same for all: leave it out")
     if len(set(flags.examples)) < len(flags.examples):
         parser.error("an example stands there twice")
     if flags.examples_seen < flags.batch_size * max(map(mini_batches, flags.examples)):
@@ -85,63 +63,38 @@ def parse_flags():
     return flags
 
 
-def script(folder):
-    """The script of an example."""
-    return drivers.ROOT / folder / (pathlib.Path(folder).name.replace("-", "_").lower() + ".py")
-
-
 def mini_batches(example):
     """How many make an update: --local-steps, times the workers if all take part."""
-    folder, *given = shlex.split(example)
-    text = script(folder).read_text()
-    found = re.search(r'\("local-steps", (\d+),', text)
+    folder, *own = shlex.split(example)
+    text = drivers.script_of(folder).read_text()
+    default = re.search(r'\("local-steps", (\d+),', text)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument(
-        "--local-steps", type=drivers.positive(int), default=int(found[1]) if found else 1
+        "--local-steps", type=drivers.positive(int), default=int(default[1]) if default else 1
     )
     all_at_once = re.search(r"(?m)^Kind: +(parameter server, synchronous|all-reduce)$", text)
     together = int(os.environ.get("WORKERS", 2)) if all_at_once else 1
-    return together * parser.parse_known_args(given)[0].local_steps
+    return together * parser.parse_known_args(own)[0].local_steps
 
 
 def run(example, seed, flags, directory):
     """Trains one example; returns its result.json. Exits with its last lines when it fails."""
-    folder, *given = shlex.split(example)
-    command = [
-        "bash",
-        drivers.ROOT / folder / "run.sh",
-        *given,
-        "--seed",
-        str(seed),
-        "--steps",
-        str(flags.examples_seen // flags.batch_size // mini_batches(example)),
-        "--batch-size",
-        str(flags.batch_size),
-    ]
-    drivers.run(command, directory)
+    folder, *own = shlex.split(example)
+    steps = flags.examples_seen // flags.batch_size // mini_batches(example)
+    command = ["bash", drivers.ROOT / folder / "run.sh", *own, "--seed", seed, "--steps", steps]
+    drivers.run([*command, "--batch-size", flags.batch_size], directory)
     result = json.loads((directory / "result.json").read_text())
-    return {**result, "evaluations": evaluations(directory)}
+    start = drivers.rows(directory)[0]["push_time"]
+    tested = [
+        (round(row["push_time"] - start, 3), row["test_accuracy"], row["test_loss"])
+        for row in drivers.rows(directory, "test")
+    ]
+    return {**result, "evaluations": dict(zip(("seconds", "accuracy", "loss"), zip(*tested)))}
 
 
 def file_name(example):
     """An example and its flags as the name of a file."""
     return "-".join(re.findall(r"[\w.]+", example))
-
-
-def evaluations(directory):
-    """The evaluations of a run, three lists: seconds since its first push, accuracy, loss."""
-    rows = drivers.rows(directory)
-    start = min(float(row["push_time"]) for row in rows)
-    tested = sorted(
-        (
-            round(float(row["push_time"]) - start, 3),
-            float(row["test_accuracy"]),
-            float(row["test_loss"]),
-        )
-        for row in rows
-        if row["test_accuracy"]
-    )
-    return dict(zip(("seconds", "accuracy", "loss"), zip(*tested)))
 
 
 def seconds_to_target(runs):
@@ -157,13 +110,13 @@ def seconds_to_target(runs):
 def labels(examples):
     """{example: its name in a picture}, with those of its flags that not all of them have."""
     words = {example: re.sub(r" (?!--)", "=", example).split() for example in examples}
-    common = set.intersection(*({*each[1:]} for each in words.values()))
-    kept = {name: [word for word in each if word not in common] for name, each in words.items()}
+    common = set.intersection(*(set(flags) for _, *flags in words.values()))
     return {
-        name: "\n".join(
-            [each[0], *(textwrap.fill(word.replace("=", " "), 30) for word in each[1:])]
+        example: "\n".join(
+            [folder]
+            + [textwrap.fill(flag.replace("=", " "), 30) for flag in flags if flag not in common]
         )
-        for name, each in kept.items()
+        for example, (folder, *flags) in words.items()
     }
 
 
@@ -194,72 +147,79 @@ def draw(results, path, source, highlighted=None):
     that has a colour, over all others in grey; by default each has that of its kind.
     """
     examples, names = list(results), labels(results)
-    kinds = {each: kind(each) for each in examples}
     palette = dict(zip(KINDS.values(), drivers.FAMILIES))
     lines = sum(name.count("\n") + 1 for name in names.values())
-    figure, (loss, time) = plt.subplots(
-        1, 2, figsize=(7.2, 1.8 + 0.33 * lines), sharey=True, layout="constrained"
-    )
-    times = {each: seconds_to_target(runs) for each, runs in results.items()}
+    figure, (loss, time) = drivers.subplots(1.8 + 0.33 * lines, 1, 2, sharey=True)
+    times = {example: seconds_to_target(runs) for example, runs in results.items()}
     known = all(times.values())
-    for place, (example, runs) in enumerate(results.items()):
-        colour = palette.get(kinds[example], drivers.FAMILIES[-1])
+    for y, (example, runs) in enumerate(results.items()):
+        colour = palette.get(kind(example), drivers.FAMILIES[-1])
         colour = colour if highlighted in (None, example) else GREY
-        row(loss, place, [run["test_loss"] for run in runs], colour, "not finite")
+        row(loss, y, [run["test_loss"] for run in runs], colour, "not finite")
         spent = times[example] if known else [run["wall_seconds"] for run in runs]
-        row(time, place, spent, colour)
-    loss.set_yticks(range(len(examples)), [names[each] for each in examples])
+        row(time, y, spent, colour)
+    loss.set_yticks(range(len(examples)), [names[example] for example in examples])
     loss.set_ylim(len(examples) - 0.4, -0.6)
     for label, example in zip(loss.get_yticklabels(), examples):
         label.set_fontweight("bold" if example == highlighted else "normal")
-    count = len(next(iter(results.values())))
     loss.set_title("Test loss at the end")
-    time.set_title("Time to %.0f%% accuracy" % (100 * TARGET) if known else "Time of the training")
-    loss.set_xlabel("of %d seeds" % count)
+    time.set_title(f"Time to {100 * TARGET:.0f}% accuracy" if known else "Time of the training")
+    loss.set_xlabel(f"of {len(results[examples[0]])} seeds")
     time.set_xlabel("seconds of training")
     for axes in (loss, time):
         axes.margins(x=0.15)
         axes.set_xscale("log")
         if axes.dataLim.x0 > axes.dataLim.x1:  # no run has a value
             axes.set_xlim(0.1, 10)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
-        decades = 1 if axes.dataLim.x1 > 20 * axes.dataLim.x0 else 0
+        axes.xaxis.set_major_formatter("{x:g}")
+        decades = axes.dataLim.x1 > 20 * axes.dataLim.x0
         axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades else (1, 2, 5)))
         axes.xaxis.set_minor_formatter("")
         axes.grid(alpha=0.25)
-        axes.tick_params(labelsize=10)
-        axes.title.set_size(12)
-        axes.spines[["top", "right"]].set_visible(False)
-    shown = [highlighted] if highlighted else examples
+    kinds = {kind(example) for example in ([highlighted] if highlighted else examples)}
     legend = [
-        plt.Line2D([], [], color=colour, marker="o", linewidth=6, alpha=0.7, label=name)
+        Line2D([], [], color=colour, marker="o", linewidth=6, alpha=0.7, label=name)
         for name, colour in palette.items()
-        if name in {kinds[each] for each in shown}
+        if name in kinds
     ]
-    legend += [plt.Line2D([], [], color=GREY, marker="o", label="the others")] * bool(highlighted)
+    legend += [Line2D([], [], color=GREY, marker="o", label="the others")] * bool(highlighted)
     title = "dot: median, bar: range of the seeds"
     figure.legend(handles=legend, loc="outside lower center", ncols=4, title=title, frameon=False)
     drawn.save(figure, path, draw, results=source)
-    plt.close(figure)
+
+
+def draw_all(results, path, source):
+    """Draws the picture of all examples, and one for each of them.
+
+    Those of the committed results.json have their places on the pages of the examples.
+    """
+    draw(results, path, source)
+    if source.resolve() == pathlib.Path(__file__).resolve().with_name("results.json"):
+        for example in results:
+            if (drivers.ROOT / example).is_dir():  # one without flags of its own
+                draw(results, drivers.ROOT / example / "compare.png", source, example)
+    elif len(results) > 3:
+        for example in results:
+            draw(results, path.with_name(f"compare-{file_name(example)}.png"), source, example)
 
 
 def kind(example):
     """The kind of an example, as a picture calls it."""
-    text = script(example.split()[0]).read_text()
-    found = re.search(r"(?m)^Kind: +(.+)$", text)[1]
-    return KINDS.get(found, found)
+    text = drivers.script_of(example.split()[0]).read_text()
+    name = re.search(r"(?m)^Kind: +(.+)$", text)[1]
+    return KINDS.get(name, name)
 
 
-def mean_and_spread(values, form):
+def mean_and_spread(values, digits):
     """The mean, and the standard deviation where there is one."""
-    text = form % np.mean(values)
-    return text + (" ± " + form % np.std(values, ddof=1) if len(values) > 1 else "")
+    text = f"{np.mean(values):.{digits}f}"
+    return f"{text} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else text
 
 
-def show(results, console):
-    """Prints the table."""
+def table_of(results):
+    """Returns the table."""
     losses = {
-        example: [float("nan") if r["test_loss"] is None else r["test_loss"] for r in runs]
+        example: [float("nan") if run["test_loss"] is None else run["test_loss"] for run in runs]
         for example, runs in results.items()
     }
     first = statistics.mean(next(iter(losses.values())))
@@ -269,63 +229,35 @@ def show(results, console):
         loss = losses[example]
         table.add_row(
             example,
-            "%d ps, %d w" % (runs[0]["ps"], runs[0]["workers"]),
-            "%d" % runs[0]["steps"],
-            mean_and_spread(loss, "%.3f"),
-            "%+.1f%%" % (100 * (statistics.mean(loss) / first - 1)),
-            mean_and_spread([100 * r["test_accuracy"] for r in runs], "%.1f"),
-            "%.1f" % statistics.median(r["wall_seconds"] for r in runs),
-            "%.2f" % statistics.mean(r["staleness_mean"] for r in runs),
+            f"{runs[0]['ps']} ps, {runs[0]['workers']} w",
+            str(runs[0]["steps"]),
+            mean_and_spread(loss, 3),
+            f"{100 * (statistics.mean(loss) / first - 1):+.1f}%",
+            mean_and_spread([100 * run["test_accuracy"] for run in runs], 1),
+            f"{statistics.median(run['wall_seconds'] for run in runs):.1f}",
+            f"{statistics.mean(run['staleness_mean'] for run in runs):.2f}",
         )
-    console.print(table)
-
-
-def redraw(source, console):
-    """Prints the table of a file of results again, and draws its pictures.
-
-    Those of the committed results.json have their places on the pages of the examples.
-    """
-    results = json.loads(source.read_text())
-    show(results, console)
-    draw(results, drivers.picture(source, "compare"), source)
-    if source.resolve() != pathlib.Path(__file__).resolve().parent / "results.json":
-        return
-    for example in results:
-        if (drivers.ROOT / example).is_dir():  # one without flags of its own
-            draw(results, drivers.ROOT / example / "compare.png", source, example)
+    return table
 
 
 def main():
     flags = parse_flags()
-    console = drivers.console(122)
-    if flags.redraw:
-        redraw(flags.redraw, console)
-        return
-    directory = drivers.output_directory("Compare")
-    results = collections.defaultdict(list)
-    # By turns, so that a slow minute of the machine meets all of them.
-    plan = [(seed, example) for seed in range(flags.seeds) for example in flags.examples]
-    for seed, example in track(plan, "training", console=console, disable=not console.is_terminal):
-        place = directory / ("%s-%d" % (file_name(example), seed))
-        results[example].append(run(example, seed, flags, place))
 
-    show(results, console)
-    versions = next(iter(results.values()))[0]["versions"]
-    console.print(
-        "%d seeds, %d examples a run, batches of %d; %s"
-        % (
+    def measure(console, directory):
+        cases = [(example,) for example in flags.examples]
+        results = drivers.by_turns(
+            console,
+            cases,
             flags.seeds,
-            flags.examples_seen,
-            flags.batch_size,
-            drivers.setting("TensorFlow " + versions["tensorflow"]),
+            lambda case, seed: run(*case, seed, flags, directory / f"{file_name(*case)}-{seed}"),
         )
-    )
-    source = directory / "results.json"
-    drivers.write(source, results)
-    draw(results, directory / "compare.png", source)
-    for example in flags.examples if len(flags.examples) > 3 else []:
-        draw(results, directory / ("compare-%s.png" % file_name(example)), source, example)
-    drivers.leave(console, directory, "everything of these runs, and compare.png,")
+        versions = results[flags.examples[0]][0]["versions"]
+        return results, (
+            f"{flags.seeds} seeds, {flags.examples_seen} examples a run, batches of "
+            f"{flags.batch_size}; " + drivers.setting(f"TensorFlow {versions['tensorflow']}")
+        )
+
+    drivers.report(__file__, flags, 122, measure, table_of, draw_all)
 
 
 if __name__ == "__main__":

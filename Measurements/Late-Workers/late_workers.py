@@ -8,7 +8,6 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import contextlib
 import json
 import math
@@ -21,12 +20,7 @@ import statistics
 import sys
 import time
 
-import matplotlib
-from rich.progress import track
 from rich.table import Table
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
@@ -58,7 +52,7 @@ def task(script, flags, env, output):
 
 def train(context, example, workers, slow, flags, directory):
     """Trains to the end; whether it did not diverge."""
-    script = drivers.ROOT / example / (example.replace("-", "_").lower() + ".py")
+    script = drivers.script_of(example)
     directory.mkdir()
     jobs = {"ps": 1, "worker": workers}
     ports, held = cluster.hold_ports(1 + workers)
@@ -97,93 +91,75 @@ def train(context, example, workers, slow, flags, directory):
 
 
 def measure(context, case, seed, steps, directory):
-    """What one run has found."""
+    """Returns what one run has found."""
     _, example, workers, slow, rate = case
     windows = ["--local-steps", EXAMPLES[example]] if example != "HogWild" else []
     flags = ["--steps", steps // EXAMPLES[example], "--seed", seed, "--learning-rate", rate]
     trained = train(context, example, workers, slow, [*flags, *windows], directory)
-    rows = drivers.rows(directory)
-    pushes = [row for row in rows if row["loss"]]
+    pushes, tests = drivers.rows(directory), drivers.rows(directory, "test")
     # The last test is that of the w at the end; a run that diverges has none.
-    tests = [row for row in rows if row["test_loss"]] if trained else []
-    last = max(tests, key=lambda row: float(row["push_time"]), default={})
-    ended = trained and math.isfinite(float(last["test_loss"]))
+    ended = trained and math.isfinite(tests[-1]["test_loss"])
     late = [int(row["staleness"]) for row in pushes]
-    own = [
-        int(row["staleness"])
-        for row in pushes
-        if row["task"] == "metrics-worker-%d" % (workers - 1)
-    ]
-    times = sorted(float(row["push_time"]) for row in pushes)
+    own = [int(row["staleness"]) for row in pushes if row["task"] == f"worker-{workers - 1}"]
     return {
-        "test_loss": float(last["test_loss"]) if ended else None,  # None: it has diverged
-        "test_accuracy": float(last["test_accuracy"]) if ended else None,
+        "test_loss": tests[-1]["test_loss"] if ended else None,  # None: it has diverged
+        "test_accuracy": tests[-1]["test_accuracy"] if ended else None,
         "staleness_mean": statistics.mean(late),
         "staleness_max": max(late),
-        "late": sum(each > 0 for each in late) / len(late),
+        "late": sum(staleness > 0 for staleness in late) / len(late),
         "staleness_of_last_worker": statistics.mean(own or [0]),
         "pushes": len(pushes),
         "pushes_of_last_worker": len(own),
-        "seconds": times[-1] - times[0],
+        "seconds": pushes[-1]["push_time"] - pushes[0]["push_time"],
     }
 
 
 def spread(values):
     """The median and the range, of those runs that did not diverge."""
-    found = [value for value in values if value is not None]
-    text = "%.3f (%.3f-%.3f)" % (statistics.median(found), min(found), max(found)) if found else ""
-    lost = len(values) - len(found)
-    return (text + (" %d diverged" % lost if lost else "")).strip()
-
-
-def cells(runs):
-    """A case's cells of the table, as COLUMNS."""
-    whole = {name: [run[name] for run in runs] for name in runs[0]}
-    accuracies = [each for each in whole["test_accuracy"] if each is not None]
-    return [
-        spread(whole["test_loss"]),
-        "%.1f%%" % (100 * statistics.median(accuracies)) if accuracies else "",
-        "%.2f" % statistics.median(whole["staleness_mean"]),
-        "%.2f" % statistics.median(whole["staleness_of_last_worker"]),
-        "%d" % max(whole["staleness_max"]),
-        "%.0f%%" % (100 * statistics.median(whole["late"])),
-        "%.1f" % statistics.median(whole["seconds"]),
-    ]
-
-
-COLUMNS = (
-    *("test loss", "accuracy", "mean staleness", "of the last", "largest"),
-    *("late pushes", "seconds"),
-)
+    known = [value for value in values if value is not None]
+    text = f"{statistics.median(known):.3f} ({min(known):.3f}-{max(known):.3f})" if known else ""
+    lost = len(values) - len(known)
+    return f"{text} {lost} diverged".strip() if lost else text
 
 
 def table_of(results):
     """The table, a section for each cluster."""
-    table, before = Table("workers", "example", *COLUMNS), ""
+    columns = "mean staleness", "of the last", "largest", "late pushes", "seconds"
+    table, before = Table("workers", "example", "test loss", "accuracy", *columns), ""
     for name, runs in results.items():
         workers, example = name.split(": ")
         if before != workers:
             table.add_section()
-        table.add_row(workers if before != workers else "", example, *cells(runs))
+        whole = {key: [run[key] for run in runs] for key in runs[0]}
+        accuracies = [value for value in whole["test_accuracy"] if value is not None]
+        table.add_row(
+            workers if before != workers else "",
+            example,
+            spread(whole["test_loss"]),
+            f"{100 * statistics.median(accuracies):.1f}%" if accuracies else "",
+            f"{statistics.median(whole['staleness_mean']):.2f}",
+            f"{statistics.median(whole['staleness_of_last_worker']):.2f}",
+            str(max(whole["staleness_max"])),
+            f"{100 * statistics.median(whole['late']):.0f}%",
+            f"{statistics.median(whole['seconds']):.1f}",
+        )
         before = workers
     return table
 
 
 def draw(results, path, source):
     """Draws the test loss of each run, and how late its pushes were."""
-    figure, (loss, late) = plt.subplots(
-        1, 2, figsize=(7.2, 0.6 + 0.3 * len(results)), sharey=True, layout="constrained"
-    )
-    colours = {example: "C%d" % number for number, example in enumerate(EXAMPLES)}
-    for place, (name, runs) in enumerate(results.items()):
+    figure, (loss, late) = drivers.subplots(0.6 + 0.3 * len(results), 1, 2, sharey=True)
+    colours = {example: f"C{number}" for number, example in enumerate(EXAMPLES)}
+    for y, (name, runs) in enumerate(results.items()):
         style = dict(color=colours[name.split(": ")[1]], markersize=6)
         losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
-        loss.plot(losses, [place] * len(losses), "o", alpha=0.8, **style)
+        loss.plot(losses, [y] * len(losses), "o", alpha=0.8, **style)
         if len(losses) < len(runs):
-            loss.text(0.98, place, "diverged", transform=loss.get_yaxis_transform(), ha="right")
+            loss.text(0.98, y, "diverged", transform=loss.get_yaxis_transform(), ha="right")
         means = [run["staleness_mean"] for run in runs]
-        late.plot(means, [place] * len(means), "o", alpha=0.8, **style)
-        late.plot([max(run["staleness_max"] for run in runs)], [place], "|", **style)
+        late.plot(means, [y] * len(means), "o", alpha=0.8, **style)
+        late.plot([max(run["staleness_max"] for run in runs)], [y], "|", **style)
     loss.set(xscale="log", yticks=range(len(results)))
     loss.set_yticklabels(results)
     loss.invert_yaxis()
@@ -195,52 +171,42 @@ def draw(results, path, source):
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("")
         axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
     drawn.save(figure, path, draw, results=source)
-    plt.close(figure)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    whole = drivers.positive(int)
-    parser.add_argument(
-        "--steps", type=whole, default=3000, help="mini-batches of a run (%(default)d)"
-    )
-    parser.add_argument("--repeats", type=whole, default=3, help="seeds of each case (%(default)d)")
-    flags, cases = drivers.only(parser, CASES, __file__)
-    console, began = drivers.console(150), time.monotonic()
-    if flags.redraw:
-        results = json.loads(flags.redraw.read_text())
-        console.print(table_of(results))
-        draw(results, drivers.picture(flags.redraw, "late-workers"), flags.redraw)
-        return
+    parser = drivers.Parser(__doc__)
+    parser.number("--steps", 3000, "mini-batches of a run")
+    parser.number("--repeats", 3, "seeds of each case")
+    parser.redraw(__file__)
+    flags, cases = parser.only(CASES)
     if flags.steps < 200:
         parser.error("--steps must be at least 200: several updates of each worker")
-    directory, results = drivers.output_directory("Late-Workers"), {name: [] for name, *_ in cases}
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["__main__", "tensorflow.compat.v1", "keras", "sklearn.datasets"]
-    )
-    # By turns, so that a slow minute meets all of them.
-    plan = [(seed, case) for seed in range(flags.repeats) for case in cases]
-    for seed, case in track(plan, "training", console=console, disable=not console.is_terminal):
-        place = directory / ("%s-%d" % (case[0].replace(": ", "-").replace(", ", "-"), seed))
-        results[case[0]].append(measure(context, case, seed, flags.steps, place))
-    console.print(table_of(results))
-    versions = json.loads((place / "flags.json").read_text())["versions"]
-    console.print(
-        "%d mini-batches of 32 a run; seeds: %d, median (range); %.0f s in all; %s"
-        % (
-            *(flags.steps, flags.repeats, time.monotonic() - began),
-            drivers.setting("TensorFlow " + versions["tensorflow"]),
+
+    def measure_all(console, directory):
+        began = time.monotonic()
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(
+            ["__main__", "tensorflow.compat.v1", "keras", "sklearn.datasets"]
         )
-    )
-    drivers.write(directory / "results.json", results)
-    draw(results, directory / "late-workers.png", directory / "results.json")
-    drivers.leave(console, directory, "late-workers.png")
+
+        def folder(case, seed):
+            name = case[0].replace(": ", "-").replace(", ", "-")
+            return directory / f"{name}-{seed}"
+
+        def run(case, seed):
+            return measure(context, case, seed, flags.steps, folder(case, seed))
+
+        results = drivers.by_turns(console, cases, flags.repeats, run)
+        facts = json.loads((folder(cases[0], 0) / "flags.json").read_text())
+        return results, (
+            f"{flags.steps} mini-batches of 32 a run; seeds: {flags.repeats}, median (range); "
+            f"{time.monotonic() - began:.0f} s in all; "
+            + drivers.setting(f"TensorFlow {facts['versions']['tensorflow']}")
+        )
+
+    drivers.report(__file__, flags, 150, measure_all, table_of, draw)
 
 
 if __name__ == "__main__":

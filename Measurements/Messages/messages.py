@@ -7,27 +7,21 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import json
 import pathlib
 import statistics
 import sys
 import tempfile
 
-import matplotlib
 import numpy as np
-from rich.progress import track
 from rich.table import Table
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
 from tfrun import drawn
 
-HOGWILD = drivers.ROOT / "HogWild" / "hogwild.py"
-ALONE = drivers.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
+HOGWILD = drivers.script_of("HogWild")
+ALONE = drivers.script_of("Non-Distributed-Setup")
 LAYERS = (
     'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
     'keras.layers.Dense(512, "relu"),\n            keras.layers.Dense(512, "relu"),',
@@ -114,7 +108,7 @@ def measure(case, flags):
         command = ["tfrun", *cluster, "--", copy, "--steps", flags.steps]
         drivers.run([*command, "--batch-size", flags.batch_size, *more], directory)
         result = json.loads((directory / "result.json").read_text())
-        rows = [row for row in drivers.rows(directory) if row["loss"]]
+        rows = drivers.rows(directory)
         sent = directory / "messages.json"
         messages = json.loads(sent.read_text()) if sent.exists() else 0
     return {
@@ -129,15 +123,12 @@ def parts(rows):
     """The medians of PARTS in milliseconds, from the times that a run notes of each update."""
     found = []
     for task in {row["task"] for row in rows}:
-        own = [row for row in rows if row["task"] == task]
         pushed, pulled, waited = (
-            np.array([float(row[name]) for row in own])
+            np.array([row[name] for row in rows if row["task"] == task])
             for name in ("push_time", "pull_time", "wait_seconds")
         )
-        found.append(
-            np.stack([pulled[1:] - pushed[:-1], (pushed - waited - pulled)[1:], waited[1:]])
-        )
-    return [1000 * float(each) for each in np.median(np.concatenate(found, 1), 1)]
+        found.append([pulled[1:] - pushed[:-1], (pushed - waited - pulled)[1:], waited[1:]])
+    return [1000 * float(np.median(np.concatenate(part))) for part in zip(*found)]
 
 
 def wide_data(folder):
@@ -148,39 +139,6 @@ def wide_data(folder):
     return path
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    whole = drivers.positive(int)
-    parser.add_argument("--steps", type=whole, default=3000, help="of a run (%(default)d)")
-    parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
-    parser.add_argument("--batch-size", type=whole, default=32, help="(%(default)d)")
-    parser.add_argument("--wide", action="store_true", help="784-512-512-10, on random numbers")
-    flags, cases = drivers.only(parser, list(CASES.items()), __file__)
-    console = drivers.console(120)
-    if flags.redraw:
-        runs = json.loads(flags.redraw.read_text())
-        show(runs, console)
-        draw(runs, drivers.picture(flags.redraw, "messages"), flags.redraw)
-        return
-    directory, runs = drivers.output_directory("Messages"), {name: [] for name, _ in cases}
-    plan = list(runs) * flags.repeats  # by turns, so that a slow minute meets all of them
-    for name in track(plan, "training", console=console, disable=not console.is_terminal):
-        runs[name].append(measure(name, flags))
-    show(runs, console)
-    console.print(
-        "%s, batches of %d; %d steps, %d repeats, medians; %s"
-        % (
-            "784-512-512-10" if flags.wide else "64-128-64-10",
-            *(flags.batch_size, flags.steps, flags.repeats, drivers.setting()),
-        )
-    )
-    drivers.write(directory / "results.json", runs)
-    draw(runs, directory / "messages.png", directory / "results.json")
-    drivers.leave(console, directory, "messages.png")
-
-
 def medians(runs):
     """{case: {what: its median over the runs}}."""
     return {
@@ -189,51 +147,62 @@ def medians(runs):
     }
 
 
-def show(runs, console):
-    """Prints the table."""
-    middle = medians(runs)
-    columns = [
-        "messages",
-        "updates/s",
-        "range",
-        "times",
-        "staleness",
-        "ms: " + PARTS[0],
-        *PARTS[1:],
-    ]
-    table = Table("HogWild, two workers", *columns)
-    for name, each in middle.items():
-        rates = [run["rate"] for run in runs[name]]
+def table_of(results):
+    """Returns the table."""
+    middle = medians(results)
+    table = Table("HogWild, two workers", "messages", "updates/s", "range", "times", "staleness")
+    for part in (f"ms: {PARTS[0]}", *PARTS[1:]):
+        table.add_column(part)
+    for name, case in middle.items():
+        rates = [run["rate"] for run in results[name]]
         table.add_row(
             name,
-            "%d" % each["messages"],
-            "%.0f" % statistics.median(rates),
-            "%.0f-%.0f" % (min(rates), max(rates)),
-            "%.2f" % (each["rate"] / middle[BASE]["rate"]) if BASE in middle else "",
-            "%.2f" % each["staleness"],
-            *("%.2f" % part for part in each["parts"]),
+            f"{case['messages']:.0f}",
+            f"{statistics.median(rates):.0f}",
+            f"{min(rates):.0f}-{max(rates):.0f}",
+            f"{case['rate'] / middle[BASE]['rate']:.2f}" if BASE in middle else "",
+            f"{case['staleness']:.2f}",
+            *(f"{part:.2f}" for part in case["parts"]),
         )
-    console.print(table)
+    return table
 
 
-def draw(runs, path, source):
+def draw(results, path, source):
     """Draws the parts of an update as bars, one for each case with messages."""
-    middle = medians(runs)
-    names = [name for name, each in middle.items() if each["messages"]]
-    figure, axes = plt.subplots(figsize=(7.2, 1.5 + 0.5 * len(names)), layout="constrained")
-    left = np.zeros(len(names))
+    middle = {name: case for name, case in medians(results).items() if case["messages"]}
+    figure, axes = drivers.subplots(1.5 + 0.5 * len(middle))
+    left = np.zeros(len(middle))
     for k, (part, colour) in enumerate(zip(PARTS, ["#9ecae1", "#d62728", "#3182bd"])):
-        width = np.array([middle[name]["parts"][k] for name in names])
-        axes.barh(names, width, left=left, color=colour, label=part)
+        width = np.array([case["parts"][k] for case in middle.values()])
+        axes.barh(list(middle), width, left=left, color=colour, label=part)
         left = left + width
     axes.invert_yaxis()
-    axes.set_title("Where the time of an update goes", size=12, loc="left")
-    axes.set_xlabel("milliseconds of a worker per update, medians of %d runs" % len(runs[names[0]]))
-    axes.tick_params(labelsize=10)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title("Where the time of an update goes", loc="left")
+    count = len(results[next(iter(middle))])
+    axes.set_xlabel(f"milliseconds of a worker per update, medians of {count} runs")
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
     drawn.save(figure, path, draw, results=source)
-    plt.close(figure)
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.number("--steps", 3000, "of a run")
+    parser.number("--repeats", 5, "of each case")
+    parser.number("--batch-size", 32, "of each worker")
+    parser.add_argument("--wide", action="store_true", help="784-512-512-10, on random numbers")
+    parser.redraw(__file__)
+    flags, cases = parser.only(list(CASES.items()))
+
+    def measure_all(console, _):
+        results = drivers.by_turns(
+            console, cases, flags.repeats, lambda case, _: measure(case[0], flags)
+        )
+        return results, (
+            f"{'784-512-512-10' if flags.wide else '64-128-64-10'}, batches of {flags.batch_size}; "
+            f"{flags.steps} steps, {flags.repeats} repeats, medians; {drivers.setting()}"
+        )
+
+    drivers.report(__file__, flags, 120, measure_all, table_of, draw)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import os
 import pathlib
 import sys
@@ -17,7 +16,6 @@ ENVIRONMENT = dict(os.environ)  # what the runs get
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np
 import tensorflow as tf
-from rich.progress import track
 from rich.table import Table
 
 MEASUREMENTS = pathlib.Path(__file__).resolve().parents[1]
@@ -109,53 +107,37 @@ def compare(path, n):
 def saving(n, scaled=False):
     """The flags with which a run saves what compare() reads."""
     rate = LEARNING_RATE / n if scaled else LEARNING_RATE
-    return [
-        "--steps",
-        str(STEPS),
-        "--checkpoint-steps",
-        "1",
-        "--learning-rate",
-        str(rate),
-        "--batch-size",
-        str(BATCH_SIZE),
-        "--seed",
-        str(SEED),
-    ]
+    flags = f"--steps {STEPS} --checkpoint-steps 1 --batch-size {BATCH_SIZE} --seed {SEED}"
+    return [*flags.split(), "--learning-rate", str(rate)]
+
+
+def measure(n, launcher, more, scaled):
+    """Trains n workers by one implementation; returns what compare() finds."""
+    if "Multiple" in launcher:
+        more = [*more, "--devices", str(n)]
+    with tempfile.TemporaryDirectory() as directory:
+        command = ["bash", drivers.ROOT / launcher, *more, *saving(n, scaled)]
+        drivers.run(command, directory, ENVIRONMENT, WORKERS=str(n), PS="1")
+        return compare(directory, n)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--workers", type=drivers.positive(int), nargs="+", default=[2, 3], help="(2 3)"
-    )
-    flags, chosen = drivers.only(parser, IMPLEMENTATIONS)
-    console = drivers.console(100)
-    far = 0
+    parser = drivers.Parser(__doc__)
+    parser.number("--workers", [2, 3], "of each", nargs="+")
+    flags, chosen = parser.only(IMPLEMENTATIONS)
+    console, far = drivers.table_console(100), 0
+    cases = [((name, n), n, *rest) for name, *rest in chosen for n in flags.workers]
+    results = drivers.by_turns(console, cases, 1, lambda case, _: measure(*case[1:]))
     table = Table("implementation", "workers", "apart from the union", "moved in a step")
-    plan = [(n, *one) for one in chosen for n in flags.workers]
-    for n, name, launcher, more, scaled in track(
-        plan, "training", console=console, disable=not console.is_terminal
-    ):
-        with tempfile.TemporaryDirectory() as directory:
-            more = more + (["--devices", str(n)] if "Multiple" in launcher else [])
-            more = more + saving(n, scaled)
-            command = ["bash", drivers.ROOT / launcher, *more]
-            drivers.run(command, directory, ENVIRONMENT, WORKERS=str(n), PS="1")
-            apart, moved = compare(directory, n)
-        table.add_row(name, str(n), "%.1e" % apart, "%.1e" % moved)
+    for (name, n), [(apart, moved)] in results.items():
+        table.add_row(name, str(n), f"{apart:.1e}", f"{moved:.1e}")
         far += apart > BOUND or moved < 1000 * BOUND
     console.print(table)
-    console.print(
-        "the largest of all parameters and steps; %s"
-        % (drivers.setting("TensorFlow " + tf.__version__))
-    )
+    setting = drivers.setting(f"TensorFlow {tf.__version__}")
+    console.print(f"the largest of all parameters and steps; {setting}")
     drivers.leave(console, drivers.output_directory("One-Step"), "table.txt")
     if far:
-        sys.exit(
-            "%d of %d are further than %g apart, or have hardly moved" % (far, len(plan), BOUND)
-        )
+        sys.exit(f"{far} of {len(results)} are further than {BOUND:g} apart, or have hardly moved")
 
 
 if __name__ == "__main__":

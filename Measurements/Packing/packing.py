@@ -7,25 +7,18 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import json
 import pathlib
 import statistics
 import sys
 import tempfile
 
-import matplotlib
-from rich.progress import track
 from rich.table import Table
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
-from tfrun import drawn
 
-SCRIPT = drivers.ROOT / "Collective-AllReduce" / "collective_allreduce.py"
+SCRIPT = drivers.script_of("Collective-AllReduce")
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = '*[keras.layers.Dense(1024, "relu") for _ in range(3)],'  # 2.2 million parameters, 8.7 MB
 GRADIENTS = "    loss, g = gradient(w_k, version)\n"
@@ -52,61 +45,54 @@ def milliseconds(size, overlap, flags):
     return 1000 * flags.batch_size * result["workers"] / result["examples_per_second"]
 
 
-def show(times, console):
-    """Prints the table."""
-    middle = {name: statistics.median(each) for name, each in times.items()}
+def table_of(times):
+    """Returns the table."""
+    middle = {name: statistics.median(runs) for name, runs in times.items()}
     last = middle.get(CASES[-1][0])
     table = Table("gradients are sent", "ms a step (median)", "to all in one")
-    for name, each in middle.items():
-        table.add_row(name, "%.1f" % each, "%.2f" % (each / last) if last else "")
-    console.print(table)
+    for name, time in middle.items():
+        table.add_row(name, f"{time:.1f}", f"{time / last:.2f}" if last else "")
+    return table
 
 
 def draw(times, path, source):
     """Draws the gradients per second of each case, coloured by the size of the packs."""
     families = dict(zip(dict.fromkeys(size for _, size, _ in CASES), drivers.FAMILIES))
-    colours = {name: families[size] for name, size, _ in CASES}
     # Each of the two workers makes a gradient a step.
     rates = {
-        name.replace(", ", ",\n"): [2000 / each for each in found] for name, found in times.items()
+        name.replace(", ", ",\n"): [2000 / time for time in runs] for name, runs in times.items()
     }
-    figure, axes = plt.subplots(figsize=(7.2, 1.1 + 0.5 * len(rates)), layout="constrained")
-    colours = {name.replace(", ", ",\n"): colour for name, colour in colours.items()}
-    drivers.bars(axes, rates, colours, lambda rate: "%.1f (%.1f ms)" % (rate, 2000 / rate))
-    axes.set_title("How gradients are sent", size=12, loc="left")
-    axes.set_xlabel("gradients per second (milliseconds per step)")
-    drawn.save(figure, path, draw, results=source)
-    plt.close(figure)
+    colours = {name.replace(", ", ",\n"): families[size] for name, size, _ in CASES}
+    drivers.bars(
+        "How gradients are sent",
+        "gradients per second (milliseconds per step)",
+        rates,
+        colours,
+        lambda rate: f"{rate:.1f} ({2000 / rate:.1f} ms)",
+        draw,
+        path,
+        source,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    whole = drivers.positive(int)
-    parser.add_argument("--steps", type=whole, default=200, help="of a run (%(default)d)")
-    parser.add_argument("--repeats", type=whole, default=5, help="of each case (%(default)d)")
-    parser.add_argument("--batch-size", type=whole, default=64, help="(%(default)d)")
-    flags, cases = drivers.only(parser, CASES, __file__)
-    console = drivers.console(100)
-    if flags.redraw:
-        times = json.loads(flags.redraw.read_text())
-        show(times, console)
-        draw(times, drivers.picture(flags.redraw, "packing"), flags.redraw)
-        return
-    directory = drivers.output_directory("Packing")
-    times = {name: [] for name, *_ in cases}
-    plan = cases * flags.repeats  # by turns, so that a slow minute meets all of them
-    for name, *case in track(plan, "training", console=console, disable=not console.is_terminal):
-        times[name].append(milliseconds(*case, flags))
-    show(times, console)
-    console.print(
-        "2 workers, 8.7 MB of gradients, batches of %d; %d steps, %d repeats; %s"
-        % (flags.batch_size, flags.steps, flags.repeats, drivers.setting())
-    )
-    drivers.write(directory / "results.json", times)
-    draw(times, directory / "packing.png", directory / "results.json")
-    drivers.leave(console, directory, "packing.png")
+    parser = drivers.Parser(__doc__)
+    parser.number("--steps", 200, "of a run")
+    parser.number("--repeats", 5, "of each case")
+    parser.number("--batch-size", 64, "of each worker")
+    parser.redraw(__file__)
+    flags, cases = parser.only(CASES)
+
+    def measure(console, _):
+        times = drivers.by_turns(
+            console, cases, flags.repeats, lambda case, _: milliseconds(*case[1:], flags)
+        )
+        return times, (
+            f"2 workers, 8.7 MB of gradients, batches of {flags.batch_size}; {flags.steps} steps, "
+            f"{flags.repeats} repeats; {drivers.setting()}"
+        )
+
+    drivers.report(__file__, flags, 100, measure, table_of, draw)
 
 
 if __name__ == "__main__":

@@ -17,18 +17,14 @@ import statistics
 import sys
 import tempfile
 
-import matplotlib
-from rich.progress import track
+from matplotlib import colormaps
 from rich.table import Table
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
 from tfrun import drawn
 
-SCRIPT = drivers.ROOT / "Model-Parallelism" / "model_parallelism.py"
+SCRIPT = drivers.script_of("Model-Parallelism")
 BATCH, WARM_UP = 1024, 5
 # What stands in the script, and what takes its place: layers whose products take milliseconds, and
 # a core of its own for each worker, before TensorFlow counts the cores.
@@ -90,23 +86,17 @@ def idle(ops, workers):
     return seconds, [1 - each / seconds for each in busy]
 
 
-def run(folder, workers, micro_batches, updates, threads):
+def measure(workers, micro_batches, updates, threads):
     """The ops of each update of one run."""
-    directory = folder / "run"
-    command = ["tfrun", "--workers", workers, "--timeout", 300, "--", folder / SCRIPT.name]
-    command += ["--steps", WARM_UP + updates, "--batch-size", BATCH, "--timeline-steps", 1]
-    command += ["--micro-batches", micro_batches]
-    drivers.run(command, directory, **THREADS, TF_NUM_INTEROP_THREADS=str(threads))
-    steps = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
-    return [read(steps[step]) for step in sorted(steps) if step > WARM_UP]
-
-
-def measure(*case):
-    """The same, in a folder of its own."""
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        (folder / SCRIPT.name).write_text(drivers.changed(SCRIPT, CHANGES))
-        return run(folder, *case)
+        script, directory = pathlib.Path(name, SCRIPT.name), pathlib.Path(name, "run")
+        script.write_text(drivers.changed(SCRIPT, CHANGES))
+        command = ["tfrun", "--workers", workers, "--timeout", 300, "--", script]
+        command += ["--steps", WARM_UP + updates, "--batch-size", BATCH, "--timeline-steps", 1]
+        command += ["--micro-batches", micro_batches]
+        drivers.run(command, directory, **THREADS, TF_NUM_INTEROP_THREADS=str(threads))
+        steps = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
+        return [read(steps[step]) for step in sorted(steps) if step > WARM_UP]
 
 
 def moments(ops, worker):
@@ -160,134 +150,115 @@ def draw_lane(axes, ops, worker, low, height):
         axes.text(x, y, number, ha="center", va="center", fontsize=9)
 
 
-def draw(updates, path, source):
+def draw(results, path, source):
     """The timelines of {micro-batches: ops of an update}: a lane for each worker, white is idle.
 
     Above the measured update stands the ideal one, of the same work.
     """
-    figure, grid = plt.subplots(
-        len(updates), 1, figsize=(7.2, 1 + 2.3 * len(updates)), sharex=True, layout="constrained"
-    )
-    for axes, (M, ops) in zip(grid if len(updates) > 1 else [grid], updates.items()):
+    updates = {int(M): unpack(packed) for M, packed in results["updates"].items()}
+    height = 1 + 2.3 * len(updates)
+    figure, grid = drivers.subplots(height, len(updates), 1, sharex=True, squeeze=False)
+    for axes, (M, ops) in zip(grid[:, 0], updates.items()):
         best = ideal(ops)
         for worker in 0, 1:
             draw_lane(axes, best, worker, 3.25 - worker, 0.7)
             draw_lane(axes, ops, worker, 0.75 - worker, 0.7)
         seconds, shares = idle(ops, 2)
         axes.set_title(
-            "%d micro-batch%s: %.0f ms, idle %.0f%% and %.0f%%; ideal: %.0f ms"
-            % (
-                *(M, "es" * (M > 1), 1000 * seconds, 100 * shares[0], 100 * shares[1]),
-                1000 * max(op.end for op in best),
-            ),
+            f"{M} micro-batch{'es' * (M > 1)}: {1000 * seconds:.0f} ms, "
+            f"idle {100 * shares[0]:.0f}% and {100 * shares[1]:.0f}%; "
+            f"ideal: {1000 * max(op.end for op in best):.0f} ms",
             loc="left",
             fontsize=11,
         )
         names = ["ideal: worker 0", "worker 1", "measured: worker 0", "worker 1"]
         axes.set(ylim=(-0.4, 4.1), yticks=[3.6, 2.6, 1.1, 0.1], yticklabels=names)
-        axes.tick_params(labelsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(
         "milliseconds\nlight: forward, dark: backward, with the number of the micro-batch\n"
         "grey: the rest, white: idle"
     )
     drawn.save(figure, path, draw, results=source)
-    plt.close(figure)
 
 
 def colour(op):
     """That of the micro-batch, light in the forward pass."""
     if op.number is None:
         return "0.35"
-    return plt.cm.tab20.colors[op.number % 10 * 2 + (op.what == "forward")]
+    return colormaps["tab20"].colors[op.number % 10 * 2 + (op.what == "forward")]
 
 
 def numbers(text):
     """A type of flag: whole numbers that divide the mini-batch, with commas between them."""
     made = [int(part) for part in text.split(",")]
     if not all(M > 0 and BATCH % M == 0 for M in made):
-        raise argparse.ArgumentTypeError("must divide %d, is %s" % (BATCH, text))
+        raise argparse.ArgumentTypeError(f"must divide {BATCH}, is {text}")
     return made
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument(
         "--micro-batches", type=numbers, default="1,2,4,8,16", help="of each case (%(default)s)"
     )
-    parser.add_argument(
-        "--updates", type=drivers.positive(int), default=20, help="of each run (%(default)d)"
-    )
-    parser.add_argument(
-        "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
-    )
-    parser.add_argument(
+    parser.number("--updates", 20, "of each run")
+    parser.number("--repeats", 3, "of each case")
+    parser.number(
         "--threads",
-        type=drivers.positive(int),
-        default=2,
-        help="of a worker, on its one core: while one computes another can answer the other "
-        "worker (%(default)d)",
+        2,
+        "of a worker, on its one core: while one computes another can answer the other worker",
     )
-    parser.add_argument("--redraw", **drivers.redraw(__file__))
-    flags, console = parser.parse_args(), drivers.console(100)
-    if flags.redraw:
-        results = json.loads(flags.redraw.read_text())
-        show(results["table"], console)
-        draw(unpack(results), drivers.picture(flags.redraw, "pipeline"), flags.redraw)
-        return
-    if len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2:
-        sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
-    directory = drivers.output_directory("Pipeline")
-    cases = [(1, 1)] + [(2, M) for M in flags.micro_batches]  # workers, micro-batches
-    made = {case: [] for case in cases}
-    # By turns, so that a slow minute meets all of them.
-    plan = cases * flags.repeats
-    for case in track(plan, "running", console=console, disable=not console.is_terminal):
-        made[case] += measure(*case, flags.updates, flags.threads)
-    table, middle = [], {}
-    for (workers, M), each in made.items():
-        found = [idle(ops, workers) for ops in each]
-        seconds = statistics.median(seconds for seconds, _ in found)
-        shares = [statistics.median(shares[k] for _, shares in found) for k in range(workers)]
-        both = statistics.median(sum(shares) / workers for _, shares in found)
-        # Shown is the update nearest to the medians of the table, of both times.
-        middle[workers, M] = min(
-            each,
-            key=lambda ops: (
-                abs(idle(ops, workers)[0] / seconds - 1)
-                + abs(sum(idle(ops, workers)[1]) / workers - both)
-            ),
+    parser.redraw(__file__)
+    flags = parser.parse_args()
+
+    def measure_all(console, _):
+        if len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2:
+            sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
+        # (workers, micro-batches), and these again
+        cases = [(pair, *pair) for pair in [(1, 1)] + [(2, M) for M in flags.micro_batches]]
+        runs = drivers.by_turns(
+            console,
+            cases,
+            flags.repeats,
+            lambda case, _: measure(*case[1:], flags.updates, flags.threads),
         )
-        table.append([workers, M, seconds, shares, both, len(found)])
-    show(table, console)
-    console.print(
-        "medians of %d updates; mini-batch %d; %d threads a worker; %s"
-        % (table[0][5], BATCH, flags.threads, drivers.setting())
-    )
-    shown = sorted({flags.micro_batches[0], *[M for M in (4, 8) if M in flags.micro_batches]})
-    results = {"table": table, "updates": {M: pack(middle[2, M]) for M in shown}}
-    drivers.write(directory / "results.json", results)
-    draw(unpack(results), directory / "pipeline.png", directory / "results.json")
-    drivers.leave(console, directory, "pipeline.png")
+        table, middle = [], {}
+        for (workers, M), repeats in runs.items():
+            updates = sum(repeats, [])
+            times = [idle(ops, workers) for ops in updates]
+            seconds = statistics.median(seconds for seconds, _ in times)
+            shares = [statistics.median(shares[k] for _, shares in times) for k in range(workers)]
+            both = statistics.median(sum(shares) / workers for _, shares in times)
+            table.append([workers, M, seconds, shares, both, len(times)])
+            # Shown is the update nearest to the medians of the table, of both times.
+            apart = [
+                abs(time / seconds - 1) + abs(sum(shares) / workers - both)
+                for time, shares in times
+            ]
+            middle[workers, M] = updates[apart.index(min(apart))]
+        shown = sorted({flags.micro_batches[0], *[M for M in (4, 8) if M in flags.micro_batches]})
+        return {"table": table, "updates": {M: pack(middle[2, M]) for M in shown}}, (
+            f"medians of {table[0][5]} updates; mini-batch {BATCH}; {flags.threads} threads a "
+            f"worker; {drivers.setting()}"
+        )
+
+    drivers.report(__file__, flags, 100, measure_all, table_of, draw)
 
 
-def show(results, console):
-    """Prints the table."""
+def table_of(results):
+    """Returns the table."""
     table = Table("micro-batches")
     for column in "ms an update", "idle: worker 0", "worker 1", "both", "(K-1)/(M+K-1)", "speed-up":
         table.add_column(column, justify="right")
-    for workers, M, seconds, shares, both, _ in results:
+    for workers, M, seconds, shares, both, _ in results["table"]:
         table.add_row(
             str(M) if workers > 1 else "one worker",
-            "%.0f" % (1000 * seconds),
-            *(["%.0f%%" % (100 * share) for share in shares] + [""])[:2],
-            "%.0f%%" % (100 * both),
-            "%.0f%%" % (100 * (workers - 1) / (M + workers - 1)),
-            "%.2f" % (results[0][2] / seconds),
+            f"{1000 * seconds:.0f}",
+            *([f"{100 * share:.0f}%" for share in shares] + [""])[:2],
+            f"{100 * both:.0f}%",
+            f"{100 * (workers - 1) / (M + workers - 1):.0f}%",
+            f"{results['table'][0][2] / seconds:.2f}",
         )
-    console.print(table)
+    return table
 
 
 def pack(ops):
@@ -299,16 +270,13 @@ def pack(ops):
     return found
 
 
-def unpack(results):
-    """{micro-batches: the ops of an update}, from the content of results.json."""
-    return {
-        int(M): [
-            Op(worker, what, number, begin / 1e6, end / 1e6)
-            for what, rows in found.items()
-            for worker, number, begin, end in rows
-        ]
-        for M, found in results["updates"].items()
-    }
+def unpack(packed):
+    """Returns the ops that pack() has made lists of numbers."""
+    return [
+        Op(worker, what, number, begin / 1e6, end / 1e6)
+        for what, rows in packed.items()
+        for worker, number, begin, end in rows
+    ]
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
-import importlib.util
 import json
 import multiprocessing
 import os
@@ -19,19 +17,14 @@ import statistics
 import sys
 import time
 
-import matplotlib
 import numpy as np
-from rich.progress import track
 from rich.table import Table
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])
 import drivers
 from tfrun import cluster, drawn
 
-SCRIPT = drivers.ROOT / "Ring-AllReduce" / "ring_allreduce.py"
+SCRIPT = drivers.script_of("Ring-AllReduce")
 AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
 
 
@@ -122,119 +115,82 @@ def start(script, n):
     return made
 
 
-def share(rates, name, n, size):
+def read(results):
+    """Returns {(case, size): the rates} of {"case, size bytes": the rates}, and all sizes."""
+    pairs = {key: key.removesuffix(" bytes").rsplit(", ", 1) for key in results}
+    rates = {(name, int(size)): results[key] for key, (name, size) in pairs.items()}
+    return rates, sorted({size for _, size in rates})
+
+
+def share(rates, name, size):
     """What n workers send together, to raw TCP: the median over the repeats, each with its own."""
+    n = int(name.split()[1]) if name.startswith("ring") else 1  # "ring, 3 workers", or "raw TCP"
     pairs = zip(rates[name, size], rates["raw TCP", size])
     return statistics.median(n * rate / raw for rate, raw in pairs)
 
 
-def draw(rates, path, source):
-    """Draws the bandwidth of each case against the size of the vectors.
-
-    rates: {(case, size): bytes per second of each repeat}, as in the file `source`.
-    """
-    figure, grid = plt.subplots(2, 1, figsize=(7.2, 6.4), sharex=True, layout="constrained")
-    each, all_of_them = grid
-    middle = {key: statistics.median(values) for key, values in rates.items()}
-    sizes = sorted({size for _, size in rates})
+def draw(results, path, source):
+    """Draws the bandwidth of each case against the size of the vectors."""
+    figure, (one, together) = drivers.subplots(6.4, 2, 1, sharex=True)
+    rates, sizes = read(results)
     for number, name in enumerate(dict.fromkeys(name for name, _ in rates)):
-        colour, n = "C%d" % number, workers_of(name)
-        each.plot(sizes, [middle[name, size] / 1e6 for size in sizes], "-", color=colour)
+        colour = f"C{number}"
+        one.plot(
+            sizes, [statistics.median(rates[name, size]) / 1e6 for size in sizes], color=colour
+        )
         for size in sizes:
             repeats = np.array(rates[name, size]) / 1e6
-            each.plot([size] * len(repeats), repeats, ".", color=colour, markersize=4)
-        shares = [share(rates, name, n, size) for size in sizes]
-        all_of_them.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
-    each.set(ylabel="MB per second", yscale="log")
-    each.set_title("What one worker sends (dot: a repeat)", size=12)
-    all_of_them.set(ylabel="times raw TCP", ylim=0, xlabel="bytes of the vector")
-    all_of_them.set_title("What all workers send together", size=12)
-    for axes in grid:
+            one.plot([size] * len(repeats), repeats, ".", color=colour, markersize=4)
+        shares = [share(rates, name, size) for size in sizes]
+        together.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
+    one.set(ylabel="MB per second", yscale="log", title="What one worker sends (dot: a repeat)")
+    together.set(ylabel="times raw TCP", ylim=0, xlabel="bytes of the vector")
+    together.set_title("What all workers send together")
+    for axes in (one, together):
         axes.set_xscale("log")
         axes.grid(alpha=0.25)
-        axes.tick_params(labelsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
     drawn.save(figure, path, draw, results=source)
-    plt.close(figure)
 
 
-def workers_of(case):
-    """How many send in a case: "ring, 3 workers"; of raw TCP it is one."""
-    return int(case.split()[1]) if case.startswith("ring") else 1
-
-
-def show(rates, console):
-    """Prints the table."""
+def table_of(results):
+    """Returns the table."""
+    rates, sizes = read(results)
     names = list(dict.fromkeys(name for name, _ in rates))
-    middle = {key: statistics.median(values) for key, values in rates.items()}
     title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
     table = Table("vector", *names, title=title)
-    for size in sorted({size for _, size in rates}):
-        cells = [
-            "%5.0f   %.2f" % (middle[name, size] / 1e6, share(rates, name, workers_of(name), size))
-            for name in names[1:]
-        ]
-        table.add_row("%g MB" % (size / 1e6), "%5.0f" % (middle["raw TCP", size] / 1e6), *cells)
-    console.print(table)
+    for size in sizes:
+        middle = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
+        cells = [f"{middle[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
+        table.add_row(f"{size / 1e6:g} MB", middle["raw TCP"], *cells)
+    return table
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--megabytes",
-        type=drivers.positive(float),
-        nargs="+",
-        default=[0.001, 0.01, 0.1, 1, 10, 100],
-        metavar="MB",
-        help="sizes of the vectors (%(default)s)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=drivers.positive(int),
-        nargs="+",
-        default=[2, 3, 4],
-        metavar="N",
-        help="numbers of workers (%(default)s)",
-    )
-    parser.add_argument(
-        "--repeats", type=drivers.positive(int), default=15, help="of each (%(default)d)"
-    )
-    parser.add_argument("--redraw", **drivers.redraw(__file__))
-    flags, console = parser.parse_args(), drivers.console(110)
-    if flags.redraw:
-        named = json.loads(flags.redraw.read_text())
-        pairs = {key: key.removesuffix(" bytes").rsplit(", ", 1) for key in named}
-        rates = {(name, int(size)): named[key] for key, (name, size) in pairs.items()}
-        show(rates, console)
-        draw(rates, drivers.picture(flags.redraw, "ring-bandwidth"), flags.redraw)
-        return
+    parser = drivers.Parser(__doc__)
+    megabytes, workers = [0.001, 0.01, 0.1, 1, 10, 100], [2, 3, 4]
+    parser.number("--megabytes", megabytes, "sizes of the vectors", float, nargs="+", metavar="MB")
+    parser.number("--workers", workers, "numbers of workers", nargs="+", metavar="N")
+    parser.number("--repeats", 15, "of each")
+    parser.redraw(__file__)
+    flags = parser.parse_args()
     if min(flags.workers) < 2 or min(flags.megabytes) * 1e6 < 4:
         parser.error("--workers must be at least 2, --megabytes at least 0.000004")
-    directory = drivers.output_directory("Ring-Bandwidth")
-    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it says so; nothing is computed with it here
-    spec = importlib.util.spec_from_file_location("ring_allreduce", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    cases = {"raw TCP": 1, **{"ring, %d workers" % n: n for n in flags.workers}}
-    processes = {name: start(script, n) for name, n in cases.items()}
-    sizes = [4 * int(megabytes * 1e6 / 4) for megabytes in flags.megabytes]
-    rates = {(name, size): [] for size in sizes for name in cases}
-    # By turns, so that a slow minute meets all of them.
-    plan = list(rates) * flags.repeats
-    for name, size in track(plan, "sending", console=console, disable=not console.is_terminal):
-        rates[name, size].append(processes[name].bandwidth(size))
-    show(rates, console)
-    console.print(
-        "medians of %d repeats; %s" % (flags.repeats, drivers.setting("NumPy " + np.__version__))
-    )
-    named = {"%s, %d bytes" % key: values for key, values in rates.items()}
-    source = directory / "results.json"
-    drivers.write(source, named)
-    draw(rates, directory / "ring-bandwidth.png", source)
-    drivers.leave(console, directory, "ring-bandwidth.png")
+
+    def measure_all(console, _):
+        os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it says so; nothing is computed with it here
+        script = drivers.load(SCRIPT)
+        rings = {"raw TCP": 1, **{f"ring, {n} workers": n for n in flags.workers}}
+        processes = {name: start(script, n) for name, n in rings.items()}
+        sizes = [4 * int(megabytes * 1e6 / 4) for megabytes in flags.megabytes]
+        cases = [(f"{name}, {size} bytes", name, size) for size in sizes for name in rings]
+        results = drivers.by_turns(
+            console, cases, flags.repeats, lambda case, _: processes[case[1]].bandwidth(case[2])
+        )
+        setting = drivers.setting(f"NumPy {np.__version__}")
+        return results, f"medians of {flags.repeats} repeats; {setting}"
+
+    drivers.report(__file__, flags, 110, measure_all, table_of, draw)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,7 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import collections
-import contextlib
-import json
 import os
 import pathlib
 import statistics
@@ -19,17 +16,10 @@ import sys
 import tempfile
 import time
 
-import matplotlib
-import psutil
-from rich.progress import track
 from rich.table import Table
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
-from tfrun import drawn
 
 BY_HAND, OPTIMIZER = "Synchronous-SGD/run.sh", "Synchronous-SGD/run_optimizer.sh"
 CASES = [  # what it is called, what runs it, its flags, whether worker 2 is slowed
@@ -46,8 +36,7 @@ CASES = [  # what it is called, what runs it, its flags, whether worker 2 is slo
 
 def updates(directory):
     """The number of updates of w so far."""
-    rows = drivers.rows(directory)
-    return max([int(row["global_step"]) for row in rows if row["loss"]], default=0)
+    return max((int(row["global_step"]) for row in drivers.rows(directory)), default=0)
 
 
 def one_sided(directory):
@@ -55,20 +44,10 @@ def one_sided(directory):
     pushed = collections.Counter(
         (row["global_step"], row["task"])
         for row in drivers.rows(directory)
-        if row["loss"] and row["staleness"] == "0"
+        if row["staleness"] == 0
     )
     several = {step for (step, _), times in pushed.items() if times > 1}
     return len(several) / max(1, len({step for step, _ in pushed}))
-
-
-def worker(run, index):
-    """The process of a worker of the run, a Popen."""
-    for process in psutil.Process(run.pid).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            config = json.loads(process.environ().get("TF_CONFIG", "{}"))
-            if config.get("task") == {"type": "worker", "index": index}:
-                return process
-    return None
 
 
 def measure(launcher, flags, slow, seconds):
@@ -90,9 +69,13 @@ def measure(launcher, flags, slow, seconds):
                 if run.poll() is not None or time.monotonic() > deadline:
                     sys.exit("stragglers: %s did not train: %s" % (launcher, run.communicate()[0]))
                 time.sleep(0.2)
-            victim, before, began = worker(run, 2), updates(directory), time.monotonic()
+            victim, before = drivers.tasks(directory)["worker", 2], updates(directory)
+            began = time.monotonic()
             while time.monotonic() < began + seconds:
-                drivers.slow_down(victim.pid) if slow else time.sleep(drivers.SLICE)
+                if slow:
+                    drivers.slow_down(victim.pid)
+                else:
+                    time.sleep(drivers.SLICE)
             rate = (updates(directory) - before) / (time.monotonic() - began)
             return rate, one_sided(directory)
         finally:
@@ -106,20 +89,23 @@ def gradients(name):
     return 1 if "HogWild" in name else 2 if "--backup-workers" in flags else 3
 
 
-def show(results, console):
-    """Prints the table."""
+def table_of(results):
+    """Returns the table."""
     columns = "3 workers, 1 ps", "updates/s (median)", "to the same, none slow", "gradients/s"
     table = Table(*columns, "one worker's twice")
-    middle = {name: statistics.median(each["updates_per_second"]) for name, each in results.items()}
+    middle = {name: statistics.median(runs["updates_per_second"]) for name, runs in results.items()}
     cases = [case for case in CASES if case[0] in results]
     alone = {launcher: middle[name] for name, launcher, _, slow in cases if not slow}
     for name, launcher, _, _ in cases:
-        ratio = "%.2f" % (middle[name] / alone[launcher]) if launcher in alone else ""
-        side = "%.0f%%" % (100 * statistics.median(results[name]["one_sided"]))
-        rate = "%.0f" % (gradients(name) * middle[name])
-        side = "" if "HogWild" in name else side
-        table.add_row(name, "%.0f" % middle[name], ratio, rate, side)
-    console.print(table)
+        rate, side = middle[name], 100 * statistics.median(results[name]["one_sided"])
+        table.add_row(
+            name,
+            f"{rate:.0f}",
+            f"{rate / alone[launcher]:.2f}" if launcher in alone else "",
+            f"{gradients(name) * rate:.0f}",
+            "" if "HogWild" in name else f"{side:.0f}%",
+        )
+    return table
 
 
 def draw(results, path, source):
@@ -127,48 +113,38 @@ def draw(results, path, source):
     launchers = {name: launcher for name, launcher, *_ in CASES}
     families = dict(zip(dict.fromkeys(launchers.values()), drivers.FAMILIES))
     rates = {
-        name: [gradients(name) * rate for rate in each["updates_per_second"]]
-        for name, each in results.items()
+        name: [gradients(name) * rate for rate in runs["updates_per_second"]]
+        for name, runs in results.items()
     }
-    figure, axes = plt.subplots(figsize=(7.2, 1.1 + 0.4 * len(rates)), layout="constrained")
-    colours = {name: families[launchers[name]] for name in rates}
-    drivers.bars(axes, rates, colours, "{:.0f}".format)
-    axes.set_title("Three workers: what one slow worker costs", size=12, loc="left")
-    axes.set_xlabel("gradients per second (dot: a run)")
-    drawn.save(figure, path, draw, results=source)
-    plt.close(figure)
+    drivers.bars(
+        "Three workers: what one slow worker costs",
+        "gradients per second (dot: a run)",
+        rates,
+        {name: families[launchers[name]] for name in rates},
+        "{:.0f}".format,
+        draw,
+        path,
+        source,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--seconds", type=drivers.positive(float), default=8, help="of each run (%(default)g)"
-    )
-    parser.add_argument(
-        "--repeats", type=drivers.positive(int), default=3, help="of each case (%(default)d)"
-    )
-    flags, cases = drivers.only(parser, CASES, __file__)
-    console = drivers.console(125)
-    if flags.redraw:
-        results = json.loads(flags.redraw.read_text())
-        show(results, console)
-        draw(results, drivers.picture(flags.redraw, "stragglers"), flags.redraw)
-        return
-    directory = drivers.output_directory("Stragglers")
-    results = {name: {"updates_per_second": [], "one_sided": []} for name, *_ in cases}
-    # By turns, so that a slow minute meets all of them.
-    plan = cases * flags.repeats
-    for name, *case in track(plan, "training", console=console, disable=not console.is_terminal):
-        rate, side = measure(*case, flags.seconds)
-        results[name]["updates_per_second"].append(rate)
-        results[name]["one_sided"].append(side)
-    show(results, console)
-    console.print("%g s each, %d repeats; %s" % (flags.seconds, flags.repeats, drivers.setting()))
-    drivers.write(directory / "results.json", results)
-    draw(results, directory / "stragglers.png", directory / "results.json")
-    drivers.leave(console, directory, "stragglers.png")
+    parser = drivers.Parser(__doc__)
+    parser.number("--seconds", 8, "of each run", float)
+    parser.number("--repeats", 3, "of each case")
+    parser.redraw(__file__)
+    flags, cases = parser.only(CASES)
+
+    def measure_all(console, _):
+        results = drivers.by_turns(
+            console, cases, flags.repeats, lambda case, _: measure(*case[1:], flags.seconds)
+        )
+        names = "updates_per_second", "one_sided"
+        results = {name: dict(zip(names, zip(*runs))) for name, runs in results.items()}
+        setting = drivers.setting()
+        return results, f"{flags.seconds:g} s each, {flags.repeats} repeats; {setting}"
+
+    drivers.report(__file__, flags, 125, measure_all, table_of, draw)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import collections
 import contextlib
 import ctypes
+import dataclasses
 import fcntl
 import json
 import os
@@ -50,28 +50,19 @@ class Run:
     """
 
     def __init__(
-        self,
-        folder,
-        example="HogWild",
-        ps=1,
-        workers=2,
-        restarts=2,
-        flags=(),
-        changes=(),
-        disk=None,
+        self, folder, example="HogWild", ps=1, restarts=2, flags=(), changes=(), disk=None
     ):
         self.directory, self.output = folder / "run", folder / "output.txt"
         self.directory.mkdir(parents=True)
         self.synchronous = example == "Synchronous-SGD"
         if disk:
             mount(self.directory, disk)
-        script = ROOT / example / (example.replace("-", "_").lower() + ".py")
+        script = drivers.script_of(example)
         if changes:
             text = drivers.changed(script, changes)
             script = folder / script.name
             script.write_text(text)
-        command = [TFRUN, "--ps", ps, "--workers", workers]
-        command += ["--", script, "--steps", 10**6]
+        command = [TFRUN, "--ps", ps, "--workers", 2, "--", script, "--steps", 10**6]
         command += ["--checkpoint-steps", SAVE, *flags]
         self.command = [str(word) for word in command]
         self.restarts = str(restarts)
@@ -96,20 +87,14 @@ class Run:
 
     def pushes(self, since=0, task=None):
         """The pushes of a task, or of all, after a time, in their order: [(time, step)]."""
-        found = [
-            (float(row["push_time"]), int(row["global_step"]))
-            for row in drivers.rows(self.directory)
-            if row["loss"] and row["bytes"] and task in (None, row["task"][len("metrics-") :])
-        ]
-        return sorted(row for row in found if row[0] > since)
+        rows = drivers.rows(self.directory, task=task or "*")
+        pushes = [(row["push_time"], int(row["global_step"])) for row in rows]
+        return [push for push in pushes if push[0] > since]
 
     def tests(self, task="worker-0"):
         """The tests of a task, in their order: [(time, accuracy)]."""
-        return sorted(
-            (float(row["push_time"]), float(row["test_accuracy"]))
-            for row in drivers.rows(self.directory)
-            if row["test_accuracy"] and row["task"] == "metrics-" + task
-        )
+        rows = drivers.rows(self.directory, "test", task)
+        return [(row["push_time"], row["test_accuracy"]) for row in rows]
 
     def accuracy(self):
         """Tests the last checkpoint by `tfrun evaluate`; returns its accuracy, 0 without one."""
@@ -129,7 +114,7 @@ class Run:
             if time.monotonic() > deadline:
                 print("  after %d s: not %s" % (WAIT, what), flush=True)
                 return False
-            time.sleep(0.1)
+            time.sleep(0.2)
         return True
 
     def trains(self, saves=True):
@@ -145,15 +130,7 @@ class Run:
 
     def tasks(self):
         """{(job, index): its process} of all that runs."""
-        found = {}
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                env = process.environ()
-                if env.get("OUTPUT_DIR") == str(self.directory) and "TF_CONFIG" in env:
-                    if process.status() != psutil.STATUS_ZOMBIE:
-                        task = json.loads(env["TF_CONFIG"])["task"]
-                        found[task["type"], task["index"]] = process
-        return found
+        return drivers.tasks(self.directory)
 
     @contextlib.contextmanager
     def fault(self):
@@ -238,20 +215,13 @@ def set_network(up):
 # What is done to a run. Each takes the Run, and whether recovery is switched off.
 
 
-def kill(job, index):
+def one_task(harm, job, index):
+    """harm: Run.kill or Run.pause."""
+
     def drill(run, off):
         run.trains()
-        run.kill(job, index)
-        run.goes_on(None if job == "ps" else "%s-%d" % (job, index))
-
-    return drill
-
-
-def pause(job, index):
-    def drill(run, off):
-        run.trains()
-        run.pause(job, index)
-        run.goes_on(None if job == "ps" else "%s-%d" % (job, index))
+        harm(run, job, index)
+        run.goes_on(None if job == "ps" else f"{job}-{index}")
 
     return drill
 
@@ -337,158 +307,121 @@ def two_chiefs(run, off):
 IMPATIENT = [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 5")]
 NO_LOCK = [("fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]
 ONE_CHECKPOINT = [("save_relative_paths=True)", "save_relative_paths=True, max_to_keep=1)")]
-NEVER = ("--checkpoint-steps", 10**6)
+NO_RESTARTS = {"restarts": 0}
 SYNCHRONOUS = {"example": "Synchronous-SGD"}
-
-# What is promised, and the fault. still: seconds at most without any update. away: a task, and the
-# seconds at most without one of its own. lost: updates at most that are lost. codes: the exit codes
-# of the command, and after that of the one that goes on. says: what tfrun prints. fault: a function
-# of the Run. run, off: arguments of Run, with recovery and without.
-Drill = collections.namedtuple("Drill", "name still away lost codes says fault run off")
 ERROR = "an error"
+
+
+@dataclasses.dataclass
+class Drill:
+    """What is promised, and the fault."""
+
+    name: str
+    fault: object  # a function of the Run
+    still: int | None  # seconds at most without any update
+    says: str | None = None  # what tfrun prints
+    away: tuple | None = None  # a task, and the seconds at most without one of its own
+    lost: int = 0  # updates at most that are lost
+    codes: tuple = (STOPPED,)  # of the command, and after that of the one that goes on
+    run: dict = dataclasses.field(default_factory=dict)  # arguments of Run with recovery
+    off: dict = dataclasses.field(default_factory=dict)  # and without
+
+
 DRILLS = [
     Drill(
         "SIGKILL of a worker",
+        one_task(Run.kill, "worker", 1),
         3,
-        ("worker-1", 15),
-        0,
-        [STOPPED],
         "worker 1 was killed by SIGKILL",
-        kill("worker", 1),
-        {},
-        {"restarts": 0},
+        away=("worker-1", 15),
+        off=NO_RESTARTS,
     ),
     Drill(
         "SIGKILL of one ps of two",
+        one_task(Run.kill, "ps", 1),
         15,
-        None,
-        SAVE + LATE,
-        [STOPPED],
         "ps 1 was killed by SIGKILL",
-        kill("ps", 1),
-        {"ps": 2},
-        {"ps": 2, "restarts": 0},
+        lost=SAVE + LATE,
+        run={"ps": 2},
+        off={"ps": 2, **NO_RESTARTS},
     ),
     Drill(
         "SIGKILL of the chief",
+        one_task(Run.kill, "worker", 0),
         3,
-        ("worker-0", 15),
-        0,
-        [STOPPED],
         "worker 0 was killed by SIGKILL",
-        kill("worker", 0),
-        {},
-        {"restarts": 0},
+        away=("worker-0", 15),
+        off=NO_RESTARTS,
     ),
     Drill(
         "SIGKILL of everything, even tfrun",
-        15,
-        None,
-        SAVE + LATE,
-        [-9, STOPPED],
-        "it goes on from update",
         kill_everything,
-        {},
-        {},
+        15,
+        "it goes on from update",
+        lost=SAVE + LATE,
+        codes=(-9, STOPPED),
     ),
     Drill(
         "SIGSTOP of a worker for 10 s",
+        one_task(Run.pause, "worker", 1),
         3,
-        ("worker-1", PAUSE + 2),
-        0,
-        [STOPPED],
-        None,
-        pause("worker", 1),
-        {},
-        SYNCHRONOUS,
+        away=("worker-1", PAUSE + 2),
+        off=SYNCHRONOUS,
     ),
     Drill(
         "SIGSTOP of a ps for 10 s",
+        one_task(Run.pause, "ps", 0),
         PAUSE + 2,
-        None,
-        0,
-        [STOPPED],
-        None,
-        pause("ps", 0),
-        {},
-        {"changes": IMPATIENT, "restarts": 0},
+        off={"changes": IMPATIENT, **NO_RESTARTS},
     ),
     Drill(
         "SIGSTOP of the chief for 10 s",
+        one_task(Run.pause, "worker", 0),
         3,
-        ("worker-0", PAUSE + 2),
-        0,
-        [STOPPED],
-        None,
-        pause("worker", 0),
-        {},
-        SYNCHRONOUS,
+        away=("worker-0", PAUSE + 2),
+        off=SYNCHRONOUS,
     ),
     Drill(
-        "No network for 10 s",
-        PAUSE + 15,
-        None,
-        0,
-        [STOPPED],
-        None,
-        network_away,
-        {},
-        {"changes": IMPATIENT, "restarts": 0},
+        "No network for 10 s", network_away, PAUSE + 15, off={"changes": IMPATIENT, **NO_RESTARTS}
     ),
     Drill(
         "A full disk",
-        None,
-        None,
-        SAVE + LATE,
-        [ERROR, STOPPED],
-        "The disk is full",
         full_disk,
-        {"restarts": 0, "disk": 8},
-        {"restarts": 0, "disk": 8, "flags": NEVER},
+        None,
+        "The disk is full",
+        lost=SAVE + LATE,
+        codes=(ERROR, STOPPED),
+        run={"disk": 8, **NO_RESTARTS},
+        off={"disk": 8, "flags": ("--checkpoint-steps", 10**6), **NO_RESTARTS},
     ),
     Drill(
         "A checkpoint cut short",
-        None,
-        None,
-        2 * SAVE + LATE,
-        [STOPPED, ERROR, STOPPED],
-        "checkpoint is damaged",
         cut_short,
-        {"restarts": 0},
-        {"restarts": 0, "changes": ONE_CHECKPOINT},
-    ),
-    Drill(
-        "A second chief by mistake",
-        3,
         None,
-        0,
-        [STOPPED],
-        "Another chief",
-        two_chiefs,
-        {},
-        {"changes": NO_LOCK},
+        "checkpoint is damaged",
+        lost=2 * SAVE + LATE,
+        codes=(STOPPED, ERROR, STOPPED),
+        run=NO_RESTARTS,
+        off={"changes": ONE_CHECKPOINT, **NO_RESTARTS},
     ),
+    Drill("A second chief by mistake", two_chiefs, 3, "Another chief", off={"changes": NO_LOCK}),
     Drill(
         "Synchronous, SIGKILL of a worker",
+        one_task(Run.kill, "worker", 1),
         15,
-        None,
-        0,
-        [STOPPED],
         "worker 1 was killed by SIGKILL",
-        kill("worker", 1),
-        SYNCHRONOUS,
-        {**SYNCHRONOUS, "restarts": 0},
+        run=SYNCHRONOUS,
+        off={**SYNCHRONOUS, **NO_RESTARTS},
     ),
     Drill(
         "Synchronous, a worker stops for good",
-        None,
-        None,
-        SAVE + LATE,
-        [ERROR, STOPPED],
-        "no gradient of worker 1",
         away_for_good,
-        {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 10)},
-        {**SYNCHRONOUS, "restarts": 0, "flags": ("--step-timeout", 1000)},
+        None,
+        "no gradient of worker 1",
+        lost=SAVE + LATE,
+        codes=(ERROR, STOPPED),
+        run={**SYNCHRONOUS, **NO_RESTARTS, "flags": ("--step-timeout", 10)},
+        off={**SYNCHRONOUS, **NO_RESTARTS, "flags": ("--step-timeout", 1000)},
     ),
 ]
 
@@ -497,14 +430,14 @@ def in_words(drill):
     """The promise of a drill as text."""
     parts = []
     if drill.still:
-        parts.append("at most %d s without an update" % drill.still)
+        parts.append(f"at most {drill.still} s without an update")
     if drill.away:
         parts.append("%s pushes again within %d s" % drill.away)
-    parts.append("at most %d updates are lost" % drill.lost if drill.lost else "no update is lost")
+    parts.append(f"at most {drill.lost} updates are lost" if drill.lost else "no update is lost")
     ends = {-9: "killed", ERROR: ERROR, STOPPED: "it trains until Ctrl-C"}
     parts.append(", then ".join(ends[code] for code in drill.codes))
     if drill.says:
-        parts.append('tfrun says "%s"' % drill.says)
+        parts.append(f'tfrun says "{drill.says}"')
     return "; ".join(parts)
 
 
@@ -593,14 +526,11 @@ def draw(results, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--only", default="", metavar="TEXT", help="drills with this in the name")
     parser.add_argument("--list", action="store_true", help="print the drills and their promises")
-    parser.add_argument(
-        "--without-recovery", action="store_true", help="no restarts, no checkpoint, no lock, ..."
-    )
+    words = "no restarts, no checkpoint, no lock, ..."
+    parser.add_argument("--without-recovery", action="store_true", help=words)
     flags = parser.parse_args()
     drills = [drill for drill in DRILLS if flags.only == drill.name]
     drills = drills or [drill for drill in DRILLS if flags.only.lower() in drill.name.lower()]
@@ -618,7 +548,7 @@ def main():
     except OSError as error:
         print("the drills need namespaces, which this machine does not allow: %s" % error)
         return 2
-    results, console = {}, drivers.console(150)
+    results, console = {}, drivers.table_console(150)
     table = Table("fault", "no update for", "task away", "lost", "twice", "accuracy", "promise")
     for drill in drills:
         print("%s: %s" % (drill.name, in_words(drill)), flush=True)
