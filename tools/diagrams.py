@@ -5,7 +5,7 @@ python tools/diagrams.py --fix    write them
 python tools/diagrams.py --pushes runs/HogWild/latest
                                   take the pushes of pushes.svg from a run (figures/pushes.json)
 
-The functions that draw them are in tools/drawings/.
+The functions that draw them are in tools/drawings/, each under its @figure.
 """
 
 import importlib

@@ -32,9 +32,10 @@ def chunks(x, y, k, found):
         parts.append(text(at + 19, y - 10, "abcd"[c], "small"))
         for of, kind in enumerate(COLOURS):
             values = [int(of in have[k][c]) for have in found]
-            stripe = '<rect x="%g" y="%g" width="38" height="12" class="%s" opacity="%d">%s</rect>'
-            there = stepwise("opacity", values)
-            parts.append(stripe % (at, y - 3 + 12 * of, kind, values[0], there))
+            parts.append(
+                f'<rect x="{at}" y="{y - 3 + 12 * of}" width="38" height="12" class="{kind}" '
+                f'opacity="{values[0]}">{stepwise("opacity", values)}</rect>'
+            )
         parts.append(rect(at, y - 3, 38, 48, "line", 0))
     return parts
 

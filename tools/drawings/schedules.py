@@ -186,7 +186,7 @@ def pipeline():
                     parts.append(bar(66 + 15.8 * begin, top, width, "ab"[kind == "B"], words))
     assert abs(idle(schedule(gpipe)) - (STAGES - 1) / (MICRO + STAGES - 1)) < 1e-9
     parts += [legend(4, 432, "a", "forward"), legend(92, 432, "b", "backward")]
-    parts.append(legend(190, 432, "idle", f"idle; 0 to {MICRO - 1}: micro-batches", 30))
+    parts.append(legend(196, 432, "idle", f"idle; 0 to {MICRO - 1}: micro-batches", 30))
     return parts, (STAGES, MICRO, *shares, kept(one_forward_one_backward), kept(gpipe))
 
 

@@ -39,8 +39,6 @@ ARROW = (
     '<path d="M0 0 8 4 0 8z" fill="#818b98"/></marker>'
 )
 KINDS = "abc"  # the colours of workers 0, 1, 2
-
-
 DRAWN = {}  # {name of a file in figures/: the function that returns its content}
 
 
@@ -109,7 +107,7 @@ def outlined(x, y, words, outline, width=84, height=34):
 
 
 def legend(x, y, kind, words, width=16):
-    """What a colour means: a small filled rectangle, and the words behind it."""
+    """What a colour means: a small rectangle of it, and the words after it."""
     return rect(x, y - 13, width, 16, kind, 2) + left(x + width + 8, y, words, "small")
 
 
