@@ -107,10 +107,13 @@ METHODS = {"ClusterSpec": r"\.cluster_spec\("}  # what makes one without its nam
 
 def glossary(folder, _):
     """The terms of the classic API, each with a link to the first line of ours that uses it."""
-    text = (folder / "GLOSSARY.md").read_text().partition("<!-- generated: glossary -->")[2]
-    terms = re.findall(r"^(\| `(\w+)` \| [^|]+ \|)", text, re.MULTILINE)
-    rows = [f"{row} {usage(term, folder)} |" for row, term in terms]
-    return "\n".join([*table(["`tf.train.`", "what it is", "see"], []), *rows])
+    text = (folder / "GLOSSARY.md").read_text().partition("<!-- generated: glossary -->\n")[2]
+    header, dashes, *rows = text.partition("\n<!-- end -->")[0].splitlines()
+    lines = [header, dashes]
+    for row in rows:  # a term, its words, and the link, which is written anew
+        term, words = row.split("`")[1], row[:-2].rpartition(" |")[0]
+        lines.append(f"{words} | {usage(term, folder)} |")
+    return "\n".join(lines)
 
 
 def usage(term, folder):
