@@ -214,16 +214,10 @@ group(
     ),
     (
         r"BadZipFile|Cannot load file containing pickled data|contains pickled \(object\) data"
-        r"|No data left in file|EOFError|IsADirectoryError",
+        r"|No data left in file|EOFError|IsADirectoryError|is not a file in the archive",
         "zipfile.BadZipFile: File is not a zip file",
-        "The data file is not a complete .npz file: it was cut short, or has another format.",
+        "The data file is cut short, lacks an array, or has another format than .npz.",
         "Make it again with numpy.savez(file, x_train=…, y_train=…, x_test=…, y_test=…).",
-    ),
-    (
-        r"is not a file in the archive",
-        "KeyError: 'y_test is not a file in the archive'",
-        "The .npz file lacks an array.",
-        "It needs x_train, y_train, x_test and y_test.",
     ),
     (
         r"UnicodeDecodeError",
@@ -381,10 +375,11 @@ group(
         "--restarts 3` does so by itself.",
     ),
     (
-        r"DeadlineExceededError|Timed out waiting for notification",
+        r"DeadlineExceededError|Timed out waiting for notification|TimeoutError",
         "tensorflow.python.framework.errors_impl.DeadlineExceededError: Graph execution error:",
-        "A task that this one depends on hangs: a call got no answer in time.",
-        "Look for a stopped or overloaded task; the same command goes on from the last checkpoint.",
+        "A task that this one depends on did not start, or hangs: no answer came in time.",
+        "Look into the log of the task that the line names, or for an overloaded one. The same "
+        "command goes on from the last checkpoint.",
     ),
     (
         r"UnavailableError|failed to connect to all addresses|Socket closed"
@@ -402,12 +397,6 @@ group(
         "errors_impl.FailedPreconditionError: Could not find variable w",
         "A parameter server has started again and lost its parameters.",
         "Start the run again: the chief restores them from the last checkpoint.",
-    ),
-    (
-        r"TimeoutError",
-        "TimeoutError: the chief did not answer at 127.0.0.1:9 in 120 s",
-        "A task waited for another that did not come.",
-        "Look into the log of the task that the line names.",
     ),
 )
 
