@@ -1,6 +1,5 @@
 """ParameterServerStrategy: its update, its staleness, its shards, lost tasks, and its table."""
 
-import json
 import re
 import signal
 import time
@@ -297,14 +296,12 @@ def alone(quick, folder, job, seconds):
     (old, new), folder = QUICK, folder / job
     folder.mkdir()
     (folder / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % seconds)]))
-    ports, held = cluster.hold_ports(3)
-    tasks = cluster.addresses({"ps": 1, "chief": 1, "worker": 1}, ports)
-    config = json.dumps({"cluster": tasks, "task": {"type": job, "index": 0}})
-    env = {"TF_CONFIG": config, "TF_GRPC_REUSE_PORT": "1"}
+    jobs, (ports, held) = {"ps": 1, "chief": 1, "worker": 1}, cluster.hold_ports(3)
+    env = cluster.environments(jobs, ports, folder / "output")[job, 0]
     ended = quick.zygotes[0].run(SCRIPT.name, [], folder, **env)
     for s in held:
         s.close()
-    return ended, tasks
+    return ended, cluster.addresses(jobs, ports)
 
 
 @pytest.mark.parametrize(
