@@ -109,15 +109,11 @@ def bits(a, b):
 
 def check(ranks, union):
     """The named comparisons of numbers that a mistake must fail."""
-    n, wrong = len(ranks), []
+    n = len(ranks)
     assert all(len(rank.w) == 1 + STEPS and rank.w[0][0].dtype == np.float32 for rank in ranks)
     assert all(bits(rank.drawn, ranks[0].drawn) for rank in ranks[1:]), "the starts are the same"
-    differ = [bits(rank.w[0], ranks[0].drawn) for rank in ranks]
-    if any(differ):
-        wrong.append("start: %s numbers differ from rank 0's" % differ)
-    differ = [bits(rank.w[STEPS], ranks[0].w[STEPS]) for rank in ranks]
-    if any(differ):
-        wrong.append("ranks: %s numbers differ from rank 0's after %d steps" % (differ, STEPS))
+    start = [bits(rank.w[0], ranks[0].drawn) for rank in ranks]
+    last = [bits(rank.w[STEPS], ranks[0].w[STEPS]) for rank in ranks]
     worst = worst_loss = 0
     for number in range(STEPS):
         losses, g = union(n, number, [np.asarray(v, np.float64) for v in ranks[0].w[number]])
@@ -125,17 +121,17 @@ def check(ranks, union):
         worst = max(worst, apart(due, ranks[0].w[number + 1]))
         measured = [rank.losses[number] for rank in ranks]
         worst_loss = max(worst_loss, np.abs(np.array(losses) - measured).max())
-    if not worst < 1e-6:
-        wrong.append("step: %g from the one on the union" % worst)
-    if not worst_loss < 1e-5:
-        wrong.append("losses: %g apart" % worst_loss)
     moved = apart(ranks[0].w[0], ranks[0].w[STEPS])
-    if not moved > 0.01:
-        wrong.append("moved: %g" % moved)
     written = [rank.checkpoints for rank in ranks]
-    if written[0] == 0 or any(written[1:]):
-        wrong.append("checkpoints: written by the ranks: %s" % written)
-    assert not wrong, "\n".join(wrong)
+    wrong = {
+        f"start: {start} numbers differ from rank 0's": any(start),
+        f"ranks: {last} numbers differ from rank 0's after {STEPS} steps": any(last),
+        f"step: {worst:g} from the one on the union": not worst < 1e-6,
+        f"losses: {worst_loss:g} apart": not worst_loss < 1e-5,
+        f"moved: {moved:g}": not moved > 0.01,
+        f"checkpoints: written by the ranks: {written}": written[0] == 0 or any(written[1:]),
+    }
+    assert not any(wrong.values()), "\n".join(text for text in wrong if wrong[text])
 
 
 # name: (the script, the comparison that fails, text, what replaces it)

@@ -7,15 +7,6 @@ import shlex
 from tfrun import cluster, resources, rundir
 
 
-def finished(command):
-    """A test for bash: whether a finished run has all the steps that the command asks for."""
-    steps = rundir.steps_asked_for(command)
-    if steps is None:
-        return "true"
-    made = '$(grep -m 1 \'"steps":\' "$OUTPUT_DIR/result.json" | tr -dc 0-9)'
-    return '[ "%s" -ge %d ]' % (made, steps)
-
-
 def script(jobs, command, example, shares=None, more_env=(), evaluate=False):
     """A bash script that starts the tasks, waits for them, and stops what is left.
 
@@ -27,6 +18,9 @@ def script(jobs, command, example, shares=None, more_env=(), evaluate=False):
     for s in held:
         s.close()
     addresses = cluster.addresses(jobs, ports)
+    steps = rundir.steps_asked_for(command)
+    made = '$(grep -m 1 \'"steps":\' "$OUTPUT_DIR/result.json" | tr -dc 0-9)'
+    enough = "true" if steps is None else f'[ "{made}" -ge {steps} ]'
     run = os.environ.get("OUTPUT_DIR") or "%s/$(date +%%Y-%%m-%%d_%%H-%%M-%%S)" % rundir.base(
         example
     )
@@ -36,7 +30,7 @@ def script(jobs, command, example, shares=None, more_env=(), evaluate=False):
         "set -euo pipefail",
         "cd %s" % shlex.quote(os.getcwd()),
         'export OUTPUT_DIR="${OUTPUT_DIR:-%s}"' % run,
-        'if [ -e "$OUTPUT_DIR/result.json" ] && %s; then' % finished(command),
+        'if [ -e "$OUTPUT_DIR/result.json" ] && %s; then' % enough,
         '    echo "%s"' % rundir.FINISHED.format("$OUTPUT_DIR"),
         "    exit 0",
         "fi",
