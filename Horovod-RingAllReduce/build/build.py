@@ -10,6 +10,7 @@ Python and of TensorFlow, is kept in .wheels of this repository, or in HOROVOD_W
 The machine must have a C++17 compiler; cmake and ninja come from PyPI, for the build alone.
 """
 
+import contextlib
 import fcntl
 import importlib.metadata
 import os
@@ -47,17 +48,15 @@ SETTINGS = {
 def version(*packages):
     """The version of the first of these packages that is installed, or None."""
     for package in packages:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            pass
     return None
 
 
 def installed(label):
     """Whether Horovod is here: one for this TensorFlow, or one that somebody else has built."""
-    found = version("horovod")
-    return found is not None and ("+tf" not in found or found.endswith("+" + label))
+    horovod = version("horovod")
+    return horovod is not None and ("+tf" not in horovod or horovod.endswith("+" + label))
 
 
 def compiler():
@@ -112,34 +111,21 @@ def run(command, log, progress=None, **options):
         process.wait()
 
 
+def pip(log, *arguments):
+    """Runs pip; ends with one line that says why it failed."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    code, last = run([*command, *arguments], log)
+    if code:
+        pip_failed(last, log.name)
+
+
 def build(label, folder, log):
     """Builds the wheel in `folder`, which is empty; returns its path."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     say("fetching Horovod and its tools")
-    code, last = run(
-        [
-            *pip,
-            "download",
-            "--no-deps",
-            "--require-hashes",
-            "--no-binary",
-            "horovod",
-            "--no-build-isolation",
-            "-d",
-            folder,
-            "-r",
-            HERE / "requirements.txt",
-        ],
-        log,
-    )
-    if code:
-        pip_failed(last, log.name)
+    source = "--no-deps --require-hashes --no-binary horovod --no-build-isolation".split()
+    pip(log, "download", *source, "-d", folder, "-r", HERE / "requirements.txt")
     tools = folder / "tools"
-    code, last = run(
-        [*pip, "install", "--no-deps", "--no-index", "--target", tools, *folder.glob("*.whl")], log
-    )
-    if code:
-        pip_failed(last, log.name)
+    pip(log, "install", "--no-deps", "--no-index", "--target", tools, *folder.glob("*.whl"))
     with tarfile.open(*folder.glob("horovod-*.tar.gz")) as archive:
         safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from 3.11.4
         archive.extractall(folder, **safely)
@@ -149,17 +135,15 @@ def build(label, folder, log):
     assert count == 1, "%d lines with xla_mpi_ops.cc in %s" % (count, lists)
     lists.write_text(text)
 
-    began, told = time.time(), 0.0
+    began, told, terminal = time.time(), 0.0, sys.stderr.isatty()
 
     def progress(line):
         nonlocal told
-        if found := re.match(r"\[(\d+)/(\d+)\]", line):
-            if time.time() > told + (0.2 if sys.stderr.isatty() else 15):
-                told = time.time()
-                say(
-                    "building Horovod: %s of %s files, %.0f s" % (*found.groups(), told - began),
-                    end="" if sys.stderr.isatty() else "\n",
-                )
+        counts = re.match(r"\[(\d+)/(\d+)\]", line)
+        if counts and time.time() > told + (0.2 if terminal else 15):
+            told = time.time()
+            text = f"building Horovod: {counts[1]} of {counts[2]} files, {told - began:.0f} s"
+            say(text, end="" if terminal else "\n")
 
     paths = {"PYTHONPATH": str(tools), "PATH": "%s:%s" % (tools / "bin", os.environ["PATH"])}
     code, _ = run(
@@ -201,22 +185,7 @@ def main():
             shutil.rmtree(folder, ignore_errors=True)
             say("built in %.0f s: %s" % (time.time() - began, wheel))
         if not installed(label):
-            code, last = run(
-                [
-                    sys.executable,
-                    "-m",
-                    "pip",
-                    "--disable-pip-version-check",
-                    "install",
-                    "--no-input",
-                    "--no-deps",
-                    "--no-index",
-                    wheel,
-                ],
-                log,
-            )
-            if code:
-                pip_failed(last, log.name)
+            pip(log, "install", "--no-deps", "--no-index", wheel)
 
 
 if __name__ == "__main__":
