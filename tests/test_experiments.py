@@ -2,12 +2,9 @@
 
 import csv
 import functools
-import gzip
 import json
-import os
 import pathlib
 import signal
-import struct
 import subprocess
 import sys
 import urllib.request
@@ -16,8 +13,8 @@ import engines
 import numpy as np
 import psutil
 import pytest
-import regions
 import support
+from test_job import fake_nvidia_smi
 from tfrun import cluster, grid
 
 FOLDER = support.ROOT / "Beyond-One-Machine" / "Parallel-Experiments"
@@ -68,27 +65,19 @@ spark = SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "fa
 spark.sparkContext.setLogLevel("OFF")
 kinds = ["fine", "raise", "exit", "kill", "kill_parent", "nan", "mend"]
 points = [{"kind": kind, "x": number} for number, kind in enumerate(kinds)]
-made = [launch(spark, odd.odd, points, sys.argv[3], "score", jobs=2) for _ in range(2)]
-print("RESULTS" + json.dumps(made))
+tables = [launch(spark, odd.odd, points, sys.argv[3], "score", jobs=2) for _ in range(2)]
+print("RESULTS" + json.dumps(tables))
 spark.stop()
 """
 
 
 def start(folder, *flags, launcher="run.sh", **env):
     """Starts a run.sh of the folder; its results are in `folder`."""
-    return subprocess.Popen(
-        ["bash", FOLDER / launcher, *flags, "--logdir", folder],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=folder.parent,
-        env=support.environment(folder, **env),
-    )
+    return support.begin(FOLDER / launcher, folder, *flags, "--logdir", folder, **env)
 
 
 def run(folder, *flags, seconds=100, **more):
-    """The same to the end: (exit code, output)."""
+    """Runs it to the end; returns (exit code, output)."""
     process = start(folder, *flags, **more)
     try:
         output = process.communicate(timeout=support.patience(seconds))[0]
@@ -97,14 +86,35 @@ def run(folder, *flags, seconds=100, **more):
     return process.returncode, output
 
 
+def with_spark(*arguments, cwd, env):
+    """Runs a script of Python where pyspark is installed; returns the finished process."""
+    extras = engines.FOLDER / "extras.sh"
+    setup = f"source {support.ROOT}/activate.sh; source {extras}; java_for_spark; extra spark; "
+    return subprocess.run(
+        ["bash", "-c", f'{setup}exec python "$@"', "bash", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=cwd,
+        timeout=support.patience(100),
+        env=env,
+    )
+
+
 def results(folder):
-    """{run: its result.json} of a logdir."""
-    made = [json.loads(path.read_text()) for path in folder.glob("*/result.json")]
-    return {result["run"]: result for result in made}
+    """Returns {run: its result.json} of a logdir."""
+    contents = [json.loads(path.read_text()) for path in folder.glob("*/result.json")]
+    return {result["run"]: result for result in contents}
+
+
+def table(path):
+    """Returns the rows of a CSV file."""
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def calls(folder):
-    """How often each kind of odd was called."""
+    """Returns how often each kind of odd was called."""
     lines = (folder / "calls.txt").read_text().split()
     return {kind: lines.count(kind) for kind in lines}
 
@@ -113,7 +123,7 @@ def calls(folder):
 def odd(tmp_path):
     """The flags of a run of the odd function here."""
     (tmp_path / "odd.py").write_text(ODD)
-    function = "%s:odd" % (tmp_path / "odd.py")
+    function = f"{tmp_path / 'odd.py'}:odd"
     return ["--backend", "local", "--function", function, "--metric", "score"]
 
 
@@ -133,32 +143,24 @@ def on_spark(tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd")
     (folder / "odd.py").write_text(ODD)
     (folder / "driver.py").write_text(DRIVER)
-    setup = "source {0}/activate.sh; source {0}/Beyond-One-Machine/extras.sh; java_for_spark; "
-    command = setup.format(support.ROOT) + 'extra spark; exec python "$@"'
-    arguments = [folder / "driver.py", FOLDER, folder, folder / "logdir"]
-    done = subprocess.run(
-        ["bash", "-c", command, "bash", *arguments],
-        capture_output=True,
-        text=True,
-        # The executors' Python finds neither odd.py nor parallel_experiments.py.
-        cwd="/",
-        timeout=support.patience(100),
-        env={**support.environment(folder), "PYSPARK_PYTHON": sys.executable},
+    done = with_spark(
+        *(folder / "driver.py", FOLDER, folder, folder / "logdir"),
+        cwd="/",  # the executors' Python finds neither odd.py nor parallel_experiments.py
+        env=support.environment(folder, PYSPARK_PYTHON=sys.executable),
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULTS")]
-    assert done.returncode == 0 and lines, done.stdout + done.stderr
+    assert done.returncode == 0 and lines, done.stdout
     return folder / "logdir", json.loads(lines[0].removeprefix("RESULTS"))
 
 
 def test_names_are_unique_and_fit_for_folders(tmp_path):
     """Catches: two combinations in one folder; a value that leads to another folder."""
     values = ["a/b", "a_b", "../x", "ä", "", " ", "x" * 300, "x" * 301, 1, "1", 1.0, True, "true"]
-    made = grid.named([{"rate": value} for value in values])
-    assert [point["rate"] for point in made.values()] == values
-    for name in made:
+    names = grid.named([{"rate": value} for value in values])
+    assert [point["rate"] for point in names.values()] == values
+    for name in names:
         (tmp_path / name).mkdir()
         assert (tmp_path / name).resolve().parent == tmp_path
-    assert len(list(tmp_path.iterdir())) == len(values)
 
 
 def test_gpus_are_dealt_out():
@@ -224,20 +226,19 @@ def test_the_order_of_the_table():
     """Catches: NaN or a failure at the top; the worst first where less is better."""
     report = support.load(FOLDER / "report.py")
 
-    def made(name, value, status="done"):
+    def row(name, value, status="done"):
         return {"run": name, "metrics": {"m": value} if value != "" else {}, "status": status}
 
-    rows = [made("nan", None), made("b", 0.5), made("bad", "", "failed"), made("c", 2.0)]
-    names = [row["run"] for row in report.in_order(rows, "m", "max")]
-    assert names == ["c", "b", "nan", "bad"]
-    names = [row["run"] for row in report.in_order(rows, "m", "min")]
-    assert names == ["b", "c", "nan", "bad"]
+    rows = [row("nan", None), row("b", 0.5), row("bad", "", "failed"), row("c", 2.0)]
+    for direction, names in ("max", ["c", "b", "nan", "bad"]), ("min", ["b", "c", "nan", "bad"]):
+        assert [row["run"] for row in report.in_order(rows, "m", direction)] == names
 
 
 @pytest.mark.long
 @engines.spark
 def test_spark_and_local_give_equal_results(both):
-    """Catches: other seeds, threads or data on an executor; a comparison that compares nothing."""
+    """Catches: other seeds, threads or data on an executor; a comparison that compares nothing; a
+    table with rounded numbers, rows of other runs, or an order that is not the metric's."""
     folder, output = both
     spark, local = results(folder / "spark"), results(folder / "local")
     assert len(spark) == 4 and spark.keys() == local.keys()
@@ -247,42 +248,26 @@ def test_spark_and_local_give_equal_results(both):
     assert len({str(result["metrics"]) for result in spark.values()}) == 4
     assert "Spark's results and the local ones are equal" in output
     # What it prints follows from the files: after a change there, it says so.
-    path = next((folder / "local").glob("*/result.json"))
-    text = path.read_text()
-    changed = json.loads(text)
-    changed["metrics"]["accuracy"] -= 1e-6
-    path.write_text(json.dumps(changed))
     report = support.load(FOLDER / "report.py")
-    again = [list(results(folder / backend).values()) for backend in ("spark", "local")]
-    assert not report.equal(*again)
-    path.write_text(text)
-
-
-def table(folder):
-    """The rows of results.csv."""
-    with open(folder / "results.csv", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-@pytest.mark.long
-@engines.spark
-def test_the_csv_has_the_values_of_the_results(both):
-    """Catches: rounded numbers, rows of other runs, an order that is not the metric's."""
-    for backend in ("spark", "local"):
-        rows, made = table(both[0] / backend), results(both[0] / backend)
+    name, result = next(iter(local.items()))
+    metrics = {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 1e-6}
+    changed = {**local, name: {**result, "metrics": metrics}}
+    assert not report.equal(list(spark.values()), list(changed.values()))
+    for backend, tables in ("spark", spark), ("local", local):
+        assert (folder / backend / "results.png").read_bytes().startswith(b"\x89PNG")
+        rows = table(folder / backend / "results.csv")
         assert [row["run"] for row in rows] == sorted(
-            made, key=lambda name: -made[name]["metrics"]["accuracy"]
+            tables, key=lambda name: -tables[name]["metrics"]["accuracy"]
         )
         for row in rows:
-            result = made[row["run"]]
+            result = tables[row["run"]]
             for name, value in {**result["parameters"], **result["metrics"]}.items():
                 assert float(row[name]) == value
-        assert (both[0] / backend / "results.png").read_bytes().startswith(b"\x89PNG")
 
 
 def ask(port, path, body):
-    """What TensorBoard's HParams plugin answers."""
-    address = "http://127.0.0.1:%d/data/plugin/hparams/%s" % (port, path)
+    """Returns what TensorBoard's HParams plugin answers."""
+    address = f"http://127.0.0.1:{port}/data/plugin/hparams/{path}"
     header = {"Content-Type": "application/json"}
     request = urllib.request.Request(address, json.dumps(body).encode(), header)
     with urllib.request.urlopen(request, timeout=20) as answer:
@@ -303,14 +288,14 @@ def hparams(folder, n):
     try:
         assert "http" in process.stdout.readline()
         body = {"experimentName": "", "startIndex": 0, "sliceSize": 100}
-        body["allowedStatuses"] = ["STATUS_%s" % s for s in ("SUCCESS", "FAILURE", "UNKNOWN")]
+        body["allowedStatuses"] = ["STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_UNKNOWN"]
 
         def groups():
-            found = ask(port[0], "session_groups", body).get("sessionGroups", [])
-            return found if len(found) == n else None
+            sessions = ask(port[0], "session_groups", body).get("sessionGroups", [])
+            return sessions if len(sessions) == n else None
 
-        found = support.wait_until(groups, 30, "%d session groups" % n)
-        return ask(port[0], "experiment", {"experimentName": ""}), found
+        sessions = support.wait_until(groups, 30, f"{n} session groups")
+        return ask(port[0], "experiment", {"experimentName": ""}), sessions
     finally:
         process.terminate()
         process.communicate(timeout=20)
@@ -321,15 +306,14 @@ def hparams(folder, n):
 def test_tensorboard_shows_the_hparams(both):
     """Catches: event files that TensorBoard cannot read, or does not join with their metrics."""
     experiment, groups = hparams(both[0] / "spark", 4)
-    assert {info["name"] for info in experiment["hparamInfos"]} == {
-        *("learning_rate", "dropout", "epochs")
-    }
+    names = {info["name"] for info in experiment["hparamInfos"]}
+    assert names == {"learning_rate", "dropout", "epochs"}
     names = {info["name"]["tag"] for info in experiment["metricInfos"]}
     assert names >= {"accuracy", "loss"}
-    made = results(both[0] / "spark")
+    runs = results(both[0] / "spark")
     for group in groups:
         (session,) = group["sessions"]
-        result = made[pathlib.PurePath(session["name"]).name]
+        result = runs[pathlib.PurePath(session["name"]).name]
         assert session["status"] == "STATUS_SUCCESS"
         assert session["endTimeSecs"] > session["startTimeSecs"]
         assert group["hparams"] == result["parameters"]
@@ -340,88 +324,66 @@ def test_tensorboard_shows_the_hparams(both):
 
 @pytest.mark.long
 @engines.spark
-def test_failures_on_spark_are_rows(on_spark):
-    """Catches: a combination that ends the job of the others, whichever way it fails."""
-    made = {result["parameters"]["kind"]: result for result in on_spark[1][0]}
-    ends = {kind: result["status"] for kind, result in made.items()}
-    assert ends == {
+def test_on_spark_failures_are_rows_and_run_again(on_spark):
+    """Catches: a combination that ends the job of the others, whichever way it fails; a result that
+    is not found again; a failure that is taken for a result."""
+    logdir, tables = on_spark
+    first, second = ({row["parameters"]["kind"]: row for row in table} for table in tables)
+    assert {kind: result["status"] for kind, result in first.items()} == {
         **dict.fromkeys(["fine", "nan", "kill_parent"], "done"),
         **dict.fromkeys(["raise", "exit", "kill", "mend"], "failed"),
     }
-    assert made["raise"]["error"].endswith("KeyError: 'it raises'")
-    assert made["exit"]["error"].endswith("SystemExit: it exits")
-    assert "SIGKILL" in made["kill"]["error"]
-    assert made["kill_parent"]["metrics"]["score"] == 8  # Spark began the task again
-    assert made["nan"]["metrics"] == {"score": None, "other": 5.1}
-
-
-@pytest.mark.long
-@engines.spark
-def test_on_spark_only_the_failed_run_again(on_spark):
-    """Catches: a result that is not found again; a failure that is taken for a result."""
-    logdir, (_, second) = on_spark
+    assert first["raise"]["error"].endswith("KeyError: 'it raises'")
+    assert first["exit"]["error"].endswith("SystemExit: it exits")
+    assert "SIGKILL" in first["kill"]["error"]
+    assert first["kill_parent"]["metrics"]["score"] == 8  # Spark began the task again
+    assert first["nan"]["metrics"] == {"score": None, "other": 5.1}
     assert calls(logdir) == {
         **{"fine": 1, "nan": 1, "kill_parent": 2},
         **{"raise": 2, "exit": 2, "kill": 2, "mend": 2},
     }
-    assert {r["parameters"]["kind"]: r["status"] for r in second}["mend"] == "done"
+    assert second["mend"]["status"] == "done"
 
 
 @pytest.mark.long
 def test_failures_here_are_rows_and_run_again(tmp_path, odd):
-    """Catches: the same with processes on this machine; a killed one takes no other along."""
-    kinds = "kind=fine,raise,exit,kill,nan,mend"
-    code, output = run(tmp_path / "logdir", *odd, "--set", kinds, "--set", "x=1,2")
+    """Catches: the same with processes on this machine; a killed one takes no other along; a
+    failure that TensorBoard shows as a success, or that stays one once mended."""
+    flags = [*odd, "--set", "kind=fine,raise,exit,kill,nan,mend"]
     folder = tmp_path / "logdir" / "local"
-    made = results(folder)
-    assert code == 1 and len(made) == 12, output
-    ends = {(r["parameters"]["kind"], r["status"]) for r in made.values()}
-    assert ends == {
-        *(("fine", "done"), ("nan", "done"), ("raise", "failed"), ("exit", "failed")),
-        *(("kill", "failed"), ("mend", "failed")),
-    }
-    assert set(calls(folder).values()) == {2}
-    rows = table(folder)
-    assert [row["score"] for row in rows[:4]] == ["4.0", "2.0", "", ""]
-    assert [row["status"] for row in rows] == ["done"] * 4 + ["failed"] * 8
-    assert "SIGKILL(-9)" in output and "it exits" in output
 
-    code, output = run(tmp_path / "logdir", *odd, "--set", kinds, "--set", "x=1,2,3")
+    def mended(n):
+        """Returns {x: (the status of the run "mend", what TensorBoard says of it)}, of n runs."""
+        groups = [group for group in hparams(folder, n)[1] if group["hparams"]["kind"] == "mend"]
+        shown = {group["hparams"]["x"]: group["sessions"][0]["status"] for group in groups}
+        rows = [row for row in results(folder).values() if row["parameters"]["kind"] == "mend"]
+        return {
+            row["parameters"]["x"]: (row["status"], shown[row["parameters"]["x"]]) for row in rows
+        }
+
+    code, output = run(tmp_path / "logdir", *flags, "--set", "x=1,2")
+    assert code == 1, output
+    rows = table(folder / "results.csv")
+    assert [row["score"] for row in rows[:4]] == ["4.0", "2.0", "", ""]
+    assert [row["kind"] for row in rows[:4]] == ["fine", "fine", "nan", "nan"]
+    assert [row["status"] for row in rows] == ["done"] * 4 + ["failed"] * 8
+    assert set(calls(folder).values()) == {2}
+    assert "SIGKILL(-9)" in output and "it exits" in output
+    failed, done = ("failed", "STATUS_FAILURE"), ("done", "STATUS_SUCCESS")
+    assert mended(12) == {1: failed, 2: failed}
+
+    code, output = run(tmp_path / "logdir", *flags, "--set", "x=1,2,3")
     assert "4 of 18 have a result from before" in output
     # Those of x=3 are new; they have failed once, or are done.
-    assert calls(folder) == {**{"fine": 3, "nan": 3, "raise": 5, "exit": 5, "kill": 5, "mend": 5}}
-    mended = [r for r in results(folder).values() if r["parameters"]["kind"] == "mend"]
-    ends = {r["parameters"]["x"]: r["status"] for r in mended}
-    assert ends == {1: "done", 2: "done", 3: "failed"}
-
-
-@pytest.mark.long
-def test_hparams_of_failures(tmp_path, odd):
-    """Catches: a failure that TensorBoard shows as a success, or that stays one once mended."""
-    folder = tmp_path / "logdir" / "local"
-    flags = [*odd, "--set", "kind=fine,mend", "--set", "x=1"]
-    run(tmp_path / "logdir", *flags)
-    ends = {g["hparams"]["kind"]: g["sessions"][0]["status"] for g in hparams(folder, 2)[1]}
-    assert ends == {"fine": "STATUS_SUCCESS", "mend": "STATUS_FAILURE"}
-    code, _ = run(tmp_path / "logdir", *flags)
-    ends = {g["hparams"]["kind"]: g["sessions"][0]["status"] for g in hparams(folder, 2)[1]}
-    assert code == 0 and ends == {"fine": "STATUS_SUCCESS", "mend": "STATUS_SUCCESS"}
+    assert calls(folder) == {"fine": 3, "nan": 3, "raise": 5, "exit": 5, "kill": 5, "mend": 5}
+    assert mended(18) == {1: done, 2: done, 3: failed}
 
 
 @pytest.mark.long
 def test_a_metric_that_is_not_there(tmp_path, odd):
     """Catches: a typo in --metric that shows only when all runs are over."""
-    code, output = run(
-        tmp_path / "l",
-        *odd,
-        "--metric",
-        "scor",
-        "--set",
-        "kind=fine,sleep",
-        "--set",
-        "x=1",
-        seconds=40,
-    )
+    flags = [*odd[:-1], "scor", "--set", "kind=fine,sleep", "--set", "x=1"]
+    code, output = run(tmp_path / "logdir", *flags, seconds=40)
     assert code == 2 and "there is no metric 'scor'; the function returns score, other" in output
     assert "Traceback" not in output
 
@@ -446,88 +408,65 @@ def test_ctrl_c_ends_all_and_keeps_what_is_done(backend, tmp_path, odd):
     assert not (folder / "kind=sleep,x=2").exists()
 
 
-def fake_gpus(folder, n):
-    """A PATH with a stand-in for nvidia-smi that lists n GPUs."""
-    listed = "".join("echo 'GPU %d: A (UUID: %d)'\n" % (i, i) for i in range(n))
-    (folder / "nvidia-smi").write_text("#!/bin/sh\n" + listed)
-    (folder / "nvidia-smi").chmod(0o755)
-    return "%s:%s" % (folder, os.environ["PATH"])
-
-
 @pytest.mark.long
 def test_runs_here_have_gpus_of_their_own(tmp_path, odd, monkeypatch):
     """Catches: two runs at once on one GPU, with another idle."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     odd[3] = odd[3].replace(":odd", ":gpu")
     flags = [*odd, "--jobs", "2", "--set", "number=1,2,3,4"]
-    code, output = run(tmp_path / "logdir", *flags, PATH=fake_gpus(tmp_path, 2))
-    made = results(tmp_path / "logdir" / "local")
+    code, output = run(tmp_path / "logdir", *flags, PATH=fake_nvidia_smi(tmp_path, 2))
     assert code == 0, output
-    assert {result["metrics"]["gpu"] for result in made.values()} == {0, 1}
+    runs = results(tmp_path / "logdir" / "local")
+    assert {result["metrics"]["gpu"] for result in runs.values()} == {0, 1}
 
 
 @pytest.mark.long
 @engines.spark
 def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
     """Catches: code that only the driver's folder has; GPUs that Spark names and nobody sets."""
-    (tmp_path / "find.sh").write_text(
-        "#!/bin/sh\necho '%s'\n" % json.dumps({"name": "gpu", "addresses": ["7"]})
-    )
-    (tmp_path / "find.sh").chmod(0o755)
+    script = tmp_path / "find.sh"
+    script.write_text("""#!/bin/sh\necho '{"name": "gpu", "addresses": ["7"]}'\n""")
+    script.chmod(0o755)
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.executor.resource.gpu.amount 1\nspark.task.resource.gpu.amount 1\n"
         "spark.executor.memory 512m\n"
     )
-    options = "-Dspark.worker.resource.gpu.amount=1 -Dspark.worker.resource.gpu.discoveryScript="
-    command = (
-        "source {0}/activate.sh; source {0}/Beyond-One-Machine/extras.sh; java_for_spark; "
-        "extra spark; exec python {0}/Beyond-One-Machine/Spark-Cluster/standalone.py --workers 2 "
-        '-- bash {1}/run.sh "$@"'
-    ).format(support.ROOT, FOLDER)
+    gpu = "-Dspark.worker.resource.gpu"
     flags = ["--backend", "spark", "--function", odd[3].replace(":odd", ":gpu"), "--metric", "gpu"]
-    flags += ["--set", "number=1,2,3", "--logdir", str(tmp_path / "logdir"), "--jobs", "2"]
-    done = subprocess.run(
-        ["bash", "-c", command, "bash", *flags],
-        capture_output=True,
-        text=True,
+    flags += ["--set", "number=1,2,3", "--logdir", tmp_path / "logdir", "--jobs", "2"]
+    done = with_spark(
+        *(engines.FOLDER / "Spark-Cluster" / "standalone.py", "--workers", "2", "--"),
+        *("bash", FOLDER / "run.sh", *flags),
         cwd=tmp_path,
-        timeout=support.patience(100),
         env=support.environment(
             tmp_path,
             SPARK_CONF_DIR=str(tmp_path),
-            SPARK_WORKER_OPTS=options + str(tmp_path / "find.sh"),
+            SPARK_WORKER_OPTS=f"{gpu}.amount=1 {gpu}.discoveryScript={script}",
         ),
     )
-    made = results(tmp_path / "logdir" / "spark")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {result["metrics"]["gpu"] for result in made.values()} == {7} and len(made) == 3
-
-
-def small_fashion_mnist(home):
-    """Fashion-MNIST's four files with 64 and 32 images, where Keras looks for them."""
-    folder = home / "datasets" / "fashion-mnist"
-    folder.mkdir(parents=True)
-    random = np.random.RandomState(0)
-    for part, n in (("train", 64), ("t10k", 32)):
-        images = random.randint(0, 256, (n, 28, 28)).astype("uint8")
-        labels = np.arange(n).astype("uint8") % 10
-        with gzip.open(folder / (part + "-images-idx3-ubyte.gz"), "wb") as file:
-            file.write(struct.pack(">IIII", 2051, n, 28, 28) + images.tobytes())
-        with gzip.open(folder / (part + "-labels-idx1-ubyte.gz"), "wb") as file:
-            file.write(struct.pack(">II", 2049, n) + labels.tobytes())
+    runs = results(tmp_path / "logdir" / "spark")
+    assert done.returncode == 0, done.stdout
+    assert {result["metrics"]["gpu"] for result in runs.values()} == {7} and len(runs) == 3
 
 
 @pytest.mark.long
-def test_fashion_mnist(tmp_path):
+def test_fashion_mnist():
     """Catches: pixels that are not scaled, rows that are not flat, a dataset that is ignored."""
-    small_fashion_mnist(tmp_path / "keras")
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import digits; "
-        "x, y, x_test, y_test = digits.load('fashion_mnist'); "
-        "print(x.shape, x.dtype, float(x.max()), x_test.shape, y.shape, int(y_test.max())); "
-        "print(digits.train(0.01, epochs=1, dataset='fashion_mnist'))"
-    )
-    done = support.python(code, str(FOLDER), KERAS_HOME=str(tmp_path / "keras"))
+    code = """
+import sys
+import keras
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+import digits
+images = np.random.RandomState(0).randint(0, 256, (96, 28, 28)).astype("uint8")
+labels = np.arange(96).astype("uint8") % 10
+parts = (images[:64], labels[:64]), (images[64:], labels[64:])
+keras.datasets.fashion_mnist.load_data = lambda: parts
+x, y, x_test, y_test = digits.load("fashion_mnist")
+print(x.shape, x.dtype, float(x.max()), x_test.shape, y.shape, int(y_test.max()))
+print(digits.train(0.01, epochs=1, dataset="fashion_mnist"))
+"""
+    done = support.python(code, str(FOLDER))
     lines = done.stdout.splitlines()
     assert lines[0] == "(64, 784) float32 1.0 (32, 784) (64,) 9", done.stderr
     assert "accuracy" in lines[1]
@@ -536,25 +475,15 @@ def test_fashion_mnist(tmp_path):
 @pytest.mark.long
 def test_a_study_goes_on(tmp_path):
     """Catches: trials that are made again or suggested twice; a study that forgets its results."""
-    flags = ["--epochs", "1"]
-    study = functools.partial(run, tmp_path / "study", *flags, launcher="run_study.sh")
+    study = functools.partial(run, tmp_path / "study", "--epochs", "1", launcher="run_study.sh")
     code, output = study("--trials", "2")
     assert code == 0 and "0 of 2 trials are done" in output, output
-    with open(tmp_path / "study" / "study.csv", newline="") as file:
-        first = list(csv.DictReader(file))
+    first = table(tmp_path / "study" / "study.csv")
     code, output = study("--trials", "3")
     assert code == 0 and "2 of 3 trials are done" in output, output
     assert output.count("[study] trial") == 1
-    with open(tmp_path / "study" / "study.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = table(tmp_path / "study" / "study.csv")
     assert len(rows) == 3 and all(row in rows for row in first)
     assert len({row["learning_rate"] for row in rows}) == 3
-    assert [row["accuracy"] for row in rows] == sorted(
-        (row["accuracy"] for row in rows), key=float, reverse=True
-    )
-
-
-def test_scripts_of_the_folder_are_tracked():
-    """Catches: a run.sh that works here only, because git does not know a file that it needs."""
-    tracked = {path.name for path in regions.tracked("*") if path.parent == FOLDER}
-    assert tracked >= {path.name for path in FOLDER.glob("*.py")} | {"run.sh", "run_study.sh"}
+    accuracies = [float(row["accuracy"]) for row in rows]
+    assert accuracies == sorted(accuracies, reverse=True)

@@ -136,20 +136,25 @@ def test_the_dry_run_has_the_resources(tmp_path):
     assert shown[2] == CORES[:1] and shown[5] == "a b"
 
 
-def job(folder, text, script=SHOW, **env):
-    """Runs `tfrun run job.yaml` with that text: (exit code, lines)."""
+def start_job(folder, text, script=SHOW, **env):
+    """Starts `tfrun run job.yaml` with that text."""
     (folder / "train.py").write_text(TASK + script)
     (folder / "job.yaml").write_text(text)
-    done = subprocess.run(
+    return subprocess.Popen(
         [*TFRUN, "run", "job.yaml"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=support.patience(60),
         env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), **env),
     )
-    return done.returncode, done.stdout.splitlines()
+
+
+def job(folder, *text_and_script):
+    """Runs it to the end; returns (exit code, lines)."""
+    process = start_job(folder, *text_and_script)
+    output = process.communicate(timeout=support.patience(60))[0]
+    return process.returncode, output.splitlines()
 
 
 def test_a_run_from_a_file(tmp_path):
@@ -214,67 +219,47 @@ grid: {rate: [0.5, 0.75, 2], seed: [0, 1]}
 
 def test_a_grid_that_is_stopped(tmp_path):
     """Ctrl-C ends the runs that go on and begins no other; the table says so."""
-    (tmp_path / "train.py").write_text(TASK + "print('ready', flush=True); time.sleep(60)")
-    (tmp_path / "job.yaml").write_text("script: train.py\ngrid: {seed: [0, 1, 2]}\nparallel: 2\n")
-    process = subprocess.Popen(
-        [*TFRUN, "run", "job.yaml"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
-    )
+    text = "script: train.py\ngrid: {seed: [0, 1, 2]}\nparallel: 2\n"
+    process = start_job(tmp_path, text, "print('ready', flush=True); time.sleep(60)")
     ready = 0
-    lines = []
     while ready < 2:
-        lines.append(process.stdout.readline())
-        ready += "ready" in lines[-1]
+        ready += "ready" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=support.patience(20))[0].splitlines()
     assert process.returncode == 130
-    assert [line.split()[-2:] for line in rest[-4:-1]] == [
-        ["code", "143"],
-        ["code", "143"],
-        ["not", "begun"],
-    ]
+    ends = [" ".join(line.split()[-2:]) for line in rest[-4:-1]]
+    assert ends == ["code 143", "code 143", "not begun"]
+
+
+WRONG_FILES = [
+    ("", "the file: 'script' is a required property"),
+    ("- a", "the file: ['a'] is not of type 'object'"),
+    ("script: [", "it is no YAML"),
+    ("scripts: a", "('scripts' was unexpected); it may have script, arguments"),
+    ("script: none.py", "there is no script"),
+]
+WRONG_FIELDS = [
+    ("roles: {boss: {}}", "('boss' was unexpected); it may have ps, worker"),
+    ("roles: {ps: {cores: 1}}", "roles: ps: Additional properties are not allowed ('cores'"),
+    ("roles: {ps: {replicas: -1}}", "roles: ps: replicas: -1 is less than the minimum of 0"),
+    ("roles: {chief: {replicas: 2}}", "roles: chief: replicas: 2 is not one of [0, 1]"),
+    ("roles: {worker: {cpus: 999}}", "asks for 999 cores"),
+    ("grid: {seed: 1}", "grid: seed: 1 is not of type 'array'"),
+    ("grid: {seed: []}", "grid: seed: [] should be non-empty"),
+    ("arguments: {a: [1]}", "arguments: a: [1] is not of type 'number'"),
+    ("isolate: yes please", "isolate: 'yes please' is not of type 'boolean'"),
+    ("parallel: 0", "parallel: 0 is less than the minimum of 1"),
+    ("timeout: soon", "argument --timeout"),
+    (
+        f"parallel: 2\ngrid: {{s: [1, 2]}}\nroles: {{worker: {{cpus: {len(CORES)}}}}}",
+        f"2 runs at once share the {len(CORES)} cores of this machine",
+    ),
+]
 
 
 @pytest.mark.parametrize(
     "text, words",
-    [
-        ("", "the file: 'script' is a required property"),
-        ("- a", "the file: ['a'] is not of type 'object'"),
-        ("script: [", "it is no YAML"),
-        ("scripts: a", "('scripts' was unexpected); it may have script, arguments"),
-        ("script: none.py", "there is no script"),
-        (
-            "script: train.py\nroles: {boss: {}}",
-            "roles: Additional properties are not allowed ('boss' was",
-        ),
-        (
-            "script: train.py\nroles: {ps: {cores: 1}}",
-            "('cores' was unexpected); it may have replicas, cpus",
-        ),
-        (
-            "script: train.py\nroles: {ps: {replicas: -1}}",
-            "roles: ps: replicas: -1 is less than the minimum of 0",
-        ),
-        (
-            "script: train.py\nroles: {chief: {replicas: 2}}",
-            "roles: chief: replicas: 2 is not one of [0, 1]",
-        ),
-        ("script: train.py\nroles: {worker: {cpus: 999}}", "asks for 999 cores"),
-        ("script: train.py\ngrid: {seed: 1}", "grid: seed: 1 is not of type 'array'"),
-        ("script: train.py\ngrid: {seed: []}", "grid: seed: [] should be non-empty"),
-        ("script: train.py\narguments: {a: [1]}", "arguments: a: [1] is not of type 'number'"),
-        ("script: train.py\nisolate: yes please", "isolate: 'yes please' is not of type 'boolean'"),
-        ("script: train.py\nparallel: 0", "parallel: 0 is less than the minimum of 1"),
-        ("script: train.py\ntimeout: soon", "argument --timeout"),
-        (
-            "script: train.py\nparallel: 2\ngrid: {s: [1, 2]}\nroles: {worker: {cpus: %d}}"
-            % len(CORES),
-            "2 runs at once share the %d cores of this machine" % len(CORES),
-        ),
-    ],
+    [*WRONG_FILES, *((f"script: train.py\n{field}", words) for field, words in WRONG_FIELDS)],
 )
 def test_a_file_that_is_wrong(tmp_path, monkeypatch, capsys, text, words):
     write(tmp_path, "")

@@ -146,21 +146,19 @@ def hparams_of(result):
 
 
 def hparams_config(results):
-    """The summary that names all parameters with their values, and all metrics."""
+    """Returns the summary that names all parameters with their values, and all metrics."""
     from tensorboard.plugins.hparams import summary_v2 as api
 
-    domains = {}
-    for result in results:
-        for name, value in result["parameters"].items():
-            domains.setdefault(name, []).append(value)
-    found = []
-    for name, values in domains.items():
+    names, _, metrics = columns(results)
+    parameters = []
+    for name in names:
+        values = [result["parameters"][name] for result in results if name in result["parameters"]]
         if {type(value) for value in values} == {int, float}:
             values = [float(value) for value in values]
         alike = len({type(value) for value in values}) == 1  # else TensorBoard has no domain for it
-        found.append(api.HParam(name, api.Discrete(sorted(set(values))) if alike else None))
-    metrics = dict.fromkeys(name for result in results for name in result["metrics"])
-    return api.hparams_config_pb(found, [api.Metric(name) for name in metrics])
+        domain = api.Discrete(sorted(set(values))) if alike else None
+        parameters.append(api.HParam(name, domain))
+    return api.hparams_config_pb(parameters, [api.Metric(name) for name in metrics])
 
 
 def show(result, metric, done, n):
