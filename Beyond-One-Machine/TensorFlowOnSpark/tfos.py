@@ -22,7 +22,11 @@ import warnings
 
 import numpy as np
 
-HOGWILD = pathlib.Path(__file__).resolve().parents[2] / "HogWild"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # for tfrun
+from tfrun import rundir
+
+HOGWILD = str(ROOT / "HogWild")  # also on the executors
 
 
 def map_fun(flags, ctx):
@@ -32,7 +36,7 @@ def map_fun(flags, ctx):
     """
     facts = {}
     try:
-        sys.path.insert(0, flags.hogwild)
+        sys.path.insert(0, HOGWILD)
         import hogwild
 
         cluster = hogwild.Cluster()
@@ -45,10 +49,11 @@ def map_fun(flags, ctx):
             feed = ctx.get_data_feed() if flags.mode == "spark" else None
             facts = train(hogwild, cluster, server, feed, flags)
     except Exception as error:
-        facts = {"error": "%s: %s" % (type(error).__name__, str(error).split("\n")[0])}
+        line = str(error).split("\n")[0]
+        facts = {"error": f"{type(error).__name__}: {line}"}
         raise
     finally:
-        path = pathlib.Path(flags.output) / ("%s-%d.json" % (ctx.job_name, ctx.task_index))
+        path = pathlib.Path(flags.output) / f"{ctx.job_name}-{ctx.task_index}.json"
         path.with_suffix(".new").write_text(json.dumps(facts))
         path.with_suffix(".new").rename(path)  # whole, or not there
 
@@ -84,7 +89,7 @@ def train(hogwild, cluster, server, feed, flags):
             hogwild.prepare(session, cluster, tf.train.Saver(), flags.output)
             session.run(start.arrive)
             start.wait(session, len(cluster.workers))
-            facts = loop(session.make_callable(row, inputs), feed, flags)
+            facts = loop(session.make_callable(row, inputs), feed, len(data.x_train), flags)
             if cluster.is_chief:
                 done[0].wait(session, len(cluster.workers) - 1)
                 facts["accuracy"] = float(session.run(test)[1])
@@ -92,11 +97,15 @@ def train(hogwild, cluster, server, feed, flags):
     return facts
 
 
-def loop(run, feed, flags):
-    """Makes updates until none is left; returns how many examples, and what took the time."""
+def loop(run, feed, n_rows, flags):
+    """Makes updates until none is left; returns how many examples, and what took the time.
+
+    Also returns how often it got each of the n_rows training rows from the feed.
+    """
     from tensorflow.errors import OutOfRangeError
 
-    clock, parts, sizes, fed, rows = time.perf_counter, [], [], [], ()
+    clock, parts, sizes, rows = time.perf_counter, [], [], ()
+    times_fed = np.zeros(n_rows, int)
     join = np.concatenate if flags.record_rows > 1 else np.array
     # A next_batch() after the end of the feed would wait for ever.
     while not (feed and feed.should_stop()):
@@ -109,7 +118,7 @@ def loop(run, feed, flags):
         times.append(clock())
         if feed:
             numbers, *rows = [join(column) for column in zip(*records)]
-            fed.append(numbers)
+            np.add.at(times_fed, numbers, 1)
         times.append(clock())
         try:
             loss = run(*rows)[5]
@@ -117,7 +126,7 @@ def loop(run, feed, flags):
             break
         times.append(clock())
         if not np.isfinite(loss):
-            raise FloatingPointError("loss is %s at update %d" % (loss, len(sizes) + 1))
+            raise FloatingPointError(f"loss is {loss} at update {len(sizes) + 1}")
         sizes.append(len(rows[0]) if rows else flags.batch_size)
         parts.append(times)
     # The first update sets up the graph on all tasks: the clock starts after it.
@@ -127,29 +136,42 @@ def loop(run, feed, flags):
         "timed": sum(sizes[1:]),
         **dict(zip(["next_batch", "numpy", "run"], map(float, spent))),
         "seconds": parts[-1][-1] - parts[0][-1] if sizes else 0,
-        "fed": np.bincount(np.concatenate(fed)).tolist() if fed else [],
+        "times_fed": times_fed.tolist(),
     }
 
 
-def records(flags):
-    """The training rows as an RDD has them: (number, x, y), or blocks of --record-rows rows."""
-    sys.path.insert(0, flags.hogwild)
+def records(dataset, record_rows):
+    """Returns the training rows as an RDD has them: (number, x, y), or blocks of such rows."""
+    sys.path.insert(0, HOGWILD)
     from hogwild import load_data
 
-    x, y = load_data(flags.dataset)[:2]
-    if flags.record_rows == 1:
+    x, y = load_data(dataset)[:2]
+    if record_rows == 1:
         return list(zip(range(len(x)), x, y.tolist()))
-    cuts = range(flags.record_rows, len(x), flags.record_rows)
+    cuts = range(record_rows, len(x), record_rows)
     return list(zip(*[np.split(column, cuts) for column in (np.arange(len(x)), x, y)]))
 
 
-class Ended(Exception):
-    """This run has to end, and why."""
+def spark_session(master):
+    """Returns a session of Spark with what TensorFlowOnSpark needs."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("tfos")
+    for name, value in {
+        "spark.executor.cores": 1,  # TensorFlowOnSpark finds a queue by its executor: a task each
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.task.maxFailures": 1,  # a task that ran again would feed its records twice
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.enabled": "false",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
 
 
 def run_mode(flags):
     """Trains in one input mode, with a SparkContext of its own; returns the facts of each task."""
-    from pyspark.sql import SparkSession
     from tensorflowonspark import TFCluster, TFSparkNode
 
     tasks, deadline = flags.ps + flags.workers, time.monotonic() + flags.timeout
@@ -160,40 +182,24 @@ def run_mode(flags):
 
     def look():
         """TFCluster itself sees neither the error of a ps nor a worker that hangs."""
-        for task, each in facts().items():
-            if "error" in each:
-                raise Ended("%s: %s" % (task, each["error"]))
+        for task, values in facts().items():
+            if "error" in values:
+                raise RuntimeError(f"{task}: {values['error']}")
         if time.monotonic() > deadline:
-            raise Ended("not done in %d s (--timeout)" % flags.timeout)
+            raise TimeoutError(f"not done in {flags.timeout} s (--timeout)")
 
-    builder = SparkSession.builder.master(flags.master).appName("tfos")
-    for name, value in {
-        "spark.executor.cores": 1,  # TensorFlowOnSpark finds a queue by its executor: a task each
-        "spark.dynamicAllocation.enabled": "false",
-        "spark.task.maxFailures": 1,  # a task that ran again would feed its records twice
-        "spark.ui.showConsoleProgress": "false",
-        "spark.ui.enabled": "false",
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    sc, ends = spark.sparkContext, []
+    spark, ends = spark_session(flags.master), []
+    sc = spark.sparkContext
 
     def drive():
         """In a thread: its calls to the JVM must not be interrupted halfway."""
         try:
             TFCluster.tf_status.clear()  # or the error of one run would end the next
-            cluster = TFCluster.run(
-                sc,
-                map_fun,
-                flags,
-                tasks,
-                flags.ps,
-                master_node="chief",
-                input_mode=getattr(TFCluster.InputMode, flags.mode.upper()),
-                reservation_timeout=flags.timeout,
-            )
+            mode = getattr(TFCluster.InputMode, flags.mode.upper())
+            more = {"master_node": "chief", "reservation_timeout": flags.timeout}
+            cluster = TFCluster.run(sc, map_fun, flags, tasks, flags.ps, input_mode=mode, **more)
             if flags.mode == "spark":
-                rdd = sc.parallelize(records(flags), flags.partitions)
+                rdd = sc.parallelize(records(flags.dataset, flags.record_rows), flags.partitions)
                 cluster.train(rdd, flags.epochs, feed_timeout=flags.timeout)
                 # shutdown() would end the ps while the chief still tests w. So its first half comes
                 # now, the end of the feed, and the second when all workers have left their facts.
@@ -208,7 +214,6 @@ def run_mode(flags):
 
     thread = threading.Thread(target=drive, daemon=True)
     try:
-        sc.setLogLevel("OFF")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's hides the Ctrl-C
         thread.start()
         while thread.is_alive():
@@ -223,28 +228,25 @@ def run_mode(flags):
 
 
 def summary(flags, facts, seconds):
-    """What the facts of the workers say about the run."""
-    workers = [each for task, each in facts.items() if not task.startswith("ps")]
-    rate = sum(each["timed"] / each["seconds"] for each in workers if each["seconds"])
-    timed = max(1, sum(each["timed"] for each in workers))
-    lengths = max(len(each["fed"]) for each in workers)
-    fed = sum(
-        np.pad(np.array(each["fed"], int), (0, lengths - len(each["fed"]))) for each in workers
-    )
+    """Returns what the facts of the workers say about the run."""
+    workers = [values for task, values in facts.items() if not task.startswith("ps")]
+    rate = sum(values["timed"] / values["seconds"] for values in workers if values["seconds"])
+    timed = max(1, sum(values["timed"] for values in workers))
+    times_fed = np.sum([values["times_fed"] for values in workers], axis=0).tolist()
     return {
         "mode": flags.mode,
         "ps": flags.ps,
         "workers": flags.workers,
         "seconds": seconds,
         "accuracy": facts["chief-0"]["accuracy"],
-        "examples": sum(each["examples"] for each in workers),
+        "examples": sum(values["examples"] for values in workers),
         "examples_per_second": rate,
         "examples_per_second_per_worker": rate / flags.workers,
         "microseconds_of_an_example": {
-            part: 1e6 * sum(each.get(part, 0) for each in workers) / timed
+            part: 1e6 * sum(values[part] for values in workers) / timed
             for part in ("next_batch", "numpy", "run")
         },
-        **({"times_fed": [int(fed.min()), int(fed.max())]} if lengths else {}),
+        "times_fed": [min(times_fed), max(times_fed)],
         "versions": {
             name: importlib.metadata.version(name)
             for name in ("tensorflowonspark", "pyspark", "keras", "numpy")
@@ -260,9 +262,8 @@ def parse():
     )
 
     def add(flag, default, text, **options):
-        parser.add_argument(
-            flag, type=type(default), default=default, help=text + " (%(default)s)", **options
-        )
+        text += " (%(default)s)"
+        parser.add_argument(flag, type=type(default), default=default, help=text, **options)
 
     add("--mode", "both", "input mode", choices=["tensorflow", "spark", "both"])
     add("--master", os.environ.get("SPARK_MASTER", "local-cluster[3,1,1024]"), "Spark's master")
@@ -278,13 +279,11 @@ def parse():
     add("--dataset", "digits", "digits, or an .npz file")
     add("--timeout", 300, "seconds that one mode may take", metavar="S")
     flags = parser.parse_args()
-    for name in "ps workers steps epochs partitions record_rows batch_size timeout".split():
-        if not 1 <= vars(flags)[name] < 2**31:
-            parser.error(
-                "--%s must be at least 1, is %d" % (name.replace("_", "-"), vars(flags)[name])
-            )
-    if not 0 < flags.learning_rate < float("inf"):
-        parser.error("--learning-rate must be above 0, is %s" % flags.learning_rate)
+    positive = "ps workers steps epochs partitions record_rows batch_size learning_rate timeout"
+    for name in positive.split():
+        if not 0 < vars(flags)[name] < 2**31:
+            flag = name.replace("_", "-")
+            parser.error(f"--{flag} must be above 0, is {vars(flags)[name]}")
     return flags
 
 
@@ -294,40 +293,30 @@ def main():
     warnings.filterwarnings("ignore", "pkg_resources")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    runs = pathlib.Path(os.environ.get("RUNS_DIR") or "runs") / "TensorFlowOnSpark"
-    output = pathlib.Path(
-        os.environ.get("OUTPUT_DIR") or runs / time.strftime("%Y-%m-%d_%H-%M-%S")
-    ).resolve()
-    flags.hogwild, steps = str(HOGWILD), flags.steps
+    output, steps = rundir.RunDirectory("TensorFlowOnSpark").path, flags.steps
     for mode in ["tensorflow", "spark"] if flags.mode == "both" else [flags.mode]:
         flags.mode, flags.output = mode, str(output / mode)
         flags.steps = steps if mode == "tensorflow" else 2**62  # the feed ends it
         os.makedirs(flags.output, exist_ok=True)
         for path in pathlib.Path(flags.output).glob("*-*.json"):  # facts of an earlier run
             path.unlink()
-        head, began = "[tfos] InputMode.%s: " % mode.upper(), time.monotonic()
-        print(
-            head + "%d ps, %d workers, in %s" % (flags.ps, flags.workers, flags.output), flush=True
-        )
+        head, began = f"[tfos] InputMode.{mode.upper()}:", time.monotonic()
+        size = f"{flags.ps} ps, {flags.workers} workers"
+        print(f"{head} {size}, in {flags.output}", flush=True)
         try:
             result = summary(flags, run_mode(flags), time.monotonic() - began)
         except KeyboardInterrupt:
             return 130
         except (Exception, SystemExit) as error:
-            name = "" if isinstance(error, Ended) else type(error).__name__ + ": "
-            print(head + name + str(error).strip().split("\n")[0], file=sys.stderr, flush=True)
+            line = str(error).strip().split("\n")[0]
+            print(f"{head} {type(error).__name__}: {line}", file=sys.stderr, flush=True)
             code = 1
             continue
         (output / mode / "result.json").write_text(json.dumps(result, indent=1))
         print(
-            head
-            + "test accuracy %.1f%%, %.0f examples/s a worker, %d examples, %.0f s"
-            % (
-                100 * result["accuracy"],
-                result["examples_per_second_per_worker"],
-                result["examples"],
-                result["seconds"],
-            ),
+            f"{head} test accuracy {result['accuracy']:.1%}, "
+            f"{result['examples_per_second_per_worker']:.0f} examples/s a worker, "
+            f"{result['examples']} examples, {result['seconds']:.0f} s",
             flush=True,
         )
     return code
