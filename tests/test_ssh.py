@@ -51,8 +51,7 @@ def test_hosts_and_slots():
 )
 def test_bad_use_of_virtual_hosts(arguments, message):
     """Before root is needed: so also that the script can be imported."""
-    command = [sys.executable, VIRTUAL, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = support.finished(sys.executable, VIRTUAL, *arguments, seconds=30)
     assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 
@@ -12,6 +11,7 @@ import psutil
 import pytest
 import support
 from small import TFRUN, run, start, tasks, write
+from test_job import fake_nvidia_smi
 
 GRANDCHILD = """
 import subprocess
@@ -20,42 +20,28 @@ subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])
 
 
 def test_tasks_environment_and_logs(tmp_path):
+    """An evaluator of the script's own gets no flag more, and is not in the cluster."""
     write(tmp_path, "print(json.dumps([job, index, sys.argv[1:], dict(os.environ)]))")
-    code, lines = run(
-        tmp_path, "--ps", "2", "--workers", "2", "--chief", arguments=["--steps", "a b"]
-    )
+    flags = ["--ps", "2", "--workers", "2", "--chief", "--own-evaluator"]
+    code, lines = run(tmp_path, *flags, arguments=["--steps", "a b"])
     assert code == 0, lines
+    assert "1 chief, 2 ps, 2 workers, 1 evaluator" in lines[0]
     seen, ports = {}, set()
     for line in lines:
         prefix, _, text = line.partition("] ")
         if prefix != "[tfrun":
             job, index, arguments, env = json.loads(text)
-            assert prefix == "[%s %d" % (job, index) and arguments == ["--steps", "a b"]
-            log = (tmp_path / "run" / ("%s-%d.log" % (job, index))).read_text()
-            assert log == text + "\n"
+            assert prefix == f"[{job} {index}" and arguments == ["--steps", "a b"]
+            assert (tmp_path / "run" / f"{job}-{index}.log").read_text() == text + "\n"
             seen[job, index] = env
             config = json.loads(env["TF_CONFIG"])
             assert config["task"] == {"type": job, "index": index}
-            assert {job: len(tasks) for job, tasks in config["cluster"].items()} == {
-                "chief": 1,
-                "ps": 2,
-                "worker": 2,
-            }
+            sizes = {job: len(tasks) for job, tasks in config["cluster"].items()}
+            assert sizes == {"chief": 1, "ps": 2, "worker": 2}
             ports |= {address for tasks in config["cluster"].values() for address in tasks}
             assert env["OUTPUT_DIR"] == str(tmp_path / "run") and env["TF_GRPC_REUSE_PORT"] == "1"
-    assert len(seen) == 5 and len(ports) == 5
+    assert len(seen) == 6 and len(ports) == 5
     assert seen["ps", 0]["CUDA_VISIBLE_DEVICES"] == seen["ps", 1]["CUDA_VISIBLE_DEVICES"] == "-1"
-
-
-def test_an_evaluator_of_its_own(tmp_path):
-    """It runs the script, gets no flag more, and is not in the cluster."""
-    write(tmp_path, "print(job, index, sys.argv[1:], os.environ['TF_CONFIG'])")
-    code, lines = run(tmp_path, "--own-evaluator", arguments=["--steps", "3"])
-    assert code == 0 and lines[0].startswith("[tfrun] %s: 1 worker, 1 evaluator" % tmp_path.name)
-    (line,) = [line for line in lines if line.startswith("[evaluator 0]")]
-    assert line.startswith("[evaluator 0] evaluator 0 ['--steps', '3']")
-    cluster = json.loads(line[line.index("{") :])["cluster"]
-    assert [*cluster] == ["worker"] and len(cluster["worker"]) == 1
 
 
 def test_checkpoints_that_are_far_apart(tmp_path):
@@ -84,11 +70,7 @@ for _ in range(45):
 def test_gpus_are_dealt_out(tmp_path):
     """With a stand-in for nvidia-smi that lists two GPUs."""
     write(tmp_path, "print(job, index, os.environ.get('CUDA_VISIBLE_DEVICES'))")
-    (tmp_path / "nvidia-smi").write_text(
-        "#!/bin/sh\necho 'GPU 0: A (UUID: 1)'\necho 'GPU 1: A (UUID: 2)'\n"
-    )
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    path = "%s:%s" % (tmp_path, os.environ["PATH"])
+    path = fake_nvidia_smi(tmp_path, 2)
 
     def dealt(*jobs):
         code, lines = run(tmp_path, *jobs, PATH=path, OUTPUT_DIR=str(tmp_path / jobs[-1]))
@@ -192,9 +174,8 @@ def test_ports_are_held(tmp_path):
         for port in ports:
             with socket.socket() as thief, pytest.raises(OSError):
                 thief.bind(("127.0.0.1", port))
-            with socket.socket() as server:  # as TensorFlow does it, with TF_GRPC_REUSE_PORT
-                server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                server.bind(("127.0.0.1", port))
+            # As TensorFlow does it, with TF_GRPC_REUSE_PORT.
+            socket.create_server(("127.0.0.1", port), reuse_port=True).close()
     finally:
         process.terminate()
         process.communicate(timeout=20)
@@ -361,14 +342,8 @@ def test_a_flood_of_output(tmp_path):
 def test_bad_use(tmp_path, arguments, words):
     write(tmp_path, "")
     (tmp_path / "horovodrun").touch(0o755)
-    process = subprocess.run(
-        [*TFRUN, *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env=support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT)),
-    )
+    env = support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT))
+    process = support.finished(*TFRUN, *arguments, seconds=30, cwd=tmp_path, env=env)
     assert process.returncode == 2 and process.stdout == ""
     assert len(process.stderr.splitlines()) == 1 and words in process.stderr, process.stderr
     assert not (tmp_path / "run").exists()
@@ -485,7 +460,7 @@ def test_overhead(tmp_path):
     def seconds(command):
         began = time.monotonic()
         env = support.environment(tmp_path / "run", PYTHONPATH=str(support.ROOT))
-        subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=30, capture_output=True)
+        assert support.finished(*command, seconds=30, cwd=tmp_path, env=env).returncode == 0
         return time.monotonic() - began
 
     alone = [sys.executable, "-c", "import time; time.sleep(1.5)"]
@@ -502,10 +477,7 @@ def test_isolation(tmp_path):
 import socket
 config = json.loads(os.environ["TF_CONFIG"])
 port = int(config["cluster"][job][index].rsplit(":", 1)[1])
-server = socket.socket()
-server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-server.bind(("0.0.0.0", port))
-server.listen()
+server = socket.create_server(("0.0.0.0", port), reuse_port=True)
 peer = int(config["cluster"]["ps"][0].rsplit(":", 1)[1])
 while job == "worker":
     try:

@@ -247,7 +247,7 @@ class Run:
                 share=shares[job, index],
             )
             for (job, index), env in cluster.environments(
-                *(jobs, ports, place.path), shares, more_env
+                jobs, ports, place.path, shares, more_env
             ).items()
         ]
         self.record = None
@@ -258,13 +258,6 @@ class Run:
             self.say("tfrun status will not know of this run: %s" % error)
         # As the scripts see it: without a task of the type chief, worker 0 is the chief.
         self.chief = "chief 0" if "chief" in jobs else "worker 0"
-
-    def start(self, task):
-        """Starts a task, for the first time or again."""
-        task.start()
-        self.tell_watchdog("+", task)
-        self.selector.register(task.process.stdout, selectors.EVENT_READ, task)
-        self.write_record()
 
     def write_record(self, **changes):
         """Writes what has become of the run and its tasks into its record."""
@@ -423,7 +416,10 @@ class Run:
         while self.running():
             for task in self.tasks:
                 if task.start_at is not None and task.start_at <= time.monotonic():
-                    self.start(task)
+                    task.start()
+                    self.tell_watchdog("+", task)
+                    self.selector.register(task.process.stdout, selectors.EVENT_READ, task)
+                    self.write_record()
             ended = self.poll(min(deadline, ps_deadline))
             for task in ended:
                 if task.code:
@@ -472,14 +468,6 @@ class Run:
     def say(self, text):
         """Prints a line of tfrun's own."""
         self.screen.show("tfrun", text)
-
-    def finish(self, code):
-        """Writes how the run has ended; returns the exit code."""
-        ended_by_user = self.interrupted or code == 128 + signal.SIGPIPE
-        state = "stopped" if ended_by_user else "failed" if code else "done"
-        if self.record and self.record.path.exists():
-            self.write_record(state=state, ended=time.time(), exit_code=code)
-        return code
 
     def end(self):
         """Stops what still runs, first kindly."""
@@ -568,7 +556,11 @@ def run(
             )
         elif not launched.stopped:
             code = conclude(launched, example, code)
-    return launched.finish(code)
+    if launched.record and launched.record.path.exists():
+        ended_by_user = launched.interrupted or code == 128 + signal.SIGPIPE
+        state = "stopped" if ended_by_user else "failed" if code else "done"
+        launched.write_record(state=state, ended=time.time(), exit_code=code)
+    return code
 
 
 def conclude(launched, example, code):
