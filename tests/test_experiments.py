@@ -279,7 +279,7 @@ def hparams(folder, n):
     port, held = cluster.hold_ports(1)
     held[0].close()
     process = subprocess.Popen(
-        [sys.executable, "-m", "tfrun.board", folder, str(port[0])],
+        [sys.executable, "-m", "tfrun.board", folder, folder, str(port[0])],  # no metrics there
         cwd=support.ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

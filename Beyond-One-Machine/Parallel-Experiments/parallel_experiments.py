@@ -211,9 +211,9 @@ def parse():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
-    def add(flag, kind, default, text, **options):
+    def add(flag, default, text, **more):
         text += " (%(default)s)"
-        parser.add_argument(flag, type=kind, default=default, help=text, **options)
+        parser.add_argument(flag, type=type(default), default=default, help=text, **more)
 
     parser.add_argument(
         "--set",
@@ -224,14 +224,14 @@ def parse():
         "(learning_rate=0.001,0.01 and dropout=0.0,0.5)",
     )
     words = "spark, local, or both and a comparison"
-    add("--function", str, f"{HERE / 'digits.py'}:train", "what is trained, as FILE.py:NAME")
-    add("--backend", str, "both", words, choices=["spark", "local", "both"])
-    add("--metric", str, "accuracy", "what the table is sorted by")
-    add("--direction", str, "max", "max or min: which metric is best")
-    add("--jobs", int, 0, "runs at once; 0: as many as there are cores, or slots of Spark")
-    add("--threads", int, 1, "threads of TensorFlow in each run")
-    add("--logdir", str, "", "where results are kept, and found again; else a new folder in runs/")
-    add("--master", str, os.environ.get("SPARK_MASTER", ""), "Spark's master; else Spark's default")
+    add("--function", f"{HERE / 'digits.py'}:train", "what is trained, as FILE.py:NAME")
+    add("--backend", "both", words, choices=["spark", "local", "both"])
+    add("--metric", "accuracy", "what the table is sorted by")
+    add("--direction", "max", "max or min: which metric is best")
+    add("--jobs", 0, "runs at once; 0: as many as there are cores, or slots of Spark")
+    add("--threads", 1, "threads of TensorFlow in each run")
+    add("--logdir", "", "where results are kept, and found again; else a new folder in runs/")
+    add("--master", os.environ.get("SPARK_MASTER", ""), "Spark's master; else Spark's default")
     return parser.parse_args()
 
 

@@ -6,7 +6,6 @@
 Run:           bash run_study.sh --trials 12
 """
 
-import argparse
 import csv
 import os
 import pathlib
@@ -14,8 +13,8 @@ import sys
 
 import digits
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2]))  # tfrun is not installed
-from tfrun import rundir
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "Measurements"))
+import drivers
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
 
@@ -45,32 +44,18 @@ def study_in(journal, seed):
     return study
 
 
-def positive(text):
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be above 0, is {text}")
-    return int(text)
-
-
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def add(flag, kind, default, text, **options):
-        text += " (%(default)s)"
-        parser.add_argument(flag, type=kind, default=default, help=text, **options)
-
+    parser = drivers.Parser(__doc__)
+    parser.number("--trials", 12, "finished trials, those of earlier calls included")
+    parser.number("--epochs", 8, "of each trial")
     datasets = ["digits", "mnist", "fashion_mnist"]
-    add("--trials", positive, 12, "finished trials, those of earlier calls included")
-    add("--dataset", str, "digits", "what is learnt", choices=datasets)
-    add("--epochs", positive, 8, "of each trial")
-    add("--seed", int, 0, "of the sampler")
-    add("--logdir", pathlib.Path, None, "the folder of the journal; else a new one in runs/")
+    parser.add_argument("--dataset", default="digits", choices=datasets, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sampler (%(default)s)")
+    words = "the folder of the journal; else a new one in runs/"
+    parser.add_argument("--logdir", type=pathlib.Path, help=words)
     flags = parser.parse_args()
     try:
-        folder = flags.logdir or rundir.RunDirectory("Study").path
+        folder = flags.logdir or drivers.output_directory("Study")
         folder.mkdir(parents=True, exist_ok=True)
         study = study_in(folder / "journal.log", flags.seed)
     except OSError as error:

@@ -6,7 +6,6 @@ Every round runs all ways once, on one standalone cluster of Spark, so that a sl
 machine meets all of them. The parts of a record's way are then timed alone, in the same round.
 """
 
-import argparse
 import json
 import logging
 import multiprocessing
@@ -20,11 +19,9 @@ from importlib.metadata import version
 
 import numpy as np
 import tfos
+from tfos import drivers
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parents[1] / "Measurements"))
-import drivers
-
 COPIES = 10  # of the digits in `large`: the same examples as 10 epochs of 4 small partitions
 FEW = "--mode spark --partitions 2 --epochs 1 --dataset LARGE"
 WAYS = {
@@ -165,12 +162,8 @@ def tables(measured):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of all ways (5)")
+    parser = drivers.Parser(__doc__)
+    parser.number("--rounds", 5, "of all ways", metavar="N")
     flags = parser.parse_args()
     output = drivers.output_directory("TensorFlowOnSpark").resolve()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

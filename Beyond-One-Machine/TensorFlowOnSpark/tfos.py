@@ -8,7 +8,6 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import importlib.metadata
 import json
 import logging
@@ -23,8 +22,8 @@ import warnings
 import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # for tfrun
-from tfrun import rundir
+sys.path.append(str(ROOT / "Measurements"))
+import drivers
 
 HOGWILD = str(ROOT / "HogWild")  # also on the executors
 
@@ -118,7 +117,6 @@ def loop(run, feed, n_rows, flags):
         times.append(clock())
         if feed:
             numbers, *rows = [join(column) for column in zip(*records)]
-            np.add.at(times_fed, numbers, 1)
         times.append(clock())
         try:
             loss = run(*rows)[5]
@@ -127,6 +125,8 @@ def loop(run, feed, n_rows, flags):
         times.append(clock())
         if not np.isfinite(loss):
             raise FloatingPointError(f"loss is {loss} at update {len(sizes) + 1}")
+        if feed:
+            np.add.at(times_fed, numbers, 1)
         sizes.append(len(rows[0]) if rows else flags.batch_size)
         parts.append(times)
     # The first update sets up the graph on all tasks: the clock starts after it.
@@ -255,36 +255,25 @@ def summary(flags, facts, seconds):
 
 
 def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def add(flag, default, text, **options):
-        text += " (%(default)s)"
-        parser.add_argument(flag, type=type(default), default=default, help=text, **options)
-
-    add("--mode", "both", "input mode", choices=["tensorflow", "spark", "both"])
-    add("--master", os.environ.get("SPARK_MASTER", "local-cluster[3,1,1024]"), "Spark's master")
-    add("--ps", 1, "parameter servers", metavar="N")
-    add("--workers", 2, "workers, the chief included", metavar="N")
-    add("--steps", 4000, "TENSORFLOW: updates of w, all workers together", metavar="N")
-    add("--epochs", 10, "SPARK: how often each record is fed", metavar="N")
-    add("--partitions", 4, "SPARK: of the RDD", metavar="N")
-    add("--record-rows", 1, "SPARK: training rows in a record of the RDD", metavar="N")
-    add("--batch-size", 32, "examples in a mini-batch", metavar="B")
-    add("--learning-rate", 0.1, "lr in the update rule", metavar="LR")
-    add("--seed", 0, "of the first parameters")
-    add("--dataset", "digits", "digits, or an .npz file")
-    add("--timeout", 300, "seconds that one mode may take", metavar="S")
-    flags = parser.parse_args()
-    positive = "ps workers steps epochs partitions record_rows batch_size learning_rate timeout"
-    for name in positive.split():
-        if not 0 < vars(flags)[name] < 2**31:
-            flag = name.replace("_", "-")
-            parser.error(f"--{flag} must be above 0, is {vars(flags)[name]}")
-    return flags
+    parser = drivers.Parser(__doc__)
+    master = os.environ.get("SPARK_MASTER", "local-cluster[3,1,1024]")
+    for flag, default, words, more in (
+        ("--mode", "both", "input mode", {"choices": ["tensorflow", "spark", "both"]}),
+        ("--master", master, "Spark's master", {}),
+        ("--dataset", "digits", "digits, or an .npz file", {}),
+        ("--seed", 0, "of the first parameters", {"type": int}),
+    ):
+        parser.add_argument(flag, default=default, help=f"{words} (%(default)s)", **more)
+    parser.number("--ps", 1, "parameter servers", metavar="N")
+    parser.number("--workers", 2, "workers, the chief included", metavar="N")
+    parser.number("--steps", 4000, "TENSORFLOW: updates of w, all workers together", metavar="N")
+    parser.number("--epochs", 10, "SPARK: how often each record is fed", metavar="N")
+    parser.number("--partitions", 4, "SPARK: of the RDD", metavar="N")
+    parser.number("--record-rows", 1, "SPARK: training rows in a record of the RDD", metavar="N")
+    parser.number("--batch-size", 32, "examples in a mini-batch", metavar="B")
+    parser.number("--learning-rate", 0.1, "lr in the update rule", float, metavar="LR")
+    parser.number("--timeout", 300, "seconds that one mode may take", metavar="S")
+    return parser.parse_args()
 
 
 def main():
@@ -293,7 +282,7 @@ def main():
     warnings.filterwarnings("ignore", "pkg_resources")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    output, steps = rundir.RunDirectory("TensorFlowOnSpark").path, flags.steps
+    output, steps = drivers.output_directory("TensorFlowOnSpark").resolve(), flags.steps
     for mode in ["tensorflow", "spark"] if flags.mode == "both" else [flags.mode]:
         flags.mode, flags.output = mode, str(output / mode)
         flags.steps = steps if mode == "tensorflow" else 2**62  # the feed ends it
