@@ -26,15 +26,8 @@ def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
         return value, tf.gradients(value, w)
 
     named = {"--steps": 10**6, **{"--" + k.replace("_", "-"): v for k, v in flags.items()}}
-    return interleaved.Workers(
-        path,
-        n,
-        named,
-        text=text,
-        ps=ps,
-        gradient=gradient,
-        parameters=parameters,
-    )
+    problem = {"gradient": gradient, "parameters": parameters}
+    return interleaved.Workers(path, n, named, text=text, ps=ps, **problem)
 
 
 def bowl(tf, w, _):
@@ -50,12 +43,9 @@ def noisy_bowl(tf, w, number):
 
 def test_the_gradients_of_a_window_differ():
     """From 0 at lr 0.1 they are -100 * 0.9^j: the sums of T differ by just these."""
-    sums = [0.0]
+    script, sums = support.main_script("DOWNPOUR-Easy"), [0.0]
     for T in range(1, 8):
-        run = workers(
-            support.main_script("DOWNPOUR-Easy"), 1, bowl, local_steps=T, learning_rate=0.1
-        )
-        with run as (alone, *_):
+        with workers(script, 1, bowl, local_steps=T, learning_rate=0.1) as (alone, *_):
             sums.append(alone.session.run(alone.update.pushed)[0][0])
     assert np.allclose(np.diff(sums), [-100 * 0.9**j for j in range(7)], rtol=1e-5), np.diff(sums)
 
@@ -90,10 +80,8 @@ def in_a_ring(path, n, rounds, random=None, **flags):
 def test_the_sum_diverges_with_many_workers_and_the_mean_does_not(folder, n, random, grows):
     """T = 10, lr = 0.05. In turn, a step of s = 1 - 0.95^T = 0.40, n - 1 late, is stable where
     s < 2 sin(pi / (4 n - 2)): up to n = 4. The mean's step is a tenth, stable up to n = 39."""
-    random = np.random.RandomState(0) if random else None
-    largest = in_a_ring(
-        support.main_script(folder), n, 40, random, local_steps=10, learning_rate=0.05
-    )
+    script, random = support.main_script(folder), np.random.RandomState(0) if random else None
+    largest = in_a_ring(script, n, 40, random, local_steps=10, learning_rate=0.05)
     assert (largest > 10) == grows, largest
 
 
@@ -113,15 +101,9 @@ def test_the_elastic_move_conserves_the_sum():
             return values["parameters"] + sum(np.split(values["own parameters"], 3))
 
         before, values = everything(), group.values()
-        schedule = [
-            ("pull", 0),
-            ("pull", 1),
-            ("push", 1),
-            ("pull", 2),
-            ("push", 0),
-            ("push", 2),
-        ] * 4
-        group.follow(schedule)
+        schedule = "pull 0, pull 1, push 1, pull 2, push 0, push 2".split(", ")
+        turns = [turn.split() for turn in 4 * schedule]
+        group.follow([(what, int(k)) for what, k in turns])
         moved = np.abs(group.values()["own parameters"] - values["own parameters"])
         least = min(one.max() for one in np.split(moved, 3))
         assert np.allclose(everything(), before, atol=1e-5) and least > 0.3
@@ -201,8 +183,7 @@ def together(text=None):
     apart = np.abs(last - after[-1]).max()
     assert apart < 1e-3, "steps: %g apart" % apart
     torn = max(
-        max(abs(push.low - after[push.version]), abs(push.high - after[push.version]))
-        for push in pushes
+        abs(number - after[push.version]) for push in pushes for number in (push.low, push.high)
     )
     assert torn < 1e-3, "pulls: %g apart from w after as many updates as the clock says" % torn
 
@@ -211,47 +192,39 @@ def test_clock_and_update_of_dynsgd_are_one():
     together()
 
 
+EXECUTE = "ticket = lock.execute(push)"
+# (the comparison that fails,): {the mistake: [(text, what replaces it)]}
 OUTSIDE = {
-    "the clock is read before the lock is taken": (
-        "steps",
-        [
+    ("steps",): {
+        "the clock is read before the lock is taken": [
             (
-                "        ticket = lock.execute(push)",
+                "        " + EXECUTE,
                 "        seen = step.read_value()\n    with tf.control_dependencies([seen]):\n"
-                "        ticket = lock.execute(push)",
+                "        " + EXECUTE,
             ),
             ("ticket - version + 1", "seen - version + 1"),
         ],
-    ),
-    "the update comes after the lock is given back": (
-        "pulls",
-        [
+    },
+    ("pulls",): {
+        "the update comes after the lock is given back": [
             (
                 "        rate = flags",
                 "        return tf.identity(ticket)\n\n    def apply():\n        rate = flags",
             ),
             (
-                "ticket = lock.execute(push)",
-                "ticket = lock.execute(push)\n    with tf.control_dependencies([ticket]):\n"
-                "        ticket = apply()",
+                EXECUTE,
+                EXECUTE + "\n    with tf.control_dependencies([ticket]):\n        ticket = apply()",
             ),
         ],
-    ),
-    "a pull takes no lock": (
-        "pulls",
-        [("lock.execute(lambda: [", "(lambda f: f())(lambda: [")],
-    ),
+        "a pull takes no lock": [("lock.execute(lambda: [", "(lambda f: f())(lambda: [")],
+    },
 }
 
 
-def outside(name):
-    return support.replaced(DYNSGD, OUTSIDE[name][1])
-
-
-@pytest.mark.parametrize("name", OUTSIDE)
-def test_a_clock_apart_from_its_update_is_caught(name):
-    with pytest.raises(AssertionError, match="^%s: " % OUTSIDE[name][0]):
-        together(outside(name))
+@pytest.mark.parametrize("fails, changes", support.mistakes(OUTSIDE, core=2))
+def test_a_clock_apart_from_its_update_is_caught(fails, changes):
+    with support.caught(fails):
+        together(support.replaced(DYNSGD, changes))
 
 
 # Half an update: each ps has a part of w, which it updates as a whole, but apart from the others.
@@ -262,9 +235,8 @@ def moved_by_the_first_part(ps, changes=()):
 
     The push has reached one part of w, the first, and none of the others.
     """
-    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*problem.digits_like())
     text, flags = support.replaced(HOGWILD, changes), problem.command_line({})
-    with interleaved.Workers(HOGWILD, 2, flags, data, text, ps=ps) as (one, other):
+    with interleaved.Workers(HOGWILD, 2, flags, text=text, ps=ps) as (one, other):
         before = other.session.run(other.update.pulled)
         ops = one.session.graph.get_operations()
         first = next(op for op in ops if op.type == "AssignSubVariableOp")
@@ -277,8 +249,7 @@ def moved_by_the_first_part(ps, changes=()):
 def check_halves(changes=()):
     """With one ps a pull sees all of an update or nothing, with two perhaps a half."""
     shares = [moved_by_the_first_part(ps, changes) for ps in (1, 2)]
-    due = [1, 0.5]
-    assert np.allclose(shares, due, atol=0.01), "moved: %s of w, not %s" % (shares, due)
+    assert np.allclose(shares, [1, 0.5], atol=0.01), f"moved: {shares} of w, not all and half"
 
 
 MORE_PARTS = ("fixed_size_partitioner(ps)", "fixed_size_partitioner(2 * ps)")
@@ -286,7 +257,7 @@ MORE_PARTS = ("fixed_size_partitioner(ps)", "fixed_size_partitioner(2 * ps)")
 
 def test_a_pull_sees_half_an_update_only_with_two_ps():
     check_halves()
-    with pytest.raises(AssertionError, match="^moved: "):
+    with support.caught("moved"):
         check_halves([MORE_PARTS])
 
 
@@ -335,13 +306,17 @@ def algorithm(""",
 
 def test_a_part_of_w_is_pulled_and_updated_as_a_whole():
     check_pulls()
-    with pytest.raises(AssertionError, match="^torn: "):
+    with support.caught("torn"):
         check_pulls(IN_HALVES)
 
 
 @pytest.mark.long
 def test_the_mistaken_scripts_run(tmp_path):
-    texts = {name: outside(name) for name in OUTSIDE}
+    texts = {
+        name: support.replaced(DYNSGD, changes)
+        for named in OUTSIDE.values()
+        for name, changes in named.items()
+    }
     texts["in halves"] = support.replaced(HOGWILD, IN_HALVES)
     texts["in more parts"] = support.replaced(HOGWILD, [MORE_PARTS])
     support.run_well(texts, tmp_path)
