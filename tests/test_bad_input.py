@@ -4,8 +4,6 @@ import collections
 import concurrent.futures
 import fcntl
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -78,14 +76,12 @@ def port_in_use(folder):
     return server, {"TF_CONFIG": config(tasks)}
 
 
-def checkpoint(folder, damage=None):
-    """Trains 3 steps, and damages the checkpoint by a function of its bytes."""
+def broken_checkpoint(folder):
+    """Trains 3 steps, and cuts the checkpoint short."""
     trained = run(SINGLE, ["--steps", "3"], folder)
     assert trained.returncode == 0, trained.stderr
-    assert (folder / "output" / "model.ckpt-3.index").exists()
-    if damage:
-        index = folder / "output" / "model.ckpt-3.index"
-        index.write_bytes(damage(index.read_bytes()))
+    index = folder / "output" / "model.ckpt-3.index"
+    index.write_bytes(index.read_bytes()[:40])
 
 
 def two_types(folder):
@@ -113,7 +109,7 @@ def ps_without_chief(folder):
     ps = subprocess.Popen(
         [sys.executable, folder / "hogwild.py"],
         cwd=folder,
-        env={**os.environ, "TF_CONFIG": config(tasks, "ps"), "OUTPUT_DIR": "output"},
+        env=support.environment("output", TF_CONFIG=config(tasks, "ps")),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -154,6 +150,7 @@ def data(words, **arrays):
     return Case(SINGLE, NPZ, words, prepare=lambda folder: dataset(folder, **arrays))
 
 
+WRITTEN_ANEW = (".chief", "flags.json")  # by each try: the lock and the flags
 ABOVE_0, AT_LEAST_0 = "must be above 0 and finite", "must be at least 0 and finite"
 
 CASES = {
@@ -223,10 +220,7 @@ CASES = {
     ),
     "another chief": Case(SINGLE, [], "BlockingIOError", None, another_chief),
     "output is a file": Case(SINGLE, [], "File exists", None, file_in_the_way),
-    "broken checkpoint": Case(
-        *(SINGLE, [], "sstable", None),
-        lambda folder: checkpoint(folder, lambda whole: whole[:40]),
-    ),
+    "broken checkpoint": Case(SINGLE, [], "sstable", None, broken_checkpoint),
     "parameters of two types": Case("hogwild.py", [], "that don't all match", TWO, two_types),
     "no data file": Case(SINGLE, NPZ, "No such file or directory: 'data.npz'"),
     "truncated data file": Case(SINGLE, NPZ, "File is not a zip file", None, truncated),
@@ -245,26 +239,13 @@ CASES = {
 
 def run(script, flags, folder, **env):
     """Runs a script in `folder`, and with its OUTPUT_DIR there."""
-    plain = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("TF_CONFIG", "TFRUN_TIMEOUT")
-    }
-    return subprocess.run(
-        [sys.executable, folder / script, *flags],
-        cwd=folder,
-        env={**plain, "OUTPUT_DIR": "output", **env},
-        capture_output=True,
-        text=True,
-        timeout=support.patience(60),
-        stdin=subprocess.DEVNULL,
-    )
+    env = support.environment("output", **env)
+    return support.finished(sys.executable, folder / script, *flags, cwd=folder, env=env)
 
 
-def contents(folder):
-    """Returns {file: what is in it}, but for the lock and the flags, which each try writes anew."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    files = [path for path in files if path.name not in (".chief", "flags.json")]
+def contents(folder, without=()):
+    """Returns {file: what is in it} of the files in a folder, but for those of these names."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name not in without]
     return {path: path.read_bytes() for path in files}
 
 
@@ -284,7 +265,7 @@ def problem(case, folder, run):
     prepared = prepare(folder) if prepare else None
     if isinstance(prepared, tuple):
         held, env = prepared
-    before = contents(folder)
+    before = contents(folder, WRITTEN_ANEW)
     try:
         began = time.monotonic()
         process = run(script, flags, folder, **env)
@@ -293,7 +274,7 @@ def problem(case, folder, run):
         if isinstance(held, subprocess.Popen):
             held.kill()
             held.wait()
-    after = contents(folder)
+    after = contents(folder, WRITTEN_ANEW)
     if process.returncode != code or words not in process.stderr:
         return "%s: exit %d: %s" % (case, process.returncode, process.stderr)
     if not errors.explain(process.stderr):
@@ -350,13 +331,13 @@ def test_a_refused_checkpoint_loses_nothing(change, zygote, tmp_path):
     done = zygote.run(SINGLE.name, ["--steps", "3"], tmp_path)
     assert done.returncode == 0, done.stderr
     change(tmp_path, "b", "a")
-    before = everything(tmp_path / "output")
+    before = contents(tmp_path / "output")
     done = zygote.run(SINGLE.name, ["--steps", "6"], tmp_path)
     assert done.returncode == 1, done.stderr
     words = "ValueError: %s has a checkpoint of another model" % (tmp_path / "output")
     assert done.stderr.splitlines()[-1] == words, done.stderr
     assert "another model" in errors.explain(done.stderr)
-    assert everything(tmp_path / "output") == before
+    assert contents(tmp_path / "output") == before
     if change is two_layers:
         two_layers(tmp_path, "a", "b")
         done = zygote.run(SINGLE.name, ["--steps", "6"], tmp_path)
@@ -364,22 +345,11 @@ def test_a_refused_checkpoint_loses_nothing(change, zygote, tmp_path):
         assert [row["global_step"] for row in support.pushes(tmp_path / "output")] == [*range(1, 7)]
 
 
-def everything(folder):
-    """Returns {file: what is in it}."""
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_data_sets_without_a_network(name, tmp_path):
-    script = "import sys, runpy; from tfrun import isolate; isolate.enter(); del sys.argv[0]; "
-    process = support.python(
-        script + "runpy.run_path(sys.argv[0], run_name='__main__')",
-        str(SINGLE),
-        *("--dataset", name),
-        KERAS_HOME=str(tmp_path / "keras"),
-        OUTPUT_DIR=str(tmp_path / "output"),
-        PYTHONPATH=str(support.ROOT),
-    )
+    command = ["unshare", "--user", "--net", sys.executable, SINGLE, "--dataset", name]
+    env = support.environment(tmp_path / "output", KERAS_HOME=str(tmp_path / "keras"))
+    process = support.finished(*command, env=env)
     assert process.returncode == 1, process.stderr
     assert "digits, which needs no network" in errors.explain(process.stderr)
 
@@ -387,45 +357,20 @@ def test_data_sets_without_a_network(name, tmp_path):
 @pytest.mark.long
 def test_a_full_disk(tmp_path):
     """In a small file system of its own: it ends with an error; the last checkpoint is whole."""
-    code = """
-import pathlib, shutil, subprocess, sys
-folder, script = pathlib.Path(sys.argv[1]), sys.argv[2]
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "none", folder], check=True)
-trained = subprocess.run([sys.executable, script, "--steps", "100000", "--checkpoint-steps", "100"],
-                         text=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, timeout=60)
-print(trained.returncode, file=sys.stderr)
-print(trained.stderr, file=sys.stderr)
-shutil.copytree(folder, sys.argv[3])
-"""
-    if shutil.which("unshare") is None:
-        pytest.fail("unshare (util-linux) is needed")
-    (tmp_path / "small").mkdir()
-    process = subprocess.run(
-        [
-            "unshare",
-            "-Urm",
-            sys.executable,
-            "-c",
-            code,
-            tmp_path / "small",
-            SINGLE,
-            tmp_path / "kept",
-        ],
-        env={**os.environ, "OUTPUT_DIR": str(tmp_path / "small")},
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert process.returncode == 0, process.stderr
-    assert "1" in process.stderr.splitlines(), process.stderr
+    small, kept = tmp_path / "small", tmp_path / "kept"
+    small.mkdir()
+    mount = "mount -t tmpfs -o size=600k none small"
+    train = f"'{sys.executable}' '{SINGLE}' --steps 100000 --checkpoint-steps 100"
+    script = f"{mount} && {train}; code=$?; cp -r small kept; exit $code"
+    command = ["unshare", "-Urm", "sh", "-c", script]
+    process = support.finished(*command, seconds=90, cwd=tmp_path, env=support.environment(small))
+    assert process.returncode == 1, process.stderr
     assert errors.explain(process.stderr).startswith("The disk is full"), process.stderr
 
     # The same command, where there is room, goes on.
-    begun = max(
-        int(path.stem.split("-")[1]) for path in (tmp_path / "kept").glob("model.ckpt-*.index")
-    )
+    begun = max(int(path.stem.split("-")[1]) for path in kept.glob("model.ckpt-*.index"))
     assert begun >= 100
-    process = run(SINGLE, ["--steps", str(begun + 50)], tmp_path, OUTPUT_DIR=str(tmp_path / "kept"))
+    process = run(SINGLE, ["--steps", str(begun + 50)], tmp_path, OUTPUT_DIR=str(kept))
     assert process.returncode == 0, process.stderr
-    steps = [row["global_step"] for row in support.pushes(tmp_path / "kept")]
+    steps = [row["global_step"] for row in support.pushes(kept)]
     assert steps[-1] == begun + 50 and steps.count(begun + 50) <= 2
