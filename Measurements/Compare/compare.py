@@ -98,13 +98,9 @@ def file_name(example):
 
 
 def seconds_to_target(runs):
-    """When the first evaluation found TARGET, of each run; None where none did.
-
-    Results of older runs have no evaluations: then no time is known, and the list is empty.
-    """
-    pairs = [each["evaluations"] for each in runs if each.get("evaluations")]
-    pairs = [zip(each["seconds"], each["accuracy"]) for each in pairs]
-    return [next((at for at, value in each if value >= TARGET), None) for each in pairs]
+    """When the first evaluation found TARGET, of each run; None where none did."""
+    tests = [zip(run["evaluations"]["seconds"], run["evaluations"]["accuracy"]) for run in runs]
+    return [next((at for at, value in pairs if value >= TARGET), None) for pairs in tests]
 
 
 def labels(examples):
@@ -150,20 +146,17 @@ def draw(results, path, source, highlighted=None):
     palette = dict(zip(KINDS.values(), drivers.FAMILIES))
     lines = sum(name.count("\n") + 1 for name in names.values())
     figure, (loss, time) = drivers.subplots(1.8 + 0.33 * lines, 1, 2, sharey=True)
-    times = {example: seconds_to_target(runs) for example, runs in results.items()}
-    known = all(times.values())
     for y, (example, runs) in enumerate(results.items()):
         colour = palette.get(kind(example), drivers.FAMILIES[-1])
         colour = colour if highlighted in (None, example) else GREY
         row(loss, y, [run["test_loss"] for run in runs], colour, "not finite")
-        spent = times[example] if known else [run["wall_seconds"] for run in runs]
-        row(time, y, spent, colour)
+        row(time, y, seconds_to_target(runs), colour)
     loss.set_yticks(range(len(examples)), [names[example] for example in examples])
     loss.set_ylim(len(examples) - 0.4, -0.6)
     for label, example in zip(loss.get_yticklabels(), examples):
         label.set_fontweight("bold" if example == highlighted else "normal")
     loss.set_title("Test loss at the end")
-    time.set_title(f"Time to {100 * TARGET:.0f}% accuracy" if known else "Time of the training")
+    time.set_title(f"Time to {100 * TARGET:.0f}% accuracy")
     loss.set_xlabel(f"of {len(results[examples[0]])} seeds")
     time.set_xlabel("seconds of training")
     for axes in (loss, time):
