@@ -17,7 +17,7 @@ import support
 from test_job import fake_nvidia_smi
 from tfrun import cluster, grid
 
-FOLDER = support.ROOT / "Beyond-One-Machine" / "Parallel-Experiments"
+FOLDER = engines.FOLDER / "Parallel-Experiments"
 SCRIPT = FOLDER / "parallel_experiments.py"
 ODD = """
 import os, signal, sys, time
@@ -71,19 +71,9 @@ spark.stop()
 """
 
 
-def start(folder, *flags, launcher="run.sh", **env):
-    """Starts a run.sh of the folder; its results are in `folder`."""
-    return support.begin(FOLDER / launcher, folder, *flags, "--logdir", folder, **env)
-
-
-def run(folder, *flags, seconds=100, **more):
-    """Runs it to the end; returns (exit code, output)."""
-    process = start(folder, *flags, **more)
-    try:
-        output = process.communicate(timeout=support.patience(seconds))[0]
-    finally:
-        process.kill()
-    return process.returncode, output
+def run(folder, *flags, launcher="run.sh", **more):
+    """Runs a run.sh of the folder, with its results in `folder`; returns (exit code, output)."""
+    return support.launch(FOLDER / launcher, folder, *flags, "--logdir", folder, **more)[:2]
 
 
 def with_spark(*arguments, cwd, env):
@@ -395,7 +385,8 @@ def test_ctrl_c_ends_all_and_keeps_what_is_done(backend, tmp_path, odd):
     failed; a run that begins after Ctrl-C."""
     flags = [backend if word == "local" else word for word in odd]
     flags += ["--jobs", "1", "--set", "kind=fine,sleep", "--set", "x=1,2", "--master", "local[1]"]
-    process = start(tmp_path / "logdir", *flags)
+    logdir = tmp_path / "logdir"
+    process = support.begin(FOLDER / "run.sh", logdir, *flags, "--logdir", logdir)
     folder = tmp_path / "logdir" / backend
     log = folder / "kind=sleep,x=1" / "log.txt"
     support.wait_until(lambda: log.exists() and "sleeping" in log.read_text(), 40, "asleep")

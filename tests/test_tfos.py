@@ -1,13 +1,12 @@
 """TensorFlowOnSpark: both input modes train, no record is lost or fed twice, a failure ends it."""
 
 import concurrent.futures
-import json
 
 import engines
 import pytest
 import support
 
-FOLDER = support.ROOT / "Beyond-One-Machine" / "TensorFlowOnSpark"
+FOLDER = engines.FOLDER / "TensorFlowOnSpark"
 WITHOUT_PYSPARK = (
     "import runpy, sys; sys.modules['pyspark'] = None; sys.argv[:] = sys.argv[1:]; "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -17,9 +16,7 @@ WITHOUT_PYSPARK = (
 def run(directory, *flags):
     """Runs run.sh: (exit code, its lines of tfos.py); nothing of it is left."""
     code, output, _ = support.launch(FOLDER / "run.sh", directory, *flags, seconds=150)
-    support.wait_until(
-        lambda: not support.processes_of(directory), 10, "every process of the run has ended"
-    )
+    engines.none_is_left([], [directory], seconds=10)
     return code, [line for line in output.splitlines() if line.startswith("[tfos]")]
 
 
@@ -32,20 +29,16 @@ def test_both_modes_train(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(2) as pool:  # each waits more than it computes
         flags = ["--steps", "800", "--epochs", "3"]
         ends = list(pool.map(lambda mode: run(tmp_path / mode, mode, *flags), modes))
-    lines = sum((each for _, each in ends), [])
-    assert [code for code, _ in ends] == [0, 0], lines
-    found = {
-        mode: json.loads((tmp_path / mode / mode / "result.json").read_text()) for mode in modes
-    }
+    assert [code for code, _ in ends] == [0, 0], ends
+    found = {mode: support.result(tmp_path / mode / mode) for mode in modes}
     assert found["tensorflow"]["examples"] == 800 * 32
     assert found["spark"]["examples"] == 3 * 1437
     assert found["spark"]["times_fed"] == [3, 3]
-    for mode, result in found.items():
-        assert result["accuracy"] > 0.8, mode
-        assert "InputMode.%s: test accuracy %.1f%%" % (
-            mode.upper(),
-            100 * result["accuracy"],
-        ) in "\n".join(lines)
+    for mode, (_, lines) in zip(modes, ends):
+        accuracy = found[mode]["accuracy"]
+        assert accuracy > 0.8, mode
+        head = f"[tfos] InputMode.{mode.upper()}: test accuracy {accuracy:.1%}"
+        assert any(line.startswith(head) for line in lines), lines
 
 
 @engines.spark

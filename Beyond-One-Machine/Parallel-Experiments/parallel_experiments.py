@@ -205,23 +205,18 @@ def launch(
 
 
 def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False, formatter_class=form)
 
     def add(flag, default, text, **more):
         text += " (%(default)s)"
         parser.add_argument(flag, type=type(default), default=default, help=text, **more)
 
+    words = "values of a parameter, once for each parameter"
+    words += " (learning_rate=0.001,0.01 and dropout=0.0,0.5)"
+    example = "NAME=V1,V2"
     parser.add_argument(
-        "--set",
-        type=inputs.values_of,
-        action="append",
-        metavar="NAME=V1,V2",
-        help="values of a parameter, once for each parameter "
-        "(learning_rate=0.001,0.01 and dropout=0.0,0.5)",
+        "--set", type=inputs.values_of, action="append", metavar=example, help=words
     )
     words = "spark, local, or both and a comparison"
     add("--function", f"{HERE / 'digits.py'}:train", "what is trained, as FILE.py:NAME")

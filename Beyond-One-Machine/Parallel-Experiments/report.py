@@ -34,14 +34,12 @@ def columns(results):
 def write_csv(results, path):
     """A row for each run: its parameters, its metrics, and how it ended."""
     names, _, metrics = columns(results)
-    temporary = path.with_name(path.name + ".new")
-    with open(temporary, "w", newline="") as file:
+    with open(path, "w", newline="") as file:
         rows = csv.DictWriter(file, ["run", *names, *metrics, "status", "seconds", "error"])
         rows.writeheader()
         for result in results:
             row = {**result, **result["parameters"], **result["metrics"]}
             rows.writerow({name: row.get(name) for name in rows.fieldnames})
-    temporary.replace(path)
 
 
 def print_table(results):
