@@ -28,7 +28,6 @@ from matplotlib.ticker import PercentFormatter
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "Measurements"))
 import drivers
-from tfrun import drawn
 
 BATCHES, LR = [32, 64, 128, 256, 384, 512, 1024], 0.1  # k is a batch divided by the first
 WARM_UP_EPOCHS = 5
@@ -86,7 +85,7 @@ def draw(results, path):
     axes.yaxis.set_major_formatter(PercentFormatter(1, 0))
     axes.grid(alpha=0.25)
     axes.legend(loc="upper left")
-    drawn.save(figure, path, draw, results=results)
+    drivers.save(figure, path, results)
 
 
 def measure(seeds, rows):

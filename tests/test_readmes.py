@@ -8,13 +8,13 @@ import sys
 
 import diagrams
 import engines
+import picture_marks
 import pytest
 import readmes
 import regions
 import results
 import support
-from matplotlib.figure import Figure
-from tfrun import drawn
+from PIL import Image
 
 
 def test_generated_parts_are_up_to_date():
@@ -62,56 +62,11 @@ def test_diagrams_are_up_to_date():
 
 def test_pictures_are_of_todays_code_and_results():
     """Catches a PNG file that other code drew, or that shows other results than the committed."""
-    results = {drawn.digest(path.read_text()) for path in regions.tracked("*.json")}
-    pictures = regions.tracked("*.png")
-    names = {path: path.relative_to(support.ROOT).as_posix() for path in pictures}
-    old = {names[path] for path in pictures if drawn.out_of_date(path)}
-    shown = {path: drawn.texts(path).get(drawn.FROM) for path in pictures}
-    other = [names[path] for path, digest in shown.items() if digest and digest not in results]
-    assert pictures and not old, "drawn by other code: %s" % ", ".join(old)
-    assert not other, "drawn from other results: %s" % ", ".join(other)
-
-
-HELPER = "WIDTH = 2\n\ndef width():\n    return WIDTH\n\ndef other():\n    return 1\n"
-SCRIPT = '''import helper
-
-def title():
-    return "a"
-
-def draw(axes):
-    """Draws."""
-    axes.set(title=title(), xlim=helper.width())
-'''
-
-
-@pytest.mark.parametrize(
-    "name, old, new, outdated",
-    [
-        ("helper.py", "WIDTH = 2", "WIDTH = 3", True),
-        ("helper.py", "return WIDTH", "return -WIDTH", True),
-        ("script.py", '"a"', '"b"', True),
-        ("script.py", "set(", "update(", True),
-        ("helper.py", "return 1", "return 2", False),
-        ("script.py", "Draws.", "Draws it.", False),
-        ("script.py", "import helper\n", "import helper  # here\n", False),
-    ],
-)
-def test_what_makes_a_picture_out_of_date(name, old, new, outdated, tmp_path, monkeypatch):
-    """What its function uses, also from another module; not a comment, nor what others use."""
-    monkeypatch.setattr(drawn, "ROOT", tmp_path)
-    drawn.contents.cache_clear()
-    (tmp_path / "helper.py").write_text(HELPER)
-    (tmp_path / "script.py").write_text(SCRIPT)
-    path, figure = tmp_path / "picture.png", Figure()
-    figure.savefig(path, metadata={drawn.BY: drawn.mark(tmp_path / "script.py", "draw")})
-    assert not drawn.out_of_date(path)
-    text = (tmp_path / name).read_text()
-    assert old in text
-    (tmp_path / name).write_text(text.replace(old, new))
-    drawn.contents.cache_clear()
-    assert drawn.out_of_date(path) == outdated
-    figure.savefig(path)
-    assert drawn.out_of_date(path)  # it has no mark
+    assert picture_marks.noted() == picture_marks.today(), "see tools/picture_marks.py"
+    results = {picture_marks.digest(path) for path in regions.tracked("*.json")}
+    for path in regions.tracked("*.png"):
+        source = Image.open(path).text.get("Drawn from")
+        assert source is None or source in results, f"{path} shows other results"
 
 
 @pytest.mark.parametrize("name", readmes.EXAMPLES)

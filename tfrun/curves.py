@@ -12,11 +12,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
-from tfrun import drawn, rundir, summary, trace, words
+from tfrun import rundir, summary, trace, words
 from tfrun.trace import COLOURS
 
 SIZE = 11  # of the letters, in points
-PARTS = ["pull", "compute", "push", "wait", "evaluation"]  # of the time of an update
 
 
 def smooth(values, window):
@@ -101,12 +100,11 @@ def draw_parts(axes, activities, colours, counts):
     """A bar for each task: what the time of an update is spent on, in milliseconds, on average."""
     for place, (name, count) in enumerate(reversed(counts.items())):
         left = 0
-        for part in PARTS:
+        for part in trace.LABELS:
             mine = [each for each in activities if each.task == name and each.name == part]
             width = 1000 * sum(each.end - each.begin for each in mine) / count
-            colour = trace.colour_of(part, colours[name])
             height = 0.25 if part == "pull" else 0.7
-            axes.barh(place, width, height, left, **trace.look(part, colour))
+            axes.barh(place, width, height, left, **trace.look(part, colours[name]))
             left += width
     axes.set_yticks(range(len(counts)), [*reversed(counts)])
     for label, name in zip(axes.get_yticklabels(), reversed(counts)):
@@ -171,7 +169,7 @@ def draw(directory, example):
         axes.xaxis.label.set_size(SIZE)
     title = words.run(example, result) if result else example
     figure.suptitle(title, fontsize=SIZE + 2, fontweight="bold")
-    partial = directory / (".curves-%d.png" % os.getpid())
-    drawn.save(figure, partial, draw)
+    partial = directory / f".curves-{os.getpid()}.png"
+    figure.savefig(partial, dpi=140)
     plt.close(figure)
     return partial.replace(directory / "curves.png")

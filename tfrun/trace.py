@@ -21,7 +21,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
-from tfrun import drawn, summary
+from tfrun import summary
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 EVALUATION_COLOUR = "#9e9e9e"
@@ -116,16 +116,13 @@ def events(found):
     ]
     for each in found:
         event = {"ph": "X", "name": each.name, "pid": ids[each.task], "tid": 0, "args": each.of}
-        times = {
-            "ts": round(1e6 * (each.begin - start), 1),
-            "dur": round(1e6 * (each.end - each.begin), 1),
-        }
-        made.append({**event, **times})
+        event["ts"] = round(1e6 * (each.begin - start), 1)
+        event["dur"] = round(1e6 * (each.end - each.begin), 1)
+        made.append(event)
         if each.name == "push":
-            arrival = round(1e6 * (each.end - start), 1)
-            name = "update %d by %s" % (each.of["global_step"], each.task)
+            name = f"update {each.of['global_step']:.0f} by {each.task}"
             moment = {"ph": "i", "name": name, "pid": 0, "tid": 0, "s": "t", "args": each.of}
-            made.append({**moment, "ts": arrival})
+            made.append({**moment, "ts": round(1e6 * (each.end - start), 1)})
     other = {"begin_seconds_since_1970": start}
     return {"displayTimeUnit": "ms", "otherData": other, "traceEvents": made}
 
@@ -215,7 +212,7 @@ def timeline(axes, found, begin, end, size=9):
     for each in found:
         if each.end < begin or each.begin > end:
             continue
-        lane, colour = places[each.task], colour_of(each.name, colours[each.task])
+        lane, colour = places[each.task], colours[each.task]
         at, until = unit * (each.begin - begin), unit * (each.end - begin)
         axes.barh(lane, until - at, HEIGHTS.get(each.name, 0.5), at, **look(each.name, colour))
         if each.name == "push":
@@ -234,23 +231,20 @@ def timeline(axes, found, begin, end, size=9):
     axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
 
 
-def colour_of(name, colour):
-    """Returns the colour of an activity, for a task of that colour."""
-    return EVALUATION_COLOUR if name == "evaluation" else colour
-
-
 def look(name, colour):
-    """How the bar of an activity is drawn."""
+    """Returns how the bar of an activity is drawn, for a task of that colour."""
     if name == "wait":
         return {"hatch": "///", "fill": False, "edgecolor": colour}
+    if name == "evaluation":
+        colour = EVALUATION_COLOUR
     return {"color": colour, "alpha": {"pull": 0.6, "push": 0.3}.get(name, 0.85), "linewidth": 0}
 
 
 def legend(found):
     """The Patches that say what the bars of these Activities are."""
-    grey, names = "#555555", {each.name for each in found if each.end > each.begin}
+    names = {each.name for each in found if each.end > each.begin}
     return [
-        Patch(label=label, **look(name, colour_of(name, grey)))
+        Patch(label=label, **look(name, "#555555"))
         for name, label in LABELS.items()
         if name in names
     ]
@@ -264,18 +258,18 @@ def stages(directory):
     files = sorted(directory.glob("timeline-*.json"), key=lambda path: (len(path.name), path.name))
     if not files:
         return []
-    events, spans = json.loads(files[-1].read_text())["traceEvents"], {}
+    events = json.loads(files[-1].read_text())["traceEvents"]
+    spans = collections.defaultdict(list)
     places = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     for event in (each for each in events if each["ph"] == "X" and each["name"] != "RecvTensor"):
         place = re.search(r"task:(\d+).* Compute", places[event["pid"]])
         number = re.search(r"micro_batch_(\d+)", name := event["args"]["name"])
         if place and number:
             what = "backward" if name.startswith("gradients/") else "forward"
-            begin, end = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-            before = spans.setdefault((int(place[1]), what, int(number[1])), (begin, end))
-            spans[int(place[1]), what, int(number[1])] = min(before[0], begin), max(before[1], end)
-    start = min((begin for begin, _ in spans.values()), default=0)
-    return [(*key, begin - start, end - start) for key, (begin, end) in sorted(spans.items())]
+            times = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
+            spans[int(place[1]), what, int(number[1])] += times
+    start = min((min(times) for times in spans.values()), default=0)
+    return [(*key, min(times) - start, max(times) - start) for key, times in sorted(spans.items())]
 
 
 def draw_stages(axes, spans, size=9):
@@ -304,7 +298,7 @@ def draw(path, title, found, begin, end):
     axes.tick_params(labelsize=10)
     axes.grid(alpha=0.25, axis="x")
     axes.spines[["top", "right"]].set_visible(False)
-    drawn.save(figure, path, draw, activities, window, dpi=110)
+    figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
@@ -315,42 +309,38 @@ def command(arguments):
 
     about = "When each task pulled, computed, pushed and waited: trace.json and trace.png."
     made = watching.parser("trace", about)
-    made.add_argument("--from", type=float, metavar="S", help="start of the picture's window")
+    made.add_argument("--from", dest="begin", type=float, metavar="S", help="start of the window")
     made.add_argument("--seconds", type=seconds, metavar="S", help="length of that window")
     made.add_argument("--output", type=pathlib.Path, metavar="DIR", help="where to write (the run)")
     flags = made.parse_args(arguments)
     directory = pathlib.Path(watching.directory_of(flags.run))
     found = activities([directory])
     if not any(each.name == "push" for each in found):
-        return watching.fail("no update was made yet in %s" % directory, 1)
+        return watching.fail(f"no update was made yet in {directory}", 1)
     start = min(each.end for each in found if each.name == "push")
     begin, end = window(found) or (start, max(each.end for each in found))
-    length = end - begin if flags.seconds is None else flags.seconds
-    begin = begin if vars(flags)["from"] is None else start + vars(flags)["from"]
+    length = flags.seconds or end - begin
+    if flags.begin is not None:
+        begin = start + flags.begin
     output = flags.output or directory
-    title = "%s, from %.3f s after the first push on" % (title_of(directory), begin - start)
-    shown = [each for each in found if each.end >= begin and each.begin <= begin + length]
-    if not shown:
+    if not any(each.end >= begin and each.begin <= begin + length for each in found):
         return watching.fail("no task did anything in that time: see --from, --seconds", 2)
     try:
+        example = summary.read_flags([directory])["example"]
+    except ValueError:
+        example = directory.name
+    title = f"{example}, from {begin - start:.3f} s after the first push on"
+    try:
         output.mkdir(parents=True, exist_ok=True)
-        partial = output / (".trace-%d" % os.getpid())
+        partial = output / f".trace-{os.getpid()}"
         partial.write_text(json.dumps(events(found)))
         partial.replace(output / "trace.json")
         draw(output / "trace.png", title, found, begin, begin + length)
     except OSError as error:
-        return watching.fail("the trace cannot be written: %s" % error)
+        return watching.fail(f"the trace cannot be written: {error}")
     paths = {"json": str(output / "trace.json"), "picture": str(output / "trace.png")}
     if flags.json:
         print(json.dumps({**paths, "from": begin - start, "seconds": length}))
-        return 0
-    print("%(picture)s\n%(json)s   open it in https://ui.perfetto.dev" % paths)
+    else:
+        print(f"{paths['picture']}\n{paths['json']}   open it in https://ui.perfetto.dev")
     return 0
-
-
-def title_of(directory):
-    """The name of the example, or of the folder."""
-    try:
-        return summary.read_flags([directory])["example"]
-    except ValueError:
-        return directory.name

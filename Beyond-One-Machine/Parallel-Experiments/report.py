@@ -5,7 +5,7 @@ import math
 import sys
 import time
 
-from tfrun import drawn, grid
+from tfrun import grid
 
 EVENTS = ".experiments"  # the end of the names of this script's event files
 
@@ -97,7 +97,7 @@ def draw(results, metric, path):
         % (len(results), ", %d failed" % failed if failed else ""),
         fontsize=11,
     )
-    drawn.save(figure, path, draw)
+    figure.savefig(path, dpi=140)
 
 
 def write_events(folder, summaries):

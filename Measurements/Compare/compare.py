@@ -28,7 +28,6 @@ from rich.table import Table
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
-from tfrun import drawn
 
 TARGET = 0.97  # a test accuracy
 KINDS = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
@@ -178,7 +177,7 @@ def draw(results, path, source, highlighted=None):
     legend += [Line2D([], [], color=GREY, marker="o", label="the others")] * bool(highlighted)
     title = "dot: median, bar: range of the seeds"
     figure.legend(handles=legend, loc="outside lower center", ncols=4, title=title, frameon=False)
-    drawn.save(figure, path, draw, results=source)
+    drivers.save(figure, path, source)
 
 
 def draw_all(results, path, source):

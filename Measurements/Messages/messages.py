@@ -18,7 +18,6 @@ from rich.table import Table
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
-from tfrun import drawn
 
 HOGWILD = drivers.script_of("HogWild")
 ALONE = drivers.script_of("Non-Distributed-Setup")
@@ -181,7 +180,7 @@ def draw(results, path, source):
     count = len(results[next(iter(middle))])
     axes.set_xlabel(f"milliseconds of a worker per update, medians of {count} runs")
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    drawn.save(figure, path, draw, results=source)
+    drivers.save(figure, path, source)
 
 
 def main():

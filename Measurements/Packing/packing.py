@@ -69,7 +69,6 @@ def draw(times, path, source):
         rates,
         colours,
         lambda rate: f"{rate:.1f} ({2000 / rate:.1f} ms)",
-        draw,
         path,
         source,
     )

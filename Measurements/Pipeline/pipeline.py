@@ -22,7 +22,6 @@ from rich.table import Table
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
-from tfrun import drawn
 
 SCRIPT = drivers.script_of("Model-Parallelism")
 BATCH, WARM_UP = 1024, 5
@@ -177,7 +176,7 @@ def draw(results, path, source):
         "milliseconds\nlight: forward, dark: backward, with the number of the micro-batch\n"
         "grey: the rest, white: idle"
     )
-    drawn.save(figure, path, draw, results=source)
+    drivers.save(figure, path, source)
 
 
 def colour(op):

@@ -22,7 +22,7 @@ from rich.table import Table
 
 sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])
 import drivers
-from tfrun import cluster, drawn
+from tfrun import cluster
 
 SCRIPT = drivers.script_of("Ring-AllReduce")
 AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
@@ -150,7 +150,7 @@ def draw(results, path, source):
         axes.set_xscale("log")
         axes.grid(alpha=0.25)
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    drawn.save(figure, path, draw, results=source)
+    drivers.save(figure, path, source)
 
 
 def table_of(results):

@@ -122,7 +122,6 @@ def draw(results, path, source):
         rates,
         {name: families[launchers[name]] for name in rates},
         "{:.0f}".format,
-        draw,
         path,
         source,
     )

@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TFRUN = ROOT / "tfrun" / "bin" / "tfrun"
 sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
 import drivers
-from tfrun import drawn, isolate, rundir
+from tfrun import isolate, rundir
 
 CLONE_NEWNS = 0x20000
 SAVE = 500  # updates between checkpoints
@@ -522,7 +522,7 @@ def draw(results, path):
         panel.tick_params(axis="x", labelsize=7)
     figure.supxlabel("seconds since the first update", fontsize=9)
     figure.suptitle("Test accuracy, and each worker's pushes; red: the fault", fontsize=11)
-    drawn.save(figure, path, draw, dpi=110)
+    figure.savefig(path, dpi=110)
 
 
 def main():
