@@ -39,19 +39,15 @@ LAYERS = ["one/kernel", "one/bias", "two/kernel", "two/bias", "batch_normalizati
 LAYERS += ["batch_normalization/beta", "dense/kernel", "dense/bias"]
 
 
-def last_test(directory, task):
-    """The last test of a task, {column: number}."""
-    _, found, _ = rows.read(directory / ("metrics-%s.csv" % task))
-    return [row for row in found.values() if row["test"]][-1]
+def evaluations_of(directory, task="evaluator-0"):
+    """Returns the tests of a task in their order, each as {column: number}."""
+    path = directory / f"metrics-{task}.csv"
+    return [row for row in rows.read(path)[1].values() if row["test"]] if path.exists() else []
 
 
 def steps_tested(directory):
-    """The steps of the evaluator's tests, in their order."""
-    path = directory / evaluate.FILE
-    if not path.exists():
-        return []
-    _, found, _ = rows.read(path)
-    return [int(row["global_step"]) for row in found.values() if row["test"]]
+    """Returns the steps of the evaluator's tests, in their order."""
+    return [int(row["global_step"]) for row in evaluations_of(directory)]
 
 
 # A real run.
@@ -93,7 +89,7 @@ def compare_with_the_chief(directory, folder):
     copy = folder / "copy"
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns(evaluate.FILE))
     assert evaluate.main([str(copy)]) == 0
-    mine, due = last_test(copy, "evaluator-0"), last_test(copy, "worker-0")
+    mine, due = evaluations_of(copy)[-1], evaluations_of(copy, "worker-0")[-1]
     assert mine["global_step"] == due["global_step"] == 4000
     for name in "test_loss", "test_accuracy":
         assert mine[name] == pytest.approx(due[name], abs=1e-5), name
@@ -123,11 +119,11 @@ def test_mistakes_of_the_evaluator(real, tmp_path, monkeypatch, name):
 def test_a_script_does_not_evaluate(tmp_path):
     """As a task of the type evaluator it ends with one sentence that tfrun explains."""
     script = support.main_script("HogWild")
-    env = {"TF_CONFIG": json.dumps({"cluster": {"ps": ["a:1"], "worker": ["a:2"]}})}
-    env["TF_CONFIG"] = env["TF_CONFIG"][:-1] + ', "task": {"type": "evaluator", "index": 0}}'
+    cluster, task = {"ps": ["a:1"], "worker": ["a:2"]}, {"type": "evaluator", "index": 0}
+    config = json.dumps({"cluster": cluster, "task": task})
     done = subprocess.run(
         [sys.executable, script],
-        env=support.environment(tmp_path / "run", **env),
+        env=support.environment(tmp_path / "run", TF_CONFIG=config),
         capture_output=True,
         text=True,
         timeout=support.patience(60),
@@ -201,11 +197,8 @@ def test_the_values_are_those_of_the_checkpoint(known, form):
     known.flags()
     due = known.save(20, form)
     assert evaluate.main([str(known.directory)]) == 0
-    test = last_test(known.directory, "evaluator-0")
-    assert (test["test_loss"], test["test_accuracy"]) == (
-        pytest.approx(due[0], rel=1e-5),
-        pytest.approx(due[1]),
-    )
+    (test,) = evaluations_of(known.directory)
+    assert [test["test_loss"], test["test_accuracy"]] == pytest.approx(due, rel=1e-5)
 
 
 def test_follow(known):
@@ -232,9 +225,8 @@ def test_follow(known):
     due[30] = known.save(30)
     again = subprocess.run(command, **begin, timeout=support.patience(60))
     assert again.returncode == 0 and again.stdout.splitlines()[-1] == "done", again.stdout
-    _, found, restarts = rows.read(path)
-    assert restarts == 1
-    tests = {int(row["global_step"]): row["test_loss"] for row in found.values()}
+    assert summary.read(path).restarts == 1
+    tests = {int(row["global_step"]): row["test_loss"] for row in evaluations_of(known.directory)}
     assert [*tests] == steps_tested(known.directory) == [10, 20, 30]
     assert tests == pytest.approx({step: loss for step, (loss, _) in due.items()}, rel=1e-5)
     # A run that goes on has the flags.json of before at first: --steps says more.

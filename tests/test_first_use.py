@@ -57,13 +57,6 @@ def test_paths_are_relative_to_the_user(tmp_path):
     assert support.result(tmp_path / "my-run")["dataset"] == "my.npz"
 
 
-def goes_on(output):
-    """(the update from which the run goes on, the command for it), as tfrun has printed them."""
-    found = re.search(r"it goes on from update (\d+) with: (.+)", output)
-    assert found, output
-    return int(found[1]), found[2]
-
-
 @pytest.mark.long
 def test_a_run_that_is_stopped_goes_on(tmp_path):
     """By the command that it prints; at most --checkpoint-steps updates are lost; then further."""
@@ -79,7 +72,8 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGINT, output
-    at, command = goes_on(output)
+    ((at, command),) = re.findall(r"it goes on from update (\d+) with: (.+)", output)
+    at = int(at)
     rows = support.pushes(directory)
     assert 0 < at < 90000 and support.newest_checkpoint(directory).endswith("-%d" % at)
     made = int(max(row["global_step"] for row in rows))

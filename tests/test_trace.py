@@ -29,14 +29,13 @@ def push(pull, ready, arrival, step, late=0):
 
 
 def tfrun_trace(directory, *flags):
-    done = subprocess.run(
+    return subprocess.run(
         [*TFRUN, "trace", str(directory), *flags],
         cwd=support.ROOT,
         capture_output=True,
         text=True,
         timeout=support.patience(40),
     )
-    return done, directory
 
 
 def test_activities_by_hand(tmp_path):
@@ -184,7 +183,7 @@ def real(request, tmp_path_factory):
 @pytest.mark.long
 def test_the_trace_of_a_real_run(real):
     """Every push has its pull before it, and the staleness that its metrics say."""
-    done, _ = tfrun_trace(real)
+    done = tfrun_trace(real)
     assert done.returncode == 0, done.stderr
     pushes = support.pushes(real)
     made = json.loads((real / "trace.json").read_text())
@@ -192,31 +191,23 @@ def test_the_trace_of_a_real_run(real):
     # A coordinator writes what its workers do, and evaluates while they do it.
     lead = {"chief 0"} if (real / "chief-0.log").exists() else set()
     assert set(names.values()) == {"updates of w", "worker 0", "worker 1"} | lead
-    kinds = [event["name"] for event in events if event["ph"] == "X"]
-    assert kinds.count("evaluation") >= 2
+    bars = [event for event in events if event["ph"] == "X"]
+    assert sum(bar["name"] == "evaluation" for bar in bars) >= 2
     height, width, _ = image.imread(real / "trace.png").shape
     assert width > 3 * height
     # Between a pull and its push, so many others arrived or were on their way.
-    by_task = {}
-    for event in events:
-        if event["ph"] == "X":
-            by_task.setdefault(event["pid"], []).append(event)
-    tickets = [e for e in events if e["ph"] == "X" and e["name"] == "push"]
-    for mine in by_task.values():
-        pulls = [e for e in mine if e["name"] == "pull"]
-        own, before = [e for e in mine if e["name"] == "push"], 0
-        for pull, push_ in zip(pulls, own):
-            pulled = pull["ts"] + pull["dur"]
-            staleness, step = push_["args"]["staleness"], push_["args"]["global_step"]
-            others = [e for e in tickets if e["pid"] != push_["pid"]]
-            others = [e for e in others if e["args"]["global_step"] < step]
-            # Of those with a ticket before: what was computed after the pull had not yet been
-            # pulled; what had arrived before the task's last update had been.
-            after = [e for e in others if e["ts"] > pulled]
-            assert len(after) <= staleness, push_
-            since = [e for e in others if e["ts"] + e["dur"] > before]
-            assert not staleness or len(since) >= staleness, push_
-            before = push_["ts"]
+    pulls, pushes = ([bar for bar in bars if bar["name"] == name] for name in ("pull", "push"))
+    previous = {}  # {task: its push before this one}
+    for pull, own in zip(pulls, pushes):  # in order of task and time
+        earlier = [other for other in pushes if other["pid"] != own["pid"]]
+        earlier = [e for e in earlier if e["args"]["global_step"] < own["args"]["global_step"]]
+        # Of those with a ticket before: what was computed after the pull had not yet been
+        # pulled; what had arrived before the task's last update had been.
+        after = sum(other["ts"] > pull["ts"] + pull["dur"] for other in earlier)
+        before = previous.get(own["pid"], 0)
+        since = sum(other["ts"] + other["dur"] > before for other in earlier)
+        assert after <= own["args"]["staleness"] <= since, own
+        previous[own["pid"]] = own["ts"]
 
 
 def test_the_form_and_the_window(tmp_path):
@@ -225,20 +216,20 @@ def test_the_form_and_the_window(tmp_path):
     write(tmp_path, worker_0=lines)
     where = tmp_path / "there"
     flags = ["--json", "--output", str(where), "--from", "0.1", "--seconds", "0.05"]
-    done, _ = tfrun_trace(tmp_path, *flags)
+    done = tfrun_trace(tmp_path, *flags)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     assert (made["from"], made["seconds"]) == (pytest.approx(0.1), 0.05)
     check_form(json.loads((where / "trace.json").read_text()), support.pushes(tmp_path))
     assert pathlib.Path(made["picture"]).stat().st_size > 10000
-    late, _ = tfrun_trace(tmp_path, "--from", "100")
+    late = tfrun_trace(tmp_path, "--from", "100")
     assert late.returncode == 2 and "no task did anything in that time" in late.stderr
 
 
 def test_runs_without_updates(tmp_path):
     write(tmp_path, worker_0=[])
-    done, _ = tfrun_trace(tmp_path)
+    done = tfrun_trace(tmp_path)
     assert done.returncode == 1 and "no update was made yet" in done.stderr
-    done, _ = tfrun_trace(tmp_path, "--seconds", "-1")
-    assert done.returncode == 2 and "must be at least 0" in done.stderr
+    done = tfrun_trace(tmp_path, "--seconds", "-1")
+    assert done.returncode == 2 and "must be above 0" in done.stderr
     assert not (tmp_path / "trace.json").exists()

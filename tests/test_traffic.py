@@ -39,26 +39,18 @@ def count(folder, scripts, ps=1):
     """{name: (bytes of a push on the wire, bytes by the metrics, examples of a push)}."""
     for name, text in scripts.items():
         (folder / (name + ".py")).write_text(text)
-    where = [str(support.ROOT / name) for name in (".", "tests", "tools")]
-    where += [str(folder), str(ps)]
-    process = support.python(COUNT, *where, seconds=100)
+    paths = [str(support.ROOT / name) for name in (".", "tests", "tools")]
+    process = support.python(COUNT, *paths, str(folder), str(ps), seconds=100)
     assert process.returncode == 0, process.stderr
-    counted = json.loads(process.stdout)
-    for name, (wire, metrics, examples) in counted.items():
-        print(
-            "%s: %.0f bytes a push on the wire, %.0f by the metrics, %d examples"
-            % (name, wire, metrics, examples)
-        )
-    return counted
+    return json.loads(process.stdout)
 
 
 @pytest.mark.long
 def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
     """Bytes per example, HogWild against the family at T = 10, the same batch size."""
     names = {"hogwild": "HogWild", "easy": "DOWNPOUR-Easy", "aeasgd": "AEASGD"}
-    counted = count(
-        tmp_path, {name: support.main_script(folder).read_text() for name, folder in names.items()}
-    )
+    scripts = {name: support.main_script(folder).read_text() for name, folder in names.items()}
+    counted = count(tmp_path, scripts)
     per_example = {name: wire / examples for name, (wire, _, examples) in counted.items()}
     for name in "easy", "aeasgd":
         assert 9 < per_example["hogwild"] / per_example[name] < 10.5, counted

@@ -86,7 +86,8 @@ def snapshot(record, sampler):
     for task in record["tasks"]:
         cost = costs.get(task["task"], {})
         lost = record["state"] == "lost" and task["state"] in ("running", "restarting", "waiting")
-        own = own_gpus(task, gpus) if cost else []
+        seen = [*gpus] if task["gpus"] is None else task["gpus"].split(",")
+        own = [name for name in seen if name in gpus and cost]
         memory = cost.get("memory_bytes")
         tasks.append(
             {
@@ -115,11 +116,10 @@ def snapshot(record, sampler):
     }
 
 
-def own_gpus(task, gpus):
-    """The GPUs of those in `gpus` that a task sees."""
-    if task["gpus"] is None:
-        return [*gpus]
-    return [name for name in task["gpus"].split(",") if name in gpus]
+def memory(task):
+    """What a task uses, and its limit where it has one."""
+    limit = " of " + words.size(task["memory_limit"]) if task.get("memory_limit") else ""
+    return words.size(task["memory_bytes"]) + limit if task.get("memory_bytes") else ""
 
 
 # The columns of the table: title, text of a task, and how wide a terminal has to be for it.
@@ -128,7 +128,7 @@ COLUMNS = [
     ("state", lambda task: task.get("state", ""), 0),
     ("restarts", lambda task: words.number(task.get("restarts"), "%d"), 90),
     ("CPU %", lambda task: words.number(task.get("cpu_percent"), "%.0f"), 30),
-    ("memory", lambda task: memory(task), 60),
+    ("memory", memory, 60),
     ("memory %", lambda task: words.number(task.get("memory_percent"), "%.1f"), 70),
     ("GPU %", lambda task: words.number(task.get("gpu_percent"), "%.0f"), 45),
     ("GPU memory", lambda task: words.size(task.get("gpu_memory_bytes")), 55),
@@ -136,12 +136,6 @@ COLUMNS = [
     ("staleness", lambda task: words.number(task["staleness"], "%.2f"), 80),
     ("loss", lambda task: words.number(task["loss"]), 50),
 ]
-
-
-def memory(task):
-    """What a task uses, and its limit where it has one."""
-    limit = " of " + words.size(task["memory_limit"]) if task.get("memory_limit") else ""
-    return words.size(task["memory_bytes"]) + limit if task.get("memory_bytes") else ""
 
 
 def headline(seen):

@@ -71,7 +71,7 @@ def of_run(directory, now, live=()):
     seen = result if whole else last
     return {
         "update": int(update) or None,
-        "steps": steps_of(directory),
+        "steps": arguments_of(directory).get("steps"),
         "test": {
             name: value
             for name, value in seen.items()
@@ -79,11 +79,6 @@ def of_run(directory, now, live=()):
         },
         "tasks": tasks,
     }
-
-
-def steps_of(directory):
-    """How many updates the run is to make, by its flags; None where that is not known."""
-    return arguments_of(directory).get("steps")
 
 
 def arguments_of(directory):
