@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import support
+from tfrun import rows
 
 LAUNCHERS = [
     path for path in support.launchers() if support.kind_of(support.script_of(path)) != "driver"
@@ -74,9 +75,8 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     assert process.returncode == 128 + signal.SIGINT, output
     ((at, command),) = re.findall(r"it goes on from update (\d+) with: (.+)", output)
     at = int(at)
-    rows = support.pushes(directory)
     assert 0 < at < 90000 and support.newest_checkpoint(directory).endswith("-%d" % at)
-    made = int(max(row["global_step"] for row in rows))
+    made = int(max(row["global_step"] for row in support.pushes(directory)))
     assert at % 300 == 0 and made - at <= 300, "%d updates are lost" % (made - at)
 
     more = command.replace("90000", str(made + 100))
@@ -99,15 +99,15 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
     assert support.result(directory)["steps"] == made + 200
 
 
-def progress(monkeypatch, capsys, directory, rows, task=("worker", 0)):
-    """Returns what a task prints for these rows of pushes."""
+def progress(monkeypatch, capsys, directory, pushes, task=("worker", 0)):
+    """Returns what a task prints for these pushes."""
     monkeypatch.setenv("OUTPUT_DIR", str(directory))
     script = support.load(support.main_script("HogWild"))
     flags = argparse.Namespace(steps=3000)
     metrics = script.Metrics(task, [("worker", 0), ("worker", 1)], [], flags)
     capsys.readouterr()
-    for row in rows:
-        metrics.push(row)
+    for push in pushes:
+        metrics.push(push)
     metrics.test(25.0, 500, 0.20713, 0.93611)
     return capsys.readouterr().out.splitlines()
 
@@ -133,24 +133,13 @@ def test_the_chief_prints_a_line_a_second(monkeypatch, capsys, tmp_path):
 def test_what_a_task_writes_for_them(monkeypatch, capsys, tmp_path):
     """Tests the columns: a push leaves those of a test empty, and a test those of a push."""
     progress(monkeypatch, capsys, tmp_path, ROWS[:1])
-    header, push, test = (tmp_path / "metrics-worker-0.csv").read_text().splitlines()
-    names = header.split(",")
-    push, test = (dict(zip(names, line.split(","))) for line in (push, test))
-    assert float(push["push_time"]) == 20.01 and float(push["pull_time"]) == 20
-    assert {name: float(push[name]) for name in names[2:9]} == {
-        "global_step": 1,
-        "local_steps": 1,
-        "examples": 32,
-        "loss": 0.05123,
-        "staleness": 1,
-        "bytes": 800,
-        "wait_seconds": 0.001,
-    }
-    assert push["test_loss"] == push["test_accuracy"] == ""
-    assert float(test["push_time"]) == pytest.approx(time.time(), abs=60)
-    assert float(test["pull_time"]) == 25 and test["global_step"] == "500"
-    assert [test[name] for name in names[3:9]] == [""] * 6
-    assert (float(test["test_loss"]), float(test["test_accuracy"])) == (0.20713, 0.93611)
+    push, test = rows.read(tmp_path / "metrics-worker-0.csv")[1].values()
+    assert [push[name] for name in rows.PUSH] == [20.01, 20, 1, 1, 32, 0.05123, 1, 800, 0.001]
+    assert np.isnan([push["test_loss"], push["test_accuracy"]]).all()
+    assert test["push_time"] == pytest.approx(time.time(), abs=60)
+    assert (test["pull_time"], test["global_step"]) == (25, 500)
+    assert np.isnan([test[name] for name in rows.PUSH[3:]]).all()
+    assert (test["test_loss"], test["test_accuracy"]) == (0.20713, 0.93611)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch, capsys, tmp_path):

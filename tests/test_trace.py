@@ -154,18 +154,12 @@ def check_form(made, pushes):
             assert before["ts"] + before["dur"] <= after["ts"] + 0.5, (before, after)
         names_in_order = [e["name"] for e in order if e["name"] in ("pull", "compute", "push")]
         assert names_in_order == ["pull", "compute", "push"] * (len(names_in_order) // 3)
-    seen = sorted(
-        (
-            round(start + (e["ts"] + e["dur"]) / 1e6, 4),
-            e["args"]["global_step"],
-            e["args"]["staleness"],
-        )
-        for e in events
-        if e["ph"] == "X" and e["name"] == "push"
-    )
-    assert seen == sorted(
-        (round(row["push_time"], 4), row["global_step"], row["staleness"]) for row in pushes
-    )
+    arrivals = [
+        (start + (e["ts"] + e["dur"]) / 1e6, e["args"]) for e in events if e["name"] == "push"
+    ]
+    seen = [(round(at, 4), of["global_step"], of["staleness"]) for at, of in arrivals]
+    due = [(round(row["push_time"], 4), row["global_step"], row["staleness"]) for row in pushes]
+    assert sorted(seen) == sorted(due)
     return names, events
 
 

@@ -97,13 +97,8 @@ def restore(model, checkpoint):
         ("w", model.trainable_variables),
         ("state", model.non_trainable_variables),
     ):
-        shapes = [tuple(v.shape) for v in variables]
-        saved_shapes = [value.shape for value in saved[kind]]
-        if shapes != saved_shapes:
-            raise ValueError(
-                "%s is a checkpoint of another model: it has %s, the model %s"
-                % (checkpoint, saved_shapes, shapes)
-            )
+        if [tuple(v.shape) for v in variables] != [value.shape for value in saved[kind]]:
+            raise ValueError(f"{checkpoint} is a checkpoint of another model")
         for v, value in zip(variables, saved[kind]):
             v.assign(value)
 
