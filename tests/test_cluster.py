@@ -198,27 +198,22 @@ def test_a_script_alone(script, tmp_path):
 
 
 @pytest.mark.long
-def test_a_finished_run_stays_as_it_is(tmp_path):
-    launcher = support.ROOT / "HogWild" / "run.sh"
-    code, output, _ = support.launch(launcher, tmp_path, "--steps", "20")
-    assert code == 0, output
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"}
-    code, output, _ = support.launch(launcher, tmp_path, "--steps", "20")
-    assert code == 0 and "There is a finished run in %s" % tmp_path in output, output
-    assert before == {
-        path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".log"
-    }
+def test_a_second_run_in_the_same_directory(tmp_path):
+    """A finished run stays as it is; with more steps it goes on where the first one ended."""
 
-
-@pytest.mark.long
-def test_a_run_goes_on_from_its_checkpoint(tmp_path):
-    """A second run with more steps in the same directory begins where the first one ended."""
-    launcher = support.ROOT / "Distributed-Setup" / "run.sh"
-    for steps in ("30", "50"):
+    def train(steps):
+        launcher = support.ROOT / "Distributed-Setup" / "run.sh"
         code, output, _ = support.launch(launcher, tmp_path, "--steps", steps)
         assert code == 0, output
-        result = support.result(tmp_path)
-        (tmp_path / "result.json").unlink()
+        files = [path for path in tmp_path.iterdir() if path.suffix != ".log"]
+        return output, {path.name: path.read_bytes() for path in files if path.is_file()}
+
+    _, before = train("30")
+    output, after = train("30")
+    assert "There is a finished run in %s" % tmp_path in output and before == after, output
+    (tmp_path / "result.json").unlink()
+    train("50")
+    result = support.result(tmp_path)
     assert result["steps"] == 50 and result["pushes_per_worker"] == [50]
     assert sorted(row["global_step"] for row in support.pushes(tmp_path)) == list(range(1, 51))
 
@@ -238,21 +233,11 @@ with tf.Session("grpc://127.0.0.1:" + sys.argv[1], config=config) as session:
 def test_what_the_security_note_says(tmp_path):
     """A ps listens on every interface, and reads a file for whoever asks."""
     (tmp_path / "secret").write_text("my secret")
-    launcher = support.ROOT / "Distributed-Setup" / "run.sh"
-    process = subprocess.Popen(
-        ["bash", launcher, "--steps", "1000000"],
-        env=support.environment(tmp_path / "run", TFRUN_TIMEOUT="60"),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert any("test_accuracy" in line for line in process.stdout), "it did not begin to train"
-        config = [
-            json.loads(p.environ()["TF_CONFIG"])
-            for p in support.processes_of(tmp_path / "run")
-            if "TF_CONFIG" in p.environ()
-        ]
-        port = config[0]["cluster"]["ps"][0].rsplit(":", 1)[1]
+    launcher, directory = support.ROOT / "Distributed-Setup" / "run.sh", tmp_path / "run"
+    with support.Run(launcher, directory, "--steps", "1000000") as run:
+        support.wait_until(lambda: run.step() >= 1, 60, "it trains")
+        config = json.loads(support.task(directory, "ps", 0).environ()["TF_CONFIG"])
+        port = config["cluster"]["ps"][0].rsplit(":", 1)[1]
         listens = {
             c.laddr.ip
             for c in psutil.net_connections("tcp")
@@ -261,9 +246,6 @@ def test_what_the_security_note_says(tmp_path):
         assert listens and listens <= {"::", "0.0.0.0"}, listens
         asked = support.python(STRANGER, port, str(tmp_path / "secret"))
         assert asked.stdout.strip() == "my secret", asked.stderr
-    finally:
-        process.terminate()
-        process.communicate(timeout=20)
 
 
 def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):

@@ -303,7 +303,7 @@ ROWS = (
     "tf.gather(v, change.indices) - change.values, change.indices))"
 )
 # (the example, the comparison that fails): {the mistake: [(text, what replaces it)]}
-GROUPS = {
+MISTAKES = {
     ("HogWild", "parameters"): {
         "the rate is not the flag's": [("[flags.learning_rate * d for", "[0.1 * d for")],
         # To the first parameters: to all of w, the loss would soon be NaN.
@@ -374,10 +374,9 @@ GROUPS = {
         "the noise has no weight": [("WEIGHT * tf.reduce_mean", "tf.reduce_mean")],
     },
 }
-MISTAKES = support.mistakes(GROUPS, core=3)
 
 
-@pytest.mark.parametrize("name, fails, changes", MISTAKES)
+@pytest.mark.parametrize("name, fails, changes", support.mistakes(MISTAKES, core=3))
 def test_a_mistake_is_caught(name, fails, changes, tmp_path):
     script = support.main_script(name)
     text = support.replaced(script, changes)
@@ -393,7 +392,8 @@ def test_a_mistake_is_caught(name, fails, changes, tmp_path):
 def test_the_mistaken_scripts_run(tmp_path):
     """A mistake counts only if nothing but a number gives it away: `--steps 20` ends well."""
     texts = {
-        one.id: support.replaced(support.main_script(one.values[0]), one.values[2])
-        for one in MISTAKES
+        name: support.replaced(support.main_script(example), changes)
+        for (example, _), named in MISTAKES.items()
+        for name, changes in named.items()
     }
     support.run_well(texts, tmp_path)

@@ -1,7 +1,6 @@
 """Every example through its run.sh, found by walking the tree."""
 
 import json
-import os
 import re
 import signal
 import statistics
@@ -164,23 +163,15 @@ def test_the_optimizer_makes_the_step_on_the_union(tmp_path):
     assert code == 0 and len(re.findall(r"│ 2 +│ \d\.\de-\d\d ", output)) == 1, output
 
 
-WITH_PS = [p for p in CLUSTERS if "WORKERS:-2" in p.read_text() and "--ps" in p.read_text()]
-
-
-FAMILIES = ("Synchronous-SGD",)  # test_where_everything_is has all with two ps
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "launcher",
-    [p for p in WITH_PS if p.parent.name in FAMILIES and p.name == "run.sh"],
-    ids=name,
-)
-def test_a_run_with_two_ps_and_four_workers_learns(launcher, tmp_path):
-    """At least 95%, by the defaults; synchronous steps, of four mini-batches each, half as many."""
-    script = support.script_of(launcher)
-    half = ["--steps", str(steps_of(script) // 2)] if support.synchronous(script) else []
-    code, output, _ = support.launch(launcher, tmp_path, *half, PS="2", WORKERS="4")
+def test_a_run_with_two_ps_and_four_workers_learns(tmp_path):
+    """At least 95% in half the steps, of four mini-batches each.
+
+    test_where_everything_is has all examples with two ps.
+    """
+    launcher = support.ROOT / "Synchronous-SGD" / "run.sh"
+    half = str(steps_of(support.script_of(launcher)) // 2)
+    code, output, _ = support.launch(launcher, tmp_path, "--steps", half, PS="2", WORKERS="4")
     assert code == 0, output
     result = support.result(tmp_path)
     assert (result["ps"], result["workers"]) == (2, 4)
@@ -210,22 +201,13 @@ def test_the_embeddings_say_what_they_have_learned(tmp_path):
 
 def test_distributed_is_non_distributed(tmp_path):
     """One worker and a ps compute, to the last bit, what one process does."""
+    flags, losses = ["--steps", "50", "--seed", "3"], []
+    one_thread = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
     for folder in ("Non-Distributed-Setup", "Distributed-Setup"):
-        code, output, _ = support.launch(
-            support.ROOT / folder / "run.sh",
-            tmp_path / folder,
-            "--steps",
-            "50",
-            "--seed",
-            "3",
-            OMP_NUM_THREADS="1",
-            TF_NUM_INTRAOP_THREADS="1",
-        )
+        launcher, directory = support.ROOT / folder / "run.sh", tmp_path / folder
+        code, output, _ = support.launch(launcher, directory, *flags, **one_thread)
         assert code == 0, output
-    losses = [
-        [row["loss"] for row in support.pushes(tmp_path / folder)]
-        for folder in os.listdir(tmp_path)
-    ]
+        losses.append([row["loss"] for row in support.pushes(directory)])
     assert len(losses[0]) == 50 and losses[0] == losses[1]
 
 

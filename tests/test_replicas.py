@@ -73,47 +73,39 @@ def test_replicas_are_one_worker_on_the_union_of_their_batches(name, run):
     union(run, name, 3)
 
 
-ALL_REDUCE = 'tf.distribute.get_replica_context().all_reduce("MEAN", g'
-# The mistakes: name -> (script, [(text, what replaces it)]).
+REDUCED = 'all_reduce("%s", g'
+IN_REPLICA = "tf.distribute.get_replica_context()." + REDUCED % "MEAN"
+BATCHES = [("flags.seed * 65536 + rank", "flags.seed * 65536")]
+# (the script, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
-    "towers: the first alone": (
-        "towers",
-        [("tf.add_n(d) / n for", "d[0] for")],
-    ),
-    "mirrored: no all-reduce": ("mirrored", [(ALL_REDUCE + ")", "g")]),
-    "collective: one shard for all": (
-        "collective",
-        [
-            ("data.x_train[k::n]", "data.x_train[0::n]"),
-            ("data.y_train[k::n]", "data.y_train[0::n]"),
+    ("towers", "union"): {
+        "towers: the first alone": [("tf.add_n(d) / n for", "d[0] for")],
+        "towers: the sum": [("tf.add_n(d) / n for", "tf.add_n(d) for")],
+        "towers: one batch for all": BATCHES,
+    },
+    ("mirrored", "union"): {
+        "mirrored: no all-reduce": [(IN_REPLICA + ")", "g")],
+        "mirrored: the sum": [(REDUCED % "MEAN", REDUCED % "SUM")],
+    },
+    ("collective", "union"): {
+        "collective: one shard for all": [
+            (f"data.{name}_train[k::n]", f"data.{name}_train[0::n]") for name in "xy"
         ],
-    ),
-}
-MORE_MISTAKES = {
-    "towers: the sum": ("towers", [("tf.add_n(d) / n for", "tf.add_n(d) for")]),
-    "towers: one batch for all": ("towers", [("flags.seed * 65536 + rank", "flags.seed * 65536")]),
-    "mirrored: the sum": ("mirrored", [('all_reduce("MEAN", g)', 'all_reduce("SUM", g)')]),
-    "collective: the sum": ("collective", [('all_reduce("MEAN", g, ', 'all_reduce("SUM", g, ')]),
-    "collective: no all-reduce": ("collective", [(ALL_REDUCE + ", options(flags))", "g")]),
-    "collective: one batch for all": (
-        "collective",
-        [("flags.seed * 65536 + rank", "flags.seed * 65536")],
-    ),
-    "collective: the rate of each counts for all": (
-        "collective",
-        [("v.assign_sub(flags.learning_rate * d)", "v.assign_sub(2 * flags.learning_rate * d)")],
-    ),
+        "collective: the sum": [(REDUCED % "MEAN", REDUCED % "SUM")],
+        "collective: no all-reduce": [(IN_REPLICA + ", options(flags))", "g")],
+        "collective: one batch for all": BATCHES,
+        "collective: the rate of each counts for all": [
+            ("v.assign_sub(flags.learning_rate * d)", "v.assign_sub(2 * flags.learning_rate * d)")
+        ],
+    },
 }
 
 
-@pytest.mark.parametrize(
-    "mistake", [*MISTAKES, *[pytest.param(one, marks=pytest.mark.long) for one in MORE_MISTAKES]]
-)
-def test_a_mistake_is_caught(mistake, run):
+@pytest.mark.parametrize("name, fails, changes", support.mistakes(MISTAKES, core=1))
+def test_a_mistake_is_caught(name, fails, changes, run):
     """The mistaken script runs to exit 0, and the comparison fails on it by name."""
-    name, changes = {**MISTAKES, **MORE_MISTAKES}[mistake]
     text = support.replaced(SCRIPTS[name], changes)
-    with pytest.raises(AssertionError, match="^union: "):
+    with support.caught(fails):
         union(run, name, 2, text)
 
 
@@ -151,30 +143,19 @@ def test_each_tower_is_on_its_device(run):
 
     That is what Python makes (PyFunc), and variables of int32, which only the CPU has kernels for.
     """
-    text = support.replaced(
-        TOWERS,
-        [
-            (
-                "        graph = build(models, data, flags, devices)\n",
-                "        graph = build(models, data, flags, devices)\n"
-                "        ops = tf.get_default_graph().get_operations()\n"
-                "        ops = [[op.type, op.device] for op in ops]\n"
-                "        ops += [['variable', v.device] for v in tf.global_variables()]\n"
-                "        path = os.path.join(os.environ['OUTPUT_DIR'], 'ops.json')\n"
-                "        json.dump(ops, open(path, 'w'))\n",
-            )
-        ],
-    )
+    build = "        graph = build(models, data, flags, devices)\n"
+    note = """        ops = [[op.type, op.device] for op in tf.get_default_graph().get_operations()]
+        ops += [["variable", v.device] for v in tf.global_variables()]
+        with open(os.path.join(os.environ["OUTPUT_DIR"], "ops.json"), "w") as file:
+            json.dump(ops, file)
+"""
+    text = support.replaced(TOWERS, [(build, build + note)])
     folder, _ = run("towers", 2, "--steps", "20", text=text)
     made = collections.Counter(map(tuple, json.loads((folder / "ops.json").read_text())))
-    found = {
-        kind: {device: count for (each, device), count in made.items() if each == kind}
-        for kind in (
-            *("variable", "MatMul", "SparseSoftmaxCrossEntropyWithLogits"),
-            *("PyFunc", "VarHandleOp"),
-        )
-    }
-    assert found == {
+    found = {}
+    for (kind, device), count in made.items():
+        found.setdefault(kind, {})[device] = count
+    due = {
         "variable": {"/device:CPU:0": 7},
         # Forward 3 and backward 6; the test of w is where TensorFlow likes.
         "MatMul": {"/device:CPU:0": 9, "/device:CPU:1": 9, "": 3},
@@ -182,34 +163,23 @@ def test_each_tower_is_on_its_device(run):
         "PyFunc": {"/device:CPU:0": 12},
         "VarHandleOp": {"/device:CPU:0": 13},
     }
+    assert {kind: found[kind] for kind in due} == due
 
 
-# What is wrong: (the script, flags, words of the last line).
-WRONG = {
-    "towers: fewer than no device": ("towers", ["--devices", "-1"], "--devices: must be at least"),
-    "mirrored: no step": (
-        "mirrored",
-        ["--steps-per-call", "0"],
-        "--steps-per-call: must be above 0",
-    ),
-    "collective: a pack of less than nothing": (
-        *("collective", ["--bytes-per-pack", "-1"]),
-        "--bytes-per-pack: must be at least 0",
-    ),
-    "collective: no time": (
-        "collective",
-        ["--step-timeout", "0"],
-        "--step-timeout: must be above 0",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_flag(name, as_tasks, as_graphs, tmp_path):
-    script, flags, words = WRONG[name]
-    zygote = as_graphs if script == "towers" else as_tasks.zygotes[0]
-    ended = zygote.run(SCRIPTS[script], flags, tmp_path)
-    assert ended.returncode == 2 and words in ended.stderr.splitlines()[-1], ended.stderr
+@pytest.mark.parametrize(
+    "name, flag, value, words",
+    [
+        ("towers", "--devices", "-1", "must be at least"),
+        ("mirrored", "--steps-per-call", "0", "must be above 0"),
+        ("collective", "--bytes-per-pack", "-1", "must be at least 0"),
+        ("collective", "--step-timeout", "0", "must be above 0"),
+    ],
+)
+def test_a_wrong_flag(name, flag, value, words, as_tasks, as_graphs, tmp_path):
+    zygote = as_graphs if name == "towers" else as_tasks.zygotes[0]
+    ended = zygote.run(SCRIPTS[name], [flag, value], tmp_path)
+    last = ended.stderr.splitlines()[-1]
+    assert ended.returncode == 2 and f"{flag}: {words}" in last, ended.stderr
 
 
 def with_limit(seconds, *changes):
@@ -263,9 +233,8 @@ def test_workers_that_see_other_checkpoints(as_tasks, tmp_path):
     """They would go on from different steps: all end, with a line that says why."""
     script = tmp_path / COLLECTIVE.name
     own = 'os.environ.get("OUTPUT_DIR") or "output"'
-    script.write_text(
-        support.replaced(COLLECTIVE, [(own, "%s if task == ('worker', 0) else 'own'" % own)])
-    )
+    change = own, own + " if task == ('worker', 0) else 'own'"
+    script.write_text(support.replaced(COLLECTIVE, [change]))
     codes, output = as_tasks.run(script, tmp_path, "--steps", "20")
     assert codes == [0, 0], output
     codes, output = as_tasks.run(script, tmp_path, "--steps", "40")
@@ -287,13 +256,9 @@ def test_each_worker_leaves_its_metrics_and_the_chief_alone_a_checkpoint(run):
 @pytest.mark.long
 def test_an_error_of_its_own_is_not_that_of_another(as_tasks, tmp_path):
     script = tmp_path / COLLECTIVE.name
-    wrong = [
-        (
-            "    loss, g = gradient(w_k, version)\n",
-            "    loss, g = gradient(w_k, version)\n    g = [tf.gather(d[None], 9) for d in g]\n",
-        )
-    ]
-    script.write_text(support.replaced(COLLECTIVE, wrong))
+    g = "    loss, g = gradient(w_k, version)\n"
+    wrong = g + "    g = [tf.gather(d[None], 9) for d in g]\n"
+    script.write_text(support.replaced(COLLECTIVE, [(g, wrong)]))
     codes, output = as_tasks.run(script, tmp_path, "--steps", "20")
     assert codes == [1, 1], output
     assert "InvalidArgumentError" in output and "ConnectionError" not in output, output
@@ -302,15 +267,6 @@ def test_an_error_of_its_own_is_not_that_of_another(as_tasks, tmp_path):
 def collective(directory, *flags, **env):
     """A run of Collective-AllReduce with two workers, under tfrun."""
     return support.Run(COLLECTIVE.parent / "run.sh", directory, *flags, **env)
-
-
-def lose(run, number, seconds):
-    """Sends a signal to worker 1; what the run, which must fail, prints from then on."""
-    run.worker(1).send_signal(number)
-    began = time.monotonic()
-    output = run.process.communicate(timeout=90)[0]
-    assert run.process.returncode not in (0, 124) and time.monotonic() - began < seconds, output
-    return output
 
 
 @pytest.mark.long
@@ -322,17 +278,12 @@ def test_a_long_run_needs_no_more_threads_and_one_that_hangs_is_named(tmp_path):
             support.wait_until(lambda step=step: run.step() >= step, 60, "%d steps" % step)
             threads.append(run.worker(0).num_threads())
         assert threads[1] < threads[0] + 50, threads
-        output = lose(run, signal.SIGSTOP, 40)
+        run.worker(1).send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        output = run.process.communicate(timeout=90)[0]
+    assert run.process.returncode not in (0, 124) and time.monotonic() - began < 40, output
     line = r"^\[worker 0\] TimeoutError: No step was made in 4 s; worker 1 did not answer at "
     assert re.search(line, output, re.MULTILINE), output
-
-
-@pytest.mark.long
-def test_a_worker_that_is_killed_is_named(tmp_path):
-    with collective(tmp_path / "run", "--steps", "1000000") as run:
-        support.wait_until(lambda: run.step() >= 20, 60, "it trains")
-        output = lose(run, signal.SIGKILL, 40)
-    assert "worker 1 was killed by SIGKILL" in output
 
 
 @pytest.mark.long
@@ -357,6 +308,7 @@ def test_a_lost_worker_and_restarts(tmp_path):
         run.worker(1).kill()
         output = run.process.communicate(timeout=90)[0]
     assert run.process.returncode == 0, output
+    assert "worker 1 was killed by SIGKILL" in output
     assert support.result(tmp_path / "run")["steps"] == 900
     steps = [row["global_step"] for row in support.pushes(tmp_path / "run")]
     assert sorted(set(steps)) == list(range(1, 901)) and len(steps) > 2 * 900

@@ -1,6 +1,7 @@
 """What a run reports is what it has done: its tests, its end, its staleness, its columns.
 
-Each mistake is put into a copy of a script, which still runs, and a comparison of numbers fails.
+Each check is of one or more examples. Each mistake is put into a copy of a script, which still
+runs, and a comparison of numbers fails.
 """
 
 import collections
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import references
 import support
-from problem import BATCH, SEED, command_line, digits_like, draw
+from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
 from tfrun import export, summary
 
@@ -25,8 +26,9 @@ def quick():
         yield cluster
 
 
-def run(quick, folder, script, changes, *flags, workers=2, ps=1):
-    """Runs a copy of the script with these changes; returns the run directory."""
+def run(quick, folder, example, changes, *flags, workers=2, ps=1):
+    """Runs a copy of the example's script with these changes; returns the run directory."""
+    script = support.main_script(example)
     folder.mkdir(exist_ok=True)
     (folder / script.name).write_text(support.replaced(script, changes))
     kind = support.kind_of(script)
@@ -36,6 +38,18 @@ def run(quick, folder, script, changes, *flags, workers=2, ps=1):
     codes, output = quick.run(folder / script.name, folder / "run", *flags, workers=workers)
     assert not any(codes), output
     return folder / "run"
+
+
+def interleaved_workers(n, example, changes, **flags):
+    """So many workers of the example's script with these changes."""
+    script = support.main_script(example)
+    flags = {**command_line({}), **flags}
+    return interleaved.Workers(script, n, flags, text=support.replaced(script, changes))
+
+
+def saved(path):
+    """The parameters in a checkpoint."""
+    return export.saved_values(path, SHAPES)["w"]
 
 
 # The test ----------------------------------------------------------------------------------------
@@ -48,7 +62,7 @@ def by_numpy(directory):
     x, y = load_digits(return_X_y=True)
     last = np.random.RandomState(0).permutation(len(x))[-360:]
     h, y = x[last] / 16, y[last]
-    w = export.saved_values(support.newest_checkpoint(directory), SHAPES)["w"]
+    w = saved(support.newest_checkpoint(directory))
     for k in range(0, len(w), 2):
         h = np.maximum(h, 0) if k else h
         h = h @ w[k].astype(float) + w[k + 1]
@@ -57,71 +71,23 @@ def by_numpy(directory):
     return {"test_loss": of_rows.mean(), "test_accuracy": (h.argmax(1) == y).mean()}
 
 
-def check_tests(directory):
-    """The named comparisons of numbers that a mistake must fail."""
+def compare_test(directory):
     result, due = summary.summarize([directory]), by_numpy(directory)
-    apart = {name: abs(result[name] - due[name]) for name in due}
-    wrong = ["%s: %g apart" % each for each in apart.items() if not each[1] < 2e-6]
-    assert not wrong, "\n".join(wrong)
+    interleaved.check_apart({name: ([result[name]], [due[name]]) for name in due}, 2e-6)
 
 
-# One with each form of the region that tests.
-TESTED = ["HogWild", "Collective-AllReduce", "Model-Parallelism", "Parameter-Server-Strategy"]
+def check_test(example, changes, quick, folder):
+    """The metrics are those of the last checkpoint."""
+    compare_test(run(quick, folder, example, changes, "--steps", "60"))
 
 
-@pytest.mark.parametrize("folder", TESTED)
-def test_the_metrics_are_those_of_the_last_checkpoint(folder, quick, tmp_path):
-    check_tests(run(quick, tmp_path, support.main_script(folder), [], "--steps", "60"))
-
-
-TEST_MISTAKES = {
-    "training rows are tested": [("local_state, x_test, y_test)", "local_state, x, y)")],
-    "the second best counts, too": [
-        (
-            'METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}',
-            'METRICS = {"accuracy": ("max", lambda y, p: '
-            "keras.metrics.sparse_top_k_categorical_accuracy(y, p, k=2))}",
-        )
-    ],
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "folder, name, changes",
-    [
-        ("HogWild", "test_loss", TEST_MISTAKES["training rows are tested"]),
-        ("HogWild", "test_accuracy", TEST_MISTAKES["the second best counts, too"]),
-        ("Model-Parallelism", "test_accuracy", TEST_MISTAKES["the second best counts, too"]),
-        (
-            "Model-Parallelism",
-            "test_loss",
-            [("stages, places, x_test, y_test)", "stages, places, x, y)")],
-        ),
-    ],
-)
-def test_a_wrong_test_is_caught(folder, name, changes, quick, tmp_path):
-    directory = run(quick, tmp_path, support.main_script(folder), changes, "--steps", "60")
-    with pytest.raises(AssertionError, match="(?m)^ *%s: " % name):
-        check_tests(directory)
-
-
-def check_rows(text=None):
+def check_rows(example, changes, quick, folder):
     """No row of the test is one of training."""
-    data = support.load(support.main_script("HogWild"), text).load_data("digits")
+    script = support.main_script(example)
+    data = support.load(script, support.replaced(script, changes)).load_data("digits")
     rows = {row.tobytes() for row in data.x_train}
     shared = sum(row.tobytes() in rows for row in data.x_test)
-    assert shared == 0 and len(data.x_test) == 360, "%d rows are in both" % shared
-
-
-def test_no_row_of_the_test_is_trained_on():
-    check_rows()
-    text = support.replaced(
-        support.main_script("HogWild"),
-        [("x[:-360], y[:-360], x[-360:], y[-360:]", "x[:-300], y[:-300], x[-360:], y[-360:]")],
-    )
-    with pytest.raises(AssertionError, match="^60 rows are in both"):
-        check_rows(text)
+    assert shared == 0 and len(data.x_test) == 360, "rows: %d are in both" % shared
 
 
 # Word vectors. In this text no word is frequent, so that none is dropped: the pairs are known.
@@ -132,192 +98,95 @@ ORDER = np.random.RandomState(0).permutation(3 * WORDS)  # each three times
 PARAGRAPHS = [list(map(str, ORDER[i : i + 90])) for i in range(0, 3600, 90)]
 
 
-def check_pairs(folder, text=None):
+def check_pairs(example, changes, quick, folder):
     """Every pair of words at most five apart, of each tenth paragraph in the test."""
     (folder / "text.txt").write_text("\n\n".join(" ".join(words) for words in PARAGRAPHS))
-    script = support.load(support.main_script("Sparse-Embeddings"), text)
-    data = script.load_data(str(folder / "text.txt"))
+    script = support.main_script(example)
+    module = support.load(script, support.replaced(script, changes))
+    data = module.load_data(str(folder / "text.txt"))
     assert set(data.vocabulary) == set(WORDS)
     due = collections.Counter(), collections.Counter()
     for p, words in enumerate(PARAGRAPHS):
         for i, word in enumerate(words):
             for j in range(max(0, i - 5), min(len(words), i + 6)):
                 due[p % 10 == 9][word, words[j]] += i != j
-    found = [
-        collections.Counter((data.vocabulary[a], data.vocabulary[b]) for a, b in pairs)
-        for pairs in (data.train, data.test)
-    ]
-    apart = {
-        name: sum(((a - +b) + (+b - a)).values())
-        for name, a, b in zip(["training", "test"], found, due)
-    }
-    wrong = ["%s: %d pairs differ" % each for each in apart.items() if each[1]]
+    wrong = []
+    for name, pairs, expected in zip(["training", "test"], [data.train, data.test], due):
+        there = collections.Counter((data.vocabulary[a], data.vocabulary[b]) for a, b in pairs)
+        if there != +expected:
+            wrong.append("%s: not %d pairs, or others" % (name, expected.total()))
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_pairs_of_words(tmp_path):
-    check_pairs(tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "name, change",
-    [
-        ("training", ("pairs[paragraph % 10 == 9].extend(", "pairs[0].extend(")),
-        ("test", ("words[place + 1 : place + 1 + WINDOW]", "words[place : place + 1 + WINDOW]")),
-    ],
-    ids=["test pairs in training", "a word is its own neighbour"],
-)
-def test_a_wrong_pair_is_caught(name, change, tmp_path):
-    if name == "training":  # both: a list of the test alone would be empty
-        change = (
-            change[0],
-            "(pairs[0].extend if paragraph % 20 == 19 else pairs[paragraph % 10 == 9].extend)(",
-        )
-    text = support.replaced(support.main_script("Sparse-Embeddings"), [change])
-    with pytest.raises(AssertionError, match="(?m)^ *%s: " % name):
-        check_pairs(tmp_path, text)
 
 
 # The end -----------------------------------------------------------------------------------------
 
-ASYNCHRONOUS = ["HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD", "AEASGD", "AEAMSGD"]
 
-
-def first_in_core(folders):
-    """Parameters of a test: the first in the core tier, the others only in `all`."""
-    return [folders[0], *(pytest.param(folder, marks=pytest.mark.long) for folder in folders[1:])]
-
-
-def check_the_last_push(folder, changes=()):
+def check_the_last_push(example, changes, quick, folder):
     """After the last of --steps a call moves nothing."""
-    script = support.main_script(folder)
-    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
-    flags = {**command_line({}), "--steps": 3}
-    text = support.replaced(script, changes)
-    with interleaved.Workers(script, 1, flags, data, text) as workers:
-        tickets = [workers.workers[0].push()[1] for _ in range(3)]
-        before = workers.values()["parameters"]
-        with pytest.raises(workers.workers[0].tf.errors.OutOfRangeError):
-            workers.workers[0].push()
-        after = workers.values()["parameters"]
+    with interleaved_workers(1, example, changes, **{"--steps": 3}) as workers:
+        (worker,) = workers
+        tickets = [worker.push()[1] for _ in range(3)]
+        before = workers.parameters()
+        with pytest.raises(worker.tf.errors.OutOfRangeError):
+            worker.push()
+        after = workers.parameters()
     moved = max(np.abs(a - b).max() for a, b in zip(before, after))
-    assert tickets == [0, 1, 2] and moved == 0, "w moved by %g after the last update" % moved
+    assert tickets == [0, 1, 2] and moved == 0, "w: moved by %g after the last update" % moved
 
 
-@pytest.mark.parametrize("folder", first_in_core(ASYNCHRONOUS))
-def test_no_push_after_the_last(folder):
-    check_the_last_push(folder)
-
-
-@pytest.mark.long
-def test_a_push_without_a_ticket_is_caught():
-    change = (
-        "    with tf.control_dependencies([ticket]):\n",
-        "    with tf.control_dependencies([]):\n",
-    )
-    with pytest.raises(AssertionError, match="w moved by"):
-        check_the_last_push("HogWild", [change])
-
-
-def check_calls(directory):
-    """25 updates of each worker, no more."""
-    found = summary.read_all([directory]).values()
-    made = [[*each.columns["global_step"][each.pushes]] for each in found]
-    assert made == [[*range(1, 26)]] * 2, "updates: %s" % [each[-1] for each in made]
-
-
-@pytest.mark.parametrize("folder", ["Collective-AllReduce", "Ring-AllReduce"])
-def test_calls_of_ten_make_twenty_five_steps(folder, quick, tmp_path):
-    check_calls(run(quick, tmp_path, support.main_script(folder), [], "--steps", "25"))
-
-
-@pytest.mark.long
-def test_calls_that_overshoot_are_caught(quick, tmp_path):
-    change = ("min(flags.steps - metrics.step, flags.steps_per_call)", "flags.steps_per_call")
-    script = support.main_script("Ring-AllReduce")
-    directory = run(quick, tmp_path, script, [change], "--steps", "25")
-    with pytest.raises(AssertionError, match="^updates: .*30"):
-        check_calls(directory)
+def check_calls(example, changes, quick, folder):
+    """25 updates of each worker in calls of ten, no more."""
+    directory = run(quick, folder, example, changes, "--steps", "25")
+    tasks = summary.read_all([directory]).values()
+    steps = [[*task.columns["global_step"][task.pushes]] for task in tasks]
+    assert steps == [[*range(1, 26)]] * 2, "updates: %s" % [numbers[-1] for numbers in steps]
 
 
 # Worker 1 is slow between its ticket and its push, and notes the last w that it has seen.
+TICKET = "    with tf.control_dependencies([%s]):\n"
+ARRIVE = "            session.run([barrier.arrive for barrier in done])\n"
 SLOW = [
     (
-        "    with tf.control_dependencies([ticket]):\n",
+        TICKET % "ticket",
         "    def late(ticket):\n"
         '        time.sleep(json.loads(os.environ["TF_CONFIG"])["task"]["index"])\n'
-        "        return ticket\n"
-        "    with tf.control_dependencies([tf.numpy_function(late, [ticket], tf.int64)]):\n",
+        "        return ticket\n" + TICKET % "tf.numpy_function(late, [ticket], tf.int64)",
     ),
     (
-        "            session.run([barrier.arrive for barrier in done])\n",
+        ARRIVE,
         "            if not cluster.is_chief:\n"
         "                last = session.run(tf.global_variables('w/'))\n"
         "                path = os.path.join(metrics.directory, 'last.npy')\n"
-        "                np.save(path, np.concatenate(last))\n"
-        "            session.run([barrier.arrive for barrier in done])\n",
+        "                np.save(path, np.concatenate(last))\n" + ARRIVE,
     ),
 ]
 
 
-def check_the_last_checkpoint(directory):
-    """It holds the push that came last."""
+def check_the_last_checkpoint(example, changes, quick, folder):
+    """The chief tests and saves after the push that comes last."""
+    directory = run(quick, folder, example, [*SLOW, *changes], "--steps", "200")
     last = np.load(directory / "last.npy")
-    w = export.saved_values(support.newest_checkpoint(directory), SHAPES)["w"]
-    apart = np.abs(interleaved.flat(w) - last).max()
+    apart = np.abs(interleaved.flat(saved(support.newest_checkpoint(directory))) - last).max()
     assert apart == 0, "w: %g apart" % apart
-    check_tests(directory)
-
-
-def test_the_chief_tests_and_saves_after_the_last_push(quick, tmp_path):
-    script = support.main_script("HogWild")
-    check_the_last_checkpoint(run(quick, tmp_path, script, SLOW, "--steps", "200"))
-
-
-@pytest.mark.long
-def test_a_chief_that_does_not_wait_is_caught(quick, tmp_path):
-    script = support.main_script("HogWild")
-    change = ("                done[0].wait(session, n - 1)\n", "")
-    directory = run(quick, tmp_path, script, [*SLOW, change], "--steps", "200")
-    with pytest.raises(AssertionError, match="(?m)^ *(w|test_loss): "):
-        check_the_last_checkpoint(directory)
+    compare_test(directory)
 
 
 # Checkpoints -------------------------------------------------------------------------------------
 
 
-def check_going_on(quick, folder, before, after, changes=()):
+def check_going_on(example, changes, quick, folder):
     """A run that goes on with another number of ps begins with the w of its last checkpoint.
 
-    The second part's rate is too small to move w.
+    The rate of the later parts is too small to move w.
     """
-    script, found = support.main_script("HogWild"), []
-    for ps, flags in (before, ["20"]), (after, ["30", "--learning-rate", "1e-30"]):
-        directory = run(quick, folder, script, changes, "--steps", *flags, workers=1, ps=ps)
-        found.append(support.newest_checkpoint(directory))
-    assert [path.rpartition("-")[2] for path in found] == ["20", "30"]
-    first, last = (interleaved.flat(export.saved_values(path, SHAPES)["w"]) for path in found)
-    apart = np.abs(first - last).max()
+    small, values = ["--learning-rate", "1e-30"], []
+    for ps, *flags in (1, "20"), (2, "30", *small), (1, "40", *small):
+        directory = run(quick, folder, example, changes, "--steps", *flags, workers=1, ps=ps)
+        path = support.newest_checkpoint(directory)
+        assert path.endswith("-" + flags[0])
+        values.append(interleaved.flat(saved(path)))
+    apart = max(np.abs(value - values[0]).max() for value in values)
     assert apart < 1e-20, "w: %g apart" % apart
-
-
-@pytest.mark.parametrize(
-    "before, after", [(1, 2), pytest.param(2, 1, marks=pytest.mark.long)], ids=["1 2", "2 1"]
-)
-def test_a_run_goes_on_with_another_number_of_ps(before, after, quick, tmp_path):
-    check_going_on(quick, tmp_path, before, after)
-
-
-@pytest.mark.long
-def test_a_run_that_restores_nothing_but_the_step_is_caught(quick, tmp_path):
-    change = (
-        "            saver.restore(session, checkpoint)\n",
-        "            session.run(tf.global_variables_initializer())\n"
-        "            tf.train.get_global_step().load(int(checkpoint.split('-')[-1]), session)\n",
-    )
-    with pytest.raises(AssertionError, match="^w: "):
-        check_going_on(quick, tmp_path, 1, 2, [change])
 
 
 def with_layers(*names):
@@ -344,8 +213,8 @@ def begin_again(quick, folder, directory, layers):
 
 def test_a_checkpoint_of_another_model_is_refused(quick, tmp_path):
     """Two layers of equal size in another order, and flags.json of before it had the variables."""
-    script, layers = support.main_script("HogWild"), ["one", "two"]
-    directory = run(quick, tmp_path, script, [with_layers(*layers)], "--steps", "5", workers=1)
+    layers, flags = ["one", "two"], ["--steps", "5"]
+    directory = run(quick, tmp_path, "HogWild", [with_layers(*layers)], *flags, workers=1)
     refused = "ValueError: %s has a checkpoint of another model" % directory
     assert "no ps answered" in begin_again(quick, tmp_path, directory, layers)
     assert begin_again(quick, tmp_path, directory, ["two", "one"]) == refused
@@ -360,30 +229,18 @@ def test_a_checkpoint_of_another_model_is_refused(quick, tmp_path):
 # Staleness ---------------------------------------------------------------------------------------
 
 
-def against_another(folder, changes=(), calls=60, seconds=0):
+def against_another(example, changes, calls=60):
     """One worker's calls, while another one counts in w and in the step, as fast as it can.
 
     In w it counts in the last number, a bias.
 
     Returns for each call (version, the number that the pulled w holds, staleness, how often the
-    other one has counted meanwhile). `seconds`: how long a gradient takes at least.
+    other one has counted meanwhile).
     """
-    script = support.main_script(folder)
-    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
-    flags = {**command_line({}), "--steps": 10**8, "--learning-rate": 1e-30}
-    if '"local-steps"' in script.read_text():
+    flags, found = {"--steps": 10**8, "--learning-rate": 1e-30}, []
+    if '"local-steps"' in support.main_script(example).read_text():
         flags["--local-steps"] = 1
-    text, found = support.replaced(script, changes), []
-    if seconds:
-        text = text.replace(
-            "    def gradient(w, number):\n",
-            "    def gradient(w, number):\n"
-            "        wait = lambda x: (time.sleep(%g), x)[1]\n"
-            "        number = tf.ensure_shape(tf.numpy_function(wait, [number], tf.int64), [])\n"
-            % seconds,
-            1,
-        )
-    with interleaved.Workers(script, 2, flags, data, text) as (worker, other):
+    with interleaved_workers(2, example, changes, **flags) as (worker, other):
         tf, over = worker.tf, threading.Event()
         with other.session.graph.as_default():
             step = next(v for v in other.globals if v.op.name == "global_step")
@@ -418,82 +275,54 @@ def against_another(folder, changes=(), calls=60, seconds=0):
     return np.array(found)
 
 
-def check_the_version(folder, changes=()):
+def check_the_version(example, changes, quick, folder):
     """The other one counts in w first, so that w is never behind a version that was noted before.
 
     The worker's own pushes count in the step, too.
     """
-    found = against_another(folder, changes)
+    found = against_another(example, changes)
     behind = found[:, 0] - np.arange(len(found)) - found[:, 1]
     assert behind.max() <= 0, "pulled: %d updates behind the version" % behind.max()
 
 
-# DynSGD notes the version and pulls under one lock, which the other one here does not take.
-@pytest.mark.parametrize(
-    "folder", first_in_core([name for name in ASYNCHRONOUS if name != "DynSGD"])
-)
-def test_the_version_is_noted_before_the_pull(folder):
-    check_the_version(folder)
+GRADIENT = "    def gradient(w, number):\n"
+WAIT = """        wait = lambda x: (time.sleep(0.4), x)[1]
+        number = tf.ensure_shape(tf.numpy_function(wait, [number], tf.int64), [])
+"""
 
 
-@pytest.mark.long
-def test_a_version_noted_after_the_pull_is_caught():
-    change = (
-        "    with tf.device(step.device):\n        version = step.read_value()\n"
-        "    with tf.control_dependencies([version]):\n"
-        "        w_k = [v.read_value() for v in w]\n",
-        "    w_k = [v.read_value() for v in w]\n"
-        "    with tf.control_dependencies(w_k), tf.device(step.device):\n"
-        "        version = step.read_value()\n",
-    )
-    with pytest.raises(AssertionError, match="pulled: "):
-        check_the_version("HogWild", [change])
-
-
-def check_the_ticket(folder, changes=()):
+def check_the_ticket(example, changes, quick, folder):
     """The other one's updates during a slow gradient are in the staleness."""
-    found = against_another(folder, changes, calls=4, seconds=0.4)[1:]
+    slow = [(GRADIENT, GRADIENT + WAIT), *changes]
+    found = against_another(example, slow, calls=4)[1:]
     counted, meanwhile = found[:, 2].sum(), found[:, 3].sum()
     assert counted > 0.5 * meanwhile > 10, "staleness: %d of %d updates" % (counted, meanwhile)
-
-
-# With elastic averaging no gradient lies between the pull and the push.
-@pytest.mark.parametrize(
-    "folder", first_in_core([name for name in ASYNCHRONOUS if name[:2] != "AE"])
-)
-def test_the_ticket_is_taken_after_the_gradient(folder):
-    check_the_ticket(folder)
-
-
-@pytest.mark.long
-def test_a_ticket_taken_at_the_pull_is_caught():
-    change = (
-        "    with tf.control_dependencies(delta):\n",
-        "    with tf.control_dependencies(w_k):\n",
-    )
-    with pytest.raises(AssertionError, match="staleness: "):
-        check_the_ticket("HogWild", [change])
 
 
 # The columns -------------------------------------------------------------------------------------
 
 
-def rows_of(directory, task="worker-0"):
-    """{column: array} of the pushes of one task."""
-    each = summary.read(directory / ("metrics-%s.csv" % task))
-    return {name: values[each.pushes] for name, values in each.columns.items()}
+def rows_of(directory):
+    """{column: array} of the pushes of worker 0."""
+    task = summary.read(directory / "metrics-worker-0.csv")
+    return {name: values[task.pushes] for name, values in task.columns.items()}
 
 
-def check_losses(directory):
+ONE_BY_ONE = ["--steps", "8", "--checkpoint-steps", "1", "--batch-size", str(BATCH)]
+ONE_BY_ONE += ["--seed", str(SEED)]
+
+
+def check_losses(example, changes, quick, folder):
     """The loss of an update is that of its mini-batch at the w of the checkpoint before it."""
     from sklearn.datasets import load_digits
 
+    directory = run(quick, folder, example, changes, *ONE_BY_ONE, workers=1)
     x, y = load_digits(return_X_y=True)
     first = np.random.RandomState(0).permutation(len(x))[:-360]
     x, y, found = x[first] / 16, y[first], rows_of(directory)
     apart = []
     for step in range(4, 8):
-        w = export.saved_values(str(directory / ("model.ckpt-%d" % step)), SHAPES)["w"]
+        w = saved(str(directory / ("model.ckpt-%d" % step)))
         rows = draw(0, step, BATCH, len(x))
         loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])
         (reported,) = found["loss"][found["global_step"] == step + 1]
@@ -501,97 +330,52 @@ def check_losses(directory):
     assert max(apart) < 1e-5, "losses: %g apart" % max(apart)
 
 
-ONE_BY_ONE = ["--steps", "8", "--checkpoint-steps", "1", "--batch-size", str(BATCH)]
-ONE_BY_ONE += ["--seed", str(SEED)]
-
-
-def test_the_losses_are_those_of_the_mini_batches(quick, tmp_path):
-    script = support.main_script("HogWild")
-    check_losses(run(quick, tmp_path, script, [], *ONE_BY_ONE, workers=1))
-
-
-@pytest.mark.long
-def test_a_loss_of_something_else_is_caught(quick, tmp_path):
-    script = support.main_script("HogWild")
-    change = ("        update.loss,\n", "        0.9 * update.loss,\n")
-    directory = run(quick, tmp_path, script, [change], *ONE_BY_ONE, workers=1)
-    with pytest.raises(AssertionError, match="^losses: "):
-        check_losses(directory)
-
-
 # Each mini-batch that is drawn is noted in a file.
-DRAWN = [
-    (
-        " 0, x.shape[0], tf.int32)\n",
-        " 0, x.shape[0], tf.int32)\n"
-        "        def note(rows):\n"
-        '            with open(os.environ["OUTPUT_DIR"] + "/drawn.txt", "a") as file:\n'
-        '                file.write("%d\\n" % len(rows))\n'
-        "            return rows\n"
-        "        rows = tf.ensure_shape(tf.numpy_function(note, [rows], tf.int32), rows.shape)\n",
-    )
-]
-COUNTED = [("DOWNPOUR-Easy", ["--local-steps", "3"]), ("Multiple-GPUs-Single-Machine", [])]
+DRAW = " 0, x.shape[0], tf.int32)\n"
+NOTE = """        def note(rows):
+            with open(os.environ["OUTPUT_DIR"] + "/drawn.txt", "a") as file:
+                file.write("%d\\n" % len(rows))
+            return rows
+        rows = tf.ensure_shape(tf.numpy_function(note, [rows], tf.int32), rows.shape)
+"""
 
 
-def check_examples(directory):
+def check_examples(example, changes, quick, folder):
     """The examples of all updates are those of all mini-batches, less a last call that is void."""
-    drawn = np.loadtxt(directory / "drawn.txt")
+    flags = ["--steps", "12", "--batch-size", "8"]
+    flags += ["--local-steps", "3"] if example == "DOWNPOUR-Easy" else []
+    changes = [(DRAW, DRAW + NOTE), *changes]
+    directory = run(quick, folder, example, changes, *flags, workers=1)
+    drawn = np.loadtxt(directory / "drawn.txt").sum()
     found = rows_of(directory)["examples"]
-    apart = drawn.sum() - found.sum()
-    assert 0 <= apart <= found[0], "examples: %d drawn, %d reported" % (drawn.sum(), found.sum())
+    assert 0 <= drawn - found.sum() <= found[0], f"examples: {drawn} drawn, {found.sum()} reported"
 
 
-@pytest.mark.parametrize("folder, flags", COUNTED, ids=[folder for folder, _ in COUNTED])
-def test_the_examples_are_those_drawn(folder, flags, quick, tmp_path):
-    flags = ["--steps", "12", "--batch-size", "8", *flags]
-    check_examples(run(quick, tmp_path, support.main_script(folder), DRAWN, *flags, workers=1))
+LATE = """    def late(x):
+        time.sleep(0.2)
+        return x
+    with tf.control_dependencies([tf.numpy_function(late, [%s], %s)]):
+"""
+G = "    loss, g = gradient(w_k, version)\n"
+SLOWER = {
+    "push": (TICKET % "ticket", LATE % ("ticket", "tf.int64")),
+    "gradient": (
+        G,
+        G + LATE % ("loss", "tf.float32") + "        g = [tf.identity(d) for d in g]\n",
+    ),
+}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "number, old, new",
-    [(0, "local_steps * flags", "flags"), (1, " * batches_per_update", "")],
-    ids=["local steps", "towers"],
-)
-def test_examples_that_are_not_counted_are_caught(number, old, new, quick, tmp_path):
-    folder, flags = COUNTED[number]
-    whole = "        local_steps * flags.batch_size * batches_per_update,\n"
-    change = (whole, whole.replace(old, new))
-    flags = ["--steps", "12", "--batch-size", "8", *flags]
-    script = support.main_script(folder)
-    directory = run(quick, tmp_path, script, [*DRAWN, change], *flags, workers=1)
-    with pytest.raises(AssertionError, match="^examples: "):
-        check_examples(directory)
-
-
-def check_times(quick, folder, changes=()):
+def check_times(example, changes, quick, folder):
     """Where a push or a gradient takes 0.2 s longer, the wait or the rest of the update does."""
-    script, times = support.main_script("HogWild"), {}
-    text = (
-        "    def late(x):\n"
-        "        time.sleep(0.2)\n"
-        "        return x\n"
-        "    with tf.control_dependencies([tf.numpy_function(late, [%s], %s)]):\n"
-    )
-    g = "    loss, g = gradient(w_k, version)\n"
-    places = {
-        "push": (
-            "    with tf.control_dependencies([ticket]):\n",
-            text % ("ticket", "tf.int64"),
-        ),
-        "gradient": (
-            g,
-            g + text % ("loss", "tf.float32") + "        g = [tf.identity(d) for d in g]\n",
-        ),
-    }
-    for slow, change in places.items():
-        directory = run(quick, folder / slow, script, [change, *changes], "--steps", "6", workers=1)
+    times, wrong = {}, []
+    for slow, change in SLOWER.items():
+        flags = ["--steps", "6"]
+        directory = run(quick, folder / slow, example, [change, *changes], *flags, workers=1)
         found = rows_of(directory)
         wait = found["wait_seconds"][1:].mean()
         rest = (found["push_time"] - found["pull_time"])[1:].mean() - wait
         times[slow] = wait, rest
-    wrong = []
     if not times["push"][0] > 0.2 > 0.1 > times["push"][1]:
         wrong.append("a slow push: waits %.3f s, the rest %.3f s" % times["push"])
     if not times["gradient"][1] > 0.2 > 0.1 > times["gradient"][0]:
@@ -599,64 +383,162 @@ def check_times(quick, folder, changes=()):
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_wait_is_that_of_the_push(quick, tmp_path):
-    check_times(quick, tmp_path)
-
-
-@pytest.mark.long
-def test_a_wait_that_begins_at_the_pull_is_caught(quick, tmp_path):
-    with pytest.raises(AssertionError, match="a slow gradient: "):
-        check_times(quick, tmp_path, [("        pushed - ready,\n", "        pushed - pulled,\n")])
-
-
 # Flags -------------------------------------------------------------------------------------------
 
 
-def first_of(quick, folder, script, seed, changes):
-    """(the parameters after an update, the loss of the first) with that seed."""
-    directory = run(
-        quick, folder / str(seed), script, changes, "--steps", "1", "--seed", str(seed), workers=1
-    )
-    w = export.saved_values(support.newest_checkpoint(directory), SHAPES)["w"]
-    return w[0], rows_of(directory)["loss"][0]
-
-
-def check_seeds(quick, folder, script, changes=()):
+def check_seeds(example, changes, quick, folder):
     """Another seed, other parameters; one update moves none of them as far."""
-    (a, loss_a), (b, loss_b) = (first_of(quick, folder, script, s, changes) for s in (1, 2))
-    apart = np.abs(a - b).max()
-    assert apart > 0.1 and loss_a != loss_b, "parameters: %g apart, losses %g, %g" % (
-        *(apart, loss_a, loss_b),
-    )
+    w, losses = [], []
+    for seed in "1", "2":
+        flags = ["--steps", "1", "--seed", seed]
+        directory = run(quick, folder / seed, example, changes, *flags, workers=1)
+        w.append(saved(support.newest_checkpoint(directory))[0])
+        losses.append(rows_of(directory)["loss"][0])
+    apart = np.abs(w[0] - w[1]).max()
+    assert apart > 0.1 and losses[0] != losses[1], f"parameters: {apart:g} apart, losses {losses}"
 
 
-@pytest.mark.parametrize("folder", ["HogWild", "Ring-AllReduce", "Non-Distributed-Setup"])
-def test_a_seed_changes_the_first_parameters(folder, quick, tmp_path):
-    check_seeds(quick, tmp_path, support.main_script(folder))
-
-
-@pytest.mark.long
-def test_a_seed_that_changes_nothing_is_caught(quick, tmp_path):
-    change = ("keras.utils.set_random_seed(flags.seed)", "keras.utils.set_random_seed(0)")
-    with pytest.raises(AssertionError, match="^parameters: "):
-        check_seeds(quick, tmp_path, support.main_script("HogWild"), [change])
-
-
-def check_batches(changes=()):
+def check_batches(example, changes, quick, folder):
     """At the same w another seed has another mini-batch, and the same seed the same."""
-    script = support.main_script("HogWild")
-    data = collections.namedtuple("Data", "x_train y_train x_test y_test")(*digits_like())
     losses, held = [], None
     for seed in 1, 2, 1:
-        flags, text = {**command_line({}), "--seed": seed}, support.replaced(script, changes)
-        with interleaved.Workers(script, 1, flags, data, text) as (worker, *_):
+        with interleaved_workers(1, example, changes, **{"--seed": seed}) as (worker, *_):
             tensors = worker.update.pulled
             held = held or worker.session.run(tensors)
             losses.append(worker.push(dict(zip(tensors, held)))[0])
     assert losses[0] == losses[2] and abs(losses[0] - losses[1]) > 1e-4, "losses: %s" % losses
 
 
-def test_a_seed_changes_the_batches():
-    check_batches()
-    with pytest.raises(AssertionError, match="^losses: "):
-        check_batches([("flags.seed * 65536 + rank", "rank")])
+# The checks and their mistakes -------------------------------------------------------------------
+
+FAMILY = ["DOWNPOUR-Easy", "DOWNPOUR", "ADAG"]
+ELASTIC = ["AEASGD", "AEAMSGD"]
+CHECKS = {  # a check: (its examples in the core tier, more in `all`)
+    # One with each form of the region that tests.
+    check_test: (
+        ["HogWild", "Collective-AllReduce", "Model-Parallelism", "Parameter-Server-Strategy"],
+        [],
+    ),
+    check_rows: (["HogWild"], []),
+    check_pairs: (["Sparse-Embeddings"], []),
+    check_the_last_push: (["HogWild"], [*FAMILY, "DynSGD", *ELASTIC]),
+    check_calls: (["Collective-AllReduce", "Ring-AllReduce"], []),
+    check_the_last_checkpoint: (["HogWild"], []),
+    check_going_on: (["HogWild"], []),
+    # DynSGD notes the version and pulls under one lock, which the other one here does not take.
+    check_the_version: (["HogWild"], [*FAMILY, *ELASTIC]),
+    # With elastic averaging no gradient lies between the pull and the push.
+    check_the_ticket: (["HogWild"], [*FAMILY, "DynSGD"]),
+    check_losses: (["HogWild"], []),
+    check_examples: (["DOWNPOUR-Easy", "Multiple-GPUs-Single-Machine"], []),
+    check_times: (["HogWild"], []),
+    check_seeds: (["HogWild", "Ring-AllReduce", "Non-Distributed-Setup"], []),
+    check_batches: (["HogWild"], []),
+}
+
+
+@pytest.mark.parametrize(
+    "check, example",
+    [
+        pytest.param(check, example, marks=marks)
+        for check, tiers in CHECKS.items()
+        for examples, marks in zip(tiers, ([], [pytest.mark.long]))
+        for example in examples
+    ],
+)
+def test_what_is_reported(check, example, quick, tmp_path):
+    check(example, [], quick, tmp_path)
+
+
+TEST_ROWS = ", x_test, y_test)"
+SECOND_BEST = (
+    '("max", keras.metrics.sparse_categorical_accuracy)}',
+    '("max", lambda y, p: keras.metrics.sparse_top_k_categorical_accuracy(y, p, k=2))}',
+)
+EXTEND = "pairs[paragraph % 10 == 9].extend"
+NOTED = """    with tf.device(step.device):
+        version = step.read_value()
+    with tf.control_dependencies([version]):
+        w_k = [v.read_value() for v in w]
+"""
+NOTED_LATER = """    w_k = [v.read_value() for v in w]
+    with tf.control_dependencies(w_k), tf.device(step.device):
+        version = step.read_value()
+"""
+RESTORE = "            saver.restore(session, checkpoint)\n"
+STEP_ALONE = """            session.run(tf.global_variables_initializer())
+            tf.train.get_global_step().load(int(checkpoint.split('-')[-1]), session)
+"""
+COUNT = "        local_steps * flags.batch_size * batches_per_update,\n"
+# (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
+CORE_MISTAKES = {
+    (check_rows, "HogWild", "rows"): {
+        "rows in both": [("x[:-360], y[:-360], x[-360:]", "x[:-300], y[:-300], x[-360:]")]
+    },
+    (check_batches, "HogWild", "losses"): {
+        "the batches of each seed are the same": [("flags.seed * 65536 + rank", "rank")]
+    },
+}
+MISTAKES = {
+    (check_test, "HogWild", "test_loss"): {
+        "training rows are tested": [("local_state" + TEST_ROWS, "local_state, x, y)")]
+    },
+    (check_test, "HogWild", "test_accuracy"): {"the second best counts, too": [SECOND_BEST]},
+    (check_test, "Model-Parallelism", "test_loss"): {
+        "training rows are tested": [("stages, places" + TEST_ROWS, "stages, places, x, y)")]
+    },
+    (check_test, "Model-Parallelism", "test_accuracy"): {
+        "the second best counts, too": [SECOND_BEST]
+    },
+    (check_pairs, "Sparse-Embeddings", "training"): {
+        # Not all: a list of the test that is empty could not be tested.
+        "test pairs in training": [
+            (EXTEND + "(", f"(pairs[0].extend if paragraph % 20 == 19 else {EXTEND})(")
+        ]
+    },
+    (check_pairs, "Sparse-Embeddings", "test"): {
+        "a word is its own neighbour": [
+            ("words[place + 1 : place + 1 + WINDOW]", "words[place : place + 1 + WINDOW]")
+        ]
+    },
+    (check_the_last_push, "HogWild", "w"): {
+        "a push without a ticket": [(TICKET % "ticket", TICKET % "")]
+    },
+    (check_calls, "Ring-AllReduce", "updates"): {
+        "calls that overshoot": [
+            ("min(flags.steps - metrics.step, flags.steps_per_call)", "flags.steps_per_call")
+        ]
+    },
+    (check_the_last_checkpoint, "HogWild", "(w|test_loss)"): {
+        "a chief that does not wait": [("                done[0].wait(session, n - 1)\n", "")]
+    },
+    (check_going_on, "HogWild", "w"): {"the step alone is restored": [(RESTORE, STEP_ALONE)]},
+    (check_the_version, "HogWild", "pulled"): {"noted after the pull": [(NOTED, NOTED_LATER)]},
+    (check_the_ticket, "HogWild", "staleness"): {
+        "taken at the pull": [(TICKET.replace("[%s]", "delta"), TICKET.replace("[%s]", "w_k"))]
+    },
+    (check_losses, "HogWild", "losses"): {
+        "a loss of something else": [("        update.loss,\n", "        0.9 * update.loss,\n")]
+    },
+    (check_examples, "DOWNPOUR-Easy", "examples"): {
+        "one local step counts": [(COUNT, COUNT.replace("local_steps * flags", "flags"))]
+    },
+    (check_examples, "Multiple-GPUs-Single-Machine", "examples"): {
+        "one tower counts": [(COUNT, COUNT.replace(" * batches_per_update", ""))]
+    },
+    (check_times, "HogWild", "a slow gradient"): {
+        "a wait that begins at the pull": [("pushed - ready,\n", "pushed - pulled,\n")]
+    },
+    (check_seeds, "HogWild", "parameters"): {
+        "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "check, example, fails, changes",
+    [*support.mistakes(CORE_MISTAKES, core=1), *support.mistakes(MISTAKES, core=0)],
+)
+def test_a_mistake_is_caught(check, example, fails, changes, quick, tmp_path):
+    with support.caught(fails):
+        check(example, changes, quick, tmp_path)

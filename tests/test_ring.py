@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 
+import interleaved
 import numpy as np
 import problem
 import pytest
@@ -143,69 +144,43 @@ def test_a_vector_longer_than_the_buffers(n):
     check_all_reduce(n, 3 * 10**6)
 
 
-# The mistakes: name -> ([(text, what replaces it)], the comparison that fails).
-SCATTER = "for s in range(%s):\n        mine, theirs = chunk[(k - s)"
-GATHER = "for s in range(%s):\n        mine, theirs = chunk[(k + 1"
+LOOP = "for s in range(%s):\n        mine, theirs = chunk[(k %s"
+SCATTER, NEXT = (
+    "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
+    "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
+)
+GATHER = "        ring.exchange(mine, theirs)\n"
+RECEIVED = "        ring.exchange(mine, received[: theirs.size])\n"
+ADDED = RECEIVED + "        theirs += received[: theirs.size]\n"
+WHOLE = """        whole = np.empty_like(x)
+        ring.exchange(x, whole)
+        received[: theirs.size] = np.array_split(whole, N)[(k - s - 1) % N]
+"""
+# (the comparison that fails,): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
-    "reduce-scatter begins with the next chunk": (
-        [
-            (
-                "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
-                "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
-            )
+    ("sum",): {
+        "reduce-scatter begins with the next chunk": [(SCATTER, NEXT)],
+        "all-gather begins with the chunk of the worker's number": [(NEXT, SCATTER)],
+        "reduce-scatter makes a step too few": [
+            (LOOP % ("N - 1", "- s)"), LOOP % ("N - 2", "- s)"))
         ],
-        "sum",
-    ),
-    "all-gather begins with the chunk of the worker's number": (
-        [
-            (
-                "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
-                "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
-            )
-        ],
-        "sum",
-    ),
-    "reduce-scatter makes a step too few": (
-        [(SCATTER % "N - 1", SCATTER % "N - 2")],
-        "sum",
-    ),
-    "reduce-scatter makes a step too many": ([(SCATTER % "N - 1", SCATTER % "N")], "bytes"),
-    "all-gather makes a step too few": ([(GATHER % "N - 1", GATHER % "N - 2")], "bits"),
-    "what comes is not added": ([("theirs += received[", "theirs[:] = received[")], "sum"),
-    "all-gather adds, too": (
-        [
-            (
-                "        ring.exchange(mine, theirs)\n",
-                "        ring.exchange(mine, received[: theirs.size])\n"
-                "        theirs += received[: theirs.size]\n",
-            )
-        ],
-        "sum",
-    ),
-    "every worker sends the whole vector": (
-        [
-            (
-                "        ring.exchange(mine, received[: theirs.size])\n",
-                "        whole = np.empty_like(x)\n        ring.exchange(x, whole)\n"
-                "        received[: theirs.size] = np.array_split(whole, N)[(k - s - 1) % N]\n",
-            )
-        ],
-        "bytes",
-    ),
-    "bytes that come are not counted": ([("self.received += len(into)", "pass")], "bytes"),
+        "what comes is not added": [("theirs += received[", "theirs[:] = received[")],
+        "all-gather adds, too": [(GATHER, ADDED)],
+    },
+    ("bits",): {
+        "all-gather makes a step too few": [(LOOP % ("N - 1", "+ 1"), LOOP % ("N - 2", "+ 1"))],
+    },
+    ("bytes",): {
+        "reduce-scatter makes a step too many": [(LOOP % ("N - 1", "- s)"), LOOP % ("N", "- s)"))],
+        "every worker sends the whole vector": [(RECEIVED, WHOLE)],
+        "bytes that come are not counted": [("self.received += len(into)", "pass")],
+    },
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.long] if number > 2 else [])
-        for number, name in enumerate(MISTAKES)
-    ],
-)
-def test_a_mistake_in_the_sum_is_caught(name):
-    changes, what = MISTAKES[name]
-    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+@pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=2))
+def test_a_mistake_in_the_sum_is_caught(fails, changes):
+    with support.caught(fails):
         check_all_reduce(3, 60, support.replaced(SCRIPT, changes))
 
 
@@ -257,22 +232,14 @@ def arrays(vector):
     return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), SHAPES)]
 
 
-def largest(a, b):
-    return max(np.abs(v - d).max() for v, d in zip(a, b))
-
-
 def train(quick, folder, *flags, changes=(), steps=20, n=3):
     """Trains on the small data set, each worker in a folder of its own: (exit codes, output)."""
     folder.mkdir(exist_ok=True)
-    fields = "x_train y_train x_test y_test".split()
-    np.savez(folder / "data.npz", **dict(zip(fields, problem.digits_like())))
+    data = interleaved.Data(*problem.digits_like())._asdict()
+    np.savez(folder / "data.npz", **data)
     (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, changes))
-    settings = {
-        **problem.command_line({}),
-        "--dataset": folder / "data.npz",
-        "--steps": steps,
-        "--steps-per-call": 1,
-    }
+    settings = problem.command_line({"dataset": folder / "data.npz", "steps-per-call": 1})
+    settings["--steps"] = steps
     settings = [str(part) for flag in settings.items() for part in flag]
     script, run = folder / "ring_allreduce.py", folder / "run"
     return quick.run(script, run, *settings, *flags, workers=n, OUTPUT_DIR=".")
@@ -283,36 +250,31 @@ def folders(folder, n=3):
 
 
 def check_training(quick, folder, changes=(), flags=(), n=3):
-    """The named comparisons of numbers that a mistake must fail; returns the output."""
+    """The named comparisons of numbers that a mistake must fail."""
     codes, output = train(quick, folder, *flags, changes=[*changes, *RECORD], n=n)
     assert codes == [0] * n, output
     values = [np.load(each / "w.npy") for each in folders(folder, n)]
-    wrong, gradient = [], problem.gradient_on_digits(n)
-    expected = references.Synchronous(arrays(values[0][0]), n, gradient, problem.LR)
-    x, y = problem.digits_like()[:2]
-    union = [np.array(v, np.float64) for v in arrays(values[0][0])]
     assert [len(each) for each in values] == [21] * n
+    first, gradient = arrays(values[0][0]), problem.gradient_on_digits(n)
+    expected = references.Synchronous(first, n, gradient, problem.LR)
+    wrong, union = [], [v.astype(np.float64) for v in first]
     losses = [[row["loss"] for row in support.pushes(each)] for each in folders(folder, n)]
     for step in range(21):
         if not all(np.array_equal(each[step], values[0][step]) for each in values):
             wrong.append("ranks: not bit for bit the same after %d steps" % step)
-        if not (apart := largest(arrays(values[0][step]), expected.w)) < 1e-5:
+        w = values[0][step]
+        if not (apart := np.abs(w - interleaved.flat(expected.w)).max()) < 1e-5:
             wrong.append("parameters: %g apart after %d steps" % (apart, step))
-        if not (apart := largest(arrays(values[0][step]), union)) < 1e-6 * (step + 1):
+        if not (apart := np.abs(w - interleaved.flat(union)).max()) < 1e-6 * (step + 1):
             wrong.append("union: %g apart after %d steps" % (apart, step))
         if step == 20:
             break
         due = expected.together(range(n))
         if not np.abs(np.array(due) - [each[step] for each in losses]).max() < 1e-5:
             wrong.append("losses: others in step %d" % step)
-        rows = [np.arange(len(x))[k::n] for k in range(n)]
-        drawn = [problem.draw(k, step, problem.BATCH, len(rows[k])) for k in range(n)]
-        rows = np.concatenate([r[d] for r, d in zip(rows, drawn)])
-        _, g = references.perceptron(union, x[rows], y[rows])
-        union = [v - problem.LR * d for v, d in zip(union, g)]
-    assert largest(arrays(values[0][20]), arrays(values[0][0])) > 0.01
+        _, union = problem.union_step(union, n, step)
+    assert np.abs(values[0][20] - values[0][0]).max() > 0.01
     assert not wrong, "\n".join(wrong)
-    return output
 
 
 def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
@@ -339,39 +301,35 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
 
 
 TRAINING = {
-    "the sum instead of the mean": ([(" * total / ring.n", " * total")], "parameters"),
-    "no broadcast": ([("    broadcast([step, w, *state], ring)\n", "")], "ranks"),
-    "all ranks have the same shard": (
-        [("k, n = ring.rank, ring.n", "k, n = 0, ring.n")],
-        "union",
-    ),
-    "nothing goes around": (
-        [("        all_reduce(x, ring)\n        return x,", "        return x,")],
-        "ranks",
-    ),
-    "constant data": ([("gradient(w_k, version)", "gradient(w_k, 0)")], "losses"),
+    ("parameters",): {"the sum instead of the mean": [(" * total / ring.n", " * total")]},
+    ("ranks",): {
+        "no broadcast": [("    broadcast([step, w, *state], ring)\n", "")],
+        "nothing goes around": [
+            ("        all_reduce(x, ring)\n        return x,", "        return x,")
+        ],
+    },
+    ("union",): {
+        "all ranks have the same shard": [("k, n = ring.rank, ring.n", "k, n = 0, ring.n")]
+    },
+    ("losses",): {"constant data": [("gradient(w_k, version)", "gradient(w_k, 0)")]},
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.long] if number > 2 else [])
-        for number, name in enumerate(TRAINING)
-    ],
-)
-def test_a_mistake_in_the_training_is_caught(name, quick, tmp_path):
+@pytest.mark.parametrize("fails, changes", support.mistakes(TRAINING, core=1))
+def test_a_mistake_in_the_training_is_caught(fails, changes, quick, tmp_path):
     """The mistaken script ends well."""
-    changes, what = TRAINING[name]
-    with pytest.raises(AssertionError, match="(?m)^ *%s: " % what):
+    with support.caught(fails):
         check_training(quick, tmp_path, changes, n=2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
-    assert len(MISTAKES) + len(TRAINING) >= 12
-    texts = {name: support.replaced(SCRIPT, MISTAKES[name][0]) for name in MISTAKES}
+    texts = {
+        name: support.replaced(SCRIPT, changes)
+        for named in MISTAKES.values()
+        for name, changes in named.items()
+    }
     support.run_well(texts, tmp_path, SCRIPT, ps=0)
 
 
@@ -506,50 +464,43 @@ def test_workers_that_do_not_match(quick, tmp_path):
     assert re.search("ConnectionError: " + words, output), output
 
 
-def config(addresses, index=0):
-    return json.dumps(
-        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
-    )
+def config(*addresses):
+    """The TF_CONFIG of worker 0."""
+    tasks = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+    return {"TF_CONFIG": json.dumps(tasks)}
 
 
-def in_use(s):
-    """The TF_CONFIG of a worker whose port another program has."""
-    return config(["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"])
-
-
-# (flags, TF_CONFIG or what makes it of a listening socket, words of the error, exit code)
-WRONG = {
-    "no time for a step": (["--step-timeout", "0"], None, "--step-timeout: must be above 0", 2),
-    "no TF_CONFIG": ([], None, "is not in list", 1),
-    "no JSON": ([], "{", "JSONDecodeError", 1),
-    "no task": ([], '{"cluster": {"worker": ["a:1"]}}', "is not in list", 1),
-    "no port": ([], config(["a", "b:1"]), "not enough values to unpack (expected 2, got 1)", 1),
-    "a port in use": ([], in_use, "Address already in use", 1),
-    "an address of another machine": (
-        *([], config(["192.0.2.1:0", "127.0.0.1:9"])),
-        *("Cannot assign requested address", 1),
-    ),
-    "a worker that never comes": (
-        *([], config(["127.0.0.1:0", "127.0.0.1:9"])),
+# (flags, what is set besides, words of the error, exit code); IN_USE: a port that a program has.
+IN_USE = "127.0.0.1:%d"
+WRONG = [
+    (["--step-timeout", "0"], {}, "--step-timeout: must be above 0", 2),
+    ([], {}, "is not in list", 1),
+    ([], {"TF_CONFIG": "{"}, "JSONDecodeError", 1),
+    ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "is not in list", 1),
+    ([], config("a", "b:1"), "not enough values to unpack (expected 2, got 1)", 1),
+    ([], config(IN_USE, "127.0.0.1:9"), "Address already in use", 1),
+    ([], config("192.0.2.1:0", "127.0.0.1:9"), "Cannot assign requested address", 1),
+    (
+        *([], config("127.0.0.1:0", "127.0.0.1:9")),
         *("worker 1 did not answer at 127.0.0.1:9 in 2 s", 1),
     ),
-}
+]
 
 
 def test_bad_input_is_raised_and_explained(quick, tmp_path):
     wrong = []
-    for number, (name, (flags, tf_config, words, code)) in enumerate(WRONG.items()):
+    for number, (flags, env, words, code) in enumerate(WRONG):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, [HURRIED]))
         with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
-            env = {"TF_CONFIG": tf_config(server) if callable(tf_config) else tf_config}
-            env = env if tf_config else {}
+            port = IN_USE % server.getsockname()[1]
+            env = {name: value.replace(IN_USE, port) for name, value in env.items()}
             process = quick.zygotes[0].run("ring_allreduce.py", flags, folder, **env)
         if process.returncode != code or words not in process.stderr:
-            wrong.append("%s: %d, %s" % (name, process.returncode, process.stderr))
+            wrong.append(f"not {words}: {process.returncode}, {process.stderr}")
         elif not errors.explain(process.stderr):
-            wrong.append("%s: not explained: %s" % (name, process.stderr))
+            wrong.append(f"not explained: {process.stderr}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -170,7 +170,7 @@ def test_nobody_goes_on_before_the_step():
 ENOUGH = "tf.math.count_nonzero(reported), %s)"
 WARM_UP = "(1 / N + (1 - 1 / N) * done)"
 # (the case, the comparison that fails): {the mistake: [(text, what replaces it)]}
-GROUPS = {
+MISTAKES = {
     ("mean", "parameters"): {
         "one worker supplies all gradients": [("slot[k].assign(d) for", "slot[0].assign(d) for")],
         "the sum instead of the mean": [
@@ -214,7 +214,6 @@ GROUPS = {
         "the sum of T gradients": [("s / flags.local_steps", "s")],
     },
 }
-MISTAKES = support.mistakes(GROUPS, core=1)
 OWN_CASES = {"late": late, "wait": wait, "locked": locked, "late and warm": late_and_warm}
 
 
@@ -222,7 +221,7 @@ def mistaken(case, changes):
     return support.replaced(CASES[case][0] if case in CASES else SYNC, changes)
 
 
-@pytest.mark.parametrize("case, fails, changes", MISTAKES)
+@pytest.mark.parametrize("case, fails, changes", support.mistakes(MISTAKES, core=1))
 def test_a_mistake_is_caught(case, fails, changes):
     """On three workers."""
     text = mistaken(case, changes)
@@ -237,7 +236,11 @@ def test_a_mistake_is_caught(case, fails, changes):
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     """But for the one whose mistake is to wait for ever."""
-    texts = {one.id: mistaken(one.values[0], one.values[2]) for one in MISTAKES}
+    texts = {
+        name: mistaken(case, changes)
+        for (case, _), named in MISTAKES.items()
+        for name, changes in named.items()
+    }
     del texts["the step waits for one gradient too many"]
     support.run_well(texts, tmp_path)
 
