@@ -1,9 +1,19 @@
-"""What launchers of this folder share, on the host where they start: flags, folders, the end."""
+"""What launchers of this folder share: flags, folders and the end where they start, and each task.
+
+A launcher sends run_task and what it uses to the hosts of the tasks, which need not have this file.
+"""
 
 import argparse
+import collections
+import contextlib
+import ctypes
+import fcntl
+import json
 import os
 import pathlib
 import re
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,41 +26,126 @@ NOTICES = re.compile(
 )  # at each start of TensorFlow
 
 
-def read_flags(parser, timeout):
-    """Adds the flags of all launchers to a parser's own; returns them. timeout: the name of one.
+class Parser(argparse.ArgumentParser):
+    """Parses the flags of a script, whose help begins with the script's docstring."""
 
-    Ends with one line where a flag is wrong.
+    def __init__(self, description):
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(description=description, allow_abbrev=False, formatter_class=form)
+
+    def number(self, name, default, words, low, high, metavar="N"):
+        """Adds a flag that takes a whole number from low to high; `words` are its help."""
+
+        def parse(text):
+            if not low <= int(text) <= high:
+                raise argparse.ArgumentTypeError(f"must be from {low} to {high}, is {text}")
+            return int(text)
+
+        parse.__name__ = "int"
+        words += " (%(default)s)"
+        self.add_argument(name, type=parse, default=default, metavar=metavar, help=words)
+
+    def with_command(self):
+        """Reads the flags, and a command behind them."""
+        self.add_argument("command", nargs=argparse.REMAINDER)
+        flags = self.parse_args()
+        flags.command = flags.command[flags.command[:1] == ["--"] :]
+        if not flags.command:
+            self.error("it needs a command to run")
+        return flags
+
+    def with_script(self):
+        """Adds the flags of all launchers; returns all. Ends with one line where one is wrong."""
+        self.number("--ps", 1, "parameter servers", 0, 99)
+        self.number("--workers", 2, "workers", 0, 99)
+        self.add_argument("--chief", action="store_true", help="one task more, of the type chief")
+        words = "how often all tasks may begin, the first time included"
+        self.number("--attempts", 4, words, 1, 99)
+        self.add_argument("script", help="the training script, at the same path on all hosts")
+        self.add_argument("arguments", nargs=argparse.REMAINDER, help="what the script gets")
+        flags = self.parse_args()
+        if not flags.workers and not flags.chief:
+            self.error("a run needs a worker or a chief")
+        if not pathlib.Path(flags.script).is_file():
+            self.error(f"there is no script {flags.script} here ({os.getcwd()})")
+        return flags
+
+
+def lock_task(output, job, index, seconds=float("inf")):
+    """Returns the locked file of a task. Raises RuntimeError where another has it for so long.
+
+    The task of the last attempt may still be ending. Its child has this lock, too: it lasts as long
+    as the child does.
     """
-    add = parser.add_argument
-    add("--ps", type=int, default=1, metavar="N", help="parameter servers (1)")
-    add("--workers", type=int, default=2, metavar="N", help="workers (2)")
-    add("--chief", action="store_true", help="one task more, of the type chief")
-    add(
-        "--attempts",
-        type=int,
-        default=4,
-        metavar="N",
-        help="how often all tasks may begin, the first time included (4)",
-    )
-    add("script", help="the training script, at the same path on all hosts")
-    add("arguments", nargs=argparse.REMAINDER, help="what the script gets")
-    flags = parser.parse_args()
-    for name, low, high in (
-        ("ps", 0, 99),
-        ("workers", 0, 99),
-        ("attempts", 1, 99),
-        (timeout, 1, 86400),
-    ):
-        if not low <= vars(flags)[name] <= high:
-            parser.error(
-                "--%s must be from %d to %d, is %d"
-                % (name.replace("_", "-"), low, high, vars(flags)[name])
+    os.makedirs(output, exist_ok=True)
+    lock, deadline = open(os.path.join(output, f".{job}-{index}.lock"), "w"), time.time() + seconds
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.time() > deadline:
+                raise RuntimeError(f"another {job} {index} still runs in {output}") from None
+            time.sleep(0.1)
+
+
+def hold_port():
+    """Returns a socket that keeps a port.
+
+    TensorFlow may listen on it all the same, because both ask for SO_REUSEPORT.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("", 0))
+    return held
+
+
+def run_task(script, roles, addresses, number, env, lock):
+    """Runs the script as task `number`: yields its lines, and last (its failure, its facts).
+
+    script: the path and the arguments. env: more variables; OUTPUT_DIR must be among them. The
+    failure is a text that ends with the last lines; None where the task has ended well.
+    """
+    cluster, (job, index) = {}, roles[number]
+    for (role, _), address in zip(roles, addresses):
+        cluster.setdefault(role, []).append(address)
+    config = {"cluster": cluster, "task": {"type": job, "index": index}}
+    env = {**env, "TF_CONFIG": json.dumps(config), "TF_GRPC_REUSE_PORT": "1"}
+    parent, last = os.getpid(), collections.deque(maxlen=20)
+
+    def die_with_parent():
+        # The engine kills this process only. A task that outlived it would write on, beside the
+        # one that takes its place.
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+        if os.getppid() != parent:
+            os._exit(1)
+
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, *script],
+                env={**os.environ, **env, "PYTHONUNBUFFERED": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                preexec_fn=die_with_parent,
+                pass_fds=[lock.fileno()],
             )
-    if not flags.workers and not flags.chief:
-        parser.error("a run needs a worker or a chief")
-    if not pathlib.Path(flags.script).is_file():
-        parser.error("there is no script %s here (%s)" % (flags.script, os.getcwd()))
-    return flags
+        )
+        stack.callback(child.kill)
+        for line in child.stdout:  # an engine sends to this generator; a file is none
+            if not NOTICES.match(line):
+                last.append(line)
+            yield line
+        code = child.wait()
+    failure = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+    failure = f"{job} {index} {failure}\n{''.join(last)}" if code else None
+    folder = pathlib.Path(env["OUTPUT_DIR"])
+    paths = [folder / f"metrics-{job}-{index}.csv", folder / "flags.json"]
+    yield failure, {path.name: path.read_text() for path in paths if path.exists()}
 
 
 def tasks(n_ps, n_workers, chief):

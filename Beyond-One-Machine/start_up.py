@@ -6,8 +6,6 @@ Writes start_up.json: for each engine the seconds from the command to the first 
 last update to the end of the command. One that is not here, or fails, is left out, and named.
 """
 
-import argparse
-import csv
 import datetime
 import importlib.metadata
 import json
@@ -21,6 +19,10 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "Measurements")]
+import drivers
+import launching
+
 # The first run of an engine may install packages: it does not count.
 WARM_UP, STEPS = 1, 100
 
@@ -68,63 +70,44 @@ def run(launcher, steps, seconds):
                 process.wait()
                 raise
             ended = time.time()
-        pushes = []
-        for path in output.glob("metrics-*.csv"):
-            with open(path, newline="") as file:
-                pushes += [float(row["push_time"]) for row in csv.DictReader(file) if row["loss"]]
+        pushes = [row["push_time"] for row in drivers.rows(output)]
         if code or not pushes:
             last = (log.read_text(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
-            raise RuntimeError("exit code %s, %d updates: %s" % (code, len(pushes), last))
-    return min(pushes) - began, ended - max(pushes)
+            raise RuntimeError(f"exit code {code}, {len(pushes)} updates: {last}")
+    return pushes[0] - began, ended - pushes[-1]
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="of each engine (%(default)s)")
-    parser.add_argument("--seconds", type=int, default=300, help="at most, for a run (%(default)s)")
-    parser.add_argument(
-        "--output",
-        type=pathlib.Path,
-        default=HERE / "start_up.json",
-        help="the file with the figures (start_up.json)",
-    )
-    parser.add_argument(
-        "launchers",
-        nargs="+",
-        type=pathlib.Path,
-        metavar="run.sh",
-        help="an engine's; tfrun's is ../HogWild/run.sh",
-    )
+    parser = launching.Parser(__doc__)
+    parser.number("--repeats", 5, "of each engine", 1, 999)
+    parser.number("--seconds", 300, "at most, for a run", 1, 86400)
+    default, words = HERE / "start_up.json", "the file with the figures (start_up.json)"
+    parser.add_argument("--output", type=pathlib.Path, default=default, help=words)
+    words = "an engine's; tfrun's is ../HogWild/run.sh"
+    parser.add_argument("launchers", nargs="+", type=pathlib.Path, metavar="run.sh", help=words)
     flags = parser.parse_args()
-    for name in ("repeats", "seconds"):
-        if vars(flags)[name] < 1:
-            parser.error("--%s must be at least 1, is %d" % (name, vars(flags)[name]))
-    found, left_out = {}, {}
+    runs, launchers, left_out = {}, {}, {}
     for launcher in flags.launchers:
         folder = launcher.resolve().parent.name
         engine = "tfrun" if folder == "HogWild" else folder
         if launcher.is_file():
-            found[engine] = {"launcher": launcher.resolve(), "first": [], "end": []}
+            launchers[engine], runs[engine] = launcher.resolve(), {"first": [], "end": []}
         else:
-            left_out[engine] = "there is no %s" % launcher
+            left_out[engine] = f"there is no {launcher}"
     for turn in range(WARM_UP + flags.repeats):
-        for engine in list(found):
+        for engine in list(runs):
             try:
-                first, end = run(found[engine]["launcher"], STEPS, flags.seconds)
+                first, end = run(launchers[engine], STEPS, flags.seconds)
             except RuntimeError as error:
                 left_out[engine] = str(error)
-                del found[engine]
+                del runs[engine]
                 continue
             if turn >= WARM_UP:
-                found[engine]["first"].append(round(first, 1))
-                found[engine]["end"].append(round(end, 1))
+                runs[engine]["first"].append(round(first, 1))
+                runs[engine]["end"].append(round(end, 1))
     for engine, why in left_out.items():
-        print("left out: %s: %s" % (engine, why), file=sys.stderr)
-    if not found:
+        print(f"left out: {engine}: {why}", file=sys.stderr)
+    if not runs:
         return 1
     measured = {
         "command": "python start_up.py " + " ".join(map(str, sys.argv[1:])),
@@ -136,24 +119,15 @@ def main():
         "versions": {
             "Python": platform.python_version(),
             "TensorFlow": importlib.metadata.version("tensorflow-cpu"),
-            **{engine: version(engine) for engine in found if version(engine)},
+            **{engine: version(engine) for engine in runs if version(engine)},
         },
-        "engines": {
-            engine: {name: each[name] for name in ("first", "end")}
-            for engine, each in found.items()
-        },
+        "engines": runs,
     }
     flags.output.write_text(json.dumps(measured, indent=2) + "\n")
-    for engine, each in measured["engines"].items():
-        print(
-            "%-14s first update %.1f s, end %.1f s (medians of %d)"
-            % (
-                engine,
-                statistics.median(each["first"]),
-                statistics.median(each["end"]),
-                len(each["first"]),
-            )
-        )
+    for engine, times in runs.items():
+        first, end = statistics.median(times["first"]), statistics.median(times["end"])
+        count = len(times["first"])
+        print(f"{engine:14} first update {first:.1f} s, end {end:.1f} s (medians of {count})")
     return 0
 
 

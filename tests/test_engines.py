@@ -1,16 +1,12 @@
 """One file on every engine: HogWild's script, which nobody has changed, trains on each of them."""
 
-import contextlib
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 
 import engines
-import psutil
 import pytest
 import support
 from tfrun import summary
@@ -54,55 +50,84 @@ WAYS = {
 }
 
 
-def task_of(process, script):
-    """("worker", 0) of a process that runs the script as that task, None of another."""
-    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        if str(script) in process.cmdline():
-            task = json.loads(process.environ().get("TF_CONFIG", "{}")).get("task")
-            return task and (task["type"], task["index"])
-    return None
+SCRIPT = "../HogWild/hogwild.py"
+
+
+@pytest.mark.parametrize(
+    "command, env, message",
+    [
+        ("Spark-Cluster/spark_launch.py --ps 200 " + SCRIPT, {}, "--ps: must be from 0 to 99"),
+        ("Spark-Cluster/spark_launch.py --workers 0 " + SCRIPT, {}, "needs a worker or a chief"),
+        ("Spark-Cluster/spark_launch.py --attempts 0 " + SCRIPT, {}, "must be from 1 to 99, is 0"),
+        ("Spark-Cluster/spark_launch.py --slots-timeout 0 " + SCRIPT, {}, "must be from 1 to 864"),
+        ("Spark-Cluster/spark_launch.py nowhere.py", {}, "there is no script nowhere.py"),
+        ("Spark-Cluster/standalone.py --workers 0 -- true", {}, "--workers: must be from 1 to 99"),
+        ("Spark-Cluster/standalone.py", {}, "it needs a command to run"),
+        ("Spark-Cluster/kills.py --steps many", {}, "invalid int value"),
+        ("Ray/ray_launch.py --cpus-timeout 0 " + SCRIPT, {}, "must be from 1 to 86400, is 0"),
+        ("Ray/ray_launch.py nowhere.py", {}, "there is no script nowhere.py"),
+        ("Slurm/virtual_slurm.py --nodes 0 -- true", {}, "--nodes: must be from 1 to 64, is 0"),
+        ("Slurm/virtual_slurm.py", {}, "it needs a command to run"),
+        ("Slurm/run.sh nowhere.py", {}, "there is no script nowhere.py"),
+        ("Slurm/run.sh", {"WORKERS": "a[$(id)]"}, "WORKERS must be a number from 0 to 99"),
+        ("Slurm/run.sh", {"PS": "0", "WORKERS": "0"}, "a run needs a worker or a chief"),
+        ("Slurm/submit.sh train.py", {"OUTPUT_DIR": ""}, "submit.sh: set OUTPUT_DIR"),
+        (
+            "start_up.py --output found.json --repeats 0 run.sh",
+            {},
+            "--repeats: must be from 1 to 999, is 0",
+        ),
+        (
+            "start_up.py --output found.json nowhere/run.sh",
+            {},
+            "left out: nowhere: there is no nowhere/run.sh",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bad_use_ends_with_one_line(command, env, message, tmp_path):
+    """Before anything of an engine is needed: so also that each script can be imported without it.
+
+    Catches what would begin a cluster first, or evaluate what a variable holds.
+    """
+    words = [
+        engines.FOLDER / word if (engines.FOLDER / word).is_file() else word
+        for word in command.split()
+    ]
+    done = subprocess.run(
+        ["bash" if words[0].suffix == ".sh" else sys.executable, *words],
+        cwd=tmp_path,
+        env=support.environment(tmp_path / "run", **env),
+        capture_output=True,
+        text=True,
+        timeout=support.patience(60),
+    )
+    assert done.returncode in (1, 2) and message in done.stderr.splitlines()[-1], done.stderr
+    assert "Traceback" not in done.stderr and not done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, id=name, marks=marks) for name, (way, marks) in WAYS.items()]
+    "name", [pytest.param(name, marks=marks) for name, (_, marks) in WAYS.items()]
 )
-def test_one_file_trains_everywhere(way, tmp_path):
+def test_one_file_trains_everywhere(name, tmp_path):
     """Catches an engine that runs something else, or changes the file; facts that stay where they
     were made; an end without `tfrun summary`; and what is left running."""
     script, directory = tmp_path / "hogwild.py", tmp_path / "run"
     shutil.copy(HOGWILD, script)
-    text = tmp_path / "output.txt"
-    with open(text, "w") as output:
-        process = subprocess.Popen(
-            list(map(str, way(script, directory))),
-            env=support.environment(directory, PATH=PATH),
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    mine = psutil.Process(process.pid)
-    tasks, known, deadline = set(), set(), time.monotonic() + support.patience(150)
-    try:
-        while process.poll() is None and time.monotonic() < deadline:
-            running = support.processes_of(directory)
-            known |= {*engines.descendants(mine), *running}
-            tasks |= set(filter(None, (task_of(each, script) for each in running)))
-            time.sleep(0.3)
-        assert process.poll() == 0, text.read_text()
-    finally:
-        process.kill()
-        process.wait()
+    with engines.Run(WAYS[name][0](script, directory), directory, PATH=PATH) as run:
+        code, text = run.end(150)
+    assert code == 0, text
+    tasks = {(job, index) for job, index, *command in run.tasks if str(script) in command}
     assert tasks == TASKS, tasks
     digest = hashlib.sha256(HOGWILD.read_bytes()).digest()
     assert hashlib.sha256(script.read_bytes()).digest() == digest
     result = support.result(directory)
-    assert result["test_accuracy"] >= 0.97, text.read_text()
+    assert result["test_accuracy"] >= 0.97, text
     assert (result["ps"], result["workers"]) == (1, 2)
-    if way == "Spark":  # the lines of each task reach the driver, without TensorFlow's notices
-        assert all("[%s] " % name in text.read_text() for name in ("ps 0", "worker 0", "worker 1"))
-        assert "oneDNN" not in text.read_text()
+    if name == "Spark":  # the lines of each task reach the driver, without TensorFlow's notices
+        assert all(f"[{task}] " in text for task in ("ps 0", "worker 0", "worker 1"))
+        assert "oneDNN" not in text
     assert result == summary.summarize([directory])
-    engines.none_is_left(known, [directory])
     assert not list(directory.glob(".host-*")), "tfrun's marks of the hosts"

@@ -1,7 +1,5 @@
 """Ray: an example as actors of a Ray on this machine, and what is killed there."""
 
-import contextlib
-import os
 import pathlib
 import re
 import signal
@@ -9,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 
 import engines
 import psutil
@@ -26,90 +23,19 @@ def folders():
     return set(pathlib.Path("/tmp").glob("ray-*"))
 
 
-class Run:
-    """A command that a test meddles with while it runs; nothing is left of it afterwards.
-
-    Nothing: no process, no temporary folder of Ray, no file in the home folder.
-    """
+class Run(engines.Run):
+    """Nothing is left of it: no temporary folder of Ray, no file in the home folder."""
 
     def __init__(self, command, directory, **env):
-        self.directory, self.text = directory, directory.with_suffix(".txt")
-        self.home, self.known = directory.with_suffix(".home"), set()
+        self.home, self.before = directory.with_suffix(".home"), folders()
         self.home.mkdir()
         own = {**engines.environment("ray"), "HOME": str(self.home), **env}
-        self.before = folders()
-        with open(self.text, "w") as output:
-            self.process = subprocess.Popen(
-                list(map(str, command)),
-                env=support.environment(directory, **own),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def __enter__(self):
-        self.over = threading.Event()
-        self.watch = threading.Thread(target=self.look)
-        self.watch.start()
-        return self
-
-    def look(self):
-        mine, self.chiefs = psutil.Process(self.process.pid), []
-        while not self.over.wait(0.05):
-            self.known |= set(engines.descendants(mine))
-            found = support.processes_of(self.directory)
-            chiefs = [each for each in found if support.task_type(each) == "chief"]
-            # What a chief starts looks like itself until it has become another program.
-            pids = {each.pid for each in chiefs}
-            with contextlib.suppress(psutil.NoSuchProcess):
-                chiefs = [each for each in chiefs if each.ppid() not in pids]
-            if len(chiefs) > len(self.chiefs):
-                self.chiefs = [
-                    each.as_dict(["pid", "ppid", "cmdline", "status"]) for each in chiefs
-                ]
+        super().__init__(command, directory, **own)
 
     def __exit__(self, *_):
-        self.over.set()
-        self.watch.join()
-        self.process.kill()
-        self.process.wait()
-        engines.none_is_left(self.known, [self.directory])
+        super().__exit__()
         support.wait_until(lambda: folders() <= self.before, 20, "no folder of Ray is left")
         assert not list(self.home.rglob("*ray*")), "Ray has written into the home folder"
-
-    def says(self, line, seconds=60):
-        """Waits until it has printed this."""
-        support.wait_until(lambda: line in self.text.read_text(), seconds, "it says: " + line)
-
-    def end(self, seconds=100):
-        """(exit code, output)"""
-        support.wait_until(lambda: self.process.poll() is not None, seconds, "it has ended")
-        return self.process.returncode, self.text.read_text()
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--ps", "200", HOGWILD], "--ps must be from 0 to 99, is 200"),
-        (["--workers", "0", HOGWILD], "a run needs a worker or a chief"),
-        (["--attempts", "0", HOGWILD], "--attempts must be from 1 to 99, is 0"),
-        (["--cpus-timeout", "0", HOGWILD], "--cpus-timeout must be from 1 to 86400, is 0"),
-        (["nowhere.py"], "there is no script nowhere.py"),
-    ],
-    ids=lambda value: value.split(",")[0] if isinstance(value, str) else "",
-)
-def test_bad_use_ends_with_one_line(arguments, message, tmp_path):
-    """Before anything of Ray is needed: so also that the script can be imported without it."""
-    done = subprocess.run(
-        [sys.executable, LAUNCH, *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
@@ -125,8 +51,8 @@ def test_killed_processes_come_back(tmp_path):
         for number, job in enumerate(("worker", "chief"), 1):
 
             def step(number=number):
-                assert run.process.poll() is None, run.text.read_text()
-                text = run.text.read_text().split("attempt %d: all tasks begin" % number)[-1]
+                assert run.process.poll() is None, run.file.read_text()
+                text = run.file.read_text().split("attempt %d: all tasks begin" % number)[-1]
                 found = re.findall(r"chief 0\] update (\d+) of", text)
                 return int(found[-1]) if found else 0
 
@@ -137,7 +63,7 @@ def test_killed_processes_come_back(tmp_path):
             run.says("attempt %d: all tasks begin" % (number + 1))
         code, output = run.end()
     assert code == 0, output
-    assert len(run.chiefs) == 1, run.chiefs
+    assert run.chiefs == 1
     assert "[ray] worker 0 was killed by signal 9\n" in output
     assert "[ray] chief 0: its Ray worker has died\n" in output
     starts = re.findall(r"all tasks begin\n(?:(?!attempt).*\n)*?.*?update (\d+) of", output)
@@ -226,21 +152,12 @@ def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     command = ["bash", HERE / "run.sh", script]
     with Run(command, tmp_path / "run", PS="0", WORKERS="1") as run:
         run.says("[worker 0] it trains")
-        running = engines.descendants(psutil.Process(run.process.pid))
-        names = " ".join(" ".join(each.cmdline()) for each in running)
-        for name in ("gcs_server", "raylet", "monitor.py", "ray::Task", script):
-            assert str(name) in names
+        assert folders() > run.before
         listening = {
-            each.laddr.ip
-            for process in running
-            for each in process.net_connections("inet")
-            if each.status == psutil.CONN_LISTEN
+            connection.laddr.ip
+            for process in engines.descendants(psutil.Process(run.process.pid))
+            for connection in process.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
         }
         assert listening and listening <= {"127.0.0.1", "::ffff:127.0.0.1"}
-        assert folders() > run.before
-        if number == signal.SIGINT:
-            os.killpg(run.process.pid, number)
-            code, output = run.end(30)
-            assert code == 130 and "Traceback" not in output, output
-        else:
-            run.process.kill()
+        run.stop(number, ["gcs_server", "raylet", "monitor.py", "ray::Task", str(script)])

@@ -12,7 +12,6 @@ import subprocess
 import sys
 
 import engines
-import psutil
 import pytest
 import support
 
@@ -133,33 +132,6 @@ def test_a_port_that_is_taken(launch, tmp_path):
     assert done.returncode == 0 and address in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(
-    "command, env, message",
-    [
-        ([VIRTUAL, "--nodes", "0", "--", "true"], {}, "--nodes must be from 1 to 64, is 0"),
-        ([VIRTUAL], {}, "it needs a command to run"),
-        ([HERE / "run.sh", "nowhere.py"], {}, "there is no script nowhere.py"),
-        ([HERE / "run.sh"], {"WORKERS": "a[$(id)]"}, "WORKERS must be a number from 0 to 99"),
-        ([HERE / "run.sh"], {"PS": "0", "WORKERS": "0"}, "a run needs a worker or a chief"),
-        ([HERE / "submit.sh", "train.py"], {"OUTPUT_DIR": ""}, "submit.sh: set OUTPUT_DIR"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_bad_use_of_the_scripts(command, env, message, tmp_path):
-    """Catches what would begin a cluster first, or evaluate what a variable holds."""
-    program = "bash" if command[0].suffix == ".sh" else sys.executable
-    done = subprocess.run(
-        [program, *command],
-        cwd=tmp_path,
-        env=support.environment(tmp_path / "run", **env),
-        capture_output=True,
-        text=True,
-        timeout=support.patience(60),
-    )
-    assert done.returncode and message in done.stderr.splitlines()[-1], done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.long
 def test_the_resolver_of_tensorflow():
     """Tells when TensorFlow has mended what the README says of its SlurmClusterResolver."""
@@ -186,36 +158,11 @@ for gpus in {}, dict(gpus_per_node=0, gpus_per_task=0), dict(gpus_per_node=1, gp
     assert first.split()[0] == "n10", mended + first  # Slurm's rank 0 is on n9
 
 
-def start(command, directory, start_new_session=False, **env):
-    """Starts a command; its output goes to directory.txt."""
-    with open(directory.with_suffix(".txt"), "w") as output:
-        return subprocess.Popen(
-            list(map(str, command)),
-            env=support.environment(directory, **{"PATH": PATH, **env}),
-            cwd=directory.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=start_new_session,
-        )
-
-
-def end(process, directory, seconds=60):
-    """Waits for its end: (exit code, output). Nothing of it is left."""
-    known = engines.descendants(psutil.Process(process.pid))
-    try:
-        process.wait(support.patience(seconds))
-    finally:
-        process.kill()
-        process.wait()
-    engines.none_is_left(known, [directory])
-    return process.returncode, directory.with_suffix(".txt").read_text()
-
-
 def on_slurm(text, directory, **env):
     """Runs a text of bash on a Slurm of two virtual nodes: (exit code, output)."""
     command = [sys.executable, VIRTUAL, "--cpus", "3", "--", "bash", "-ec", text]
-    return end(start(command, directory, **env), directory)
+    with engines.Run(command, directory, PATH=PATH, **env) as run:
+        return run.end(60)
 
 
 @pytest.mark.long
@@ -260,18 +207,14 @@ def test_a_job_trains_and_goes_on_after_a_kill(tmp_path):
     directory = tmp_path / "run"
     command = ["bash", HERE / "run.sh", support.main_script("HogWild")]
     flags = ["--steps", 3000, "--checkpoint-steps", 100]
-    process = start([*command, *flags], directory, CHIEF="1", WORKERS="1")
-    try:
+    with engines.Run([*command, *flags], directory, PATH=PATH, CHIEF="1", WORKERS="1") as run:
         support.wait_until(
-            lambda: len(support.pushes(directory)) > 500 or process.poll() is not None,
+            lambda: len(support.pushes(directory)) > 500 or run.process.poll() is not None,
             90,
             "it trains",
         )
         support.task(directory, "worker", 0).kill()
-    except BaseException:
-        process.kill()
-        raise
-    code, output = end(process, directory, 150)
+        code, output = run.end(150)
     assert code == 0, output
     assert output.count("the job begins again") == 1 and "COMPLETED" in output, output
     result = support.result(directory)
@@ -334,31 +277,12 @@ def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     directory = tmp_path / "run"
     (tmp_path / "train.py").write_text("import time\nprint('it trains')\ntime.sleep(600)\n")
     command = ["bash", HERE / "run.sh", tmp_path / "train.py"]
-    process = start(command, directory, start_new_session=True)
-    try:
-        text = directory.with_suffix(".txt")
-        support.wait_until(
-            lambda: "2: it trains" in text.read_text() or process.poll() is not None,
-            60,
-            "it trains",
-        )
-        assert process.poll() is None, text.read_text()
-        known = engines.descendants(psutil.Process(process.pid))
-        names = " ".join(" ".join(each.cmdline()) for each in known)
-        for name in ("munged", "slurmctld", "slurmd", "unshare", "submit.sh"):
-            assert name in names
+    names = ["munged", "slurmctld", "slurmd", "unshare", "submit.sh"]
+    with engines.Run(command, directory, PATH=PATH) as run:
+        run.says("2: it trains")
         tasks = support.processes_of(directory)
-        assert sum("train.py" in " ".join(each.cmdline()) for each in tasks) >= 3
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-        else:
-            process.send_signal(number)
-        code = process.wait(support.patience(30))
-        assert code == {signal.SIGKILL: -9}.get(number, 128 + number)
-        engines.none_is_left([*known, *tasks], [directory])
-        assert "Traceback" not in text.read_text()
-        folder = re.search(r"--inside (/tmp/slurm-\w+)", names)[1]
-        assert number == signal.SIGKILL or not os.path.exists(folder)
-    finally:
-        process.kill()
-        process.wait()
+        assert sum("train.py" in " ".join(task.cmdline()) for task in tasks) >= 3
+        run.known.update(tasks)
+        commands = run.stop(number, names)
+    folder = re.search(r"--inside (/tmp/slurm-\w+)", commands)[1]
+    assert number == signal.SIGKILL or not os.path.exists(folder)

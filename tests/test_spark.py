@@ -1,14 +1,11 @@
 """Spark-Cluster: an example on a real standalone cluster of Spark, and what is killed there."""
 
-import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import engines
 import psutil
@@ -20,57 +17,15 @@ LAUNCH, STANDALONE, KILLS = HERE / "spark_launch.py", HERE / "standalone.py", HE
 HOGWILD = support.main_script("HogWild")
 
 
-def start(command, directory, start_new_session=False, **env):
-    """Starts a command as a run.sh would; its output goes to directory.txt."""
-    with open(directory.with_suffix(".txt"), "w") as output:
-        return subprocess.Popen(
-            list(map(str, command)),
-            env=support.environment(directory, **{**engines.environment("spark"), **env}),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=start_new_session,
-        )
+def start(command, directory, **env):
+    """Starts a command as a run.sh would."""
+    return engines.Run(command, directory, **{**engines.environment("spark"), **env})
 
 
-def run(command, directory, seconds=100, **env):
+def run(command, directory, seconds=100):
     """The same to its end: (exit code, output)."""
-    process = start(command, directory, **env)
-    mine = psutil.Process(process.pid)
-    try:
-        deadline, known = time.monotonic() + support.patience(seconds), set()
-        while process.poll() is None and time.monotonic() < deadline:
-            known |= set(engines.descendants(mine))
-            time.sleep(0.5)
-        assert process.poll() is not None, directory.with_suffix(".txt").read_text()
-    finally:
-        process.kill()
-        process.wait()
-    engines.none_is_left(known, [directory])
-    return process.returncode, directory.with_suffix(".txt").read_text()
-
-
-@pytest.mark.parametrize(
-    "command, message",
-    [
-        ([LAUNCH, "--ps", "200", HOGWILD], "--ps must be from 0 to 99, is 200"),
-        ([LAUNCH, "--workers", "0", HOGWILD], "a run needs a worker or a chief"),
-        ([LAUNCH, "--attempts", "0", HOGWILD], "--attempts must be from 1 to 99, is 0"),
-        ([LAUNCH, "--slots-timeout", "0", HOGWILD], "--slots-timeout must be from 1 to 86400"),
-        ([LAUNCH, "nowhere.py"], "there is no script nowhere.py"),
-        ([STANDALONE, "--workers", "0", "--", "true"], "--workers must be from 1 to 99, is 0"),
-        ([STANDALONE], "it needs a command to run"),
-        ([KILLS, "--steps", "many"], "invalid int value"),
-    ],
-    ids=lambda value: value.split(",")[0] if isinstance(value, str) else "",
-)
-def test_bad_use_ends_with_one_line(command, message, tmp_path):
-    """Before anything of Spark is needed: so also that each script can be imported without it."""
-    done = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2 and message in done.stderr.splitlines()[-1], done.stderr
-    assert not list(tmp_path.iterdir())
+    with start(command, directory) as started:
+        return started.end(seconds)
 
 
 def test_facts_of_other_hosts_are_written(tmp_path):
@@ -110,28 +65,10 @@ def cluster(tmp_path_factory):
         process.wait(support.patience(30))
 
 
-@engines.spark
 def executors(cluster):
     """The executors of a cluster, which are no children of the driver."""
     running = engines.descendants(psutil.Process(cluster.pid))
-    return [each for each in running if "ExecutorBackend" in " ".join(each.cmdline())]
-
-
-class Chiefs(threading.Thread):
-    """Looks all the time how many chiefs of a run there are at once."""
-
-    def __init__(self, directory):
-        super().__init__(daemon=True)
-        self.directory, self.most, self.over = directory, 0, threading.Event()
-
-    def run(self):
-        while not self.over.wait(0.05):
-            found = support.processes_of(self.directory)
-            chiefs = {each.pid: each for each in found if support.task_type(each) == "chief"}
-            with contextlib.suppress(psutil.NoSuchProcess):
-                # What a chief starts, as `uname`, looks like it for a moment.
-                apart = [each for each in chiefs.values() if each.ppid() not in chiefs]
-                self.most = max(self.most, len(apart))
+    return [process for process in running if "ExecutorBackend" in " ".join(process.cmdline())]
 
 
 @engines.spark
@@ -144,18 +81,12 @@ def test_killed_processes_come_back(cluster, tmp_path):
     """
     (process, address), directory = cluster, tmp_path / "run"
     figures = tmp_path / "kills.json"
-    watch = Chiefs(directory)
-    watch.start()
-    try:
-        command = [sys.executable, KILLS, "--output", figures]
-        code, output = run(command, directory, seconds=200, SPARK_MASTER=address)
-    finally:
-        assert watch.is_alive()
-        watch.over.set()
-        watch.join()
+    command = [sys.executable, KILLS, "--output", figures]
+    with start(command, directory, SPARK_MASTER=address) as run:
+        code, output = run.end(200)
     support.wait_until(lambda: not executors(process), 20, "the executors have ended")
     assert code == 0, output
-    assert watch.most == 1, "chiefs at once: %d" % watch.most
+    assert run.chiefs == 1
     found = json.loads(figures.read_text())[-1]["kills"]
     assert list(found) == ["worker", "ps", "chief", "python worker", "executor"]
     last = 0
@@ -202,21 +133,7 @@ def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     """Ctrl-C in the terminal of run.sh; kill -9 of the process that has started the cluster."""
     script, directory = tmp_path / "train.py", tmp_path / "run"
     script.write_text("import time\nprint('it trains')\ntime.sleep(600)\n")
-    env = {"PS": "0", "WORKERS": "1"}
-    process = start(["bash", HERE / "run.sh", script], directory, start_new_session=True, **env)
-    try:
-        text = directory.with_suffix(".txt")
-        support.wait_until(lambda: "[worker 0] it trains" in text.read_text(), 60, "it trains")
-        known = engines.descendants(psutil.Process(process.pid))
-        names = " ".join(" ".join(each.cmdline()) for each in known)
-        for name in ("master.Master", "worker.Worker", "ExecutorBackend", "SparkSubmit", script):
-            assert str(name) in names
-        if number == signal.SIGINT:
-            os.killpg(process.pid, number)
-            assert process.wait(support.patience(30)) == 130
-        else:
-            process.kill()
-        engines.none_is_left(known, [directory])
-    finally:
-        process.kill()
-        process.wait()
+    names = ["master.Master", "worker.Worker", "ExecutorBackend", "SparkSubmit", str(script)]
+    with start(["bash", HERE / "run.sh", script], directory, PS="0", WORKERS="1") as run:
+        run.says("[worker 0] it trains")
+        run.stop(number, names)

@@ -10,10 +10,7 @@ Kind:          driver
 Run:           bash run.sh ../../HogWild/hogwild.py --steps 600
 """
 
-import argparse
-import collections
 import contextlib
-import json
 import os
 import pathlib
 import re
@@ -24,93 +21,30 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import launching
-
-FACTS = ("metrics-%s.csv", "flags.json")  # of a task; they go to the driver, too
 
 
 class Task:
     """On a host of the cluster, in a worker process of Ray: one task of TensorFlow."""
 
-    def __init__(self, job, index, output):
-        self.job, self.index, self.output = job, index, output
+    def __init__(self, number, roles, output):
+        self.number, self.roles, self.output = number, roles, output
 
     def address(self, seconds):
         """Takes the lock of this task, and a port; returns its address."""
-        import fcntl
-
         import ray
 
-        # The task of the last attempt may still be ending. Its child has this lock, too: it lasts
-        # as long as the child does.
-        os.makedirs(self.output, exist_ok=True)
-        self.lock = open(os.path.join(self.output, ".%s-%d.lock" % (self.job, self.index)), "w")
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise RuntimeError(
-                        "another %s %d still runs in %s" % (self.job, self.index, self.output)
-                    ) from None
-                time.sleep(0.1)
-        # A socket that is bound keeps the port; TensorFlow may listen on it all the same, because
-        # both ask for SO_REUSEPORT.
-        self.held = socket.socket()
-        self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self.held.bind(("", 0))
-        return "%s:%d" % (ray.util.get_node_ip_address(), self.held.getsockname()[1])
+        self.lock = launching.lock_task(self.output, *self.roles[self.number], seconds)
+        self.held = launching.hold_port()
+        return f"{ray.util.get_node_ip_address()}:{self.held.getsockname()[1]}"
 
-    def run(self, script, cluster, cpus):
-        """Runs the script: yields its lines, and last (its exit code, its facts)."""
-        import ctypes
-
-        config = {"cluster": cluster, "task": {"type": self.job, "index": self.index}}
-        env = {
-            "TF_NUM_INTRAOP_THREADS": str(cpus),
-            **os.environ,
-            "OUTPUT_DIR": self.output,
-            "TF_CONFIG": json.dumps(config),
-            "TF_GRPC_REUSE_PORT": "1",
-            "PYTHONUNBUFFERED": "1",
-        }
-        parent = os.getpid()
-
-        def die_with_parent():
-            # A task that outlived its Ray worker would write on, beside the one in its place.
-            if sys.platform == "linux":
-                ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
-            if os.getppid() != parent:
-                os._exit(1)
-
-        with contextlib.ExitStack() as stack:
-            child = stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, *script],
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    preexec_fn=die_with_parent,
-                    pass_fds=[self.lock.fileno()],
-                )
-            )
-            stack.callback(child.kill)
-            for line in child.stdout:  # Ray sends to this generator; a file is none
-                yield line
-            child.wait()
-        paths = [
-            pathlib.Path(self.output) / (name.replace("%s", "%s-%d" % (self.job, self.index)))
-            for name in FACTS
-        ]
-        yield child.returncode, {path.name: path.read_text() for path in paths if path.exists()}
+    def run(self, script, addresses):
+        """Runs the script: yields what launching.run_task yields."""
+        cores = os.environ.get("TF_NUM_INTRAOP_THREADS", "1")
+        env = {"OUTPUT_DIR": self.output, "TF_NUM_INTRAOP_THREADS": cores}
+        yield from launching.run_task(script, self.roles, addresses, self.number, env, self.lock)
 
 
 class AttemptFailed(Exception):
@@ -125,25 +59,23 @@ def attempt(script, roles, output, seconds):
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+    ray.cloudpickle.register_pickle_by_value(launching)
     group, tasks = ray.util.placement_group([{"CPU": 1}] * len(roles), strategy="SPREAD"), []
     try:
         if not group.wait(seconds):
             raise TimeoutError
         place = PlacementGroupSchedulingStrategy(group)
         actor = ray.remote(Task).options(num_cpus=1, scheduling_strategy=place)
-        tasks = [actor.remote(job, index, str(output)) for job, index in roles]
-        cluster, names = {}, ["%s %d" % role for role in roles]
+        tasks = [actor.remote(number, roles, str(output)) for number in range(len(roles))]
+        names = [f"{job} {index}" for job, index in roles]
         addresses = ray.get([task.address.remote(seconds) for task in tasks], timeout=2 * seconds)
-        for (job, _), address in zip(roles, addresses):
-            cluster.setdefault(job, []).append(address)
         running = {
-            task.run.options(num_returns="streaming").remote(script, cluster, 1): name
+            task.run.options(num_returns="streaming").remote(script, addresses): name
             for task, name in zip(tasks, names)
         }
-        last, facts = {name: collections.deque(maxlen=20) for name in names}, []
+        facts = []
         while running:
             stream = ray.wait(list(running), num_returns=1)[0][0]
-            name = running[stream]
             try:
                 line = ray.get(next(stream))
             except StopIteration:
@@ -151,23 +83,19 @@ def attempt(script, roles, output, seconds):
                 continue
             if isinstance(line, str):
                 if not launching.NOTICES.match(line):
-                    last[name].append(line)
-                    print("[%s] %s" % (name, line.rstrip("\n")), flush=True)
+                    print(f"[{running[stream]}] {line.rstrip()}", flush=True)
                 continue
-            code, found = line
-            if code:
-                how = "was killed by signal %d" if code < 0 else "failed with exit code %d"
-                raise AttemptFailed("%s %s\n%s" % (name, how % abs(code), "".join(last[name])))
-            facts.append(found)
+            failure, texts = line
+            if failure:
+                raise AttemptFailed(failure)
+            facts.append(texts)
         return facts
     except ray.exceptions.GetTimeoutError:
-        raise AttemptFailed("Ray has not started all tasks after %d s" % (2 * seconds)) from None
+        raise AttemptFailed(f"Ray has not started all tasks after {2 * seconds} s") from None
     except ray.exceptions.ActorDiedError as error:
-        name = next(
-            (name for name, task in zip(names, tasks) if task._actor_id.hex() == error.actor_id),
-            "a task",
-        )
-        raise AttemptFailed("%s: its Ray worker has died" % name) from None
+        actors = {task._actor_id.hex(): name for task, name in zip(tasks, names)}
+        name = actors.get(error.actor_id, "a task")
+        raise AttemptFailed(f"{name}: its Ray worker has died") from None
     except ray.exceptions.RayError as error:
         raise AttemptFailed(str(error).strip().splitlines()[-1]) from None
     finally:
@@ -225,24 +153,15 @@ def ray_of_our_own(cpus):
 
 
 def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = launching.Parser(__doc__)
     parser.add_argument(
         "--address",
         default=os.environ.get("RAY_ADDRESS"),
         help="a Ray cluster: host:6379, or auto (RAY_ADDRESS, or a Ray of its own)",
     )
-    parser.add_argument(
-        "--cpus-timeout",
-        type=int,
-        default=60,
-        metavar="S",
-        help="seconds that the cluster may take to have a CPU for each task (60)",
-    )
-    return launching.read_flags(parser, "cpus_timeout")
+    words = "seconds that the cluster may take to have a CPU for each task"
+    parser.number("--cpus-timeout", 60, words, 1, 86400, "S")
+    return parser.with_script()
 
 
 def main():
@@ -261,7 +180,7 @@ def main():
     try:
         import ray
     except ImportError as error:
-        print("[ray] %s: pip install ray==2.60.0, or use run.sh" % error, file=sys.stderr)
+        print(f"[ray] {error}: pip install ray==2.60.0, or use run.sh", file=sys.stderr)
         return 2
     output.mkdir(parents=True, exist_ok=True)
     roles = launching.tasks(flags.ps, flags.workers, flags.chief)
@@ -277,35 +196,23 @@ def main():
             else:
                 stack.enter_context(ray_of_our_own(len(roles)))
         except Exception as error:  # no such cluster, another version of Ray, a wrong token
-            print(
-                "[ray] %s: %s"
-                % (
-                    "there is no Ray at " + flags.address
-                    if flags.address
-                    else "Ray does not start",
-                    str(error).strip().splitlines()[0],
-                ),
-                file=sys.stderr,
-            )
+            what = f"there is no Ray at {flags.address}" if flags.address else "Ray does not start"
+            print(f"[ray] {what}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
             return 1
-        print(
-            "[ray] %s: %d ps, %d workers, in %s"
-            % (script.parent.name, flags.ps, flags.workers, output),
-            flush=True,
-        )
+        name, tasks = script.parent.name, f"{flags.ps} ps, {flags.workers} workers"
+        print(f"[ray] {name}: {tasks}, in {output}", flush=True)
         for number in range(1, flags.attempts + 1):
-            print("[ray] attempt %d: all tasks begin" % number, flush=True)
+            print(f"[ray] attempt {number}: all tasks begin", flush=True)
             try:
                 facts = attempt([str(script), *flags.arguments], roles, output, flags.cpus_timeout)
                 break
             except AttemptFailed as error:
-                print("[ray] %s" % str(error).rstrip(), file=sys.stderr, flush=True)
+                print(f"[ray] {str(error).rstrip()}", file=sys.stderr, flush=True)
             except TimeoutError:
-                there = ray.cluster_resources().get("CPU", 0)
+                cpus = int(ray.cluster_resources().get("CPU", 0))
                 print(
-                    "[ray] the cluster has no CPU for each of the %d tasks after %d s (it has %d "
-                    "in all): add hosts, or use fewer tasks"
-                    % (len(roles), flags.cpus_timeout, there),
+                    f"[ray] the cluster has no CPU for each of the {len(roles)} tasks after "
+                    f"{flags.cpus_timeout} s (it has {cpus} in all): add hosts, or use fewer tasks",
                     file=sys.stderr,
                 )
                 return 1

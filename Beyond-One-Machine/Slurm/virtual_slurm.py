@@ -7,6 +7,7 @@ their own. All daemons and jobs live in a namespace of processes, and end with i
 """
 
 import argparse
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -18,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import launching
 
 WAIT = 60  # seconds for all nodes to be idle
 REQUEUE = 10  # seconds that a requeued job waits; Slurm's default is 120
@@ -51,11 +55,9 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 def free_ports(n):
     """Ports that nobody has just now."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(launching.hold_port()) for _ in range(n)]
+        return [one.getsockname()[1] for one in held]
 
 
 def configure(folder, n_nodes, cpus):
@@ -89,14 +91,9 @@ def configure(folder, n_nodes, cpus):
 
 def daemons(folder, n_nodes):
     """The commands that stay in the foreground."""
-    munge = [
-        "--socket=%s/munge.socket",
-        "--key-file=%s/munge.key",
-        "--pid-file=%s/munge.pid",
-        "--log-file=%s/munge.log",
-        "--seed-file=%s/munge.seed",
-    ]
-    yield ["munged", "--foreground", "--force", *(flag % folder for flag in munge)]
+    files = "socket=munge.socket", "key-file=munge.key", "pid-file=munge.pid", "log-file=munge.log"
+    paths = [f"--{flag.replace('=', f'={folder}/')}" for flag in (*files, "seed-file=munge.seed")]
+    yield ["munged", "--foreground", "--force", *paths]
     yield ["slurmctld", "-D"]
     for number in range(1, n_nodes + 1):
         yield ["slurmd", "-D", "-N", "n%d" % number]
@@ -138,11 +135,8 @@ def run_inside(folder, command, n_nodes, cpus):
         code = subprocess.call(command, env=env)
         return code if code >= 0 else 128 - code
     except RuntimeError as error:
-        print(
-            "virtual_slurm.py: Slurm did not start: %s\n%s"
-            % (error, (folder / "daemons.log").read_text()[-1000:]),
-            file=sys.stderr,
-        )
+        last = (folder / "daemons.log").read_text()[-1000:]
+        print(f"virtual_slurm.py: Slurm did not start: {error}\n{last}", file=sys.stderr)
     except OSError as error:
         print("virtual_slurm.py: %s" % error, file=sys.stderr)
     except KeyboardInterrupt:
@@ -160,27 +154,12 @@ def run(command, n_nodes, cpus):
     ) as folder:
         os.chmod(folder, 0o755)
         # All processes inside end with the first one, that one with unshare, and unshare with us.
+        unshare = "unshare --mount --pid --fork --mount-proc --kill-child".split()
+        nodes = ["--inside", folder, "--nodes", str(n_nodes), "--cpus", str(cpus)]
         inside = subprocess.Popen(
-            [
-                "unshare",
-                "--mount",
-                "--pid",
-                "--fork",
-                "--mount-proc",
-                "--kill-child",
-                sys.executable,
-                __file__,
-                "--inside",
-                folder,
-                "--nodes",
-                str(n_nodes),
-                "--cpus",
-                str(cpus),
-                "--",
-                *command,
-            ],
-            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),
-        )  # 1: PR_SET_PDEATHSIG
+            [*unshare, sys.executable, __file__, *nodes, "--", *command],
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),  # 1: PR_SET_PDEATHSIG
+        )
         try:
             return inside.wait()
         except KeyboardInterrupt:
@@ -193,30 +172,19 @@ def run(command, n_nodes, cpus):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--nodes", type=int, default=2, metavar="N", help="virtual nodes (2)")
-    parser.add_argument("--cpus", type=int, default=4, metavar="N", help="of each node (4)")
+    parser = launching.Parser(__doc__)
+    parser.number("--nodes", 2, "virtual nodes", 1, 64)
+    parser.number("--cpus", 4, "of each node", 1, 64)
     parser.add_argument("--inside", metavar="FOLDER", help=argparse.SUPPRESS)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    flags = parser.parse_args()
-    command = flags.command[flags.command[:1] == ["--"] :]
-    for name in ("nodes", "cpus"):
-        if not 1 <= vars(flags)[name] <= 64:
-            parser.error("--%s must be from 1 to 64, is %d" % (name, vars(flags)[name]))
-    if not command:
-        parser.error("it needs a command to run")
+    flags = parser.with_command()
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     if missing := [name for name in NEEDED if not shutil.which(name)]:
         parser.error("there is no %s: apt install slurm-wlm munge" % ", ".join(missing))
     if os.geteuid():
         parser.error("Slurm's daemons need root")
     if flags.inside:
-        return run_inside(pathlib.Path(flags.inside), command, flags.nodes, flags.cpus)
-    return run(command, flags.nodes, flags.cpus)
+        return run_inside(pathlib.Path(flags.inside), flags.command, flags.nodes, flags.cpus)
+    return run(flags.command, flags.nodes, flags.cpus)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ chief, Spark's Python worker of the chief, Spark's executor of the chief.
 Run: bash run_kills.sh
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -22,6 +21,9 @@ import time
 import psutil
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "Measurements"))
+import drivers
+
 VICTIMS = ("worker", "ps", "chief", "python worker", "executor")
 CHECKPOINT_STEPS = 100
 WAIT = 200  # seconds at most until it trains, or trains again
@@ -29,38 +31,17 @@ WAIT = 200  # seconds at most until it trains, or trains again
 
 def updates(directory):
     """[(time of the push in seconds, number of the update)] of all tasks, as far as written."""
-    found = []
-    for path in directory.glob("metrics-*.csv"):
-        lines = path.read_text().split("\n")[:-1]  # the last may be half a line
-        columns = lines[0].split(",") if lines else []
-        for line in lines[1:]:
-            row = dict(zip(columns, line.split(",")))
-            if not line.startswith("#") and row.get("loss"):
-                found.append((float(row["push_time"]), int(row["global_step"])))
-    return sorted(found)
-
-
-def tasks(directory):
-    """{job: process} of the tasks of TensorFlow that run now."""
-    found = {}
-    for process in psutil.process_iter():
-        try:
-            env = process.environ()
-            if env.get("OUTPUT_DIR") == str(directory) and "TF_CONFIG" in env:
-                found[json.loads(env["TF_CONFIG"])["task"]["type"]] = process
-        except psutil.Error:  # it has ended, or is not ours
-            pass
-    return found
+    return [(row["push_time"], int(row["global_step"])) for row in drivers.rows(directory)]
 
 
 def find(running, victim):
     """The process to kill."""
-    if victim in running:
-        return running[victim]
-    python = running["chief"].parent()
+    if (victim, 0) in running:
+        return running[victim, 0]
+    python = running["chief", 0].parent()
     if victim == "python worker":
         return python
-    return next(each for each in python.parents() if "ExecutorBackend" in " ".join(each.cmdline()))
+    return next(p for p in python.parents() if "ExecutorBackend" in " ".join(p.cmdline()))
 
 
 def wait_for(condition, run, what):
@@ -73,13 +54,9 @@ def wait_for(condition, run, what):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--output", type=pathlib.Path, help="a file with the figures of all runs")
-    parser.add_argument("--steps", type=int, default=4000, help="updates of the run (4000)")
+    parser.number("--steps", 4000, "updates of the run")
     flags = parser.parse_args()
     given = os.environ.get("OUTPUT_DIR") or tempfile.mkdtemp(prefix="kills-")
     directory, found, since = pathlib.Path(given).resolve(), {}, 0
@@ -89,26 +66,22 @@ def main():
     run = subprocess.Popen(list(map(str, command)), env={**os.environ, "OUTPUT_DIR": given})
     try:
         for victim in VICTIMS:
-            first = len(updates(directory))
-            wait_for(
-                lambda first=first: len(updates(directory)) > first + 2 * CHECKPOINT_STEPS,
-                run,
-                "it trains",
-            )
-            old = tasks(directory)
+            enough = len(updates(directory)) + 2 * CHECKPOINT_STEPS
+            wait_for(lambda enough=enough: len(updates(directory)) > enough, run, "it trains")
+            old = drivers.tasks(directory)
             killed = time.time()
             find(old, victim).kill()
 
             def all_new(old=old):
-                new = tasks(directory)
+                new = drivers.tasks(directory)
                 return len(new) == len(old) and not set(old.values()) & set(new.values())
 
-            wait_for(all_new, run, "new tasks after the kill of the %s" % victim)
+            wait_for(all_new, run, f"new tasks after the kill of the {victim}")
             began = time.time()  # the old ones are dead, and the new ones import TensorFlow
             wait_for(lambda began=began: updates(directory)[-1][0] > began, run, "training again")
             made = updates(directory)
             before = max(step for when, step in made if since < when < began)
-            again, after = next(one for one in made if one[0] > began)
+            again, after = next(update for update in made if update[0] > began)
             since = began
             found[victim] = {
                 "tasks_after": round(began - killed, 1),
@@ -116,11 +89,7 @@ def main():
                 "last_update": before,
                 "first_update": after,
             }
-            print(
-                "[kills] %s: new tasks after %.1f s, an update after %.1f s; the last was %d, it "
-                "went on with %d" % (victim, began - killed, again - killed, before, after),
-                flush=True,
-            )
+            print(f"[kills] {victim}: {found[victim]}", flush=True)
         code = run.wait(WAIT)
     except (RuntimeError, StopIteration, psutil.Error, subprocess.TimeoutExpired) as error:
         print("kills.py: %s" % (error or "there is no executor to kill"), file=sys.stderr)

@@ -6,7 +6,6 @@ The command gets SPARK_MASTER. The master and its workers come from the package 
 loopback only, and end with this process, whatever happens.
 """
 
-import argparse
 import contextlib
 import ctypes
 import os
@@ -17,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import launching
 
 QUIET = """rootLogger.level = off
 rootLogger.appenderRef.console.ref = console
@@ -73,21 +75,10 @@ def wait_for(pattern, times, daemons, log):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--workers", type=int, default=3, metavar="N", help="Spark's workers (3)")
-    parser.add_argument("--cores", type=int, default=1, metavar="N", help="slots of each (1)")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    flags = parser.parse_args()
-    command = flags.command[flags.command[:1] == ["--"] :]
-    for name in ("workers", "cores"):
-        if not 1 <= vars(flags)[name] <= 99:
-            parser.error("--%s must be from 1 to 99, is %d" % (name, vars(flags)[name]))
-    if not command:
-        parser.error("it needs a command to run")
+    parser = launching.Parser(__doc__)
+    parser.number("--workers", 3, "Spark's workers", 1, 99)
+    parser.number("--cores", 1, "slots of each", 1, 99)
+    flags = parser.with_command()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # An executor that is just ending may still write there.
     with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as name:
@@ -100,26 +91,13 @@ def main():
             daemons.append(master)
             address = wait_for(r"spark://127\.0\.0\.1:\d+", 1, daemons, log)[0]
             for number in range(flags.workers):
-                daemons.append(
-                    start(
-                        "worker-%d" % number,
-                        folder,
-                        "worker.Worker",
-                        "-c",
-                        str(flags.cores),
-                        "-m",
-                        "1g",
-                        "-d",
-                        str(folder / str(number)),
-                        "--webui-port",
-                        "0",
-                        address,
-                    )[0]
-                )
+                words = ["-c", str(flags.cores), "-m", "1g", "-d", str(folder / str(number))]
+                words += ["--webui-port", "0", address]
+                daemons.append(start(f"worker-{number}", folder, "worker.Worker", *words)[0])
             wait_for("Registering worker", flags.workers, daemons, log)
-            print("[spark] %s has %d workers" % (address, flags.workers), flush=True)
+            print(f"[spark] {address} has {flags.workers} workers", flush=True)
             child = subprocess.Popen(
-                command, env={**env, "SPARK_MASTER": address}, preexec_fn=end_with_us
+                flags.command, env={**env, "SPARK_MASTER": address}, preexec_fn=end_with_us
             )
             try:
                 code = child.wait()
@@ -131,7 +109,7 @@ def main():
         except KeyboardInterrupt:
             return 130
         except (RuntimeError, OSError, ImportError) as error:
-            print("standalone.py: %s" % error, file=sys.stderr)
+            print(f"standalone.py: {error}", file=sys.stderr)
             return 1
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
