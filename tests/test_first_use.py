@@ -136,6 +136,7 @@ def test_what_a_task_writes_for_them(monkeypatch, capsys, tmp_path):
     push, test = rows.read(tmp_path / "metrics-worker-0.csv")[1].values()
     assert [push[name] for name in rows.PUSH] == [20.01, 20, 1, 1, 32, 0.05123, 1, 800, 0.001]
     assert np.isnan([push["test_loss"], push["test_accuracy"]]).all()
+    assert not push["test"] and not test["push"]
     assert test["push_time"] == pytest.approx(time.time(), abs=60)
     assert (test["pull_time"], test["global_step"]) == (25, 500)
     assert np.isnan([test[name] for name in rows.PUSH[3:]]).all()
