@@ -247,7 +247,9 @@ def test_run_all_in_a_browser(tmp_path):
     command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=" + token]
     command += ["--allow-root", "--ServerApp.ip=127.0.0.1"]
     with open(tmp_path / "jupyter.log", "w") as log:
-        server = subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=folder)
+        server = subprocess.Popen(
+            command, env=env, stdout=log, stderr=log, cwd=folder, start_new_session=True
+        )
     try:
         support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
         url = "http://127.0.0.1:%d/lab/tree/Basics-Tutorial/%s?token=%s"
