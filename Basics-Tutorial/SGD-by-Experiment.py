@@ -292,7 +292,7 @@ def follow(lr, steps, push=0.01):
 
 below, losses_below = follow(0.8 * 2 / steep, 40)
 above, losses_above = follow(1.2 * 2 / steep, 40)
-print("below the limit: times %.2f, above it: times %.0f" % (below[6], above[6]))
+print("below the limit: times %.1f, above it: times %.0f" % (below[6], above[6]))
 
 figure, axes = plt.subplots()
 axes.semilogy(losses_below, color=BLUE, label="20% below the limit")

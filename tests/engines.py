@@ -127,11 +127,12 @@ class Run:
             self.chiefs = max(self.chiefs, count)
 
     def __exit__(self, *_):
-        assert self.watch.is_alive()
+        watched = self.watch.is_alive()
         self.over.set()
         self.watch.join()
         self.process.kill()
         self.process.wait()
+        assert watched
         none_is_left(self.known, [self.directory])
 
     def says(self, line, seconds=60):

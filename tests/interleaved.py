@@ -64,7 +64,7 @@ def loaded(path, text, flags):
 def check_apart(compared, most):
     """Asserts that the arrays of {name: (some, those due)} agree; a mistake fails by the name."""
     apart = {
-        name: max(np.abs(np.array(a) - b).max() for a, b in zip(*both))
+        name: np.max([np.abs(np.array(a) - b).max() for a, b in zip(*both, strict=True)])
         for name, both in compared.items()
     }
     wrong = [f"{name}: {value:g} apart" for name, value in apart.items() if not value < most]

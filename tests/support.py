@@ -153,7 +153,7 @@ def processes_of(directory):
             if process.environ().get("OUTPUT_DIR") == str(directory) and process.is_running():
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             pass
     return found
 

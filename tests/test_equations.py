@@ -100,6 +100,8 @@ def test_an_example_is_another_one(name, reference, flags, schedule):
 
 def test_aeamsgd_without_momentum_is_aeasgd():
     """--momentum must be above 0: this one changes no float32."""
+    flags = {"local_steps": 4, "rho": 1.5, "momentum": 1e-30}
+    compare(support.main_script("AEAMSGD"), references.Elastic, flags)
     values = []
     for name, momentum in ("AEASGD", {}), ("AEAMSGD", {"momentum": 1e-30}):
         flags = command_line({"local_steps": 4, "rho": 1.5, **momentum})

@@ -141,6 +141,7 @@ def test_what_a_task_writes_for_them(monkeypatch, capsys, tmp_path):
     assert (test["pull_time"], test["global_step"]) == (25, 500)
     assert np.isnan([test[name] for name in rows.PUSH[3:]]).all()
     assert (test["test_loss"], test["test_accuracy"]) == (0.20713, 0.93611)
+    assert "nan" not in (tmp_path / "metrics-worker-0.csv").read_text()
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch, capsys, tmp_path):

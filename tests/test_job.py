@@ -219,7 +219,7 @@ grid: {rate: [0.5, 0.75, 2], seed: [0, 1]}
 
 def test_a_grid_that_is_stopped(tmp_path):
     """Ctrl-C ends the runs that go on and begins no other; the table says so."""
-    text = "script: train.py\ngrid: {seed: [0, 1, 2]}\nparallel: 2\n"
+    text = "script: train.py\ngrid: {seed: [a/b, a_b, 2]}\nparallel: 2\n"
     process = start_job(tmp_path, text, "print('ready', flush=True); time.sleep(60)")
     ready = 0
     while ready < 2:
@@ -229,6 +229,8 @@ def test_a_grid_that_is_stopped(tmp_path):
     assert process.returncode == 130
     ends = [" ".join(line.split()[-2:]) for line in rest[-4:-1]]
     assert ends == ["code 143", "code 143", "not begun"]
+    folders = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"seed=a_b", "seed=a_b+"} <= folders, "two runs in one folder"
 
 
 WRONG_FILES = [

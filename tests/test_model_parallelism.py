@@ -208,6 +208,7 @@ def large_in(graph, name):
     [
         *(("two workers", count) for count in (1, 2, 4, 8)),
         *((layout, M) for layout in ("three workers", "two devices", "one place")),
+        ("two devices", 1),
     ],
 )
 def test_the_update_is_that_of_the_whole_model(layout, micro_batches):
@@ -368,7 +369,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=1))
+@pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=2))
 def test_a_mistake_is_caught(fails, changes):
     text = support.replaced(SCRIPT, changes)
     with support.caught(fails):

@@ -56,7 +56,7 @@ def records(tmp_path_factory):
     return folder
 
 
-def tested_steps(directory):
+def steps_of_tests(directory):
     """Returns the steps of the evaluator's tests: each once, in order, to the last update."""
     steps = [step for step, _ in evaluations(directory)]
     assert steps == sorted(set(steps)) and steps[-1] == int((directory / "stop").read_text())
@@ -158,7 +158,7 @@ def test_a_file_ends_training_early(stopped):
 
 def test_only_the_evaluator_tests(stopped):
     """It tests checkpoints once each, in their order and up to the last; the chief tests none."""
-    assert len(tested_steps(stopped)) >= 2
+    assert len(steps_of_tests(stopped)) >= 2
     assert evaluations(stopped, "worker-0") == []
     assert support.result(stopped)["test_accuracy"] == evaluations(stopped)[-1][1] > 0.9
 
@@ -237,7 +237,7 @@ def test_an_evaluator_that_dies_tests_no_checkpoint_twice(records, tmp_path):
         (directory / "stop").touch()
         output = job.ends_well()
     assert output.count("evaluator 0 was killed by SIGKILL; it starts again") == 2
-    assert tested_steps(directory)
+    assert steps_of_tests(directory)
     best = max(evaluations(directory), key=lambda test: test[1])[0]
     assert {path.stem for path in (directory / "best").iterdir()} == {"model.ckpt-%d" % best}
 

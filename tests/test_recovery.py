@@ -28,10 +28,11 @@ def by_hand(folder, order, delay, steps, script=LAUNCHER.parent / "hogwild.py"):
         for task in order:
             if processes:
                 time.sleep(delay)
+            own = {name: environments[task][name] for name in ("TF_CONFIG", "TF_GRPC_REUSE_PORT")}
             processes.append(
                 subprocess.Popen(
                     [sys.executable, script, "--steps", str(steps)],
-                    env={**support.environment(folder), **environments[task]},
+                    env={**support.environment(folder), **own},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,

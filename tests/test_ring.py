@@ -178,7 +178,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=2))
+@pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=3))
 def test_a_mistake_in_the_sum_is_caught(fails, changes):
     with support.caught(fails):
         check_all_reduce(3, 60, support.replaced(SCRIPT, changes))

@@ -118,14 +118,22 @@ class Hosts:
         """Returns all processes, those of the hosts included."""
         return engines.descendants(psutil.Process(self.process.pid))
 
+    def find(self, is_meant):
+        """Returns the process whose command line, a list of words, is meant."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if is_meant(process.cmdline()):
+                    return process
+        raise LookupError("there is no such process")
+
     def tfrun(self):
         """Returns the process of tfrun."""
-        return next(p for p in self.processes() if p.cmdline()[1:3] == ["-m", "tfrun"])
+        return self.find(lambda words: words[1:3] == ["-m", "tfrun"])
 
     def sshd(self, host):
         """Returns the process of a host's sshd, which listens."""
         pattern = rf"sshd .*/{host}\.conf"
-        return next(p for p in self.processes() if re.search(pattern, " ".join(p.cmdline())))
+        return self.find(lambda words: re.search(pattern, " ".join(words)))
 
     def far(self, host=None):
         """Returns what runs on one or all hosts: tfrun's programs, tasks, what these started."""

@@ -110,7 +110,8 @@ def test_lines_that_are_no_rows(tmp_path, line):
     good = summary.summarize([tmp_path])
     path = tmp_path / "metrics-worker-1.csv"
     path.write_text(path.read_text() + line)
-    assert {**summary.summarize([tmp_path]), "restarts": 0} == good
+    result = summary.summarize([tmp_path])
+    assert {**result, "restarts": 0} == good and (result == good or line.endswith("\n"))
 
 
 def test_a_missing_task_has_no_numbers(tmp_path):

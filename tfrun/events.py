@@ -10,7 +10,6 @@ import os
 import pathlib
 import shutil
 import statistics
-import time
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.text.summary_v2 import text_pb
@@ -48,7 +47,12 @@ class Events:
         except ValueError:
             return
         summary_of_flags = text_pb("flags", f"```\n{json.dumps(flags, indent=2)}\n```")
-        self.write_event(flags["tasks"][0], time.time(), 0, summary_of_flags)
+        times = [
+            path.stat().st_mtime
+            for directory in self.directories
+            if (path := directory / "flags.json").exists()
+        ]
+        self.write_event(flags["tasks"][0], max(times), 0, summary_of_flags)
         self.flags_written = True
 
     def write_rows(self, task, rows):

@@ -61,7 +61,10 @@ def check(request):
             "set OUTPUT_DIR to one that this machine and all hosts share"
         )
     if not os.access(directory, os.W_OK):
-        raise Wrong(f"it cannot write the run directory {directory}")
+        raise Wrong(
+            f"it cannot write the run directory {directory}: "
+            "let its user write there, or set OUTPUT_DIR"
+        )
     spec = importlib.util.find_spec("tensorflow") if request["tensorflow"] else None
     if request["tensorflow"] and (spec is None or spec.origin is None):
         raise Wrong(f"{sys.executable} has no TensorFlow there: install requirements.lock")

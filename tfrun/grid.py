@@ -1,6 +1,7 @@
 """Grids: combinations of values, their names, and how their runs share a machine."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import queue
 import time
@@ -66,8 +67,8 @@ def run(names, slots, run_one, stop, keep=lambda result: None):
             while pending:
                 done, _ = concurrent.futures.wait(pending, 0.5, concurrent.futures.FIRST_COMPLETED)
                 for future in done:
-                    pending.remove(future)
                     keep(future.result())
+                    pending.remove(future)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             ended = [future for future in pending if future.done() and not future.cancelled()]
@@ -75,5 +76,6 @@ def run(names, slots, run_one, stop, keep=lambda result: None):
                 stop()
                 time.sleep(0.1)
             for future in ended:
-                keep(future.result())
+                with contextlib.suppress(Exception):  # what ended the runs is raised instead
+                    keep(future.result())
             raise

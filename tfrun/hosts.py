@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 from tfrun import cluster, far, launch
 
@@ -109,29 +110,34 @@ class Connection:
             start_new_session=True,
             preexec_fn=lambda: launch.prepare(None),
         )
-        self.timer = threading.Timer(ANSWER, os.killpg, (self.process.pid, signal.SIGKILL))
-        self.timer.start()
+        self.deadline = time.monotonic() + ANSWER
+        self.lines, self.reply = [], None  # lines before the reply are the login's or ssh's
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        """Reads the output up to the reply, or to its end."""
+        for line in self.process.stdout:
+            if line.startswith(far.REPLY):
+                self.reply = json.loads(line.removeprefix(far.REPLY))
+                return
+            self.lines.append(line.strip())
 
     def answer(self):
         """Returns the host's answer. Raises Unusable."""
-        lines = []  # what stands before the answer is the login's or ssh's
-        answer = None
-        for line in self.process.stdout:
-            if line.startswith(far.REPLY):
-                answer = json.loads(line.removeprefix(far.REPLY))
-                break
-            lines.append(line.strip())
-        self.timer.cancel()
-        wrong = answer.get("wrong") if answer else self.reason(lines)
+        self.reader.join(max(0.0, self.deadline - time.monotonic()))
+        wrong = self.reply.get("wrong") if self.reply else self.reason()
         if wrong:
             raise Unusable(f"{self.host.target}: {wrong}")
-        return answer
+        return self.reply
 
-    def reason(self, lines):
+    def reason(self):
         """Returns why there is no answer, by the exit code and what ssh has said."""
-        code, text = self.process.wait(), "\n".join(filter(None, lines))
-        if code == -signal.SIGKILL:
+        if self.reader.is_alive():
             return f"it did not answer in {ANSWER} s"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(launch.GRACE)
+        code, text = self.process.returncode, "\n".join(filter(None, self.lines))
         if code in (126, 127):
             return f"there is no Python at {sys.executable} there: it must be at the same path"
         for pattern, reason in REASONS:
@@ -141,7 +147,6 @@ class Connection:
 
     def close(self):
         """Ends the program there, within a few seconds."""
-        self.timer.cancel()
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(launch.GRACE)

@@ -175,8 +175,8 @@ def run_grid(job, path, directory):
         codes[name] = code if code >= 0 else 128 - code
 
     def stop():
-        for process in started:
-            process.terminate()
+        while started:  # each once: a second SIGTERM would kill a tfrun that is about to end
+            started.pop().terminate()
 
     def on_signal(number, _):
         for each in signals:
@@ -191,6 +191,9 @@ def run_grid(job, path, directory):
         stopped = None
     except SystemExit as end:
         stopped = end.code
+    finally:
+        for number in signals:
+            signal.signal(number, lambda *_: None)  # the report is written whole
     report(points, codes, directory)
     return stopped or next((code for code in codes.values() if code), 0)
 

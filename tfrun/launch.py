@@ -412,7 +412,8 @@ class Run:
         `stopped` says whether there was an end before all tasks were done.
         """
         deadline = time.monotonic() + (self.timeout or float("inf"))
-        ps_deadline, next_check, warned, code = float("inf"), 0.0, False, 0
+        ps_deadline, next_check, next_warning, code = float("inf"), 0.0, 0.0, 0
+        warned = False
         while self.running():
             for task in self.tasks:
                 if task.start_at is not None and task.start_at <= time.monotonic():
@@ -439,8 +440,9 @@ class Run:
                 next_check = time.monotonic() + 0.5
                 for task in self.tasks:
                     task.check_memory()
-                warning = progress.checkpoint_warning(self.place.path, self.began, time.time())
-                if warning and not warned:
+            if not warned and time.monotonic() > next_warning:
+                next_warning = time.monotonic() + 2
+                if warning := progress.checkpoint_warning(self.place.path, self.began, time.time()):
                     self.say(warning)
                     warned = True
             if self.stopped_by is not None:

@@ -103,9 +103,11 @@ def monitor_command(arguments):
     screen = console()
     terminal = sys.stdout.isatty() and not flags.once and not flags.json
     in_place = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
+    look_at = time.monotonic()
     with in_place if terminal else contextlib.nullcontext():
         while True:
-            time.sleep(0.25 if flags.once else 1)
+            look_at += 0.25 if flags.once else 1
+            time.sleep(max(0.0, look_at - time.monotonic()))
             record = again(record)
             seen = monitor.snapshot(record, sampler)
             if flags.json:

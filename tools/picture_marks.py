@@ -15,7 +15,7 @@ import regions
 NOTES = regions.ROOT / "tests" / "pictures.txt"
 DRIVERS = "Measurements/drivers.py"
 CODE = {  # what draws a picture, by its name; another is drawn by the script beside it
-    "curves.png": ["tfrun/curves.py", "tfrun/trace.py"],
+    "curves.png": [f"tfrun/{name}.py" for name in ("curves", "trace", "summary", "words")],
     "trace.png": ["tfrun/trace.py"],
     "compare.png": ["Measurements/Compare/compare.py", DRIVERS],
     "warm-up.png": ["Measurements/Compare/compare.py", DRIVERS],

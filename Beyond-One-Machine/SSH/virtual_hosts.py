@@ -18,6 +18,7 @@ import ctypes
 import getpass
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -66,7 +67,8 @@ def end_with_us():
 
 def call(command):
     """Runs a command. Raises CalledProcessError where it fails."""
-    subprocess.run(command.split(), check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    words = shlex.split(command)
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def configure(folder, names):
@@ -82,8 +84,8 @@ def configure(folder, names):
     (folder / "ssh_config").write_text(SSH.format(folder=folder))
     lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in names.items())]
     (folder / "hosts").write_text("\n".join(lines) + "\n")
-    call(f"mount --bind {folder}/hosts /etc/hosts")
-    call(f"mount --bind {folder}/ssh_config /etc/ssh/ssh_config")
+    call(f"mount --bind {shlex.quote(str(folder))}/hosts /etc/hosts")
+    call(f"mount --bind {shlex.quote(str(folder))}/ssh_config /etc/ssh/ssh_config")
 
 
 def start(name, address, folder, own, log):

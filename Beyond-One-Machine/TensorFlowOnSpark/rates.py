@@ -181,6 +181,8 @@ def main():
         y_test=data.y_test,
     )
     records, blocks = tfos.records(str(large), 1), tfos.records(str(large), 32)
+    packages = {"TensorFlowOnSpark": "tensorflowonspark", "Spark": "pyspark"}
+    versions = [f"{name} {version(package)}" for name, package in packages.items()]
     ways, alone, load = {way: [] for way in WAYS}, [], []
     for number in range(flags.rounds):
         for way, rounds in ways.items():
@@ -189,15 +191,14 @@ def main():
             print(f"round {number + 1}   {rate}   {way}", flush=True)
             load.append(os.getloadavg()[0])
         alone.append({**queue_alone(records[: 32 * 200], blocks[:200]), **spark_alone(records)})
-    packages = {"TensorFlowOnSpark": "tensorflowonspark", "Spark": "pyspark"}
-    versions = [f"{name} {version(package)}" for name, package in packages.items()]
-    measured = {
-        "ways": ways,
-        "alone": {name: spread([each[name] for each in alone]) for name in alone[0]},
-        "load": load,
-        "about": drivers.setting(f"TensorFlow {hogwild.tf.version.VERSION}", *versions),
-    }
-    (output / "rates.json").write_text(json.dumps(measured, indent=1) + "\n")
+        measured = {
+            "ways": ways,
+            "alone": {name: spread([each[name] for each in alone]) for name in alone[0]},
+            "load": load,
+            "about": drivers.setting(f"TensorFlow {hogwild.tf.version.VERSION}", *versions),
+        }
+        # After each round, so that a failure in a later one loses none.
+        (output / "rates.json").write_text(json.dumps(measured, indent=1) + "\n")
     print(*tables(measured).values(), f"written: {output / 'rates.json'}", sep="\n\n")
 
 

@@ -98,7 +98,8 @@ def file_name(example):
 
 def seconds_to_target(runs):
     """When the first evaluation found TARGET, of each run; None where none did."""
-    tests = [zip(run["evaluations"]["seconds"], run["evaluations"]["accuracy"]) for run in runs]
+    tests = [run.get("evaluations", {"seconds": [], "accuracy": []}) for run in runs]
+    tests = [zip(test["seconds"], test["accuracy"]) for test in tests]
     return [next((at for at, value in pairs if value >= TARGET), None) for pairs in tests]
 
 

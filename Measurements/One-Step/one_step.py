@@ -125,8 +125,9 @@ def main():
     parser = drivers.Parser(__doc__)
     parser.number("--workers", [2, 3], "of each", nargs="+")
     flags, chosen = parser.only(IMPLEMENTATIONS)
+    workers = dict.fromkeys(flags.workers)  # each number once
     console, far = drivers.table_console(100), 0
-    cases = [((name, n), n, *rest) for name, *rest in chosen for n in flags.workers]
+    cases = [((name, n), n, *rest) for name, *rest in chosen for n in workers]
     results = drivers.by_turns(console, cases, 1, lambda case, _: measure(*case[1:]))
     table = Table("implementation", "workers", "apart from the union", "moved in a step")
     for (name, n), [(apart, moved)] in results.items():

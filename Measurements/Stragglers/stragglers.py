@@ -53,7 +53,7 @@ def one_sided(directory):
 def measure(launcher, flags, slow, seconds):
     """Updates of w a second, while `seconds` pass, and the share of them that is one_sided."""
     with tempfile.TemporaryDirectory() as folder:
-        directory = pathlib.Path(folder)
+        directory = pathlib.Path(folder).resolve()  # as tfrun names it
         run = subprocess.Popen(
             ["bash", drivers.ROOT / launcher, "--steps", "10000000", *flags],
             env={**os.environ, "OUTPUT_DIR": folder, "WORKERS": "3", "PS": "1"},
