@@ -402,7 +402,8 @@ def keras_optimizer(strategy, call):
 def keras_fit(strategy, call):
     with strategy.scope():
         model = keras.Sequential([keras.Input([64]), keras.layers.Dense(10)])
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.2), loss)
     losses = model.fit(training.x, training.y, batch_size=128, epochs=2, verbose=0).history["loss"]
     return "learns" if losses[1] < losses[0] else "fails"
 
