@@ -11,13 +11,13 @@ activate() {
     export RUNS_DIR="${RUNS_DIR:-$root/runs}"
 
     local active="${VIRTUAL_ENV:-${CONDA_PREFIX:-$root/.venv}}"
-    if [ "$active" != "$root/.venv" ] && python "$root/tfrun/environment.py" --active; then
+    if [ "$active" != "$root/.venv" ] && python "$root/tools/environment.py" --active; then
         export PATH="$root/tfrun/bin:$PATH"
         return
     fi
     for python in "${PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10; do
         if "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
-            "$python" "$root/tfrun/environment.py" "$root" || return
+            "$python" "$root/tools/environment.py" "$root" || return
             export VIRTUAL_ENV="$root/.venv" PATH="$root/tfrun/bin:$root/.venv/bin:$PATH"
             return
         fi

@@ -27,7 +27,7 @@
 
 # %% [markdown]
 # ## Most mistakes raise no error
-# ![The eight mistakes by what you see. It waits, two mistakes: a queue that nobody fills, a worker that sleeps. It goes on, but is wrong, five mistakes: initialised anew, the shapes of another model, the same shard, test rows in the training, a number given out twice. It is slow: a graph that grows.](../figures/practice.svg)
+# ![The eight mistakes by what you see. It waits, two mistakes: a queue that nobody fills, a worker that sleeps. It goes on, but is wrong, five mistakes: initialised anew, the shapes of another model, the same shard, test rows in the training, a number given out twice. It is slow: a graph that grows.](../docs/figures/practice.svg)
 #
 # The folded cells hold what every notebook needs: TensorFlow, free ports and processes, the digits.
 
@@ -706,7 +706,7 @@ with tf.Graph().as_default() as graph:
 # | the loss is NaN | an earlier update, or this batch | see [Hooks](Hooks.ipynb) |
 # | old checkpoints are gone | a `Saver` keeps five | see [Hooks-with-Files](Hooks-with-Files.ipynb) |
 #
-# [When something goes wrong](../When-something-goes-wrong.md) lists the errors of this repository's
+# [When something goes wrong](../docs/troubleshooting.md) lists the errors of this repository's
 # scripts, with their cause and cure.
 
 # %% [markdown]
@@ -961,7 +961,7 @@ folder.cleanup()
 #   surrounds the model, and fails.
 # - Kapoor and Narayanan 2022, [Leakage and the Reproducibility Crisis in ML-based
 #   Science](https://arxiv.org/abs/2207.07048): test rows in the training data, in 17 fields.
-# - [When something goes wrong](../When-something-goes-wrong.md), and [HogWild](../HogWild/), a script
+# - [When something goes wrong](../docs/troubleshooting.md), and [HogWild](../HogWild/), a script
 #   that survives the same kills.
 #
 # Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb).

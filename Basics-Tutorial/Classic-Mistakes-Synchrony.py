@@ -27,7 +27,7 @@
 # **Time:** 110 minutes, 60 of them for the project.
 
 # %% [markdown]
-# ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 15, shards of different sizes. Gradient: 16, statistics of one worker's data. Mean: 10, gradients from anyone; 13, the sum; 14, another order. Step: 11, a token too many; 12, an old count.](../figures/mistakes-sync.svg)
+# ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 15, shards of different sizes. Gradient: 16, statistics of one worker's data. Mean: 10, gradients from anyone; 13, the sum; 14, another order. Step: 11, a token too many; 12, an old count.](../docs/figures/mistakes-sync.svg)
 #
 # Mistakes 9 to 12 happen at a parameter server (ps), 13 to 16 with an all-reduce. In a real cluster
 # the order of events is random. Here we script it, so every run is the same.

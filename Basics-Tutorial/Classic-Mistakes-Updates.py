@@ -34,7 +34,7 @@
 # pushes what it has gathered. Here it is with the sum `a` of the gradients, as in
 # [DOWNPOUR-Easy](../DOWNPOUR-Easy/):
 #
-# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr times a from w. Then the worker pulls again.](../figures/window.svg)
+# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr times a from w. Then the worker pulls again.](../docs/figures/window.svg)
 #
 # $$\text{T times:} \quad a \leftarrow a + g(w_k), \quad w_k \leftarrow w_k - lr \cdot g(w_k)
 # \qquad\qquad \text{push:} \quad w \leftarrow w - lr \cdot a$$

@@ -31,7 +31,7 @@
 # The first mistake is about devices. Here are three ways to place the same model, on one ps and two
 # workers:
 #
-# ![Three placements of a model on one ps and two workers. "/cpu:0": each worker has its own w and its own loss, and the ps has nothing. "/job:ps/task:0": w and the loss are on the ps, and the workers have nothing. The setter: w is on the ps, each worker computes its loss and exchanges w and gradients with the ps.](../figures/placements.svg)
+# ![Three placements of a model on one ps and two workers. "/cpu:0": each worker has its own w and its own loss, and the ps has nothing. "/job:ps/task:0": w and the loss are on the ps, and the workers have nothing. The setter: w is on the ps, each worker computes its loss and exchanges w and gradients with the ps.](../docs/figures/placements.svg)
 #
 # Only the placement on the right is data parallelism with a parameter server: `w` is shared, and
 # each worker computes on its own mini-batches.

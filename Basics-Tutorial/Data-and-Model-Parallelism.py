@@ -28,7 +28,7 @@
 # A step multiplies a batch $X$ by the weights $W_1$, then by $W_2$. Two devices can share that
 # work in three ways:
 #
-# ![Two layers W1 and W2, and a batch X. Data parallelism gives each device half of the rows of X and a copy of both matrices; the devices exchange gradients as large as w. Model parallelism gives each device one matrix; h and its gradient cross. Tensor parallelism gives each device half of the columns of W1 and half of the rows of W2; the devices add partial sums.](../figures/parallelism.svg)
+# ![Two layers W1 and W2, and a batch X. Data parallelism gives each device half of the rows of X and a copy of both matrices; the devices exchange gradients as large as w. Model parallelism gives each device one matrix; h and its gradient cross. Tensor parallelism gives each device half of the columns of W1 and half of the rows of W2; the devices add partial sums.](../docs/figures/parallelism.svg)
 #
 # The second and third are both *model parallelism*: a device has only a part of the model. In this
 # notebook the word means the second, as it usually does; the third is *tensor parallelism*.
@@ -152,7 +152,7 @@ print("parameters:", sum(v.size for v in PARAMETERS), "- bytes:", sum(v.nbytes f
 # Each device has a *replica*: a copy of the computation, with rows of its own. The guide of
 # TensorFlow 1 names two ways to build replicas. In both the variables are on a parameter server.
 #
-# ![Left, in-graph replication: one client builds one graph with tower 0, tower 1 and the mean. Worker 0 runs tower 0, worker 1 runs tower 1, and the ps holds w. Right, between-graph replication: each worker has a client with a graph of its own that holds one replica. The graphs share w on the ps.](../figures/graphs.svg)
+# ![Left, in-graph replication: one client builds one graph with tower 0, tower 1 and the mean. Worker 0 runs tower 0, worker 1 runs tower 1, and the ps holds w. Right, between-graph replication: each worker has a client with a graph of its own that holds one replica. The graphs share w on the ps.](../docs/figures/graphs.svg)
 #
 # - **In-graph replication:** one client builds *one* graph with all replicas. In such a graph a
 #   replica is called a *tower*.
@@ -379,7 +379,7 @@ assert set(between_graph_bytes.values()) == {9640}
 # In one machine a single client is no bottleneck, and one graph is simplest. That is the *towers*
 # of [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/):
 #
-# ![One process splits a batch over towers, one on each device, averages their gradients and updates w](../figures/towers.svg)
+# ![One process splits a batch over towers, one on each device, averages their gradients and updates w](../docs/figures/towers.svg)
 #
 # Between machines, all examples of this repository with a ps use between-graph replication. In a
 # ring each worker has its own graph, too, and no variable is shared at all.
@@ -447,7 +447,7 @@ assert layer_bytes == {("worker 0", "worker 1"): 8192, ("worker 1", "worker 0"):
 # GPipe (Huang et al. 2019) cuts the batch into $M$ *micro-batches*. While stage 1 computes the
 # first of them, stage 0 computes the second. A *stage* is the part of the model on one device.
 #
-# ![Schedules of three stages: sequential, 67% idle; GPipe and 1F1B with five micro-batches, 29% idle; 1F1B keeps fewer activations](../figures/pipeline.svg)
+# ![Schedules of three stages: sequential, 67% idle; GPipe and 1F1B with five micro-batches, 29% idle; 1F1B keeps fewer activations](../docs/figures/pipeline.svg)
 #
 # `w` moves only when all micro-batches have passed, by the mean of their gradients. A mean of
 # means of equal parts is the mean of all rows. So the update does not depend on $M$:
@@ -569,7 +569,7 @@ assert all(np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
 # Here $A_0$ and $A_1$ are the left and the right columns of $W_1$. $B_0$ and $B_1$ are the upper
 # and the lower rows of $W_2$.
 #
-# ![Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce between the devices adds these to Y; in the backward pass another adds the gradients of X.](../figures/tensor.svg)
+# ![Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce between the devices adds these to Y; in the backward pass another adds the gradients of X.](../docs/figures/tensor.svg)
 #
 # Both devices have all rows of $X$. Device $k$ computes its own columns $H_k$ of the hidden layer.
 # They are just what its rows of $W_2$ need. Nothing crosses between the two layers. The biases:

@@ -31,7 +31,7 @@
 # stages. *FSDP*, *Fully Sharded Data Parallel*, is PyTorch's form of stage 3. A *shard* is the part
 # that one worker stores.
 #
-# ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../figures/zero.svg)
+# ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
 # PyTorch is not installed here, and you do not need it. The workers below are real processes that
 # use NumPy only, so that you see every line. This notebook itself starts as the others do.

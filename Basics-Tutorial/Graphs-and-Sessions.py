@@ -25,7 +25,7 @@
 
 # %% [markdown]
 # ## Build first, run later
-# ![A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session that asks for loss runs x, w, b, matmul, add and loss, but not accuracy.](../figures/graph.svg)
+# ![A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session that asks for loss runs x, w, b, matmul, add and loss, but not accuracy.](../docs/figures/graph.svg)
 #
 # The nodes of the graph are *operations*, *ops* for short. Along its edges go *tensors*, the
 # results of ops.

@@ -25,7 +25,7 @@
 
 # %% [markdown]
 # ## Who writes what, and who reads it
-# ![CheckpointSaverHook writes the files checkpoint, model.ckpt-20 in three parts, and graph.pbtxt; a session creator with this checkpoint_dir reads them. SummarySaverHook and StepCounterHook write one file of events for TensorBoard. ProfilerHook writes timeline-20.json for your browser.](../figures/hook-files.svg)
+# ![CheckpointSaverHook writes the files checkpoint, model.ckpt-20 in three parts, and graph.pbtxt; a session creator with this checkpoint_dir reads them. SummarySaverHook and StepCounterHook write one file of events for TensorBoard. ProfilerHook writes timeline-20.json for your browser.](../docs/figures/hook-files.svg)
 #
 # Note the two ends of the first row. The hook only *saves*. The *session creator*, which makes the
 # session, *restores*.

@@ -28,7 +28,7 @@
 # `tf.train.MonitoredSession` is the session with hooks. When a parameter server dies, a call fails
 # with `UnavailableError` or `AbortedError`. Then it makes a new session inside, and repeats the call.
 #
-# ![The life of a MonitoredSession from top to bottom: begin is called once, then the graph is finalized. Session 1 calls after_create_session, then before_run, session.run and after_run in each step. When it is lost, session 2 calls after_create_session again. When the loop is done, end is called.](../figures/session-life.svg)
+# ![The life of a MonitoredSession from top to bottom: begin is called once, then the graph is finalized. Session 1 calls after_create_session, then before_run, session.run and after_run in each step. When it is lost, session 2 calls after_create_session again. When the loop is done, end is called.](../docs/figures/session-life.svg)
 #
 # | hook | Keras callback | what it is for |
 # | --- | --- | --- |

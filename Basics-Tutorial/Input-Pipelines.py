@@ -25,7 +25,7 @@
 
 # %% [markdown]
 # ## From files to a step
-# ![Ten files. Worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker the rows pass through shuffle, repeat, batch and prefetch, and the training step takes a batch. A thread fills prefetch while the step computes.](../figures/input.svg)
+# ![Ten files. Worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker the rows pass through shuffle, repeat, batch and prefetch, and the training step takes a batch. A thread fills prefetch while the step computes.](../docs/figures/input.svg)
 #
 # `tf.data` describes such a pipeline: a *dataset* is a recipe, and an *iterator* produces its
 # elements. In graph style an iterator gives tensors, `features, labels = iterator.get_next()`, and

@@ -29,7 +29,7 @@
 # else uses, and a second list `a` of the same shapes. There it sums up the gradients that it has
 # computed since its last pull.
 #
-# ![The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr times a up, where the ps subtracts it from w.](../figures/copies.svg)
+# ![The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr times a up, where the ps subtracts it from w.](../docs/figures/copies.svg)
 #
 # To *pull* is to copy `w` into `w_k`. To *push* is to send a change of `w` to the ps, which applies
 # it. Between the two a worker needs no network.
@@ -347,7 +347,7 @@ print("both send a change: w has moved by", moved_by("send_change"))
 # $$\text{push:}\quad w \leftarrow w - lr \cdot a$$
 # $$\text{pull:}\quad w_k \leftarrow w, \qquad a \leftarrow 0$$
 #
-# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr·a from w. Then the worker pulls again.](../figures/window.svg)
+# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr·a from w. Then the worker pulls again.](../docs/figures/window.svg)
 #
 # The T steps between a pull and a push are a *communication window*.
 #

@@ -29,7 +29,7 @@
 # workers, as a launcher does on a real cluster. Each worker trains on its *shard*, its own part of
 # the rows: worker 0 has every even row, worker 1 every odd row.
 #
-# ![This notebook is the ps: it holds the parameters w and the counter step. Two processes, worker 0 and worker 1, pull from it and push to it. Each has its own copy w_k, gradient g and number of pushes, and its own shard: worker 0 every even row, worker 1 every odd row.](../figures/shards.svg)
+# ![This notebook is the ps: it holds the parameters w and the counter step. Two processes, worker 0 and worker 1, pull from it and push to it. Each has its own copy w_k, gradient g and number of pushes, and its own shard: worker 0 every even row, worker 1 every odd row.](../docs/figures/shards.svg)
 #
 # The algorithm is [HogWild](../HogWild/)'s, one step between a pull and a push:
 #

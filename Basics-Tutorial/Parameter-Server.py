@@ -32,7 +32,7 @@
 #
 # $$w \leftarrow w - lr \cdot g(w)$$
 #
-# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Then the worker computes the gradient on a new mini-batch. Push: the worker sends lr times g, the ps moves w and answers that it is done.](../figures/update.svg)
+# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Then the worker computes the gradient on a new mini-batch. Push: the worker sends lr times g, the ps moves w and answers that it is done.](../docs/figures/update.svg)
 #
 # This notebook makes one such update and looks at it closely. The folded cells load TensorFlow, and
 # define `new_cluster` (see [Servers](Servers.ipynb)) and the digits model.
@@ -312,7 +312,7 @@ assert max(in_parts.values()) < 1.05 * min(in_parts.values())
 # placements, in numbers instead of bytes; each number takes 4 bytes. The examples do otherwise: they
 # join all variables into one vector, and the partitioner cuts that into equal parts.
 #
-# ![The variables of the examples' model on two parameter servers. Round robin: 203 numbers on ps 0 and 17,024 on ps 1. By size: 8,331 and 8,896. With large variables split by rows: 8,267 and 8,960.](../figures/sharding.svg)
+# ![The variables of the examples' model on two parameter servers. Round robin: 203 numbers on ps 0 and 17,024 on ps 1. By size: 8,331 and 8,896. With large variables split by rows: 8,267 and 8,960.](../docs/figures/sharding.svg)
 #
 # Where the graph uses a partitioned *matrix*, TensorFlow pulls all parts and joins them on the
 # worker. For a *table* that is too large to be joined there is a better way.
@@ -391,7 +391,7 @@ def update(batch_size, place=None):
 # TensorFlow cuts the graph where a tensor goes from one task to another. On one side of the cut it
 # inserts a `_Send`, on the other a `_Recv`.
 #
-# ![One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the worker; ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, then sends gradients of the same sizes back. Each ps subtracts what it receives.](../figures/placement.svg)
+# ![One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the worker; ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, then sends gradients of the same sizes back. Each ps subtracts what it receives.](../docs/figures/placement.svg)
 #
 # Is that what happens? A call of `run` reports what each task did, if you ask for a *full trace*.
 # `read_report` collects two things from the report: the operations of each task, and the bytes of

@@ -31,7 +31,7 @@
 # The workers form a ring: $k$ sends to its right neighbour $k+1$ and receives from its left one,
 # $k-1$. Each cuts its vector into $N$ chunks. Here $N = 4$, and the chunks are called a to d.
 #
-# ![Animated ring of four workers at the corners of a square; each sends to the next. A gradient is cut into chunks a to d. In three steps of reduce-scatter the sums grow, until each worker has one chunk with the numbers of all four. In three steps of all-gather copies of these chunks reach all workers.](../figures/ring-steps.svg)
+# ![Animated ring of four workers at the corners of a square; each sends to the next. A gradient is cut into chunks a to d. In three steps of reduce-scatter the sums grow, until each worker has one chunk with the numbers of all four. In three steps of all-gather copies of these chunks reach all workers.](../docs/figures/ring-steps.svg)
 #
 # The algorithm has two halves of $N - 1$ steps each, $s = 0, \dots, N - 2$. All indices are mod
 # $N$:

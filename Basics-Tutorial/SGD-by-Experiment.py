@@ -26,7 +26,7 @@
 
 # %% [markdown]
 # ## What more workers change
-# ![Four workers, each with a gradient of a mini-batch of B rows. Synchronous: their mean is one gradient of 4 B rows, and w makes one step. Asynchronous: each gradient makes a step of its own, and w has moved three times between the pull and the push of the last.](../figures/scaling.svg)
+# ![Four workers, each with a gradient of a mini-batch of B rows. Synchronous: their mean is one gradient of 4 B rows, and w makes one step. Asynchronous: each gradient makes a step of its own, and w has moved three times between the pull and the push of the last.](../docs/figures/scaling.svg)
 #
 # With $n$ workers and mini-batches of $B$ rows:
 # - synchronous SGD is plain SGD with batches of $n B$ rows, and makes $n$ times fewer steps an epoch;

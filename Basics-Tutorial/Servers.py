@@ -28,7 +28,7 @@
 # A cluster has *jobs*: usually `ps` (parameter servers, which hold the variables) and `worker`
 # (which compute). A job has *tasks*, numbered from 0. A task is one process at one address.
 #
-# ![TF_CONFIG on the left: the addresses of one ps and two workers, and the type and index of one of them. On the right the three processes at their hosts and ports. Each gets the same cluster and a task of its own.](../figures/cluster.svg)
+# ![TF_CONFIG on the left: the addresses of one ps and two workers, and the type and index of one of them. On the right the three processes at their hosts and ports. Each gets the same cluster and a task of its own.](../docs/figures/cluster.svg)
 #
 # Every process gets the same list, and learns from `task` which entry is its own. TensorFlow
 # launchers and cloud services pass both in one environment variable, `TF_CONFIG`.
@@ -189,7 +189,7 @@ with tf.Session(worker.target, config=waits) as session:
 # ## A variable lives on a server
 # Now two clients use one variable. The first is connected to the worker, the second to the ps.
 #
-# ![Two clients, each with a graph and a session. The target of client 1 is the worker's server, the target of client 2 is the ps's server. Both targets and the connection between the servers use gRPC. The variable v lives on the ps.](../figures/sessions.svg)
+# ![Two clients, each with a graph and a session. The target of client 1 is the worker's server, the target of client 2 is the ps's server. Both targets and the connection between the servers use gRPC. The variable v lives on the ps.](../docs/figures/sessions.svg)
 #
 # **Predict:** we make `v` on the ps through the worker, and add 1 to it. Then we read it through
 # the *ps*, without initialising it there. Last, we read it in a session without a target. What do
@@ -344,7 +344,7 @@ with tf.Session(target, config=tf.ConfigProto(operation_timeout_in_ms=3000)) as 
 # All asynchronous examples set filters: see `config` in [hogwild.py](../HogWild/hogwild.py).
 #
 # One warning. A TensorFlow server listens on every network interface, and runs what any client
-# sends. [SECURITY.md](../SECURITY.md) says how to isolate it.
+# sends. [SECURITY.md](../.github/SECURITY.md) says how to isolate it.
 
 # %% [markdown]
 # ## Exercises

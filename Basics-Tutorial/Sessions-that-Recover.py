@@ -36,7 +36,7 @@
 #
 # The examples survive all three, if something starts the dead task again. These are measured runs:
 #
-# ![Three timelines after a task was killed. A worker: the others train on, and it is back after some seconds. The chief: the others train on, and nobody saves meanwhile. A ps: no update for some seconds, then all go on from the last checkpoint, and some updates are lost.](../figures/failures.svg)
+# ![Three timelines after a task was killed. A worker: the others train on, and it is back after some seconds. The chief: the others train on, and nobody saves meanwhile. A ps: no update for some seconds, then all go on from the last checkpoint, and some updates are lost.](../docs/figures/failures.svg)
 #
 # This notebook shows what TensorFlow does by itself, where that is not enough, and what the
 # examples add. The folded cells are those of all notebooks.
@@ -194,7 +194,7 @@ def batch(x, y, number, worker=0, size=32):
 # A MonitoredSession holds a session and its creator (see [Sessions](Sessions.ipynb)). Four things
 # can come out of a `run`:
 #
-# ![A creator makes a session, and run uses it, with hooks around it. A result goes to your loop. OutOfRange ends the block. Aborted or Unavailable means that a task was lost: the creator makes a new session, and the run is repeated. Any other error is raised in your loop.](../figures/recover.svg)
+# ![A creator makes a session, and run uses it, with hooks around it. A result goes to your loop. OutOfRange ends the block. Aborted or Unavailable means that a task was lost: the creator makes a new session, and the run is repeated. Any other error is raised in your loop.](../docs/figures/recover.svg)
 #
 # The ps gets a process of its own, because we are going to kill it. A replacement stands by: it has
 # loaded TensorFlow already, and starts its server as soon as a certain file exists.
@@ -723,6 +723,6 @@ folder.cleanup()
 #   Learning](https://arxiv.org/abs/1605.08695), section 4.3: fault tolerance; 4.4: synchronous
 #   training with backup workers.
 # - [Fault-Tolerance](../Operations/Fault-Tolerance/): faults in real runs, what was promised and
-#   what happened. [When-something-goes-wrong](../When-something-goes-wrong.md): the errors.
+#   what happened. [Troubleshooting](../docs/troubleshooting.md): the errors.
 #
 # Next: [Hooks](Hooks.ipynb), which act before and after each call of `run`.

@@ -28,7 +28,7 @@
 # ## One initialises, the others wait
 # The *chief* is the worker that also makes the model, usually worker 0.
 #
-# ![The beginning and the end of a run, time downwards. The worker asks the ps whether the model is ready, hears no, and sleeps. The chief initialises the variables on the ps, or restores a checkpoint. The worker asks again and hears yes. Both make updates until the ps answers OutOfRange: all are taken. Both report done, and then the ps ends, too.](../figures/begin.svg)
+# ![The beginning and the end of a run, time downwards. The worker asks the ps whether the model is ready, hears no, and sleeps. The chief initialises the variables on the ps, or restores a checkpoint. The worker asks again and hears yes. Both make updates until the ps answers OutOfRange: all are taken. Both report done, and then the ps ends, too.](../docs/figures/begin.svg)
 #
 # We build this up by hand. The folded cells load TensorFlow, and define `new_cluster`, `start` and
 # `finish` (see [Servers](Servers.ipynb)) and the digits model.

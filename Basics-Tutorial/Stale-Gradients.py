@@ -34,7 +34,7 @@
 # push    w <- w - lr * g(w_k)      ticket: how many updates w has had now
 #         tau = ticket - version    staleness: updates by others, since the pull
 # ```
-# ![Staleness. Worker 0 pulls version 0 of w and pushes first: staleness 0. Worker 1 has pulled version 0, too, and pushes after worker 0: staleness 1. Worker 0 has pulled version 1, and pushes after worker 1: staleness 1.](../figures/staleness.svg)
+# ![Staleness. Worker 0 pulls version 0 of w and pushes first: staleness 0. Worker 1 has pulled version 0, too, and pushes after worker 0: staleness 1. Worker 0 has pulled version 1, and pushes after worker 1: staleness 1.](../docs/figures/staleness.svg)
 #
 # There is one `w`, on the ps, and each worker has a copy of it. No lock keeps `w` in place between
 # a pull and its push. [HogWild](../HogWild/) trains like this.

@@ -37,7 +37,7 @@
 # workers do what one worker does with an `n` times larger mini-batch. The price is waiting: a step
 # takes as long as its slowest worker.
 #
-# ![Three workers, one of them slow. Above, synchronous: the two fast workers wait in each step for the slow one, and w moves twice. Below, asynchronous: none waits, w moves 13 times, and the pushes of the slow worker have a staleness of 5 and 6.](../figures/timelines.svg)
+# ![Three workers, one of them slow. Above, synchronous: the two fast workers wait in each step for the slow one, and w moves twice. Below, asynchronous: none waits, w moves 13 times, and the pushes of the slow worker have a staleness of 5 and 6.](../docs/figures/timelines.svg)
 #
 # The next three cells are folded: what every notebook needs, the start of other processes, and the
 # digits with their small network.
@@ -343,7 +343,7 @@ for step in range(2):
 # `tf.train.SyncReplicasOptimizer` has the same parts: an accumulator for each variable and one
 # queue of tokens. It wraps another optimizer, such as gradient descent.
 #
-# ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../figures/replicas.svg)
+# ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../docs/figures/replicas.svg)
 #
 # Its parameters are two counts. `replicas_to_aggregate` is `N`, the number of gradients that a step
 # waits for. `total_num_replicas` is the number of workers. Each step puts one token for each worker
@@ -617,7 +617,7 @@ assert all(run == runs[0] for run in runs)
 # [Synchronous-SGD](../Synchronous-SGD/) of this repository knows whose gradient it has. Each worker
 # has a *slot* on the ps for its gradient, and a queue of its own for its tokens.
 #
-# ![Workers 0 and 1 store their gradients in their slots on the ps. The second of them makes the step with their mean, and each worker gets a token for step 8 in a queue of its own. The gradient of worker 2 is of step 7; it comes later, and is dropped.](../figures/sync.svg)
+# ![Workers 0 and 1 store their gradients in their slots on the ps. The second of them makes the step with their mean, and each worker gets a token for step 8 in a queue of its own. The gradient of worker 2 is of step 7; it comes later, and is dropped.](../docs/figures/sync.svg)
 #
 # A second gradient of a worker at the same `w` could only replace its first. And a worker accepts a
 # token only if its step is later than that of its `w`. So it cannot push twice at the same `w`.

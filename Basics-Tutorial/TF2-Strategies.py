@@ -29,7 +29,7 @@
 # three things: on which devices the replicas run, where the variables live, and how the replicas
 # combine their gradients.
 #
-# ![Four strategies. OneDevice: one process, one device with w. Mirrored: one process, two devices, each with a copy of w and a gradient, joined by an all-reduce. MultiWorkerMirrored: the same with a process for each device. ParameterServer: a coordinator schedules updates on two worker processes, which pull w from a ps and push to it.](../figures/strategies.svg)
+# ![Four strategies. OneDevice: one process, one device with w. Mirrored: one process, two devices, each with a copy of w and a gradient, joined by an all-reduce. MultiWorkerMirrored: the same with a process for each device. ParameterServer: a coordinator schedules updates on two worker processes, which pull w from a ps and push to it.](../docs/figures/strategies.svg)
 #
 # The next cells are folded, as in every notebook. One thing is different: this notebook has a
 # set-up of its own. The set-up of the others calls `tf.disable_v2_behavior()`, which gives you
@@ -366,7 +366,7 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 # `ClusterCoordinator`. But one process has an extra duty: worker 0 leads TensorFlow's *coordination
 # service*, which notices who has joined and who has died.
 #
-# ![Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so that all copies stay the same.](../figures/collective.svg)
+# ![Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so that all copies stay the same.](../docs/figures/collective.svg)
 #
 # This is the whole program of a worker. It trains as above, notes what works under its strategy
 # (`checks`, the next cell, comes to this later), and trains on until its all-reduce fails.
@@ -518,7 +518,7 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 # This strategy is asynchronous. `w` lives on a ps. The workers run no program of their own: they
 # only start a server. A *coordinator*, usually in a process called chief, hands them updates.
 #
-# ![A chief with a queue of closures. Two workers take closures from it, pull w from two parameter servers, and push updates to them.](../figures/strategy.svg)
+# ![A chief with a queue of closures. Two workers take closures from it, pull w from two parameter servers, and push updates to them.](../docs/figures/strategy.svg)
 #
 # `schedule` puts an update into a queue and returns at once. A *closure* is such an entry: a
 # function and its arguments. A free worker takes the next one. `join` waits until all are done.

@@ -31,7 +31,7 @@
 # update. The *staleness* of a push is how many updates the others made between its pull and the
 # push.
 #
-# ![Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again. DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: HogWild subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T; DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean.](../figures/algorithms.svg)
+# ![Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again. DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: HogWild subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T; DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean.](../docs/figures/algorithms.svg)
 #
 # The reference is one process that makes the same number of gradients without any ps. The next
 # three cells are the folded ones of every notebook.
@@ -676,7 +676,7 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
 #
-# ![Decision chart. Is the model too large for a device? If yes: Model-Parallelism (tables: Sparse-Embeddings). Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: SAGN. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; some very late: DynSGD. Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD; or with own weights: AEASGD, AEAMSGD.](../figures/choose.svg)
+# ![Decision chart. Is the model too large for a device? If yes: Model-Parallelism (tables: Sparse-Embeddings). Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: SAGN. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; some very late: DynSGD. Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD; or with own weights: AEASGD, AEAMSGD.](../docs/figures/choose.svg)
 #
 # | choose | when | what it costs you |
 # | --- | --- | --- |
@@ -826,4 +826,4 @@ folder.cleanup()
 # - [Compare](../Measurements/Compare/), [Late-Workers](../Measurements/Late-Workers/),
 #   [Stragglers](../Measurements/Stragglers/): the measurements of the full examples.
 #
-# Next: [your model, your data, your cluster](../Your-Model-Your-Cluster.md).
+# Next: [your model, your data, your cluster](../docs/your-cluster.md).

@@ -34,7 +34,7 @@
 # matrix products. A *worker* is a process that computes gradients. Two workers can share the work
 # of a product in two ways:
 #
-# ![A layer multiplies the rows of data x by the weights w. Data parallel: worker 0 takes the upper rows and worker 1 the lower ones, and both have all of w. Model parallel: worker 0 takes the left columns of w and worker 1 the right ones, and both have all of x.](../figures/split.svg)
+# ![A layer multiplies the rows of data x by the weights w. Data parallel: worker 0 takes the upper rows and worker 1 the lower ones, and both have all of w. Model parallel: worker 0 takes the left columns of w and worker 1 the right ones, and both have all of x.](../docs/figures/split.svg)
 #
 # - **Data parallelism**: every worker has the whole model and a part of the data.
 # - **Model parallelism**: every worker has a part of the model. The picture splits a layer; you can
@@ -188,13 +188,13 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 # **A parameter server** (*ps*) is a process that holds `w`. A worker *pulls* a copy `w_k`,
 # computes a gradient there, and *pushes* it. The server moves `w`.
 #
-# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends it, the ps moves w and says that it is done. Updates of others between pull and push are the staleness.](../figures/update.svg)
+# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends it, the ps moves w and says that it is done. Updates of others between pull and push are the staleness.](../docs/figures/update.svg)
 #
 # **An all-reduce** needs no server. Every worker holds a copy of `w`. After each gradient all
 # workers exchange theirs, until each has the mean of all. Each makes the same step, so the copies
 # stay equal.
 #
-# ![Three workers, each with its own copy of w and the gradient of its own mini-batch. An all-reduce gives each the mean of the three gradients, and each moves its copy by it.](../figures/collective.svg)
+# ![Three workers, each with its own copy of w and the gradient of its own mini-batch. An all-reduce gives each the mean of the three gradients, and each moves its copy by it.](../docs/figures/collective.svg)
 
 # %% [markdown]
 # ## To wait, or not to wait
@@ -205,13 +205,13 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 # - **Asynchronous**: each worker pushes when it is ready, and none waits. But the others may have
 #   moved `w` since its pull. How many updates they made in the meantime is the push's *staleness*.
 #
-# ![Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits for worker 2, and w moves 2 times. Asynchronous: nobody waits, and w moves 13 times; the staleness of a push, the updates by others since its pull, is up to 2 for the fast workers and up to 6 for the slow one.](../figures/timelines.svg)
+# ![Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits for worker 2, and w moves 2 times. Asynchronous: nobody waits, and w moves 13 times; the staleness of a push, the updates by others since its pull, is up to 2 for the fast workers and up to 6 for the slow one.](../docs/figures/timelines.svg)
 #
 # The next picture shows a real asynchronous run, 400 times slower. Two workers train on the
 # handwritten digits that you will meet in every notebook. The model of that run is tiny: 17,226
 # weights. The notebooks' own is smaller still: 2,410.
 #
-# ![16 pushes of a real run of HogWild, 400 times slower. Two workers pull the parameters, compute a gradient and push it, without waiting for each other.](../figures/pushes.svg)
+# ![16 pushes of a real run of HogWild, 400 times slower. Two workers pull the parameters, compute a gradient and push it, without waiting for each other.](../docs/figures/pushes.svg)
 #
 # **Predict:** the next cells show the times of these 16 pushes. Which of the three takes longest:
 # pull, compute or push? And how stale is a push of one of two workers?
@@ -283,7 +283,7 @@ assert set(staleness) == {0, 1}
 # Two questions place every algorithm of data parallelism: where are the weights, and who waits?
 # Each name on the map is a folder of this repository.
 #
-# ![Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild, Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD, Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with different learning rates, SAGN. Synchronous, all-reduce: Ring-AllReduce, Collective-AllReduce, Horovod-RingAllReduce, Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One worker: Non-Distributed-Setup, Distributed-Setup.](../figures/field.svg)
+# ![Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild, Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD, Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with different learning rates, SAGN. Synchronous, all-reduce: Ring-AllReduce, Collective-AllReduce, Horovod-RingAllReduce, Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One worker: Non-Distributed-Setup, Distributed-Setup.](../docs/figures/field.svg)
 #
 # How the algorithms of one field differ:
 #

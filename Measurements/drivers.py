@@ -23,7 +23,7 @@ from rich.progress import track
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for tfrun
-from tfrun import rows as metrics
+from tfrun.runs import metrics_csv as metrics
 
 SLICE = 0.02  # seconds that a slow worker runs at a time
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind

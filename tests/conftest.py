@@ -20,7 +20,7 @@ def pytest_sessionstart(session):
     """Runs leave their records apart; each module of tests belongs to one part of `all`."""
     session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="records-")
     here = {
-        path.stem.removeprefix("test_") for path in pathlib.Path(__file__).parent.glob("test_*.py")
+        path.stem.removeprefix("test_") for path in pathlib.Path(__file__).parent.rglob("test_*.py")
     }
     named = sum(parts.PARTS.values(), [])
     assert sorted(named) == sorted(here), "tests/parts.py: %s" % (here ^ set(named))

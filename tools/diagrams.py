@@ -1,9 +1,9 @@
-"""Draws the diagrams in figures/: SVG that reads on light and on dark pages.
+"""Draws the diagrams in docs/figures/: SVG that reads on light and on dark pages.
 
 python tools/diagrams.py          check; exits with 1 and the names of what is out of date
 python tools/diagrams.py --fix    write them
 python tools/diagrams.py --pushes runs/HogWild/latest
-                                  take the pushes of pushes.svg from a run (figures/pushes.json)
+                                  take pushes.json, of pushes.svg, from a run
 
 The functions that draw them are in tools/drawings/, each under its @figure.
 """
@@ -33,7 +33,7 @@ def main():
             if fix:
                 path.write_text(made)
     for name in stale:
-        print("%s: figures/%s" % ("written" if fix else "out of date", name))
+        print("%s: docs/figures/%s" % ("written" if fix else "out of date", name))
     return bool(stale) and not fix
 
 

@@ -15,8 +15,13 @@ import regions
 NOTES = regions.ROOT / "tests" / "pictures.txt"
 DRIVERS = "Measurements/drivers.py"
 CODE = {  # what draws a picture, by its name; another is drawn by the script beside it
-    "curves.png": [f"tfrun/{name}.py" for name in ("curves", "trace", "summary", "words")],
-    "trace.png": ["tfrun/trace.py"],
+    "curves.png": [
+        "tfrun/formatting.py",
+        "tfrun/pictures/curves.py",
+        "tfrun/pictures/timeline.py",
+        "tfrun/runs/summary.py",
+    ],
+    "trace.png": ["tfrun/pictures/timeline.py"],
     "compare.png": ["Measurements/Compare/compare.py", DRIVERS],
     "warm-up.png": ["Measurements/Compare/compare.py", DRIVERS],
     "drills.png": ["Operations/Fault-Tolerance/fault_tolerance.py"],

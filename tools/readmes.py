@@ -22,7 +22,7 @@ import regions
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-import tfrun.errors  # noqa: E402
+from tfrun import known_errors  # noqa: E402
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -132,9 +132,9 @@ def usage(term, folder):
 
 
 def errors(_, __):
-    """The table of errors in tfrun/errors.py."""
+    """The table of errors in tfrun/known_errors.py."""
     parts = []
-    for symptom, entries in tfrun.errors.GROUPS.items():
+    for symptom, entries in known_errors.GROUPS.items():
         parts.append(f"## {symptom}\n")
         for entry in entries:
             words = textwrap.fill(

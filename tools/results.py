@@ -28,7 +28,7 @@ import readmes
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MORE = {"Model-Parallelism": ["--timeline-steps", "1000"]}  # for the stages in its picture
 sys.path.insert(0, str(ROOT))
-from tfrun import summary  # noqa: E402
+from tfrun.runs import summary  # noqa: E402
 
 
 def facts(directory, seconds):

@@ -29,7 +29,7 @@
 # minutes. To do the exercises, stop before the last code cell: select it, and choose *Run → Run All
 # Above Selected Cell*. The last cell ends the cluster for all.
 #
-# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../figures/kernels.svg)
+# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../docs/figures/kernels.svg)
 #
 # Each server must know the addresses of all three before it starts. A launcher would pass them in
 # TF_CONFIG. Here nobody launches the notebooks but you, so they have to find each other. Each

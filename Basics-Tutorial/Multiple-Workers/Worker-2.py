@@ -22,7 +22,7 @@
 # **Before it:** [Worker-1](Worker-1.ipynb). **Time:** 20 minutes.
 
 # %% [markdown]
-# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../figures/kernels.svg)
+# ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../docs/figures/kernels.svg)
 #
 # This notebook is the orange row. The next four cells are those of Parameter-Server.
 

@@ -9,7 +9,8 @@ import pathlib
 import sys
 import tempfile
 
-from tfrun import grid, rundir
+from tfrun.launch import grid
+from tfrun.runs import run_directory
 
 COLUMNS = ["run", "status", "seconds", "error", "logdir"]  # no parameter or metric has these names
 
@@ -50,7 +51,7 @@ def checked(map_fun, args_dict, logdir, direction, jobs, threads):
         if value is not None and (type(value) is not int or value < 1):
             raise BadInput("%s must be a whole number above 0, is %r" % (name, value))
     try:
-        folder = logdir or rundir.RunDirectory("Parallel-Experiments").path
+        folder = logdir or run_directory.RunDirectory("Parallel-Experiments").path
         folder = pathlib.Path(folder).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

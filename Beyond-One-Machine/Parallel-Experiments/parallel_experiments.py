@@ -33,7 +33,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # tfrun is not installed
 import inputs
 import report
 from inputs import BadInput
-from tfrun import cluster, grid, resources
+from tfrun.launch import cluster, grid, resources
 
 
 def one_run(map_fun, metric, reserved, params, logdir):

@@ -5,7 +5,7 @@ import math
 import sys
 import time
 
-from tfrun import grid
+from tfrun.launch import grid
 
 EVENTS = ".experiments"  # the end of the names of this script's event files
 

@@ -27,9 +27,9 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT))
-from tfrun import launch
-from tfrun.environment import fail, pip_failed, say
+sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
+from tfrun.launch import supervisor
+from environment import fail, pip_failed, say
 
 LIMIT = 3600  # seconds for the build; it takes 4 minutes on 2 cores
 PROGRAM = b"#include <optional>\nint main() { if constexpr (true) return *std::optional<int>(0); }"
@@ -82,12 +82,12 @@ def run(command, log, progress=None, **options):
         text=True,
         errors="replace",
         start_new_session=True,
-        preexec_fn=lambda: launch.prepare(None),
+        preexec_fn=lambda: supervisor.prepare(None),
         **options,
     )
     # As tfrun does: whatever becomes of us, none of the compilers stays behind.
     watchdog = subprocess.Popen(
-        [sys.executable, "-SE", pathlib.Path(launch.__file__).with_name("watchdog.py")],
+        [sys.executable, "-SE", pathlib.Path(supervisor.__file__).with_name("watchdog.py")],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
@@ -159,7 +159,7 @@ def build(label, folder, log):
 
 
 def main():
-    launch.prepare(None)  # whoever started us
+    supervisor.prepare(None)  # whoever started us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     label = "tf" + version("tensorflow-cpu", "tensorflow")
     if installed(label):

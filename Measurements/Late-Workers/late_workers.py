@@ -24,7 +24,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
-from tfrun import cluster
+from tfrun.launch import cluster
 
 EXAMPLES = {"HogWild": 1, "DOWNPOUR-Easy": 10, "DOWNPOUR": 10, "ADAG": 10, "DynSGD": 1}  # name: T
 EIGHT, SLOW, HIGH = "8 workers", "one of 4 slow", ", lr 0.5"

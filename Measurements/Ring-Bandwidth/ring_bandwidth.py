@@ -22,7 +22,7 @@ from rich.table import Table
 
 sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])
 import drivers
-from tfrun import cluster
+from tfrun.launch import cluster
 
 SCRIPT = drivers.script_of("Ring-AllReduce")
 AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many

@@ -31,7 +31,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TFRUN = ROOT / "tfrun" / "bin" / "tfrun"
 sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
 import drivers
-from tfrun import isolate, rundir
+from tfrun.launch import isolate
+from tfrun.runs import run_directory
 
 CLONE_NEWNS = 0x20000
 SAVE = 500  # updates between checkpoints
@@ -122,7 +123,7 @@ class Run:
 
         def ready():
             step = max((step for _, step in self.pushes()), default=0)
-            saved = (rundir.saved_step(self.directory) or 0) if saves else 0
+            saved = (run_directory.saved_step(self.directory) or 0) if saves else 0
             return step > 3 * SAVE and step > saved + SAVE // 4
 
         if not self.until(ready, "training"):

@@ -7,7 +7,7 @@ it readably. Worker 0 is blue, worker 1 orange, worker 2 purple; what lives on a
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FIGURES = ROOT / "figures"
+FIGURES = ROOT / "docs" / "figures"
 STYLE = """
 text { font: 15px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .small { font-size: 14px; fill: #59636e } .title { font-weight: 600 }
@@ -39,7 +39,7 @@ ARROW = (
     '<path d="M0 0 8 4 0 8z" fill="#818b98"/></marker>'
 )
 KINDS = "abc"  # the colours of workers 0, 1, 2
-DRAWN = {}  # {name of a file in figures/: the function that returns its content}
+DRAWN = {}  # {name of a file in docs/figures/: the function that returns its content}
 
 
 def figure(name, width, height):

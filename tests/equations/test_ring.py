@@ -1,0 +1,519 @@
+"""Ring-AllReduce: the sum and its bytes, the training, and what goes wrong on the way."""
+
+import concurrent.futures
+import contextlib
+import json
+import re
+import signal
+import socket
+import struct
+import time
+
+import interleaved
+import numpy as np
+import problem
+import pytest
+import recovery
+import references
+import support
+from tfrun import errors
+from tfrun.commands import export
+from tfrun.launch import cluster
+
+SCRIPT = support.main_script("Ring-AllReduce")
+
+
+class Cluster:
+    """What the ring asks of the script's own Cluster."""
+
+    def __init__(self, addresses, rank):
+        self.addresses, self.rank = addresses, rank
+        self.workers = [("worker", k) for k in range(len(addresses))]
+
+
+@contextlib.contextmanager
+def rings(n, text=None, timeout=20):
+    """n workers of the script's ring, in this process, that have not joined yet."""
+    script = support.load(SCRIPT, text)
+    ports, held = cluster.hold_ports(n)
+    addresses = cluster.addresses({"worker": n}, ports)["worker"]
+    made = [script.Ring(Cluster(addresses, k), timeout) for k in range(n)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_GRPC_REUSE_PORT", "1")
+        try:
+            yield script, made
+        finally:
+            for ring in made:
+                close(ring)
+            for s in held:
+                s.close()
+
+
+def close(ring):
+    """What the end of its process does to a worker."""
+    for name in "left", "right":
+        if hasattr(ring, name):
+            getattr(ring, name).close()
+
+
+def together(made, work):
+    """[work(ring) of each worker], all at once; an exception of one is what it returns."""
+
+    def safely(ring):
+        try:
+            return work(ring)
+        except OSError as lost:
+            close(ring)
+            return lost
+
+    with concurrent.futures.ThreadPoolExecutor(len(made)) as pool:
+        return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in made]]
+
+
+# The equations, in NumPy.
+
+
+def chunk(size, n, c):
+    """Where chunk c of n is in a vector: they differ by one at most, the first are the longer."""
+    small, longer = divmod(size, n)
+    start = c * small + min(c, longer)
+    return slice(start, start + small + (c < longer))
+
+
+def ring_sum(vectors):
+    """The sum as the ring makes it: chunk c begins at worker c, and goes to the right."""
+    n, total = len(vectors), np.empty_like(vectors[0])
+    for c in range(n):
+        here = chunk(len(total), n, c)
+        total[here] = vectors[c][here]
+        for k in range(c + 1, c + n):
+            total[here] += vectors[k % n][here]
+    return total
+
+
+def received_by_kernel(ring):
+    """The bytes that have come on a worker's left connection: tcpi_bytes_received of tcp_info."""
+    info = ring.left.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+    return struct.unpack_from("Q", info, 128)[0] - len(ring.greeting())
+
+
+def check_all_reduce(n, size, text=None):
+    """The named comparisons of numbers that a mistake must fail."""
+    random = np.random.RandomState(size)
+    vectors = [random.randn(size).astype(np.float32) for _ in range(n)]
+
+    def work(ring):
+        ring.join("the same")
+        before = ring.sent, ring.received
+        x = vectors[ring.rank].copy()
+        script.all_reduce(x, ring)
+        apart = received_by_kernel(ring) - ring.received
+        ring.leave()
+        return x, ring.sent - before[0], ring.received - before[1], apart
+
+    with rings(n, text) as (script, made):
+        done = together(made, work)
+    wrong, expected = [], ring_sum(vectors)
+    assert not [each for each in done if isinstance(each, OSError)], done
+    exact = sum(v.astype(np.float64) for v in vectors)
+    bound = n * 2.0**-23 * sum(np.abs(v) for v in vectors)
+    for k, (x, sent, received, apart) in enumerate(done):
+        if not np.all(np.abs(x - exact) <= bound):
+            wrong.append("sum: %g apart on worker %d" % (np.abs(x - exact).max(), k))
+        if not np.array_equal(x, done[0][0]) or not np.array_equal(x, expected):
+            wrong.append("bits: worker %d has others than worker 0 or than the equation" % k)
+        parts = [4 * len(range(size)[chunk(size, n, c % n)]) for c in range(k, k + 3)]
+        if (sent, received) != (8 * size - parts[1] - parts[2], 8 * size - parts[0] - parts[1]):
+            wrong.append("bytes: worker %d has sent %d, received %d" % (k, sent, received))
+        if not 0 <= apart <= 1:  # a left neighbour that leaves already counts as one
+            wrong.append("bytes: the kernel of worker %d has received %d more" % (k, apart))
+        if size % n == 0 and sent != 2 * (n - 1) * 4 * size // n:
+            wrong.append("bytes: worker %d has sent %d, not 2 (N - 1) / N S" % (k, sent))
+    if sum(sent for _, sent, *_ in done) != 2 * (n - 1) * 4 * size:
+        wrong.append("bytes: all together have not sent 2 (N - 1) S")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_the_sum_and_its_bytes(n):
+    """Divisible sizes and others, fewer numbers than workers, none; the kernel counts the same."""
+    for size in 0, 1, n - 1, n, n + 1, 60 * n, 1000, 12347:
+        check_all_reduce(n, size)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_vector_longer_than_the_buffers(n):
+    check_all_reduce(n, 3 * 10**6)
+
+
+LOOP = "for s in range(%s):\n        mine, theirs = chunk[(k %s"
+SCATTER, NEXT = (
+    "chunk[(k - s) % N], chunk[(k - s - 1) % N]",
+    "chunk[(k + 1 - s) % N], chunk[(k - s) % N]",
+)
+GATHER = "        ring.exchange(mine, theirs)\n"
+RECEIVED = "        ring.exchange(mine, received[: theirs.size])\n"
+ADDED = RECEIVED + "        theirs += received[: theirs.size]\n"
+WHOLE = """        whole = np.empty_like(x)
+        ring.exchange(x, whole)
+        received[: theirs.size] = np.array_split(whole, N)[(k - s - 1) % N]
+"""
+# (the comparison that fails,): {the mistake: [(text, what replaces it)]}
+MISTAKES = {
+    ("sum",): {
+        "reduce-scatter begins with the next chunk": [(SCATTER, NEXT)],
+        "all-gather begins with the chunk of the worker's number": [(NEXT, SCATTER)],
+        "reduce-scatter makes a step too few": [
+            (LOOP % ("N - 1", "- s)"), LOOP % ("N - 2", "- s)"))
+        ],
+        "what comes is not added": [("theirs += received[", "theirs[:] = received[")],
+        "all-gather adds, too": [(GATHER, ADDED)],
+    },
+    ("bits",): {
+        "all-gather makes a step too few": [(LOOP % ("N - 1", "+ 1"), LOOP % ("N - 2", "+ 1"))],
+    },
+    ("bytes",): {
+        "reduce-scatter makes a step too many": [(LOOP % ("N - 1", "- s)"), LOOP % ("N", "- s)"))],
+        "every worker sends the whole vector": [(RECEIVED, WHOLE)],
+        "bytes that come are not counted": [("self.received += len(into)", "pass")],
+    },
+}
+
+
+@pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=3))
+def test_a_mistake_in_the_sum_is_caught(fails, changes):
+    with support.caught(fails):
+        check_all_reduce(3, 60, support.replaced(SCRIPT, changes))
+
+
+def test_who_sends_first_and_then_receives_waits_for_ever():
+    """Where the vector is longer than the buffers; shorter ones get through."""
+    first = [("if into else [self.right]", "if not out else [self.right]")]
+    check_all_reduce(3, 60, support.replaced(SCRIPT, first))
+    with rings(2, support.replaced(SCRIPT, first), timeout=1) as (script, made):
+
+        def work(ring):
+            ring.join("the same")
+            script.all_reduce(np.ones(10**7, np.float32), ring)
+
+        for lost in together(made, work):
+            assert "silent" in str(lost) or "closed" in str(lost)
+
+
+# Training, by processes of its own.
+
+
+@pytest.fixture(scope="module")
+def quick():
+    with support.QuickCluster(SCRIPT, ps=0) as cluster:
+        yield cluster
+
+
+# Rank k begins k beside the others; each writes what w was at the start and after each step.
+RANK = "json.loads(os.environ['TF_CONFIG'])['task']['index']"
+IN_THE_LOOP = "        if metrics.is_chief and saved +"
+RECORD = [
+    (
+        "    if metrics.is_chief and manager.latest_checkpoint:\n",
+        "    w.assign_add(tf.ones_like(w) * %s)\n"
+        "    if metrics.is_chief and manager.latest_checkpoint:\n" % RANK,
+    ),
+    (
+        "    metrics.step = int(step)\n",
+        "    metrics.step = int(step)\n    metrics.w, metrics.values = w, [w.numpy()]\n",
+    ),
+    (IN_THE_LOOP, "        metrics.values.append(metrics.w.numpy())\n" + IN_THE_LOOP),
+    ("    ring.leave()\n", "    np.save('w.npy', metrics.values)\n    ring.leave()\n"),
+]
+SHAPES = [(6, 128), (128,), (128, 64), (64,), (64, 3), (3,)]
+
+
+def arrays(vector):
+    """The parameters that one vector holds."""
+    ends = np.cumsum([np.prod(shape) for shape in SHAPES])
+    return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), SHAPES)]
+
+
+def train(quick, folder, *flags, changes=(), steps=20, n=3):
+    """Trains on the small data set, each worker in a folder of its own: (exit codes, output)."""
+    folder.mkdir(exist_ok=True)
+    data = interleaved.Data(*problem.digits_like())._asdict()
+    np.savez(folder / "data.npz", **data)
+    (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, changes))
+    settings = problem.command_line({"dataset": folder / "data.npz", "steps-per-call": 1})
+    settings["--steps"] = steps
+    settings = [str(part) for flag in settings.items() for part in flag]
+    script, run = folder / "ring_allreduce.py", folder / "run"
+    return quick.run(script, run, *settings, *flags, workers=n, OUTPUT_DIR=".")
+
+
+def folders(folder, n=3):
+    return [folder / "run" / ("worker-%d" % k) for k in range(n)]
+
+
+def check_training(quick, folder, changes=(), flags=(), n=3):
+    """The named comparisons of numbers that a mistake must fail."""
+    codes, output = train(quick, folder, *flags, changes=[*changes, *RECORD], n=n)
+    assert codes == [0] * n, output
+    values = [np.load(each / "w.npy") for each in folders(folder, n)]
+    assert [len(each) for each in values] == [21] * n
+    first, gradient = arrays(values[0][0]), problem.gradient_on_digits(n)
+    expected = references.Synchronous(first, n, gradient, problem.LR)
+    wrong, union = [], [v.astype(np.float64) for v in first]
+    losses = [[row["loss"] for row in support.pushes(each)] for each in folders(folder, n)]
+    for step in range(21):
+        if not all(np.array_equal(each[step], values[0][step]) for each in values):
+            wrong.append("ranks: not bit for bit the same after %d steps" % step)
+        w = values[0][step]
+        if not (apart := np.abs(w - interleaved.flat(expected.w)).max()) < 1e-5:
+            wrong.append("parameters: %g apart after %d steps" % (apart, step))
+        if not (apart := np.abs(w - interleaved.flat(union)).max()) < 1e-6 * (step + 1):
+            wrong.append("union: %g apart after %d steps" % (apart, step))
+        if step == 20:
+            break
+        due = expected.together(range(n))
+        if not np.abs(np.array(due) - [each[step] for each in losses]).max() < 1e-5:
+            wrong.append("losses: others in step %d" % step)
+        _, union = problem.union_step(union, n, step)
+    assert np.abs(values[0][20] - values[0][0]).max() > 0.01
+    assert not wrong, "\n".join(wrong)
+
+
+def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
+    """Also: bit for bit the same on all ranks after the broadcast and in each step; the bytes;
+    and rank 0 alone writes a checkpoint, with w as one vector."""
+    check_training(quick, tmp_path)
+
+    size = 4 * sum(np.prod(shape) for shape in SHAPES)
+    moved = [{row["bytes"] for row in support.pushes(each)} for each in folders(tmp_path)]
+    chunks = [4 * len(range(size // 4)[chunk(size // 4, 3, c)]) for c in range(3)]
+    # Sent: twice all but the next one, or the one after it; received: the own one, or the next.
+    due = [4 * size - chunks[k] - 2 * chunks[(k + 1) % 3] - chunks[(k + 2) % 3] for k in range(3)]
+    assert moved == [{float(bytes)} for bytes in due]
+
+    checkpoint = support.newest_checkpoint(folders(tmp_path)[0])
+    saved = export.saved_values(checkpoint, SHAPES)["w"]
+    last = arrays(np.load(folders(tmp_path)[0] / "w.npy")[20])
+    assert all(np.array_equal(a, b) for a, b in zip(saved, last, strict=True))
+
+    left = [{path.name for path in each.glob("*")} for each in folders(tmp_path)]
+    for k in 1, 2:
+        assert left[k] == {"metrics-worker-%d.csv" % k, "w.npy"}
+    assert {"checkpoint", "model.ckpt-20.index", "flags.json"} < left[0]
+
+
+TRAINING = {
+    ("parameters",): {"the sum instead of the mean": [(" * total / ring.n", " * total")]},
+    ("ranks",): {
+        "no broadcast": [("    broadcast([step, w, *state], ring)\n", "")],
+        "nothing goes around": [
+            ("        all_reduce(x, ring)\n        return x,", "        return x,")
+        ],
+    },
+    ("union",): {
+        "all ranks have the same shard": [("k, n = ring.rank, ring.n", "k, n = 0, ring.n")]
+    },
+    ("losses",): {"constant data": [("gradient(w_k, version)", "gradient(w_k, 0)")]},
+}
+
+
+@pytest.mark.parametrize("fails, changes", support.mistakes(TRAINING, core=1))
+def test_a_mistake_in_the_training_is_caught(fails, changes, quick, tmp_path):
+    """The mistaken script ends well."""
+    with support.caught(fails):
+        check_training(quick, tmp_path, changes, n=2)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
+    texts = {
+        name: support.replaced(SCRIPT, changes)
+        for named in MISTAKES.values()
+        for name, changes in named.items()
+    }
+    support.run_well(texts, tmp_path, SCRIPT, ps=0)
+
+
+# What goes wrong on the way.
+
+
+HURRIED = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 2")
+
+
+def at_step(step, what):
+    """A change by which a worker does something after so many steps."""
+    return [(IN_THE_LOOP, "        if metrics.step == %d and %s\n%s" % (step, what, IN_THE_LOOP))]
+
+
+def test_a_worker_that_dies(quick, tmp_path):
+    """Each other one ends at once, with an error that names it."""
+    began = time.monotonic()
+    kill = at_step(50, RANK + " == 1: os.kill(os.getpid(), 9)")
+    codes, output = train(quick, tmp_path, changes=kill, steps=10**6)
+    assert time.monotonic() < began + support.patience(30)
+    assert codes == [1, -signal.SIGKILL, 1], output
+    assert re.search(r"ConnectionError: worker 1, the (left|right) neighbour: ", output), output
+    assert "The ring is broken" in errors.explain(output)
+
+
+def test_the_whole_cluster_dies_and_goes_on(quick, tmp_path):
+    """From the last checkpoint, which rank 0 alone has."""
+    kill = at_step(27, "True: os.kill(os.getpid(), 9)")
+    flags = ["--checkpoint-steps", "10"]
+    codes, output = train(quick, tmp_path, *flags, changes=kill, steps=40)
+    assert set(codes) <= {1, -signal.SIGKILL} and not any(
+        (each / "result.json").exists() for each in folders(tmp_path)
+    )
+    killed = time.time()
+    codes, output = train(quick, tmp_path, *flags, changes=RECORD, steps=40)
+    assert codes == [0] * 3, output
+    for each in folders(tmp_path):
+        steps = [r["global_step"] for r in support.pushes(each) if r["push_time"] > killed]
+        assert steps == list(range(21, 41)), each
+        w = np.load(each / "w.npy")
+        assert len(w) == 21 and np.array_equal(w, np.load(folders(tmp_path)[0] / "w.npy"))
+
+
+def test_one_of_five_is_gone():
+    """Who ends first names it; the others end, too, each because of a neighbour."""
+    with rings(5) as (script, made):
+
+        def work(ring):
+            ring.join("the same")
+            for number in range(100):
+                if (ring.rank, number) == (2, 50):
+                    return close(ring)
+                script.all_reduce(np.ones(1000), ring)
+
+        began = time.monotonic()
+        lost = [str(each) for each in together(made, work)]
+        assert time.monotonic() < began + 10
+    assert lost[2] == "None" and all(
+        "closed" in each or "Errno" in each for each in lost if each != "None"
+    )
+    # The end of worker 1 may go around the ring before worker 3 looks, or the other way.
+    assert "worker 2, the right neighbour" in lost[1] or "worker 2, the left" in lost[3], lost
+    for k in 0, 1, 3, 4:
+        assert re.match(
+            r"worker (%d, the left|%d, the right) n" % ((k - 1) % 5, (k + 1) % 5), lost[k]
+        )
+
+
+def test_one_of_three_hangs():
+    """The others wait for --step-timeout, then each names a neighbour."""
+    with rings(3, timeout=1) as (script, made):
+
+        def work(ring):
+            ring.join("the same")
+            if ring.rank == 1:
+                return time.sleep(3)
+            script.all_reduce(np.ones(1000), ring)
+
+        began = time.monotonic()
+        lost = [str(each) for each in together(made, work)]
+        assert time.monotonic() < began + 10
+    # The first of them says for how long; the other one may see first that this one has gone.
+    assert any("silent, or waits itself, for 1 s now" in each for each in lost), lost
+    assert all(re.match(r"worker \d, the (left|right) neighbour: ", lost[k]) for k in (0, 2)), lost
+
+
+def test_strangers_are_sent_away(capfd):
+    """What they say is not read as data; the ring forms, and sums, as if they had not been."""
+    with rings(2) as (script, made):
+        made[0].hash = 64 * "0"
+        other = made[0].greeting(-1)
+
+        def say(text):
+            s = socket.create_connection(made[0].address(), timeout=10)
+            with contextlib.suppress(OSError):  # it is closed before all has been read
+                s.sendall(text)
+                s.shutdown(socket.SHUT_WR)
+            return s
+
+        def answer(s):
+            with contextlib.suppress(OSError), s:  # a reset, where not all was read
+                return script.receive(s, 1000)
+            return b""
+
+        def listens():
+            with contextlib.suppress(OSError):
+                return say(b"").close() is None
+
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            first = pool.submit(made[0].join, "the same")
+            support.wait_until(listens, 20, "worker 0 listens")
+            strangers = [say(text) for text in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 10**5, other)]
+            made[1].join("the same")
+            first.result(timeout=20)
+        answers = [answer(s) for s in strangers]
+        vectors = [np.arange(5, dtype=np.float32), np.ones(5, np.float32)]
+        together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
+    assert answers[:2] == [b"", b""] and answers[2] == made[0].greeting()
+    assert np.array_equal(vectors, [[1, 2, 3, 4, 5]] * 2)
+    said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
+    assert len(said) == 3
+    for line in said:
+        assert line.startswith("worker 0 refused a connection from 127.0.0.1: it is not worker 1")
+
+
+def test_workers_that_do_not_match(quick, tmp_path):
+    """Other flags, or another model: all end, the first one because of that."""
+    other = [("join([vars(flags), ", "join([vars(flags), cluster.rank, "), HURRIED]
+    codes, output = train(quick, tmp_path, changes=other)
+    assert codes == [1] * 3, output
+    words = r"worker \d has another TF_CONFIG, other flags or another model than worker \d"
+    assert re.search("ConnectionError: " + words, output), output
+
+
+def config(*addresses):
+    """The TF_CONFIG of worker 0."""
+    tasks = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+    return {"TF_CONFIG": json.dumps(tasks)}
+
+
+# (flags, what is set besides, words of the error, exit code); IN_USE: a port that a program has.
+IN_USE = "127.0.0.1:%d"
+WRONG = [
+    (["--step-timeout", "0"], {}, "--step-timeout: must be above 0", 2),
+    ([], {}, "is not in list", 1),
+    ([], {"TF_CONFIG": "{"}, "JSONDecodeError", 1),
+    ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "is not in list", 1),
+    ([], config("a", "b:1"), "not enough values to unpack (expected 2, got 1)", 1),
+    ([], config(IN_USE, "127.0.0.1:9"), "Address already in use", 1),
+    ([], config("192.0.2.1:0", "127.0.0.1:9"), "Cannot assign requested address", 1),
+    (
+        *([], config("127.0.0.1:0", "127.0.0.1:9")),
+        *("worker 1 did not answer at 127.0.0.1:9 in 2 s", 1),
+    ),
+]
+
+
+def test_bad_input_is_raised_and_explained(quick, tmp_path):
+    wrong = []
+    for number, (flags, env, words, code) in enumerate(WRONG):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, [HURRIED]))
+        with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+            port = IN_USE % server.getsockname()[1]
+            env = {name: value.replace(IN_USE, port) for name, value in env.items()}
+            process = quick.zygotes[0].run("ring_allreduce.py", flags, folder, **env)
+        if process.returncode != code or words not in process.stderr:
+            wrong.append(f"not {words}: {process.returncode}, {process.stderr}")
+        elif not errors.explain(process.stderr):
+            wrong.append(f"not explained: {process.stderr}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_is_restarted(tmp_path):
+    """All end, all start again, and go on from the checkpoint."""
+    directory = tmp_path / "run"
+    process = recovery.begin(directory, launcher=SCRIPT.parent / "run.sh", TFRUN_RESTARTS="2")
+    support.wait_until(lambda: recovery.checkpoint(directory) >= 300, 60, "a checkpoint")
+    support.task(directory, "worker", 1).kill()
+    result, output = recovery.check_the_end(process, directory)
+    assert "worker 1 was killed by SIGKILL; it starts again" in output
+    assert "worker 0 failed with exit code 1; it starts again" in output
+    assert "worker 1, the" in output

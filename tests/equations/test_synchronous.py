@@ -1,0 +1,341 @@
+"""Synchronous updates: who takes part in a step, and what the step is."""
+
+import collections
+import contextlib
+import re
+import signal
+import time
+
+import interleaved
+import numpy as np
+import problem
+import pytest
+import references
+import support
+from tfrun.runs import summary
+
+SYNC = support.main_script("Synchronous-SGD")
+SAGN = support.main_script("SAGN")
+RATES = support.main_script("Synchronous-SGD-different-learning-rates")
+CASES = {
+    "mean": (SYNC, references.Synchronous, {}),
+    "warm-up": (SYNC, references.Synchronous, {"warmup_steps": 5}),
+    "rates": (RATES, references.DifferentRates, {"learning_rates": [0.3, 0.1]}),
+    "sagn": (SAGN, references.Sagn, {"local_steps": 4}),
+}
+
+
+def command_line(script, knobs):
+    flags = problem.command_line(knobs)
+    if script == RATES:
+        del flags["--learning-rate"]
+        flags["--learning-rates"] = ",".join(map(str, knobs["learning_rates"]))
+    return flags
+
+
+def group(script, n, knobs, text=None):
+    """Its workers, with w on two ps, which have forgotten the reports of the test before."""
+    interleaved.forget()
+    return interleaved.Workers(script, n, command_line(script, knobs), text=text, ps=2)
+
+
+def check(workers, first, expected, pushes, due):
+    """The named comparisons of numbers that a mistake must fail."""
+    interleaved.check(first, workers.values(), expected.values(), pushes, due, least=0.01)
+
+
+def compare(script, reference, knobs, n=2, text=None):
+    with group(script, n, knobs, text) as workers:
+        first, pushes, due = workers.values(), [], []
+        gradient = problem.gradient_on_digits(n)
+        expected = reference(workers.parameters(), n, gradient, problem.LR, **knobs)
+        for step in range(12):
+            pushes += workers.together()
+            due += [(loss, step, 0) for loss in expected.together(range(n))]
+        check(workers, first, expected, pushes, due)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("name", CASES)
+def test_the_step_is_the_equation(name, n):
+    compare(*CASES[name], n=n)
+
+
+def test_sagn_with_one_local_step_is_synchronous_sgd():
+    compare(SAGN, references.Synchronous, {"local_steps": 1})
+
+
+def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
+    lr = problem.LR
+    with group(RATES, 2, {"learning_rates": [lr / 2, lr / 2]}) as workers:
+        first, gradient = workers.parameters(), problem.gradient_on_digits(2)
+        expected = references.Synchronous(first, 2, gradient, lr)
+        for _ in range(12):
+            workers.together()
+            expected.together([0, 1])
+        assert max(np.abs(a - b).max() for a, b in zip(workers.parameters(), expected.w)) < 1e-5
+
+
+def test_several_workers_are_one_on_the_union_of_their_batches():
+    with group(SYNC, 3, {}) as workers:
+        w = [np.array(v, np.float64) for v in workers.parameters()]
+        for step in range(10):
+            workers.together()
+            _, w = problem.union_step(w, 3, step)
+            apart = max(np.abs(a - b).max() for a, b in zip(workers.parameters(), w))
+            assert apart < 1e-6 * (step + 1), apart
+
+
+def late(text=None, **more):
+    """With one backup worker the first two of three make the steps; the third comes too late."""
+    knobs = {"backup_workers": 1, **more}
+    with group(SYNC, 3, knobs, text) as workers:
+        first, pushes, due = workers.values(), [], []
+        gradient = problem.gradient_on_digits(3)
+        expected = references.Synchronous(workers.parameters(), 3, gradient, problem.LR, **knobs)
+        for step in range(0, 12, 2):
+            slow = step // 2 % 3
+            fast = [k for k in range(3) if k != slow]
+            held = workers.workers[slow].pull()
+            was = [v.copy() for v in expected.w]
+            for number in (step, step + 1):
+                pushes += workers.together(those=fast)
+                due += [(loss, number, 0) for loss in expected.together(fast)]
+            pushes.append(workers.workers[slow].push(held))
+            due.append((gradient(slow, step, was)[0], step + 2, 2))
+        check(workers, first, expected, pushes, due)
+
+
+def test_a_late_gradient_is_dropped_and_counted():
+    late()
+
+
+def late_and_warm(text=None):
+    """The warm-up counts the gradients that make a step, without the backup's."""
+    late(text, warmup_steps=5)
+
+
+def test_a_warm_up_with_a_backup_worker():
+    late_and_warm()
+
+
+# Between the note that a gradient is there and the look at all notes.
+WIDER = (
+    "        with tf.control_dependencies([noted]):\n",
+    "        with tf.control_dependencies([noted]):\n"
+    "            pause = tf.numpy_function(lambda: time.sleep(0.3), [], [])\n"
+    "        with tf.control_dependencies([pause]):\n",
+)
+
+
+def locked(text=None):
+    """Two reports at once make one step, also where a report takes long."""
+    text = (text or SYNC.read_text()).replace(*WIDER)
+    with group(SYNC, 2, {}, text) as workers:
+        one = workers.workers[0]
+        step = next(v for v in one.globals if v.op.name == "global_step")
+        for made in 1, 2, 3:
+            workers.together()
+            there = one.session.run(step)
+            assert there == made, f"steps: {there}, not {made}"
+
+
+def test_one_report_at_a_time():
+    assert WIDER[0] in SYNC.read_text()
+    locked()
+
+
+def wait(text=None):
+    """Workers that have reported go on only when the last has, too."""
+    with group(SYNC, 3, {}, text) as workers:
+        last, wrong = workers.workers[2], []
+        step = next(v for v in last.globals if v.op.name == "global_step")
+        try:
+            wrong.append("steps: two of three go on: %s" % workers.together([0, 1], 2))
+        except AssertionError as error:
+            if "2 of 2 workers wait" not in str(error):
+                wrong.append(str(error))
+        if (made := last.session.run(step)) != 0:
+            wrong.append("steps: two of three made %d" % made)
+        # They gave up waiting; but their gradients are stored, so that the third makes the step.
+        if not wrong and last.push() and (made := last.session.run(step)) != 1:
+            wrong.append("steps: all of three made %d" % made)
+        assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_goes_on_before_the_step():
+    wait()
+
+
+ENOUGH = "tf.math.count_nonzero(reported), %s)"
+WARM_UP = "(1 / N + (1 - 1 / N) * done)"
+# (the case, the comparison that fails): {the mistake: [(text, what replaces it)]}
+MISTAKES = {
+    ("mean", "parameters"): {
+        "one worker supplies all gradients": [("slot[k].assign(d) for", "slot[0].assign(d) for")],
+        "the sum instead of the mean": [
+            ("tf.reduce_mean(tf.boolean_mask", "tf.reduce_sum(tf.boolean_mask")
+        ],
+        "all workers draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
+    },
+    ("mean", "steps"): {
+        "the first gradient is the step": [(ENOUGH % "N", ENOUGH % "1")],
+        "the step waits for one gradient too many": [(ENOUGH % "N", ENOUGH % "N + 1")],
+    },
+    ("late and warm", "parameters"): {
+        "the warm-up counts the backup workers, too": [
+            ("rate, moved = warmed_up(step, N", "rate, moved = warmed_up(step, n")
+        ]
+    },
+    ("locked", "steps"): {
+        "two reports at once": [("ticket = lock.execute(report)", "ticket = report()")]
+    },
+    ("late", "parameters"): {
+        "all slots count, whoever is there": [
+            ("tf.boolean_mask(tf.stack(slot), reported)", "tf.stack(slot)")
+        ]
+    },
+    ("wait", "steps"): {
+        "a worker goes on before the step": [("lambda t: t <= version", "lambda t: t < version")]
+    },
+    ("warm-up", "parameters"): {
+        "the warm-up begins at zero": [(WARM_UP, "done")],
+        "the warm-up begins at lr": [(WARM_UP, "1.0")],
+    },
+    ("rates", "parameters"): {
+        "the mean of different rates": [("tf.add_n(slot))", "tf.add_n(slot) / n)")],
+        "all have the first rate": [("rates[k % len(learning_rates)]", "rates[0]")],
+    },
+    ("sagn", "parameters"): {
+        "one mini-batch for all T steps": [("first + t)", "first)")],
+        "one forward pass for all T steps": [
+            ("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")
+        ],
+        "the sum of T gradients": [("s / flags.local_steps", "s")],
+    },
+}
+OWN_CASES = {"late": late, "wait": wait, "locked": locked, "late and warm": late_and_warm}
+
+
+def mistaken(case, changes):
+    return support.replaced(CASES[case][0] if case in CASES else SYNC, changes)
+
+
+@pytest.mark.parametrize("case, fails, changes", support.mistakes(MISTAKES, core=1))
+def test_a_mistake_is_caught(case, fails, changes):
+    """On three workers."""
+    text = mistaken(case, changes)
+    with support.caught(fails):
+        if case in CASES:
+            compare(*CASES[case], n=3, text=text)
+        else:
+            OWN_CASES[case](text)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_mistaken_scripts_run(tmp_path):
+    """But for the one whose mistake is to wait for ever."""
+    texts = {
+        name: mistaken(case, changes)
+        for (case, _), named in MISTAKES.items()
+        for name, changes in named.items()
+    }
+    del texts["the step waits for one gradient too many"]
+    support.run_well(texts, tmp_path)
+
+
+@contextlib.contextmanager
+def three_workers(directory, *flags, launcher="run.sh", **env):
+    """A run of Synchronous-SGD whose workers are told to stop and go on, once it trains."""
+    env = {"WORKERS": "3", **env}
+    with support.Run(SYNC.parent / launcher, directory, "--steps", "100000", *flags, **env) as run:
+        support.wait_until(lambda: run.step() >= 20, 60, "it trains")
+        yield run
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", ["run.sh", "run_optimizer.sh"])
+def test_a_paused_worker_and_a_backup(launcher, tmp_path):
+    """With a backup worker the others go on."""
+    with three_workers(tmp_path / "run", "--backup-workers", "1", launcher=launcher) as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        before = run.step()
+        support.wait_until(lambda: run.step() >= before + 50, 20, "50 steps by two of three")
+
+
+@pytest.mark.long
+def test_a_paused_worker_and_no_backup(tmp_path):
+    """The others wait, and go on afterwards."""
+    with three_workers(tmp_path / "run") as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        before = run.step()
+        time.sleep(3)
+        assert run.step() <= before + 1, "a step without the third"
+        run.worker(2).send_signal(signal.SIGCONT)
+        support.wait_until(lambda: run.step() >= before + 20, 20, "all go on")
+
+
+@pytest.mark.long
+def test_a_slow_worker_takes_part_in_every_step(tmp_path):
+    """Stopped two thirds of the time: each step has one gradient of each worker all the same."""
+    with three_workers(tmp_path / "run") as run:
+        slow = run.worker(1)
+        for _ in range(30):
+            slow.send_signal(signal.SIGSTOP)
+            time.sleep(0.1)
+            slow.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+    rows = support.pushes(tmp_path / "run")
+    of_step = collections.Counter(row["global_step"] for row in rows)
+    whole = [of_step[step] for step in range(1, int(max(of_step)) - 1)]
+    assert len(whole) > 30 and set(whole) == {3}
+
+
+@pytest.mark.long
+def test_those_who_wait_say_for_whom(tmp_path):
+    """Worker 2 hangs: the others end in bounded time, and name it; tfrun says what that means."""
+    with three_workers(tmp_path / "run", "--step-timeout", "15") as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        output = run.process.communicate(timeout=support.patience(60))[0]
+    assert run.process.returncode == 1
+    named = re.findall(r"TimeoutError: no gradient of (.*) came in 15 s", output)
+    assert named and set(named) == {"worker 2"}, output
+    assert "[tfrun] A synchronous step waits for each worker that the line names" in output
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_lost_worker_and_a_lost_ps_change_no_step(tmp_path):
+    """Both are killed and start again: the parameters end as if nothing had happened."""
+    flags = ["--steps", "600", "--checkpoint-steps", "50"]
+    for name in ("whole", "lost"):
+        with support.Run(
+            SYNC.parent / "run.sh", tmp_path / name, *flags, TFRUN_RESTARTS="2"
+        ) as run:
+            for job, step in [("worker", 150), ("ps", 300)] if name == "lost" else []:
+                support.wait_until(lambda s=step: run.step() >= s, 60, "step %d" % step)
+                support.task(run.directory, job, 1 if job == "worker" else 0).kill()
+            assert run.process.wait(support.patience(90)) == 0, run.process.communicate()[0]
+    whole, lost = (support.result(tmp_path / name) for name in ("whole", "lost"))
+    assert whole["steps"] == lost["steps"] == 600
+    assert abs(whole["test_loss"] - lost["test_loss"]) < 1e-3, (whole, lost)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
+    """A copy of the example, whose tasks wait for others 3 s instead of 30, its ps ten times so."""
+    copy, change = tmp_path / "copy", ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 3")
+    copy.mkdir()
+    (copy / SYNC.name).write_text(support.replaced(SYNC, [change]))
+    (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
+    (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
+    directory, flags = tmp_path / "run", ["--backup-workers", "1", "--steps", "400"]
+    with three_workers(directory, *flags, launcher=copy / "run.sh") as run:
+        run.worker(2).send_signal(signal.SIGSTOP)
+        support.wait_until(lambda: not support.task(directory, "ps", 0), 60, "the ps ends")
+        assert not support.task(directory, "worker", 0), "the chief ends before the ps"
+    assert summary.summarize([directory])["steps"] == 400

@@ -1,0 +1,438 @@
+"""ParameterServerStrategy: its update, its staleness, its shards, lost tasks, and its table."""
+
+import re
+import signal
+import time
+
+import numpy as np
+import pytest
+import small
+import support
+from problem import BATCH, LR, SEED, digits_like, gradient_on_digits
+from tfrun import errors
+from tfrun.commands import export
+from tfrun.launch import cluster
+from tfrun.runs import summary
+
+FOLDER = support.ROOT / "Parameter-Server-Strategy"
+SCRIPT = support.main_script("Parameter-Server-Strategy")
+LAUNCHER = FOLDER / "run.sh"
+STEPS = 37  # closures of 10, and a shorter one
+
+
+@pytest.fixture(scope="module")
+def quick():
+    tf2 = support.main_script("Collective-AllReduce")
+    with support.QuickCluster(tf2, chief=1, tasks=4) as tasks:
+        yield tasks
+
+
+@pytest.fixture(scope="module")
+def train(quick, tmp_path_factory):
+    """train(*flags, changes, ps, workers) -> the run directory, and what was printed.
+
+    By default on the small data, with the rate and the seed of its references.
+    """
+
+    def train(*flags, changes=(), ps=1, workers=1, small=True):
+        folder = tmp_path_factory.mktemp("run")
+        script = folder / SCRIPT.name
+        script.write_text(support.replaced(SCRIPT, changes))
+        data = dict(zip(("x_train", "y_train", "x_test", "y_test"), digits_like()))
+        np.savez(folder / "small.npz", **data)
+        own = ["--dataset", folder / "small.npz", "--learning-rate", LR, "--batch-size", BATCH]
+        own += ["--seed", SEED, "--steps", STEPS]
+        quick.ps = ps
+        flags = [str(flag) for flag in [*(own if small else []), *flags]]
+        codes, output = quick.run(script, folder / "out", *flags, workers=workers)
+        assert not any(codes), output
+        return folder / "out", output
+
+    return train
+
+
+def rows_of(directory, task):
+    """{column: array} of the updates of one worker."""
+    each = summary.read(directory / ("metrics-%s.csv" % task))
+    return {name: values[each.pushes] for name, values in each.columns.items()}
+
+
+def first_values():
+    """w before the first update, as Keras makes it of the seed."""
+    import keras
+
+    script = support.load(SCRIPT)
+    keras.utils.set_random_seed(SEED)
+    model = script.make_model(script.Data(*digits_like()))
+    return [v.numpy().astype(float) for v in model.trainable_variables]
+
+
+def check_the_equation(directory):
+    """w and the losses of one worker against w <- w - lr * g(w), written here in NumPy."""
+    w, losses, gradient = first_values(), [], gradient_on_digits(1)
+    for number in range(STEPS):
+        loss, g = gradient(0, number, w)
+        losses.append(loss)
+        w = [v - LR * d for v, d in zip(w, g)]
+    saved = export.saved_values(support.newest_checkpoint(directory))["w"]
+    rows = rows_of(directory, "worker-0")
+    wrong, apart = [], max(np.abs(a - b).max() for a, b in zip(saved, w))
+    if not apart < 1e-5:
+        wrong.append("parameters: %g apart" % apart)
+    if rows["global_step"].tolist() != list(range(1, STEPS + 1)):
+        wrong.append("updates: %s" % rows["global_step"])
+    elif not (apart := np.abs(rows["loss"] - losses).max()) < 1e-5:
+        wrong.append("losses: %g apart" % apart)
+    if rows["staleness"].any():  # there is nobody else
+        wrong.append("staleness: %s" % rows["staleness"])
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_update_is_the_equation(train):
+    check_the_equation(train()[0])
+
+
+def test_a_variable_is_split_over_both_ps(train):
+    """The update is the same; the checkpoint has the whole variable."""
+    directory, output = train("--shard-bytes", 1024, ps=2)
+    check_the_equation(directory)
+    split = re.findall(r"w_(\d) is split: (\d+) rows on ps (\d), (\d+) rows on ps (\d)\n", output)
+    assert [(v, a, b) for v, a, _, b, _ in split] == [("0", "3", "3"), ("2", "64", "64")], output
+    assert all({p, q} == {"0", "1"} for _, _, p, _, q in split), output
+
+
+# The loss is that of the copies; a mistake must be seen in the numbers that are named.
+LOOP = "        for i in tf.range(count):\n"
+ONE_PULL = "        flags.copies = pull([part for v in w for part in parts(v)])\n" + LOOP
+MISTAKES = {
+    "twice the rate": ("parameters", [("rate * d for", "rate * 2 * d for")]),
+    "the gradient elsewhere": ("losses", [("gradient(w_k)", "gradient([1.01 * v for v in w_k])")]),
+    "one pull for all": ("losses", [("w_k = pull(w)", "w_k = flags.copies"), (LOOP, ONE_PULL)]),
+    "each mini-batch twice": ("losses", [("+ rank, number]", "+ rank, number // 2]")]),
+    "a version before the last": ("staleness", [("value()\n    with", "value() - 1\n    with")]),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *list(MISTAKES)[:2],
+        *(pytest.param(name, marks=pytest.mark.long) for name in list(MISTAKES)[2:]),
+    ],
+)
+def test_a_mistake_is_caught(name, train):
+    fails, changes = MISTAKES[name]
+    directory, _ = train(changes=changes)
+    with support.caught(fails):
+        check_the_equation(directory)
+
+
+# Two workers -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two(train):
+    return train("--steps", 205, workers=2, small=False)
+
+
+def check_the_counter(directory, steps):
+    """Every update is counted once, and is in one row."""
+    made = sorted(row["global_step"] for row in support.pushes(directory))
+    assert made == list(range(1, steps + 1)), made
+
+
+def test_the_counter_is_exact_without_faults(two):
+    directory, output = two
+    check_the_counter(directory, 205)
+    assert "scheduled 205 updates, made 205\n" in output
+    assert min(summary.summarize([directory])["pushes_per_worker"]) >= 10
+
+
+def check_the_staleness(directory):
+    """Each staleness lies between the bounds that the times of the other's updates give.
+
+    What the other pushed between our pull and our gradient is in it; what had arrived before our
+    last update, or was not ready when ours had arrived, is not.
+    """
+    low, high, found = [], [], []
+    a, b = (rows_of(directory, "worker-%d" % k) for k in (0, 1))
+    for one, other in (a, b), (b, a):
+        ready = one["push_time"] - one["wait_seconds"]
+        others = other["push_time"] - other["wait_seconds"]
+        for i in range(1, len(ready)):
+            since = others > one["pull_time"][i], other["push_time"] > one["push_time"][i - 1]
+            until = other["push_time"] < ready[i], others < one["push_time"][i]
+            low.append((since[0] & until[0]).sum())
+            high.append((since[1] & until[1]).sum())
+            found.append(one["staleness"][i])
+    low, high, found = map(np.array, (low, high, found))
+    wrong = ((found < low) | (found > high)).sum()
+    assert not wrong and found.any(), "%d of %d are wrong" % (wrong, len(found))
+
+
+def test_the_staleness_is_exact(two):
+    check_the_staleness(two[0])
+
+
+@pytest.mark.long
+def test_a_staleness_off_by_one_is_caught(train):
+    changes = [("        ticket - update.version,\n", "        ticket - update.version + 1,\n")]
+    directory, _ = train("--steps", 205, workers=2, small=False, changes=changes)
+    with pytest.raises(AssertionError, match="are wrong"):
+        check_the_staleness(directory)
+
+
+def check_the_shards(directory):
+    """Where w stays as it is, the loss of each update names the rows: k, k + 2, ... on worker k."""
+    w, gradient = first_values(), gradient_on_digits(2)
+    for k in range(2):
+        losses = rows_of(directory, "worker-%d" % k)["loss"]
+        due = [gradient(k, number, w)[0] for number in range(len(losses))]
+        apart = np.abs(losses - due).max()
+        assert len(losses) and apart < 1e-5, "worker %d: %g apart" % (k, apart)
+
+
+STILL = ["--learning-rate", "1e-30", "--steps", 120]
+
+
+def test_each_worker_has_its_own_rows(train):
+    check_the_shards(train(*STILL, workers=2)[0])
+
+
+@pytest.mark.long
+def test_another_worker_s_rows_are_caught(train):
+    directory, _ = train(*STILL, workers=2, changes=[("(part)[rank::n]", "(part)[1 - rank::n]")])
+    with support.caught("worker 0"):
+        check_the_shards(directory)
+
+
+# Lost tasks --------------------------------------------------------------------------------------
+
+
+class Lossy(support.Run):
+    """A run with restarts of which a test kills tasks."""
+
+    def __init__(self, launcher, directory, steps):
+        flags = ["--steps", str(steps), "--checkpoint-steps", "100"]
+        super().__init__(launcher, directory, *flags, TFRUN_RESTARTS="3")
+
+    def trains(self):
+        support.wait_until(lambda: self.step() >= 300, 60, "training")
+
+    def lose(self, job, index):
+        """Kills a task: when that was."""
+        support.task(self.directory, job, index).kill()
+        return time.time()
+
+    def back(self, name, since):
+        """Waits for an update of a worker after that time; returns when it was."""
+
+        def first():
+            times = rows_of(self.directory, name)["push_time"]
+            return min(times[times > since + 1], default=None)
+
+        return support.wait_until(first, 60, "another update of %s" % name)
+
+    def ends_well(self):
+        """Waits for the end: the result and the output."""
+        output = self.process.communicate(timeout=support.patience(110))[0]
+        assert self.process.returncode == 0, output
+        return support.result(self.directory), output
+
+
+@pytest.mark.long
+def test_a_run_survives_a_killed_worker(tmp_path):
+    """It makes at least --steps updates: what was cut off is made again, on any worker."""
+    directory, steps = tmp_path / "run", min(12000, int(support.patience(6000)))
+    with Lossy(LAUNCHER, directory, steps) as run:
+        run.trains()
+        killed = run.lose("worker", 1)
+        result, output = run.ends_well()
+    assert result["test_accuracy"] >= 0.97
+    # A worker makes one closure at a time, and the rows of another may not have been fetched.
+    assert steps <= result["steps"] <= steps + 40, result
+    assert "scheduled %d updates, made %d\n" % (steps, result["steps"]) in output
+    back = rows_of(directory, "worker-1")["push_time"]
+    assert back.max() > killed + 1, "it did not take part again"
+
+
+@pytest.mark.long
+def test_a_run_survives_a_killed_ps_and_a_killed_chief(tmp_path):
+    """Everything stands until the chief is back; it goes on from the checkpoint."""
+    directory = tmp_path / "run"
+    with Lossy(LAUNCHER, directory, 3000) as run:
+        run.trains()
+        workers = [run.worker(index).pid for index in range(2)]
+        for job in "ps", "chief":
+            killed = run.lose(job, 0)
+            assert run.back("worker-0", killed) - killed > 2
+            rows = [row["push_time"] for row in support.pushes(directory)]
+            assert not [at for at in rows if killed + 0.5 < at < killed + 2]
+        assert [run.worker(index).pid for index in range(2)] == workers
+        result, output = run.ends_well()
+    assert result["test_accuracy"] >= 0.97 and result["steps"] == 3000
+    assert re.search(r"scheduled (\d+) updates, made \1\n", output)
+    log = (directory / "chief-0.log").read_text()
+    error = re.search(r"ConnectionError: ps 0 did not answer at 127.0.0.1:\d+", log)
+    assert error and "A parameter server was lost" in errors.explain(error[0])
+
+
+@pytest.mark.long
+def test_a_checkpoint_fits_another_number_of_ps(quick, tmp_path):
+    """It holds whole variables: the next run splits them over two ps, and goes on."""
+    losses = []
+    for steps, quick.ps in ((200, 1), (220, 2)):
+        codes, output = quick.run(SCRIPT, tmp_path, "--steps", str(steps), workers=1)
+        assert not any(codes), output
+        losses.append(summary.summarize([tmp_path])["test_loss"])
+    assert "w_0 is split: 32 rows" in output and "scheduled 20 updates, made 20\n" in output
+    assert losses[1] == pytest.approx(losses[0], rel=0.3)
+    later = [row["loss"] for row in support.pushes(tmp_path) if row["global_step"] > 200]
+    assert len(later) == 20 and np.mean(later) < 1  # 2.3 at the first values
+
+
+QUICK = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
+
+
+def alone(quick, folder, job, seconds):
+    """Starts one task whose peers never come, and that waits so long: how it ended."""
+    (old, new), folder = QUICK, folder / job
+    folder.mkdir()
+    (folder / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % seconds)]))
+    jobs, (ports, held) = {"ps": 1, "chief": 1, "worker": 1}, cluster.hold_ports(3)
+    env = cluster.environments(jobs, ports, folder / "output")[job, 0]
+    ended = quick.zygotes[0].run(SCRIPT.name, [], folder, **env)
+    for s in held:
+        s.close()
+    return ended, cluster.addresses(jobs, ports)
+
+
+@pytest.mark.parametrize(
+    "job, missing, words",
+    [
+        ("chief", "ps", "TimeoutError: ps 0 did not answer at %s in 1 s"),
+        ("worker", "chief", "TimeoutError: the chief did not answer at %s in 1 s"),
+    ],
+)
+def test_a_task_that_never_comes_is_named(job, missing, words, quick, tmp_path):
+    ended, tasks = alone(quick, tmp_path, job, 1)
+    assert ended.returncode == 1 and words % tasks[missing][0] in ended.stderr, ended.stderr
+    assert errors.explain(ended.stderr)
+
+
+@pytest.mark.long
+def test_a_worker_that_hangs_is_named(tmp_path):
+    """One that is suspended keeps its closure: nothing in TensorFlow ends the wait for it."""
+    old, new = QUICK
+    (tmp_path / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % 6)]))
+    flags = ["--chief", "--ps", "1", "--workers", "2", "--timeout", "90"]
+    run = small.start(tmp_path, *flags, script=SCRIPT.name, arguments=["--steps", "100000"])
+    try:
+        support.wait_until(lambda: len(support.pushes(tmp_path / "run")) > 100, 60, "training")
+        support.task(tmp_path / "run", "worker", 1).send_signal(signal.SIGSTOP)
+        output = run.communicate(timeout=support.patience(90))[0]
+    finally:
+        run.terminate()
+        run.wait(30)
+    assert run.returncode == 1, output
+    assert re.search(r"no update came in 6 s; worker 1 did not answer at 127", output), output
+
+
+# The table of the page: what each way can do -----------------------------------------------------
+
+
+def test_the_chief_alone_runs_the_loop(two):
+    """The servers of the others execute what it sends; they begin, and end by themselves."""
+    servers = re.findall(r"(?m)^listening at \S+\ndone$", two[1])
+    assert len(servers) == 3, two[1]
+
+
+IN_ONE_PROCESS = """
+import os, socket, sys
+import keras, numpy as np, tensorflow as tf
+held = [socket.create_server(("", 0)) for _ in range(4)]
+places = ["127.0.0.1:%d" % s.getsockname()[1] for s in held]
+for s in held:
+    s.close()
+spec = tf.train.ClusterSpec({"chief": places[:1], "ps": places[1:2], "worker": places[2:]})
+config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)
+servers = [tf.distribute.Server(spec, job, i, config=config, protocol="grpc")
+           for job, i in (("ps", 0), ("worker", 0), ("worker", 1))]
+strategy = tf.distribute.ParameterServerStrategy(
+    tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, rpc_layer="grpc", task_type="chief", task_id=0))
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+def all_of(closure):
+    values = [coordinator.schedule(closure) for _ in range(4)]
+    coordinator.join()
+    return sorted(float(value.fetch()) for value in values)
+
+made = []
+
+@tf.function
+def count():
+    if not made:
+        made.append(tf.Variable(0.0))
+    return made[0].assign_add(1.0, read_value=True) + 0
+
+@tf.function
+def total():
+    def one():
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0))
+    return strategy.run(one)
+
+print("a variable of a closure:", tf.DeviceSpec.from_string((all_of(count), made[0])[1].device).job)
+print("replicas:", strategy.num_replicas_in_sync, all_of(total))
+with strategy.scope():
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    model.compile("sgd", loss="mse")
+x, y = np.ones((64, 4), "f"), np.ones((64, 2), "f")
+
+def rows():
+    return tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(8)
+
+for data in [(x, y), (rows(),), (coordinator.create_per_worker_dataset(rows),)]:
+    try:
+        model.fit(*data, epochs=1, steps_per_epoch=4, verbose=0)
+        print("fit: works")
+    except ValueError as error:
+        print("fit:", error)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.long
+def test_what_the_strategy_cannot_do():
+    """A worker has no variable of its own; no all-reduce joins workers; model.fit does not work."""
+    done = support.python(IN_ONE_PROCESS, TF_CPP_MIN_LOG_LEVEL="3")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5, done.stderr
+    assert lines[:2] == ["a variable of a closure: ps", "replicas: 1 [1.0, 1.0, 1.0, 1.0]"]
+    for line in lines[2:]:
+        assert "create_per_worker_dataset" in line or "Unrecognized data type" in line, lines
+
+
+@pytest.mark.long
+def test_a_partitioner_of_compat_v1():
+    """With sessions a variable can be split, too; HogWild does not."""
+    code = """
+import tensorflow.compat.v1 as tf
+with tf.Graph().as_default():
+    with tf.device(tf.train.replica_device_setter(ps_tasks=2)):
+        v = tf.get_variable("v", [64, 128], partitioner=tf.fixed_size_partitioner(2))
+    print([part.device for part in v])
+"""
+    done = support.python(code)
+    assert done.stdout.splitlines()[-1:] == ["['/job:ps/task:0', '/job:ps/task:1']"], done.stderr
+
+
+def test_the_tests_of_the_table_exist():
+    rows = re.findall(
+        r"(?m)^\| [^|]+\|[^|]+\|[^|]+\| (`test_[^|]+) \|$", (FOLDER / "README.md").read_text()
+    )
+    texts = "".join(path.read_text() for path in (support.ROOT / "tests").rglob("test_*.py"))
+    names = re.findall(r"`(test_\w+)", " ".join(rows))
+    assert len(rows) == 12 and len(names) >= 22
+    assert not [name for name in names if "def %s(" % name not in texts]

@@ -1,0 +1,313 @@
+"""Roles and faults: the evaluator, an early end, files that are read while training, the drills."""
+
+import collections
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import support
+from tfrun.commands import evaluate
+from tfrun.runs import metrics_csv
+
+HERE = support.ROOT / "Operations" / "Train-and-Evaluate"
+SCRIPT, DRILLS = HERE / "train_and_evaluate.py", support.ROOT / "Operations" / "Fault-Tolerance"
+TFRUN = support.ROOT / "tfrun" / "bin" / "tfrun"
+
+
+class Job(support.Run):
+    """Train-and-Evaluate, while a test does something to it; its output goes to a file."""
+
+    def __init__(self, records, directory, *flags, restarts=0):
+        self.directory, self.text = directory, directory.with_suffix(".txt")
+        command = [TFRUN, "--ps", "1", "--workers", "2", "--own-evaluator"]
+        command += ["--restarts", str(restarts), "--", SCRIPT, "--dataset", records]
+        command += map(str, flags)
+        with open(self.text, "a") as output:
+            self.process = subprocess.Popen(
+                command,
+                env=support.environment(directory, TFRUN_TIMEOUT=str(int(support.patience(120)))),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def ends_well(self):
+        """Waits for the end; returns the output."""
+        code = self.process.wait(support.patience(130))
+        assert code == 0, self.text.read_text()
+        return self.text.read_text()
+
+
+def evaluations(directory, task="evaluator-0"):
+    """Returns the tests of a task, [(step, accuracy)] in their order."""
+    path = directory / ("metrics-%s.csv" % task)
+    found = metrics_csv.read(path)[1].values() if path.exists() else []
+    return [(int(row["global_step"]), row["test_accuracy"]) for row in found if row["test"]]
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory):
+    """The digits as eight files."""
+    folder = tmp_path_factory.mktemp("data") / "records"
+    subprocess.run([sys.executable, HERE / "write_records.py", folder], check=True, timeout=120)
+    return folder
+
+
+def steps_of_tests(directory):
+    """Returns the steps of the evaluator's tests: each once, in order, to the last update."""
+    steps = [step for step, _ in evaluations(directory)]
+    assert steps == sorted(set(steps)) and steps[-1] == int((directory / "stop").read_text())
+    return steps
+
+
+def updates(directory):
+    """Returns the updates of which the workers have written a line, sorted."""
+    return sorted(int(row["global_step"]) for row in support.pushes(directory))
+
+
+# Files that are read while training.
+
+
+@pytest.fixture(scope="module")
+def pipeline(records):
+    """(the data; order(files, place, n): the next n mini-batches of eight, with their places)"""
+    script = support.load(SCRIPT)
+    tf, flags = script.tf, collections.namedtuple("F", "seed shuffle_buffer batch_size")(3, 100, 8)
+
+    def order(files, place, n):
+        with tf.Graph().as_default(), tf.Session() as session:
+            batches = script.mini_batches(files, [64], tf.constant(place, tf.int64), flags)
+            iterator = tf.data.make_initializable_iterator(batches)
+            session.run(iterator.initializer)
+            following = iterator.get_next()
+            return [session.run(following) for _ in range(n)]
+
+    return script.load_data(str(records)), order
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_over_an_epoch_every_example_comes_once(workers, pipeline, records):
+    data, order = pipeline
+    from sklearn.datasets import load_digits
+
+    seen, sizes = [], []
+    for rank in range(workers):
+        files = data.files[rank::workers]
+        size = sum(1 for file in files for _ in pipeline_rows(file))
+        batches = order(files, [0, 0], size // 8 + 2)
+        examples = [x.tobytes() for _, inputs, _ in batches for x in inputs]
+        first, second = examples[:size], examples[size:]
+        assert first[: len(second)] != second, "the second epoch has the order of the first"
+        assert set(second) <= set(first)
+        seen += first
+        sizes.append(size)
+    x = (load_digits(return_X_y=True)[0] / 16).astype("float32")
+    everything = collections.Counter(row.tobytes() for row in x)
+    test = collections.Counter(row.tobytes() for row in data.x_test)
+    assert collections.Counter(seen) == everything - test
+    assert sum(sizes) == json.loads((records / "records.json").read_text())["train_rows"]
+
+
+def pipeline_rows(file):
+    """The examples of a file, as bytes."""
+    import tensorflow as tf
+
+    return tf.data.TFRecordDataset(file).as_numpy_iterator()
+
+
+def test_who_starts_again_goes_on_where_it_was(pipeline):
+    """From each place on come the mini-batches that would have come, over the end of an epoch."""
+    data, order = pipeline
+    files = data.files[::2]
+    whole = order(files, [0, 0], 200)
+    assert whole[-1][0][0] >= 1, "no second epoch: %s" % whole[-1][0]
+    for at in (0, 40, 89, 150):
+        again = order(files, whole[at][0], 20)
+        for (place, x, y), (other, u, v) in zip(again, whole[at + 1 :]):
+            assert (place == other).all() and (x == u).all() and (y == v).all(), (at, place, other)
+
+
+# Train-and-Evaluate as a whole.
+
+
+@pytest.fixture(scope="module")
+def stopped(records, tmp_path_factory):
+    """Returns the directory of a run that a file `stop` has ended."""
+    directory = tmp_path_factory.mktemp("stopped") / "run"
+    with Job(records, directory, "--steps", 10**6, "--checkpoint-steps", 100) as job:
+        support.wait_until(lambda: len(evaluations(directory)) >= 2, 60, "two tests")
+        (directory / "stop").touch()
+        began = time.monotonic()
+        job.ends_well()
+    assert time.monotonic() - began < support.patience(30)
+    return directory
+
+
+def test_a_file_ends_training_early(stopped):
+    """The last checkpoint holds exactly the updates of which the workers have written a line."""
+    last = int((stopped / "stop").read_text())
+    assert updates(stopped) == list(range(1, last + 1))
+    checkpoint = support.newest_checkpoint(stopped)
+    assert checkpoint.endswith("-%d" % last) and saved(checkpoint, "global_step") == last
+    result = support.result(stopped)
+    assert (result["steps"], result["stopped_early"]) == (last, True)
+
+
+def test_only_the_evaluator_tests(stopped):
+    """It tests checkpoints once each, in their order and up to the last; the chief tests none."""
+    assert len(steps_of_tests(stopped)) >= 2
+    assert evaluations(stopped, "worker-0") == []
+    assert support.result(stopped)["test_accuracy"] == evaluations(stopped)[-1][1] > 0.9
+
+
+def test_tfrun_evaluate_agrees(stopped, tmp_path):
+    """`tfrun evaluate` finds the same loss and accuracy of the last checkpoint."""
+    copy = tmp_path / "copy"
+    shutil.copytree(stopped, copy, ignore=shutil.ignore_patterns("metrics-evaluator-0.csv"))
+    assert evaluate.main([str(copy)]) == 0
+    both = [
+        list(metrics_csv.read(path / evaluate.FILE)[1].values())[-1] for path in (stopped, copy)
+    ]
+    for column in ("global_step", "test_loss", "test_accuracy"):
+        assert both[0][column] == pytest.approx(both[1][column], abs=1e-5), column
+
+
+@pytest.mark.long
+def test_a_stopped_run_goes_on(stopped, records, tmp_path):
+    """Without the file `stop`, from the update after the last; what was tested stays tested."""
+    directory = tmp_path / "run"
+    shutil.copytree(stopped, directory)
+    last = int((directory / "stop").read_text())
+    (directory / "stop").unlink()
+    with Job(records, directory, "--steps", last + 300, "--checkpoint-steps", 100) as job:
+        job.ends_well()
+    assert updates(directory) == list(range(1, last + 301))
+    steps = [step for step, _ in evaluations(directory)]
+    assert steps == sorted(set(steps)) and steps[-1] == last + 300
+
+
+def saved(checkpoint, name):
+    """Returns the value of a tensor in a checkpoint."""
+    import tensorflow as tf
+
+    return tf.train.load_checkpoint(str(checkpoint)).get_tensor(name)
+
+
+@pytest.mark.long
+def test_the_exported_model_is_the_best_one(tmp_path):
+    """run.sh: the client is right as often as the evaluator was with the best checkpoint."""
+    directory = tmp_path / "run"
+    flags = ["--steps", "400", "--checkpoint-steps", "100"]
+    records = {"RECORDS": str(tmp_path / "records")}
+    code, output, _ = support.launch(HERE / "run.sh", directory, *flags, **records)
+    assert code == 0, output
+    tests = evaluations(directory)
+    accuracy = max(accuracy for _, accuracy in tests)
+    best = next(step for step, value in tests if value == accuracy)
+    right, number = map(int, re.search(r"right: (\d+) of (\d+)", output).groups())
+    assert right / number == pytest.approx(accuracy, abs=1e-4), output
+    assert "exported %s" % (directory / "best" / ("model.ckpt-%d" % best)) in output
+    assert {path.stem for path in (directory / "best").iterdir()} == {"model.ckpt-%d" % best}
+
+
+@pytest.mark.long
+def test_training_ends_when_nothing_gets_better(records, tmp_path):
+    """A rate of almost nothing: the evaluator ends it after three tests."""
+    directory = tmp_path / "run"
+    flags = ["--steps", 10**6, "--learning-rate", 1e-12]
+    flags += ["--checkpoint-steps", 50, "--early-stopping", 3]
+    with Job(records, directory, *flags) as job:
+        output = job.ends_well()
+    assert "no better one in 3 tests" in output
+    assert evaluations(directory)[-1][0] == int((directory / "stop").read_text())
+
+
+@pytest.mark.long
+def test_an_evaluator_that_dies_tests_no_checkpoint_twice(records, tmp_path):
+    directory = tmp_path / "run"
+    flags = ["--steps", 10**6, "--checkpoint-steps", 100]
+    with Job(records, directory, *flags, restarts=9) as job:
+        for _ in range(2):
+            count = len(evaluations(directory))
+            support.wait_until(
+                lambda n=count: len(evaluations(directory)) > n + 1, 60, "two more tests"
+            )
+            support.task(directory, "evaluator", 0).kill()
+        (directory / "stop").touch()
+        output = job.ends_well()
+    assert output.count("evaluator 0 was killed by SIGKILL; it starts again") == 2
+    assert steps_of_tests(directory)
+    best = max(evaluations(directory), key=lambda test: test[1])[0]
+    assert {path.stem for path in (directory / "best").iterdir()} == {"model.ckpt-%d" % best}
+
+
+def rows_read(checkpoint, data, rank):
+    """Returns how many rows worker `rank` of two has read, as its place in a checkpoint says."""
+    epoch, read = saved(checkpoint, "place_%d_of_2" % rank)
+    size = sum(1 for file in data.files[rank::2] for _ in pipeline_rows(file))
+    return epoch * size + read
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_repeats_one_mini_batch_at_most(records, tmp_path):
+    """The places in the last checkpoint against the pushes of which each worker has a line."""
+    directory = tmp_path / "run"
+    metrics = directory / "metrics-worker-1.csv"
+
+    def lines():
+        return metrics.read_text().count("\n") if metrics.exists() else 0
+
+    with Job(records, directory, "--steps", 10**6, restarts=9) as job:
+        for _ in range(2):
+            before = lines()
+            support.wait_until(lambda n=before: lines() > n + 150, 60, "worker 1 trains")
+            support.task(directory, "worker", 1).kill()
+        before = lines()
+        support.wait_until(lambda: lines() > before + 50, 60, "worker 1 trains again")
+        (directory / "stop").touch()
+        job.ends_well()
+    data = support.load(SCRIPT).load_data(str(records))
+    pushes = support.result(directory)["pushes_per_worker"]
+    for rank, (kills, count) in enumerate(zip((0, 2), pushes)):
+        read = rows_read(support.newest_checkpoint(directory), data, rank)
+        # A kill can also lose the line of a push that was made.
+        assert abs(32 * count - read) <= 32 * kills, (rank, count, read)
+
+
+# The drills.
+
+
+def drills(directory, *flags):
+    """(the exit code, the output) of the drills."""
+    command = [sys.executable, DRILLS / "fault_tolerance.py", *flags]
+    done = support.finished(*command, seconds=200, env=support.environment(directory))
+    return done.returncode, done.stdout + done.stderr
+
+
+NAMES = [line.split(":")[0] for line in drills("unused", "--list")[1].splitlines()]
+
+
+# The chief is a worker, so its two drills say the same of any; test_synchronous stops one for good.
+TESTED_ELSEWHERE = "SIG[A-Z]+ of a worker.*|Synchronous, a worker stops for good"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if not re.fullmatch(TESTED_ELSEWHERE, name)]
+)
+def test_a_promise_is_kept(name, tmp_path):
+    code, output = drills(tmp_path, "--only", name)
+    assert code == 0, output
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert list(results) == [name] and not results[name]["broken"]
+
+
+@pytest.mark.long
+def test_without_recovery_a_promise_is_broken(tmp_path):
+    """And the drill says so; all of them, in the results that are committed."""
+    code, output = drills(tmp_path, "--without-recovery", "--only", "SIGSTOP of a ps for 10 s")
+    assert code == 0 and "broken: " in output, output

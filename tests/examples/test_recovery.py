@@ -1,0 +1,163 @@
+"""What a run does when its tasks die, come late, or all of it is killed."""
+
+import concurrent.futures
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import support
+from recovery import LAUNCHER, STEPS, begin, check_the_end, checkpoint
+from tfrun.launch import cluster
+from tfrun.runs import summary
+
+LAUNCHERS = [
+    support.ROOT / folder / "run.sh"
+    for folder in ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD", "AEASGD", "AEAMSGD")
+]
+
+
+def by_hand(folder, order, delay, steps, script=LAUNCHER.parent / "hogwild.py"):
+    """Starts the tasks in this order, `delay` seconds apart; returns when all have ended well."""
+    ports, held = cluster.hold_ports(3)
+    environments = cluster.environments({"ps": 1, "worker": 2}, ports, folder)
+    processes = []
+    try:
+        for task in order:
+            if processes:
+                time.sleep(delay)
+            own = {name: environments[task][name] for name in ("TF_CONFIG", "TF_GRPC_REUSE_PORT")}
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, script, "--steps", str(steps)],
+                    env={**support.environment(folder), **own},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        for process in processes:
+            output = process.communicate(timeout=support.patience(110))[0]
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for s in held:
+            s.close()
+
+
+ORDERS = [
+    [("worker", 1), ("worker", 0), ("ps", 0)],
+    [("worker", 0), ("ps", 0), ("worker", 1)],
+    [("ps", 0), ("worker", 1), ("worker", 0)],
+]
+
+
+@pytest.mark.long
+def test_tasks_come_in_any_order(tmp_path):
+    """4 s apart: all take part all the same, because the start is a common one."""
+    by_hand(tmp_path, ORDERS[0], 4, 100)
+    result = summary.summarize([tmp_path])
+    assert result["steps"] == 100 and min(result["pushes_per_worker"]) >= 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
+    """In three orders, all at once. They wait 9 s, instead of half a minute, and 10 s pass."""
+    script = tmp_path / "hogwild.py"
+    change = ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 9")
+    script.write_text(support.replaced(LAUNCHER.parent / "hogwild.py", [change]))
+    folders = [tmp_path / str(number) for number in range(len(ORDERS))]
+    with concurrent.futures.ThreadPoolExecutor(len(ORDERS)) as pool:
+        list(pool.map(by_hand, folders, ORDERS, [10] * 3, [3000] * 3, [script] * 3))
+    for folder in folders:
+        result = summary.summarize([folder])
+        assert result["steps"] == 3000 and min(result["pushes_per_worker"]) > 0, result
+
+
+TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("victim", TASKS)
+@pytest.mark.parametrize("ps", [1, 2])
+@pytest.mark.parametrize("example", ["HogWild", "Synchronous-SGD"])
+def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
+    """After a checkpoint: the run ends well, with every update, and none that is counted twice."""
+    directory, launcher = tmp_path / "run", support.ROOT / example / "run.sh"
+    job, index = TASKS[victim]
+    process = begin(directory, launcher=launcher, TFRUN_RESTARTS="1", PS=str(ps))
+    support.wait_until(lambda: checkpoint(directory) >= 300, 60, "a checkpoint")
+    support.task(directory, job, index % ps if job == "ps" else index).kill()
+    result, output = check_the_end(process, directory)
+    assert "was killed by SIGKILL; it starts again" in output
+    assert checkpoint(directory) == STEPS
+    if job == "ps":
+        # A worker may try several times. A synchronous one that waits on the other ps may notice
+        # only after --step-timeout.
+        lost = "training goes on from the last checkpoint"
+        lines = [line for line in output.splitlines() if lost in line]
+        noticed = {line.partition("]")[0] for line in lines}
+        assert len(noticed) >= (1 if example == "Synchronous-SGD" else result["workers"]), noticed
+        assert len(lines) <= 10 * result["workers"], lines
+    else:
+        made = [row["global_step"] for row in support.pushes(directory)]
+        most = result["workers"] if example == "Synchronous-SGD" else 1
+        assert max(made.count(step) for step in set(made)) <= most
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_with_the_lock_of_dynsgd_gives_it_back(tmp_path):
+    """It holds the lock more than half of the time: of four kills some must meet it."""
+    directory = tmp_path / "run"
+    launcher = support.ROOT / "DynSGD" / "run.sh"
+    process = begin(directory, 100000, launcher, TFRUN_RESTARTS="4")
+    metrics = directory / "metrics-worker-1.csv"
+    try:
+        for _ in range(4):
+            size = metrics.stat().st_size if metrics.exists() else 200
+            support.wait_until(
+                lambda s=size: metrics.exists() and metrics.stat().st_size > s, 30, "it pushes"
+            )
+            time.sleep(random.uniform(0, 0.2))
+            before = checkpoint(directory)
+            support.task(directory, "worker", 1).kill()
+            support.wait_until(lambda b=before: checkpoint(directory) > b, 20, "the others go on")
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert not support.processes_of(directory)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_kills_at_random_moments(tmp_path):
+    """0 hangs, 0 orphans, 0 lost checkpoints; the seed is printed. KILLS=20 makes more of them."""
+    seed = int(os.environ.get("SEED", time.time_ns() % 2**32))
+    print("SEED=%d" % seed)
+    dice = random.Random(seed)
+    for number in range(int(os.environ.get("KILLS", "3"))):
+        directory = tmp_path / ("run %d" % number)
+        launcher = dice.choice(LAUNCHERS)
+        process = begin(directory, 600, launcher, TFRUN_RESTARTS="2")
+        time.sleep(dice.uniform(0.5, 12))
+        victim = dice.choice([("ps", 0), ("worker", 0), ("worker", 1), "tfrun"])
+        print(number, launcher.parent.name, victim, checkpoint(directory), flush=True)
+        if victim == "tfrun":
+            process.send_signal(signal.SIGKILL)
+            process.wait(10)
+            support.wait_until(lambda d=directory: not support.processes_of(d), 10, "all gone")
+            saved = checkpoint(directory)
+            process = begin(directory, 600, launcher)
+            assert process.wait(60) != 0 or (directory / "result.json").exists()
+            assert checkpoint(directory) >= saved
+        elif running := support.task(directory, *victim):
+            running.kill()
+        check_the_end(process, directory, steps=600, accuracy=0.9)
+        assert checkpoint(directory) == 600

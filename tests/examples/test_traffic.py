@@ -1,0 +1,94 @@
+"""What crosses the network, counted by the kernel in a network of the run's own."""
+
+import json
+
+import pytest
+import support
+
+# In a process of its own, which moves into a network that nobody else uses. Each script runs twice;
+# the difference is what a push costs, without what start and end cost.
+COUNT = """
+import json, pathlib, sys
+sys.path[:0] = sys.argv[1:4]
+from tfrun import isolate
+import support
+isolate.enter()
+
+def sent():
+    lines = pathlib.Path("/proc/net/dev").read_text().splitlines()
+    return next(int(line.split()[9]) for line in lines if line.strip().startswith("lo:"))
+
+folder, counted = pathlib.Path(sys.argv[4]), {}
+with support.QuickCluster(ps=int(sys.argv[5])) as quick:
+    for script in sorted(folder.glob("*.py")):
+        spent = []
+        for steps in (20, 220):
+            before, out = sent(), folder / ("%s-%d" % (script.stem, steps))
+            codes, output = quick.run(script, out, "--steps", str(steps))
+            assert not any(codes), output
+            spent.append(sent() - before)
+        rows = support.pushes(out)
+        counted[script.stem] = [(spent[1] - spent[0]) / 200,
+                                sum(row["bytes"] for row in rows) / len(rows),
+                                rows[0]["examples"]]
+print(json.dumps(counted))
+"""
+
+
+def count(folder, scripts, ps=1):
+    """{name: (bytes of a push on the wire, bytes by the metrics, examples of a push)}."""
+    for name, text in scripts.items():
+        (folder / (name + ".py")).write_text(text)
+    paths = [str(support.ROOT / name) for name in (".", "tests/support", "tools")]
+    process = support.python(COUNT, *paths, str(folder), str(ps), seconds=100)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+@pytest.mark.long
+def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
+    """Bytes per example, HogWild against the family at T = 10, the same batch size."""
+    names = {"hogwild": "HogWild", "easy": "DOWNPOUR-Easy", "aeasgd": "AEASGD"}
+    scripts = {name: support.main_script(folder).read_text() for name, folder in names.items()}
+    counted = count(tmp_path, scripts)
+    per_example = {name: wire / examples for name, (wire, _, examples) in counted.items()}
+    for name in "easy", "aeasgd":
+        assert 9 < per_example["hogwild"] / per_example[name] < 10.5, counted
+    for wire, metrics, _ in counted.values():
+        assert 1 < wire / metrics < 1.15, "the metrics are not what the wire says: %s" % counted
+
+
+def test_the_bytes_of_replicas(tmp_path):
+    """Each byte crosses once between two workers; the sender and the receiver both count it."""
+    script = support.main_script("Collective-AllReduce")
+    ((wire, metrics, _),) = count(tmp_path, {"collective": script.read_text()}, ps=0).values()
+    assert 1 < wire / metrics < 1.2, (wire, metrics)
+
+
+# The same training with whole tables: they are pulled, and their gradients pushed, as HogWild's.
+DENSE = [
+    ("        w_k, loss = batch_loss(w, version)\n", "        w_k = [tf.identity(v) for v in w]\n"),
+    (
+        "    g = tf.gradients(loss, w)\n",
+        "    loss = batch_loss(w_k, version)[1]\n    g = tf.gradients(loss, w_k)\n",
+    ),
+    (
+        "    values, rows = [d.values for d in g], [d.indices for d in g]\n",
+        "    values, rows = [tf.convert_to_tensor(d) for d in g], []\n",
+    ),
+    (
+        "[tf.IndexedSlices(flags.learning_rate * d, r) for d, r in zip(values, rows)]",
+        "[flags.learning_rate * d for d in values]",
+    ),
+    ("v.scatter_sub(change)", "v.assign_sub(change)"),
+]
+
+
+@pytest.mark.long
+def test_only_touched_rows_cross_the_network(tmp_path):
+    script = support.main_script("Sparse-Embeddings")
+    dense = support.replaced(script, DENSE)
+    counted = count(tmp_path, {"sparse": script.read_text(), "dense": dense})
+    (wire, metrics, _), (dense_wire, dense_metrics, _) = counted["sparse"], counted["dense"]
+    assert dense_wire / wire > 5, counted
+    assert 1 < wire / metrics < 1.5 and 0.95 < dense_wire / dense_metrics < 1.15, counted

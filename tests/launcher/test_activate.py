@@ -1,0 +1,163 @@
+"""activate.sh in a copy with a tiny lock file: what happens on machines unlike this one."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import support
+from packaging.requirements import Requirement
+
+BROKEN = "there-is-no-such-package==1.0 --hash=sha256:%s\n" % ("0" * 64)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with a space in its name, with activate.sh, its helper, and an empty lock file."""
+    root = tmp_path / "a project"
+    (root / "tools").mkdir(parents=True)
+    shutil.copy(support.ROOT / "activate.sh", root)
+    shutil.copy(support.ROOT / "tools" / "environment.py", root / "tools")
+    (root / "requirements.lock").write_text("# nothing\n")
+    return root
+
+
+def command(root, then):
+    return ["bash", "-c", 'set -eu; source "%s/activate.sh"; %s' % (root, then)]
+
+
+def environment(**more):
+    """As on a machine on which nothing of ours is active, with Python on the PATH."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON", "RUNS_DIR")
+    }
+    env["PATH"] = "/usr/bin:/bin"
+    return {**env, "PYTHON": sys.base_prefix + "/bin/python3", "PIP_RETRIES": "0", **more}
+
+
+def activate(root, then="python -c 'import sys; print(sys.prefix)'", **env):
+    """(exit code, standard output, lines of standard error) of sourcing activate.sh."""
+    done = subprocess.run(
+        command(root, then), env=environment(**env), capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout.strip(), done.stderr.splitlines()
+
+
+def test_first_use_second_use_and_a_new_lock(project):
+    code, prefix, told = activate(project)
+    assert code == 0 and prefix == str(project / ".venv"), told
+    assert told[0].startswith("setting up %s/.venv" % project) and told[-1].startswith("set up in")
+    (project / ".venv" / "mark").touch()
+    began = time.monotonic()
+    assert activate(project) == (0, prefix, []), "the second use says nothing"
+    assert time.monotonic() - began < 2 and (project / ".venv" / "mark").exists()
+
+    (project / "requirements.lock").write_text("# something else\n")
+    code, _, told = activate(project)
+    assert code == 0 and told[-1].startswith("set up in")
+    assert not (project / ".venv" / "mark").exists(), "made anew"
+
+
+def test_an_interrupted_set_up_is_made_anew(project):
+    """Killed while pip waits for a server that does not answer; then with a server that does."""
+    (project / "requirements.lock").write_text(BROKEN)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = subprocess.Popen(
+            command(project, "true"),
+            start_new_session=True,
+            stderr=subprocess.DEVNULL,
+            env=environment(PIP_INDEX_URL="http://127.0.0.1:%d/" % silent.getsockname()[1]),
+        )
+        silent.settimeout(40)
+        silent.accept()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert (project / ".venv").exists() and not (project / ".venv" / "complete").exists()
+    (project / "requirements.lock").write_text("# nothing\n")
+    code, prefix, told = activate(project)
+    assert code == 0 and prefix == str(project / ".venv"), told
+
+
+def test_two_at_once_make_it_once(project):
+    processes = [
+        subprocess.Popen(
+            command(project, "true"), env=environment(), stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    told = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
+    assert sum("setting up" in text for text in told) == 1, told
+
+
+def test_no_network(project):
+    (project / "requirements.lock").write_text(BROKEN)
+    nothing = dict.fromkeys(["PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"], "")
+    code, _, told = activate(project, PIP_INDEX_URL="http://127.0.0.1:9/", **nothing)
+    assert code != 0 and "pip cannot reach the package index; is there a network?" in told[-1], told
+    assert not (project / ".venv" / "complete").exists()
+
+
+def test_no_venv_module(project, tmp_path):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "__init__.py").touch()
+    (tmp_path / "venv" / "__main__.py").write_text("raise SystemExit('ensurepip is not available')")
+    code, _, told = activate(project, PYTHONPATH=str(tmp_path))
+    assert code != 0 and "apt install python3-venv" in told[-1], told
+
+
+def test_no_fitting_python(project, tmp_path):
+    (tmp_path / "bin").mkdir()
+    for tool in ("bash", "dirname"):
+        (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
+    # As 3.9 answers to the version check.
+    (tmp_path / "bin" / "python3").write_text("#!/bin/bash\nexit 1\n")
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    code, _, told = activate(project, PATH=str(tmp_path / "bin"), PYTHON="")
+    assert code != 0 and len(told) == 1, told
+    assert "Python 3.10, 3.11, 3.12 or 3.13 is needed" in told[0]
+
+
+def test_an_active_environment(project):
+    """Used as it is when it has what the lock file asks for, and left alone when it has not."""
+    env = {"VIRTUAL_ENV": sys.prefix, "PATH": "%s/bin:/usr/bin:/bin" % sys.prefix}
+    assert activate(project, **env) == (0, sys.prefix, [])
+    assert not (project / ".venv").exists()
+    (project / "requirements.lock").write_text(
+        "numpy==0.1 ; python_version > '3' \\\n    --hash=sha256:00\n"
+    )
+    code, _, told = activate(project, PIP_INDEX_URL="http://127.0.0.1:9/", **env)
+    assert told[0] == "The active environment (%s) lacks numpy; using .venv instead" % sys.prefix
+    assert code != 0, "there is no numpy 0.1 for .venv either"
+
+
+def test_the_lock_file_fits_every_python():
+    """The lock names each direct dependency once, with hashes, for each Python and platform."""
+    text = (support.ROOT / "requirements.lock").read_text()
+    lines = re.findall(r"^([a-z0-9][^\\\n]*?) *\\$", text, re.MULTILINE)
+    entries = [Requirement(line) for line in lines]
+    assert len(entries) > 100 and text.count("--hash=sha256:") > len(entries)
+    project = (support.ROOT / "pyproject.toml").read_text()
+    lists = re.findall(r"(?ms)^(?:dependencies|test) = \[(.*?)^\]", project)
+    direct = [Requirement(text) for text in re.findall('^    "(.+?)"', "".join(lists), re.M)]
+    for python in ("3.10.1", "3.11.7", "3.12.1", "3.13.0"):
+        for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
+            there = {
+                "python_version": python.rsplit(".", 1)[0],
+                "python_full_version": python,
+                "sys_platform": platform,
+                "platform_machine": machine,
+            }
+            names, due = (
+                [each.name for each in some if each.marker is None or each.marker.evaluate(there)]
+                for some in (entries, direct)
+            )
+            assert len(names) == len(set(names)), (there, "a package stands twice")
+            assert len(due) > 15 and set(due) <= set(names), (there, due)

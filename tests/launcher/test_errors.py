@@ -1,0 +1,297 @@
+"""Known errors: the table knows its own examples, and tfrun shows an error and its meaning once."""
+
+import os
+import re
+import sys
+
+import pytest
+import support
+from small import TFRUN, run, write
+from tfrun import errors, known_errors
+
+ENTRIES = [entry for each in known_errors.GROUPS.values() for entry in each]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.example[:40])
+def test_each_entry_explains_its_example(entry):
+    """No other entry before it takes its example; both texts are sentences."""
+    assert errors.known(entry.example) is entry
+    assert errors.explain("Traceback\n" + entry.example) == "%s %s" % (entry.means, entry.do)
+    for text in entry.means, entry.do:
+        assert re.fullmatch(r"[A-Z`x].*[.)]", text) and "\n" not in text, text
+
+
+# As TensorFlow 2.21, NumPy, Keras and Python print them, and what the explanation must say.
+REAL = {
+    """Node: 'save/RestoreV2'
+not an sstable (bad magic number)
+
+Original stack trace for 'save/RestoreV2':
+  File "a.py", line 1, in <module>
+    saver.restore(sess, "No space left on device")""": "damaged",
+    "OutOfRangeError: Graph execution error:\n\nRead less bytes than requested": "damaged",
+    "TensorBundle at model.ckpt-6 shard 0: Checksum does not match: stored 6": "damaged",
+    "Unable to read file (model.ckpt-8.index): block checksum mismatch": "damaged",
+    "ValueError: The passed save_path is not a valid checkpoint: model.ckpt-5": "damaged",
+    """tensorflow.python.framework.errors_impl.NotFoundError: Graph execution error:
+Key v not found in checkpoint""": "another model",
+    "InvalidArgumentError: Shape in shape_and_slice spec [4] does not match the shape stored in "
+    "checkpoint: [3]": "another model",
+    "InvalidArgumentError: Matrix size-incompatible: In[0]: [32,3], In[1]: [64,128]": "another "
+    "model",
+    "Received a label value of -5 which is outside the valid range of [0, 3).": "Number the class",
+    "ValueError: This file contains pickled (object) data. If you trust the file": ".npz",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'digitz'": "misspelt",
+    "ValueError: zero-size array to reduction operation maximum which has no": "fewer rows",
+    "No such file or directory: 'runs/records/records.json'": "write_records.py",
+    "KeyError: 'TF_CONFIG'": "its task",
+    "OSError: [Errno 99] Cannot assign requested address": "index of the task",
+    "InvalidArgumentError: Mismatched allreduce tensor shapes: One rank sent [3]": "do not agree",
+    "UnavailableError: Collective ops is aborted by: Connection reset by peer": "all-reduce",
+    "Timeout (0:02:00)!": "all-reduce",
+    "TimeoutError: the chief did not answer at 127.0.0.1:9 in 120 s": "task that the line names",
+    "KeyError: 'y_test is not a file in the archive'": "lacks an array",
+    "errors_impl.CancelledError: Operation was cancelled": "first error",
+    "OSError: [Errno 24] Too many open files": "ulimit -n",
+    'InternalError: Job "boss" was not defined in cluster': "its task",
+    "ValueError: No such job in cluster: 'chief'": "its task",
+    "ValueError: No such job in cluster: 'ps'": "its task",
+    "ValueError: /runs/a has a checkpoint of another model": "another model",
+    "tfrun: /runs/a has a checkpoint of another model than make_model() in /a.py makes": "another "
+    "model",
+    "tfrun: no new flags.json came in 600 s": "chief's log",
+    "ValueError: --backup-workers must be below the number of workers, 2": "start more workers",
+    "ValueError: No task with index 9 in job 'worker'": "its task",
+    "ValueError: TF_CONFIG must list a ps and a worker, and say which task this is": "its task",
+    "OSError: [Errno 98] Address already in use": "listens at the port",
+    "OSError: [Errno 28] No space left on device: 'output'": "disk is full",
+    "ResourceExhaustedError: model.ckpt-3.data; No space left on device": "disk is full",
+    "ResourceExhaustedError: OOM when allocating tensor with shape[200000,200000,10]": "memory",
+    "NotADirectoryError: [Errno 20] Not a directory: 'a/output'": "A file is where",
+    "InvalidArgumentError: grad : Tensor had NaN values": "diverged",
+    "FloatingPointError: loss is inf at update 1": "diverged",
+    "DeadlineExceededError: Graph execution error:\n\nTimed out waiting for notification": "hangs",
+    "UnknownError: [/a/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 5000ms for recv "
+    "operation to complete": "Another worker",
+    "RuntimeError: can't start new thread": "threads",
+    "python.py: error: unrecognized arguments: --step 3": "shortened",
+    "ModuleNotFoundError: No module named 'sklearn'": "activate.sh",
+    "[1]<stderr>:hvd.py: error: argument --steps: invalid int value: 'x'": "value",
+}
+
+
+@pytest.mark.parametrize("text", REAL, ids=lambda text: text[:40])
+def test_real_texts(text):
+    assert REAL[text] in errors.explain(text)
+
+
+def test_the_last_error_counts():
+    """Not a warning before its traceback, nor code in it; but the one that it came from."""
+    warning = "E0000 failed to connect to all addresses\n"
+    trace = errors.TRACEBACK + '\n  File "a.py", line 3\n    raise CancelledError\n'
+    assert errors.explain(warning + trace + "ZeroDivisionError: division by zero") is None
+    assert "value" in errors.explain(warning + "a.py: error: argument --x: invalid")
+    first = trace + "FloatingPointError: loss is nan at update 12\n"
+    for between in (
+        "\nDuring handling of the above exception, another exception occurred:\n\n",
+        "Exception ignored in: <function Session.__del__ at 0x7f>\n",
+    ):
+        assert "diverged" in errors.explain(first + between + trace + "TypeError: strange\n")
+    assert "diverged" in errors.explain(trace + "ValueError: no\n" + first)
+    assert errors.explain("") is None
+
+
+FAILS = """
+if (job, index) == ("worker", 1):
+    time.sleep(0.3)
+    raise FloatingPointError("loss is nan at update 12")
+"""
+
+
+def test_an_error_and_its_meaning_once(tmp_path):
+    write(tmp_path, FAILS + "time.sleep(60)")
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2")
+    assert code == 1
+    assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 1, lines
+    said = [line for line in lines if "Lower --learning-rate" in line]
+    assert len(said) == 1 and said[0].startswith("[tfrun] Training has diverged"), lines
+    failed = next(i for i, line in enumerate(lines) if "worker 1 failed with exit code 1" in line)
+    assert lines.index(said[0]) == failed + 1
+
+
+def test_a_traceback_is_shown_once(tmp_path):
+    """Where two tasks fail, the traceback of one, and of the other the error."""
+    write(
+        tmp_path,
+        """
+def deeper():
+    raise FloatingPointError("loss is nan at update %d" % index)
+deeper()
+""",
+    )
+    code, lines = run(tmp_path, "--workers", "2")
+    assert code == 1
+    count = [sum(text in line for line in lines) for text in ("Traceback", "in deeper")]
+    assert count == [1, 1], lines
+    said = [[line for line in lines if "at update %d" % i in line] for i in (0, 1)]
+    # The other may have been stopped before it failed.
+    assert max(map(len, said)) == 1 == len([line for line in lines if "Lower" in line]), lines
+
+
+def test_an_error_is_shown_again_where_others_came_between(tmp_path):
+    body = """
+if job == "worker" and index == 1:
+    print("FloatingPointError: loss is nan at update 12", flush=True)
+    time.sleep(1)
+    sys.exit(1)
+time.sleep(0.5)
+print("something else", flush=True)
+time.sleep(60)"""
+    write(tmp_path, body)
+    code, lines = run(tmp_path, "--workers", "2")
+    assert lines.count("[worker 1] FloatingPointError: loss is nan at update 12") == 2, lines
+    assert len([line for line in lines if "diverged" in line]) == 1
+
+
+def test_an_unknown_error_has_no_meaning(tmp_path):
+    write(tmp_path, "raise ZeroDivisionError")
+    code, lines = run(tmp_path)
+    assert code == 1 and lines[-3] == "[worker 0] ZeroDivisionError", lines
+    assert "failed with exit code 1" in lines[-2] and "all that it printed" in lines[-1]
+
+
+NO_FOLDER = {"OUTPUT_DIR": "", "RUNS_DIR": "runs"}  # tfrun makes a folder of its own
+FLAGS = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int)
+parser.add_argument("--some-more", nargs=2, metavar=("A" * 40, "B" * 60), help="a usage of lines")
+parser.parse_args()
+with open(os.path.join(os.environ["OUTPUT_DIR"], "began-%s" % index), "w"):
+    time.sleep(0.2)
+"""
+
+
+def test_a_wrong_flag(tmp_path):
+    """The error once, without the usage; no folder is left that tfrun has made."""
+    example, wrong = tmp_path / "Example", {"arguments": ["--steps", "x"], **NO_FOLDER}
+    write(example, FLAGS)
+    assert run(example, **wrong)[0] == 2 and not (example / "runs").exists()
+    assert run(example, **NO_FOLDER)[0] == 0
+    before = os.listdir(example / "runs" / "Example")
+    assert len(before) == 1
+    for restarts in "0", "3":
+        flags = ["--ps", "1", "--workers", "2", "--restarts", restarts]
+        code, lines = run(example, *flags, **wrong)
+        assert code == 2
+        said = [line for line in lines if "argument --steps: invalid int value: 'x'" in line]
+        assert len(said) == 1 and "train.py: error: " in said[0], lines
+        assert not any("usage" in line or "AAA" in line for line in lines), lines
+        assert len([line for line in lines if "--help` lists the flags" in line]) == 1, lines
+        assert os.listdir(example / "runs" / "Example") == before
+    # A folder that was given stays.
+    assert run(example, arguments=["--steps", "x"])[0] == 2
+    assert (example / "run" / "worker-0.log").read_text().startswith("usage: ")
+
+
+def test_exit_code_2_after_the_first_row_is_a_failure(tmp_path):
+    """The folder stays, and restarts count."""
+    write(
+        tmp_path,
+        """
+with open(os.path.join(os.environ["OUTPUT_DIR"], "metrics-worker-0.csv"), "a") as file:
+    file.write("push_time,global_step\\n1,1\\n")
+sys.exit(2)""",
+    )
+    code, lines = run(tmp_path, "--restarts", "1", **NO_FOLDER)
+    assert code == 2 and any("restart 1 of 1" in line for line in lines), lines
+    assert len(list((tmp_path / "runs").glob("*/2*"))) == 1
+
+
+def test_a_usage_that_is_no_error_is_shown(tmp_path):
+    write(tmp_path, "print('usage: mine\\n  more\\nx.py: error: none')")
+    code, lines = run(tmp_path)
+    shown = [line for line in lines if line.startswith("[worker 0]")]
+    assert shown == ["[worker 0] usage: mine", "[worker 0]   more", "[worker 0] x.py: error: none"]
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_of_the_script(tmp_path, flag):
+    """Once, without a prefix, a cluster or a folder; with the exit code of the script."""
+    write(tmp_path, FLAGS)
+    arguments = ["--steps", "3", flag]
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2", arguments=arguments, **NO_FOLDER)
+    assert code == 0 and lines[0].startswith("usage: train.py") and "options:" in lines, lines
+    assert sorted(os.listdir(tmp_path)) == ["train.py"]
+    write(tmp_path, "sys.exit(7)")
+    assert run(tmp_path, arguments=[flag]) == (7, [])
+
+
+def test_a_finished_run_is_not_touched(tmp_path):
+    write(tmp_path, "print('trained again')")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text("{}")
+    code, lines = run(tmp_path)
+    assert code == 0 and len(lines) == 1, lines
+    assert lines[0].startswith("[tfrun] There is a finished run in %s" % (tmp_path / "run"))
+    assert os.listdir(tmp_path / "run") == ["result.json"]
+
+
+FACTS = """
+if job == "worker":
+    out = os.environ["OUTPUT_DIR"]
+    with open(os.path.join(out, "metrics-worker-%d.csv" % index), "w") as file:
+        file.write("push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,"
+                   "wait_seconds,test_loss,test_accuracy\\n")
+        for step in 1, 2, 3:
+            file.write("%d,%d,%d,1,32,0.5,0,800,0.1,,\\n" % (step, step - 1, step))
+        if index == 0:
+            file.write("4,,%d,,,,,,,0.25,0.975\\n" % REACHED)
+    if index == 0:
+        flags = {"example": "Mine", "tasks": ["worker-0", "worker-1"], "ps": 1,
+                 "arguments": {"steps": 3, "dataset": "digits"}, "versions": {}}
+        with open(os.path.join(out, "flags.json"), "w") as file:
+            json.dump(flags, file)
+"""
+
+
+def test_tfrun_draws_the_conclusions(tmp_path):
+    write(tmp_path, FACTS.replace("REACHED", "3"))
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2")
+    assert code == 0 and lines[-1].startswith("[tfrun] test accuracy 97.5%; everything"), lines
+    assert "curves.png" in lines[-1] and str(tmp_path / "run") in lines[-1]
+    result = support.result(tmp_path / "run")
+    assert result["pushes_per_worker"] == [3, 3] and (tmp_path / "run" / "curves.png").exists()
+
+
+def test_a_run_that_did_not_reach_its_end(tmp_path):
+    """All tasks ended well, but the facts say that the run did not."""
+    write(tmp_path, FACTS.replace("REACHED", "2"))
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2")
+    assert code == 1 and "not finished: the last evaluation is after 2 of 3" in lines[-1], lines
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_the_dry_run_ends_with_the_summary(tmp_path):
+    """It runs where tfrun is not on the PATH, too; a finished run is left alone."""
+    write(tmp_path, FACTS.replace("REACHED", "3"))
+    env = support.environment(tmp_path / "out put", PYTHONPATH=str(support.ROOT))
+    dry = [*TFRUN, "--ps", "1", "--workers", "2", "--dry-run", "--", "train.py"]
+    script = support.finished(*dry, cwd=tmp_path, env=env)
+    assert 'tfrun summary "$OUTPUT_DIR"' in script.stdout.splitlines()[-1]
+    path = "/usr/bin:/bin"
+    for tools in "", str(support.ROOT / "tfrun" / "bin") + ":" + os.path.dirname(sys.executable):
+        on_path = {**env, "PATH": tools + ":" + path}
+        process = support.finished("bash", "-c", script.stdout, env=on_path)
+        assert process.returncode == 0, process.stderr
+        assert (tmp_path / "out put" / "result.json").exists() == bool(tools)
+    again = support.finished("bash", "-c", script.stdout, env=env)
+    assert again.returncode == 0 and again.stdout.startswith("There is a finished run in")
+
+
+def test_explain_command(tmp_path):
+    known, unknown = tmp_path / "a.log", tmp_path / "b.log"
+    known.write_text("x\nFloatingPointError: loss is nan at update 12\n")
+    unknown.write_text("ZeroDivisionError\n")
+    process = support.tfrun("explain", known, unknown)
+    first, second = process.stdout.splitlines()
+    assert process.returncode == 1 and "diverged" in first and "no known error" in second

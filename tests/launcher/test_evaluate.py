@@ -1,0 +1,286 @@
+"""tfrun evaluate and tfrun export: checkpoints of a real run, and of known values."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import support
+from tfrun.commands import evaluate, export
+from tfrun.runs import metrics_csv, summary
+
+TFRUN = support.ROOT / "tfrun" / "bin" / "tfrun"
+
+# A script as far as tfrun uses it: two layers of equal size, and BatchNormalization's state.
+SCRIPT = """
+import collections
+import keras
+import numpy as np
+
+def load_data(name):
+    x = np.random.RandomState(0).rand(40, 8).astype("float32")
+    y = (np.arange(40) % 3).astype("int32")
+    Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+    return Data(x[:10], y[:10], x[10:], y[10:])
+
+def make_model(data):
+    return keras.Sequential([
+        keras.Input([8]), keras.layers.Dense(8, name="one"), keras.layers.Dense(8, name="two"),
+        keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+
+def loss(y, outputs):
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+"""
+SHAPES = [(8, 8), (8,), (8, 8), (8,), (8,), (8,), (8, 3), (3,)]
+LAYERS = ["one/kernel", "one/bias", "two/kernel", "two/bias", "batch_normalization/gamma"]
+LAYERS += ["batch_normalization/beta", "dense/kernel", "dense/bias"]
+
+
+def evaluations_of(directory, task="evaluator-0"):
+    """Returns the tests of a task in their order, each as {column: number}."""
+    path = directory / f"metrics-{task}.csv"
+    return (
+        [row for row in metrics_csv.read(path)[1].values() if row["test"]] if path.exists() else []
+    )
+
+
+def steps_tested(directory):
+    """Returns the steps of the evaluator's tests, in their order."""
+    return [int(row["global_step"]) for row in evaluations_of(directory)]
+
+
+# A real run.
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """(the directory of a HogWild run that tfrun --evaluator has started, what it printed)"""
+    directory = tmp_path_factory.mktemp("real") / "run"
+    script = support.main_script("HogWild")
+    command = [TFRUN, "--ps", "1", "--workers", "2", "--evaluator", "--"]
+    done = subprocess.run(
+        [*command, script, "--steps", "4000", "--checkpoint-steps", "100"],
+        env=support.environment(directory, TFRUN_TIMEOUT=str(int(support.patience(120)))),
+        capture_output=True,
+        text=True,
+        timeout=support.patience(150),
+    )
+    assert done.returncode == 0, done.stdout
+    return directory, done.stdout
+
+
+def test_an_evaluator_beside_a_run_that_trains(real):
+    """It begins before there is a run, tests each newest checkpoint once, and the run waits for it.
+
+    Catches an evaluator that tests a checkpoint twice, that stops before the last, or that is
+    stopped in its last test.
+    """
+    directory, printed = real
+    assert "[evaluator 0] waiting for the chief to write" in printed
+    steps = steps_tested(directory)
+    assert steps == sorted(set(steps)) and steps[-1] == 4000 and len(steps) >= 2, steps
+    assert support.result(directory)["steps"] == 4000
+    assert summary.read(directory / evaluate.FILE).tests.sum() == len(steps)
+
+
+def compare_with_the_chief(directory, folder):
+    """Asserts that tfrun evaluate gives what the chief's last test gave, of the same parameters."""
+    copy = folder / "copy"
+    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns(evaluate.FILE))
+    assert evaluate.main([str(copy)]) == 0
+    mine, due = evaluations_of(copy)[-1], evaluations_of(copy, "worker-0")[-1]
+    assert mine["global_step"] == due["global_step"] == 4000
+    for name in "test_loss", "test_accuracy":
+        assert mine[name] == pytest.approx(due[name], abs=1e-5), name
+    assert mine["pull_time"] < mine["push_time"] and mine["pull_time"] > due["push_time"]
+
+
+def test_it_equals_the_test_of_the_chief(real, tmp_path):
+    compare_with_the_chief(real[0], tmp_path)
+
+
+MISTAKES = {
+    "it tests the training rows": ("data.x_test", "data.x_train", "data.y_test", "data.y_train"),
+    "it tests the first values": ("            v.assign(value)", "            v.assign(v)"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_of_the_evaluator(real, tmp_path, monkeypatch, name):
+    """Each mutant of export.py still runs, and has other numbers than the chief."""
+    path, changes = support.ROOT / "tfrun" / "export.py", MISTAKES[name]
+    text = support.replaced(path, [*zip(changes[::2], changes[1::2])])
+    monkeypatch.setattr(evaluate, "export", support.load(path, text))
+    with pytest.raises(AssertionError, match="test_loss"):
+        compare_with_the_chief(real[0], tmp_path)
+
+
+def test_a_script_does_not_evaluate(tmp_path):
+    """As a task of the type evaluator it ends with one sentence that tfrun explains."""
+    script = support.main_script("HogWild")
+    cluster, task = {"ps": ["a:1"], "worker": ["a:2"]}, {"type": "evaluator", "index": 0}
+    config = json.dumps({"cluster": cluster, "task": task})
+    done = subprocess.run(
+        [sys.executable, script],
+        env=support.environment(tmp_path / "run", TF_CONFIG=config),
+        capture_output=True,
+        text=True,
+        timeout=support.patience(60),
+    )
+    assert done.returncode == 1 and "tfrun evaluate DIR --follow" in done.stderr.splitlines()[-1]
+
+
+# Checkpoints whose values are known.
+
+
+class Known:
+    """A run directory, whose checkpoints a test writes as a chief would."""
+
+    def __init__(self, folder):
+        self.directory, self.script = folder / "run", folder / "script.py"
+        self.directory.mkdir()
+        self.script.write_text(SCRIPT)
+        self.random = np.random.RandomState(0)
+
+    def flags(self, names=LAYERS, **more):
+        content = {
+            **{"example": "Known", "tasks": ["worker-0"], "ps": 1, "versions": {}},
+            "script": str(self.script),
+            "arguments": {"steps": 30, "seed": 0, "dataset": "digits"},
+            "variables": [["sequential/" + n, [*shape]] for n, shape in zip(names, SHAPES)],
+            **more,
+        }
+        content = {name: value for name, value in content.items() if value is not None}
+        (self.directory / "flags.json").write_text(json.dumps(content))
+
+    def save(self, step, form="vector"):
+        """Writes a checkpoint; returns (loss, accuracy) of its values by NumPy."""
+        import tensorflow.compat.v1 as tf
+
+        values = [self.random.normal(size=shape).astype("float32") for shape in SHAPES]
+        state = [self.random.rand(8).astype("float32") for _ in range(2)]
+        with tf.Graph().as_default(), tf.Session() as session:
+            if form == "vector":
+                vector = np.concatenate([value.ravel() for value in values])
+                halves = tf.fixed_size_partitioner(2)
+                tf.get_variable("w", initializer=tf.constant(vector), partitioner=halves)
+            else:
+                for i, value in enumerate(values):
+                    tf.get_variable("w_%d" % i, initializer=tf.constant(value))
+            for i, value in enumerate(state):
+                tf.get_variable("state_%d" % i, initializer=tf.constant(value))
+            session.run(tf.global_variables_initializer())
+            path, saver = self.directory / "model.ckpt", tf.train.Saver(save_relative_paths=True)
+            saver.save(session, str(path), step, write_meta_graph=False)
+        return self.by_numpy(values, state)
+
+    def by_numpy(self, w, state):
+        data = support.load(self.script).load_data("digits")
+        h = (data.x_test @ w[0] + w[1]) @ w[2] + w[3]
+        h = (h - state[0]) / np.sqrt(state[1] + 1e-3) * w[4] + w[5]
+        outputs = h @ w[6] + w[7]
+        top = outputs.max(1, keepdims=True)
+        of_rows = np.log(np.exp(outputs - top).sum(1)) + top[:, 0]
+        of_rows -= outputs[np.arange(len(outputs)), data.y_test]
+        return of_rows.mean(), (outputs.argmax(1) == data.y_test).mean()
+
+
+@pytest.fixture
+def known(tmp_path):
+    return Known(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["vector", "a variable for each"])
+def test_the_values_are_those_of_the_checkpoint(known, form):
+    """Catches a vector that is cut in another order, and a state that is left out."""
+    known.flags()
+    due = known.save(20, form)
+    assert evaluate.main([str(known.directory)]) == 0
+    (test,) = evaluations_of(known.directory)
+    assert [test["test_loss"], test["test_accuracy"]] == pytest.approx(due, rel=1e-5)
+
+
+def test_follow(known):
+    """Started before the run, killed within a line, and started again: each checkpoint once.
+
+    Catches an evaluator that begins anew, or that writes its next row behind a cut line.
+    """
+    command = [TFRUN, "evaluate", known.directory, "--follow", "--timeout", "60"]
+    begin = {"env": support.environment(known.directory), "text": True, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, **begin)
+    try:
+        assert process.stdout.readline().startswith("waiting for the chief to write")
+        known.flags()
+        due = {10: known.save(10)}
+        support.wait_until(lambda: steps_tested(known.directory) == [10], 30, "the first test")
+        due[20] = known.save(20)
+        support.wait_until(lambda: steps_tested(known.directory) == [10, 20], 20, "the second")
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    path = known.directory / evaluate.FILE
+    with open(path, "a") as file:
+        file.write(path.read_text().splitlines()[-1][:30])
+    due[30] = known.save(30)
+    again = subprocess.run(command, **begin, timeout=support.patience(60))
+    assert again.returncode == 0 and again.stdout.splitlines()[-1] == "done", again.stdout
+    assert summary.read(path).restarts == 1
+    tests = {int(row["global_step"]): row["test_loss"] for row in evaluations_of(known.directory)}
+    assert [*tests] == steps_tested(known.directory) == [10, 20, 30]
+    assert tests == pytest.approx({step: loss for step, (loss, _) in due.items()}, rel=1e-5)
+    # A run that goes on has the flags.json of before at first: --steps says more.
+    assert evaluate.main([*map(str, command[2:4])]) == 0
+    assert evaluate.main([str(known.directory), "--follow", "--steps", "40", "--timeout", "1"]) == 1
+
+
+def test_waits_are_bounded(known, capsys):
+    """And a run without a checkpoint is told in one line."""
+    arguments = [str(known.directory), "--follow", "--timeout", "1"]
+    assert evaluate.main(arguments) == 1
+    assert "no new flags.json came in 1 s" in capsys.readouterr().err
+    known.flags()
+    assert evaluate.main(arguments) == 1
+    assert "no new checkpoint came in 1 s" in capsys.readouterr().err
+    assert evaluate.main(arguments[:1]) == 1
+    assert capsys.readouterr().err.startswith("tfrun: there is no checkpoint in ")
+
+
+def test_another_model_is_refused(known, capsys):
+    """Two layers of equal size are swapped, or the run is of before flags.json named them.
+
+    Catches a comparison of shapes alone, which would give each layer the values of the other.
+    """
+    known.flags(LAYERS[2:4] + LAYERS[:2] + LAYERS[4:])
+    known.save(20)
+    for program in evaluate, export:
+        assert program.main([str(known.directory)]) == 1
+        error = capsys.readouterr().err
+        assert "has a checkpoint of another model" in error and len(error.splitlines()) == 1
+    known.flags(variables=None)
+    assert export.main([str(known.directory)]) == 1
+    assert "has a checkpoint of an older version" in capsys.readouterr().err
+    known.flags()
+    assert export.main([str(known.directory)]) == 0  # automatic names are those of a new process
+    assert (known.directory / "model.keras").exists()
+
+
+def test_a_script_without_a_model_from_keras(known, capsys):
+    known.script.write_text("def load_data(name): pass\n")
+    known.flags()
+    assert evaluate.main([str(known.directory)]) == 1
+    error = capsys.readouterr().err
+    assert "has no make_model()" in error and len(error.splitlines()) == 1
+
+
+def test_the_dry_run_of_an_evaluator(known):
+    """The script is started for the ps and the worker, and the verb for the evaluator."""
+    command = [TFRUN, "--dry-run", "--ps", "1", "--evaluator", "--", known.script]
+    env = support.environment(known.directory)
+    lines = subprocess.run(command, env=env, capture_output=True, text=True).stdout.splitlines()
+    started = [line.split(" > ")[0].strip() for line in lines if line.endswith("2>&1 &")]
+    assert [line.endswith("script.py") for line in started] == [True, True, False]
+    assert started[2] == 'tfrun evaluate "$OUTPUT_DIR" --follow'

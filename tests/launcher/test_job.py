@@ -1,0 +1,261 @@
+"""Resources per role, and runs and grids from a file; small scripts as tasks."""
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+import support
+from small import TASK, TFRUN, fake_nvidia_smi, run, write
+from tfrun.cli import main
+
+SHOW = """
+import psutil
+print(json.dumps([job, index, sorted(os.sched_getaffinity(0)), os.environ.get("OMP_NUM_THREADS"),
+                  os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("COLOUR")]))
+"""
+CORES = sorted(os.sched_getaffinity(0))
+two_cores = pytest.mark.skipif(len(CORES) < 2, reason="one core")
+
+
+def seen(lines):
+    """{task: [cores, threads, GPUs, COLOUR]} from the lines of SHOW."""
+    shown = [json.loads(line.split("] ", 1)[1]) for line in lines if '["' in line]
+    return {"%s %d" % (job, index): rest for job, index, *rest in shown}
+
+
+@two_cores
+def test_cores_of_its_own(tmp_path):
+    """No core is two tasks'; a role that is not named has all; threads follow."""
+    write(tmp_path, SHOW)
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "1", "--cpus", "ps=1,worker=1")
+    assert code == 0, lines
+    found = seen(lines)
+    assert found["ps 0"][0] == CORES[:1] and found["worker 0"][0] == CORES[1:2]
+    assert found["worker 0"][1] == "1"
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "1", "--cpus", "ps=1")
+    assert seen(lines)["worker 0"][0] == CORES
+
+
+def test_gpus_and_variables_of_a_role(tmp_path):
+    """Each worker has two GPUs, the chief none; variables for one role and for all."""
+    write(tmp_path, SHOW)
+    path = fake_nvidia_smi(tmp_path, 4)
+    code, lines = run(
+        tmp_path,
+        *("--ps", "1", "--workers", "2", "--chief", "--gpus", "worker=2"),
+        *("--env", "COLOUR=red", "--env", "worker:COLOUR=blue=x"),
+        PATH=path,
+    )
+    assert code == 0, lines
+    found = {task: rest[2:] for task, rest in seen(lines).items()}
+    assert found == {
+        "ps 0": ["-1", "red"],
+        "chief 0": ["-1", "red"],
+        "worker 0": ["0,1", "blue=x"],
+        "worker 1": ["2,3", "blue=x"],
+    }
+
+
+def test_a_task_that_uses_too_much_memory(tmp_path):
+    """It is killed, with its child; a task within its limit is not; restarts count."""
+    body = """
+import subprocess
+if index:
+    hold = "import time; b = bytearray(300 << 20); time.sleep(60)"
+    subprocess.Popen([sys.executable, "-c", hold])
+time.sleep(60 if index else 4)
+"""
+    write(tmp_path, body)
+    flags = ["--workers", "2", "--memory", "worker=200M"]
+    code, lines = run(tmp_path, *flags)
+    assert code == 128 + signal.SIGKILL, lines
+    output = "\n".join(lines)
+    assert re.search(r"\[tfrun\] worker 1 used .* more than its limit of 200 MiB", output), output
+    assert "You set a limit with --memory" in output
+    code, lines = run(tmp_path, *flags, "--restarts", "1")
+    output = "\n".join(lines)
+    assert code == 128 + signal.SIGKILL and "restart 1 of 1" in output
+    assert "[tfrun] worker 0" not in output
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--cpus", "worker=%d" % (len(CORES) + 1)], "this machine has %d" % len(CORES)),
+        (["--gpus", "worker=1"], "asks for 1 GPU (1 worker x 1), and this machine has 0"),
+        (["--memory", "worker=1000T"], "asks for 1000 TiB of memory"),
+        (["--cpus", "ps=1"], "--cpus names ps, and this run has none"),
+        (["--cpus", "boss=1"], "the roles are ps, chief, worker, evaluator"),
+        (["--cpus", "worker=0.5"], "must be a whole number above 0, is '0.5'"),
+        (["--cpus", "worker=1,worker=1"], "worker is named twice"),
+        (["--memory", "worker=2"], "must be 1M or more, is '2'"),
+        (["--memory", "worker=much"], "must be a size such as 512M or 2G, is 'much'"),
+        (["--env", "worker"], "is not like NAME=VALUE or worker:NAME=VALUE"),
+        (["--env", "TF_CONFIG=1"], "TF_CONFIG is set by tfrun"),
+    ],
+)
+def test_what_is_refused(tmp_path, monkeypatch, capsys, flags, words):
+    write(tmp_path, "")
+    check_refusal(tmp_path, monkeypatch, capsys, [*flags, "--", "train.py"], words)
+
+
+def check_refusal(folder, monkeypatch, capsys, arguments, words):
+    """tfrun exits with 2 and one line before it makes anything."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("OUTPUT_DIR", str(folder / "run"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    try:
+        code = main(arguments)
+    except SystemExit as end:
+        code = end.code
+    lines = capsys.readouterr().err.splitlines()
+    assert code == 2 and len(lines) == 1 and words in lines[0], lines
+    assert not (folder / "run").exists()
+
+
+def test_the_dry_run_has_the_resources(tmp_path):
+    """The plain commands, run by bash, have the same cores and variables."""
+    write(tmp_path, SHOW)
+    flags = ["--ps", "0", "--workers", "1", "--cpus", "worker=1", "--env", "COLOUR=a b"]
+    code, lines = run(tmp_path, *flags, "--dry-run")
+    assert code == 0
+    (tmp_path / "run.sh").write_text("\n".join(lines))
+    subprocess.run(["bash", "run.sh"], cwd=tmp_path, capture_output=True, timeout=60)
+    shown = json.loads((tmp_path / "run" / "worker-0.log").read_text())
+    assert shown[2] == CORES[:1] and shown[5] == "a b"
+
+
+def start_job(folder, text, script=SHOW, **env):
+    """Starts `tfrun run job.yaml` with that text."""
+    (folder / "train.py").write_text(TASK + script)
+    (folder / "job.yaml").write_text(text)
+    return subprocess.Popen(
+        [*TFRUN, "run", "job.yaml"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), **env),
+    )
+
+
+def job(folder, *text_and_script):
+    """Runs it to the end; returns (exit code, lines)."""
+    process = start_job(folder, *text_and_script)
+    output = process.communicate(timeout=support.patience(60))[0]
+    return process.returncode, output.splitlines()
+
+
+def test_a_run_from_a_file(tmp_path):
+    """Roles, resources, environment and arguments reach the tasks."""
+    text = """
+script: train.py
+arguments: {steps: 5, fast: true, slow: false, name: a b}
+environment: {COLOUR: red}
+roles:
+  ps: {replicas: 2}
+  worker: {replicas: 1, cpus: 1, environment: {COLOUR: blue}}
+"""
+    code, lines = job(tmp_path, text, SHOW + "print(sys.argv[1:])")
+    assert code == 0, lines
+    found = seen(lines)
+    assert sorted(found) == ["ps 0", "ps 1", "worker 0"]
+    assert found["worker 0"] == [CORES[:1], "1", os.environ.get("CUDA_VISIBLE_DEVICES"), "blue"]
+    assert found["ps 1"][3] == "red"
+    assert "[worker 0] ['--steps', '5', '--fast', '--name', 'a b']" in lines
+
+
+LEARN = """
+rate = float(sys.argv[sys.argv.index("--rate") + 1])
+if rate > 1:
+    sys.exit("diverged")
+out = os.environ["OUTPUT_DIR"]
+print("cores", len(os.sched_getaffinity(0)))
+json.dump({"example": "E", "tasks": ["worker-0"], "ps": 0, "arguments": {"steps": 1},
+           "versions": {}}, open(out + "/flags.json", "w"))
+open(out + "/metrics-worker-0.csv", "w").write(
+    "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds,"
+    "test_loss,test_accuracy\\n1.0,0.5,1,1,32,0.5,0,1,0.1,,\\n2.0,,1,,,,,,,0.5,%f\\n" % rate)
+"""
+
+
+@pytest.mark.parametrize("parallel", [pytest.param(1, marks=pytest.mark.long), 2])
+def test_a_grid(tmp_path, parallel):
+    """A run for each combination; one that fails does not stop the others; a table at the end."""
+    text = """
+script: train.py
+parallel: %d
+grid: {rate: [0.5, 0.75, 2], seed: [0, 1]}
+"""
+    code, lines = job(tmp_path, text % parallel, LEARN)
+    assert code == 1, lines
+    made = {row["run"]: row for row in json.loads((tmp_path / "run/grid.json").read_text())}
+    assert len(made) == 6 and made["rate=0.75,seed=1"]["arguments"] == {"rate": 0.75, "seed": 1}
+    for rate, seed in itertools.product((0.5, 0.75), (0, 1)):
+        row = made[f"rate={rate},seed={seed}"]
+        assert (row["test_accuracy"], row["exit_code"], row["steps"]) == (rate, 0, 1)
+    assert made["rate=2,seed=0"]["exit_code"] == 1 and "test_accuracy" not in made["rate=2,seed=0"]
+    table = lines[-8:-1]
+    assert table[0].split() == ["rate", "seed", "result", "updates", "seconds", "end"]
+    assert table[1].split()[:5] == ["0.5", "0", "test", "accuracy", "50.0%"]
+    assert table[6].split() == ["2", "1", "exit", "code", "1"]
+    cores = {line.split()[-1] for line in lines if "cores" in line}
+    assert cores == {str(len(CORES) // parallel if parallel <= len(CORES) else len(CORES))}
+    code, lines = job(tmp_path, text % parallel, LEARN)  # again: what is finished stays
+    assert sum("There is a finished run" in line for line in lines) == 4
+
+
+def test_a_grid_that_is_stopped(tmp_path):
+    """Ctrl-C ends the runs that go on and begins no other; the table says so."""
+    text = "script: train.py\ngrid: {seed: [a/b, a_b, 2]}\nparallel: 2\n"
+    process = start_job(tmp_path, text, "print('ready', flush=True); time.sleep(60)")
+    ready = 0
+    while ready < 2:
+        ready += "ready" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=support.patience(20))[0].splitlines()
+    assert process.returncode == 130
+    ends = [" ".join(line.split()[-2:]) for line in rest[-4:-1]]
+    assert ends == ["code 143", "code 143", "not begun"]
+    folders = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"seed=a_b", "seed=a_b+"} <= folders, "two runs in one folder"
+
+
+WRONG_FILES = [
+    ("", "the file: 'script' is a required property"),
+    ("- a", "the file: ['a'] is not of type 'object'"),
+    ("script: [", "it is no YAML"),
+    ("scripts: a", "('scripts' was unexpected); it may have script, arguments"),
+    ("script: none.py", "there is no script"),
+]
+WRONG_FIELDS = [
+    ("roles: {boss: {}}", "('boss' was unexpected); it may have ps, worker"),
+    ("roles: {ps: {cores: 1}}", "roles: ps: Additional properties are not allowed ('cores'"),
+    ("roles: {ps: {replicas: -1}}", "roles: ps: replicas: -1 is less than the minimum of 0"),
+    ("roles: {chief: {replicas: 2}}", "roles: chief: replicas: 2 is not one of [0, 1]"),
+    ("roles: {worker: {cpus: 999}}", "asks for 999 cores"),
+    ("grid: {seed: 1}", "grid: seed: 1 is not of type 'array'"),
+    ("grid: {seed: []}", "grid: seed: [] should be non-empty"),
+    ("arguments: {a: [1]}", "arguments: a: [1] is not of type 'number'"),
+    ("isolate: yes please", "isolate: 'yes please' is not of type 'boolean'"),
+    ("parallel: 0", "parallel: 0 is less than the minimum of 1"),
+    ("timeout: soon", "argument --timeout"),
+    (
+        f"parallel: 2\ngrid: {{s: [1, 2]}}\nroles: {{worker: {{cpus: {len(CORES)}}}}}",
+        f"2 runs at once share the {len(CORES)} cores of this machine",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [*WRONG_FILES, *((f"script: train.py\n{field}", words) for field, words in WRONG_FIELDS)],
+)
+def test_a_file_that_is_wrong(tmp_path, monkeypatch, capsys, text, words):
+    write(tmp_path, "")
+    (tmp_path / "job.yaml").write_text(text)
+    check_refusal(tmp_path, monkeypatch, capsys, ["run", "job.yaml"], words)

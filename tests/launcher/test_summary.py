@@ -1,0 +1,362 @@
+"""What tfrun says of a run, from hand-made metrics, with numbers computed by hand."""
+
+import json
+import sys
+
+import pytest
+import support
+from tfrun import formatting
+from tfrun.pictures import curves
+from tfrun.runs import events, summary
+
+HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+TESTS = ",test_accuracy,test_loss"
+
+
+def flags(folder, tasks=("worker-0", "worker-1"), steps=6, **more):
+    """Writes flags.json, as a chief does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "example": "HogWild",
+        "tasks": list(tasks),
+        "ps": 1,
+        "metrics": {"test_loss": "min", "test_accuracy": "max"},
+        "arguments": {"steps": steps, "dataset": "digits", "batch_size": 32},
+        "versions": {"python": "3.11.2", "tensorflow": "2.21.0"},
+        **more,
+    }
+    (folder / "flags.json").write_text(json.dumps(content))
+
+
+def push(time, step, staleness=0, examples=32, tests=2):
+    """A row of an update."""
+    return "%s,%s,%d,1,%d,0.5,%d,800,0.001" % (time, time - 0.25, step, examples, staleness) + (
+        "," * tests
+    )
+
+
+def test(time, step, *values):
+    """A row of an evaluation."""
+    return "%s,,%d,,,,,,,%s" % (time, step, ",".join(map(str, values)))
+
+
+test.__test__ = False  # it is no test itself
+
+
+def metrics(folder, task, *lines, header=HEADER + TESTS):
+    """Writes metrics-<task>.csv."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ("metrics-%s.csv" % task)).write_text("\n".join([header, *lines]) + "\n")
+
+
+def two_workers(folder):
+    """Worker 1 begins 2 s after worker 0."""
+    flags(folder)
+    metrics(
+        folder,
+        "worker-0",
+        *(push(10, 1), push(11, 2), test(11.5, 2, 0.95, 1.5), push(12.5, 4, 1), push(14, 6, 1)),
+        test(15, 6, 0.9, 0.25),
+    )
+    metrics(folder, "worker-1", push(12, 3, 1), push(13, 5, 0, 64))
+
+
+def test_the_whole(tmp_path):
+    two_workers(tmp_path)
+    assert summary.summarize([tmp_path]) == {
+        "example": "HogWild",
+        "dataset": "digits",
+        "steps": 6,
+        "ps": 1,
+        "workers": 2,
+        "test_accuracy": 0.9,
+        "test_loss": 0.25,
+        "metrics": {"test_loss": "min", "test_accuracy": "max"},
+        "best": {"test_loss": 0.25, "test_accuracy": 0.95},
+        # From 12, when both have pushed, until 14: 12.5, 13 and 14 count, not the push at 12.
+        "examples_per_second": (32 + 64 + 32) / 2,
+        "wall_seconds": 2.0,
+        "staleness_mean": 3 / 6,
+        "pushes_per_worker": [4, 2],
+        "late_per_worker": [2, 1],
+        "restarts": 0,
+        "arguments": {"steps": 6, "dataset": "digits", "batch_size": 32},
+        "versions": {"python": "3.11.2", "tensorflow": "2.21.0"},
+    }
+
+
+def test_a_restart_loses_no_count(tmp_path):
+    """The mark stands alone, or behind a line that was cut short; that line is no row."""
+    two_workers(tmp_path)
+    lines = [push(12, 3, 1), "# restart", push(13, 5, 0, 64), "13.5,13.2,5,1,3# restart"]
+    metrics(tmp_path, "worker-1", *lines, push(13.75, 5, 2))
+    result = summary.summarize([tmp_path])
+    assert result["restarts"] == 2 and result["pushes_per_worker"] == [4, 3]
+    assert result["late_per_worker"] == [2, 2] and result["staleness_mean"] == 5 / 7
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "13.5,13.2,5\n",  # too few columns
+        push(13.5, 5) + ",1\n",  # too many
+        push(13.5, 5).replace("0.5,", "0.5.5,") + "\n",  # no number
+        "\n",
+        HEADER + TESTS + "\n",  # no number either
+        push(13.5, 5) + "# restart\n",
+        test(16, 6, 0.95, 0.2),  # it may have been cut within a number
+    ],
+)
+def test_lines_that_are_no_rows(tmp_path, line):
+    two_workers(tmp_path)
+    good = summary.summarize([tmp_path])
+    path = tmp_path / "metrics-worker-1.csv"
+    path.write_text(path.read_text() + line)
+    result = summary.summarize([tmp_path])
+    assert {**result, "restarts": 0} == good and (result == good or line.endswith("\n"))
+
+
+def test_a_missing_task_has_no_numbers(tmp_path):
+    """Neither one that left no file, nor one that was killed before it wrote the header."""
+    two_workers(tmp_path)
+    flags(tmp_path, ["chief-0", "worker-0", "worker-1"])
+    (tmp_path / "metrics-chief-0.csv").write_text("push_ti")
+    result = summary.summarize([tmp_path])
+    assert result["pushes_per_worker"] == [None, 4, 2]
+    assert result["late_per_worker"] == [None, 2, 1]
+    assert result["missing"] == ["chief-0"] and result["workers"] == 3
+    assert "chief-0" in summary.missing_tasks(result)
+
+
+def test_a_task_that_came_too_late_has_pushed_nothing(tmp_path):
+    two_workers(tmp_path)
+    metrics(tmp_path, "worker-1")
+    result = summary.summarize([tmp_path])
+    assert result["pushes_per_worker"] == [4, 0] and "missing" not in result
+    assert result["wall_seconds"] == 4 and result["examples_per_second"] == 3 * 32 / 4
+
+
+def test_order_is_that_of_the_tasks(tmp_path):
+    two_workers(tmp_path)
+    flags(tmp_path, ["worker-1", "worker-0"])
+    assert summary.summarize([tmp_path])["pushes_per_worker"] == [2, 4]
+
+
+def test_folders_of_several_hosts(tmp_path):
+    """Together they give what one folder gives; a copy counts once."""
+    two_workers(tmp_path / "one")
+    one = summary.summarize([tmp_path / "one"])
+    two_workers(tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "metrics-worker-1.csv").rename(tmp_path / "b" / "metrics-worker-1.csv")
+    assert summary.summarize([tmp_path / "a"])["missing"] == ["worker-1"]
+    assert summary.summarize([tmp_path / "a", tmp_path / "b"]) == one
+    assert summary.summarize([tmp_path / "b", tmp_path / "a", tmp_path / "one"]) == one
+
+
+def test_a_task_that_moved_to_another_host(tmp_path):
+    two_workers(tmp_path / "a")
+    metrics(tmp_path / "b", "worker-1", push(13.5, 5, 3))
+    result = summary.summarize([tmp_path / "b", tmp_path / "a"])
+    assert result["pushes_per_worker"] == [4, 3] and result["restarts"] == 1
+    assert result["late_per_worker"] == [2, 2]
+
+
+def test_any_metrics_of_the_test(tmp_path):
+    best = {"test_loss": "min", "test_top5_accuracy": "max", "test_mae": "min", "test_gone": "max"}
+    flags(tmp_path, ["worker-0"], steps=1, metrics=best)
+    header = HEADER + ",test_loss,test_top5_accuracy,test_mae"
+    lines = push(1, 1, tests=3), test(2, 1, 0.5, 0.75, 3), test(3, 1, 0.4, "", 4)
+    metrics(tmp_path, "worker-0", *lines, header=header)
+    result = summary.summarize([tmp_path])
+    assert [name for name in result if name.startswith("test_")] == header.split(",")[-3:]
+    assert (result["test_loss"], result["test_top5_accuracy"], result["test_mae"]) == (0.4, None, 4)
+    assert result["best"] == {"test_loss": 0.4, "test_top5_accuracy": 0.75, "test_mae": 3}
+    assert result["examples_per_second"] is None and result["wall_seconds"] == 0
+    assert formatting.tests(result) == "test top5 accuracy unknown, test mae 4"
+    assert curves.draw(tmp_path, "HogWild").exists()
+
+
+def test_the_evaluation_of_the_highest_step(tmp_path):
+    """Not the last in time: after a restart the steps begin again from the checkpoint."""
+    two_workers(tmp_path)
+    path = tmp_path / "metrics-worker-0.csv"
+    path.write_text(path.read_text() + test(20, 4, 0.1, 2) + "\n")
+    assert summary.summarize([tmp_path])["test_accuracy"] == 0.9
+    path.write_text(path.read_text() + test(21, 6, 0.8, 0.3) + "\n")
+    assert summary.summarize([tmp_path])["test_accuracy"] == 0.8
+
+
+def test_a_loss_that_is_no_number_is_a_push(tmp_path):
+    """And JSON has no NaN."""
+    two_workers(tmp_path)
+    nan = push(13, 5).replace("0.5,", "nan,")
+    metrics(tmp_path, "worker-1", push(12, 3), nan, test(16, 6, 0.7, "nan"))
+    result = summary.summarize([tmp_path])
+    assert result["pushes_per_worker"] == [4, 2] and result["test_loss"] is None
+    assert "NaN" not in json.dumps(result)
+
+
+def test_not_measured_is_not_zero(tmp_path):
+    flags(tmp_path, ["worker-0"], steps=1)
+    metrics(tmp_path, "worker-0", "1,0.5,1,1,32,0.5,,,,,", test(2, 1, 0.5, 0.75))
+    result = summary.summarize([tmp_path])
+    assert result["staleness_mean"] is None and result["late_per_worker"] == [None]
+    assert curves.draw(tmp_path, "HogWild").exists()
+
+
+@pytest.mark.parametrize("tests", [[], [test(11.5, 4, 0.5, 1.5)]])
+def test_not_finished(tmp_path, tests):
+    flags(tmp_path)
+    metrics(tmp_path, "worker-0", push(10, 1), *tests, push(12, 6))
+    with pytest.raises(summary.Unfinished, match="not finished.*6"):
+        summary.write([tmp_path])
+    assert not (tmp_path / "result.json").exists()
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"example": "HogWild"}'])
+def test_no_flags(tmp_path, content):
+    two_workers(tmp_path)
+    (tmp_path / "flags.json").unlink()
+    if content:
+        (tmp_path / "flags.json").write_text(content)
+    with pytest.raises(ValueError, match="flags.json"):
+        summary.summarize([tmp_path])
+
+
+def test_whole_or_not_at_all(tmp_path, monkeypatch):
+    """A full disk leaves no part of result.json, and not the partial file either."""
+    two_workers(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for method in "write_text", "replace":
+        with monkeypatch.context() as patched:
+
+            def full(path, *_):
+                path.touch()
+                raise OSError(28, "No space left on device")
+
+            patched.setattr("pathlib.PosixPath." + method, full, raising=False)
+            with pytest.raises(OSError, match="No space"):
+                summary.write([tmp_path])
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_the_command_that_draws(tmp_path):
+    """Also where the run goes on; where there is nothing to draw one line says so."""
+
+    flags(tmp_path)
+    done = support.tfrun("curves", tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("tfrun: no update was made yet in")
+    metrics(tmp_path, "worker-0", push(10, 1), push(11, 2))
+    done = support.tfrun("curves", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "%s/curves.png\n" % tmp_path), done.stderr
+    assert (tmp_path / "curves.png").stat().st_size > 10000
+
+
+def test_the_command(tmp_path):
+    two_workers(tmp_path)
+    process = support.tfrun("summary", tmp_path)
+    assert process.returncode == 0 and process.stderr == ""
+    assert json.loads(process.stdout) == support.result(tmp_path) == summary.summarize([tmp_path])
+    accuracy = "test accuracy %.1f%%" % (100 * support.result(tmp_path)["test_accuracy"])
+    line = "[tfrun] %s; everything of this run is in %s\n" % (accuracy, tmp_path)
+    assert support.tfrun("summary", "--line", tmp_path).stdout == line
+    (tmp_path / "metrics-worker-1.csv").unlink()
+    process = support.tfrun("summary", tmp_path)
+    assert process.returncode == 0 and len(process.stderr.splitlines()) == 1
+    assert "worker-1" in process.stderr and support.result(tmp_path)["missing"] == ["worker-1"]
+
+
+def board(folder):
+    """{task: {tag: [(step, value)]}} of the events in a folder, as TensorBoard reads them."""
+    from tensorboard.backend.event_processing import event_accumulator
+
+    found = {}
+    for path in sorted(folder.iterdir()):
+        run = event_accumulator.EventAccumulator(str(path)).Reload()
+        tags = run.Tags()
+        found[path.name] = {
+            tag: [(each.step, each.value) for each in run.Scalars(tag)] for tag in tags["scalars"]
+        }
+        for tag in tags["tensors"]:
+            (text,) = run.Tensors(tag)
+            found[path.name][tag] = text.tensor_proto.string_val[0].decode()
+    return found
+
+
+def check_events(directory):
+    """Asserts that the events of that run are these, by hand from the rows of two_workers()."""
+    two_workers(directory)
+    late = [push(14.5, 7, 3).replace(",0.5,", ",2.5,"), push(16.5, 8)]
+    lines = [push(12, 3, 1), push(12.5, 4, 3), push(13, 5, 0, 64), push(14.25, 6), *late]
+    metrics(directory, "worker-1", *lines)
+    for _ in range(2):  # a run that goes on is concluded twice
+        events.write([directory])
+    found = board(directory / "tensorboard")
+    assert '"batch_size": 32' in found["worker-0"].pop("flags")
+    assert found == {
+        "worker-0": {
+            "loss": [(1, 0.5), (2, 0.5), (4, 0.5), (6, 0.5)],
+            "staleness": [(1, 0), (2, 0), (4, 1), (6, 1)],
+            "updates_per_second": [
+                (2, 1),
+                (4, pytest.approx(1 / 1.5)),
+                (6, pytest.approx(1 / 1.5)),
+            ],
+            "test_accuracy": [(2, pytest.approx(0.95)), (6, pytest.approx(0.9))],
+            "test_loss": [(2, 1.5), (6, 0.25)],
+        },
+        "worker-1": {
+            "loss": [(4, 0.5), (5, 0.5), (7, 1.5), (8, 0.5)],  # of 14 s the mean of 0.5 and 2.5
+            "staleness": [(4, 2), (5, 0), (7, 1.5), (8, 0)],
+            "updates_per_second": [(4, 2), (5, 2), (7, pytest.approx(2 / 1.5)), (8, 0.5)],
+        },
+    }
+
+
+def test_events_for_tensorboard(tmp_path):
+    """Means of each second, the tests, and the flags, once, also after a second conclusion."""
+    check_events(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").glob(".*")] == []
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("statistics.fmean(values)", "values[-1]"),
+        ('before, count = pushes[0]["push_time"], count - 1', 'before = pushes[0]["push_time"]'),
+    ],
+    ids=["a push, not the mean", "the first push counts in the rate"],
+)
+def test_mistakes_of_the_events(tmp_path, monkeypatch, old, new):
+    path = support.ROOT / "tfrun" / "events.py"
+    monkeypatch.setattr(
+        sys.modules[__name__], "events", support.load(path, support.replaced(path, [(old, new)]))
+    )
+    with pytest.raises(AssertionError):
+        check_events(tmp_path / "run")
+
+
+def test_events_while_a_run_trains(tmp_path):
+    """What `tfrun tensorboard` adds: rows that came since, and flags.json once there is one."""
+    metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2))
+    live = events.Events([tmp_path / "run"], tmp_path / "board")
+    live.update()
+    assert board(tmp_path / "board")["worker-0"]["loss"] == [(1, 0.5), (2, 0.5)]
+    flags(tmp_path / "run")
+    metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2), push(12, 3, 4))
+    for _ in range(2):
+        live.update()
+    found = board(tmp_path / "board")["worker-0"]
+    assert found["staleness"] == [(1, 0), (2, 0), (3, 4)] and '"steps": 6' in found["flags"]
+    assert found["updates_per_second"] == [(2, 1), (3, 1)]
+
+
+def test_the_command_where_a_run_is_not_finished(tmp_path):
+    flags(tmp_path)
+    metrics(tmp_path, "worker-0", push(10, 1))
+    for directory, said in (tmp_path, "not finished"), (tmp_path / "none", "no flags.json"):
+        process = support.tfrun("summary", directory)
+        assert process.returncode == 1 and process.stdout == ""
+        assert len(process.stderr.splitlines()) == 1 and said in process.stderr
+    assert [path.name for path in tmp_path.glob(".*")] == []

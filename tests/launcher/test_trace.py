@@ -1,0 +1,229 @@
+"""tfrun trace: what the tasks did when, from their metrics; its form, and its figures."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+import support
+from matplotlib import image
+from small import TFRUN
+from tfrun.pictures import timeline
+
+HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+HEADER += ",test_loss\n"
+
+
+def write(folder, **tasks):
+    """Metrics of tasks from their lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for task, lines in tasks.items():
+        name = "metrics-%s.csv" % task.replace("_", "-")
+        (folder / name).write_text(HEADER + "".join(line + "\n" for line in lines))
+
+
+def push(pull, ready, arrival, step, late=0):
+    """The line of a push, from its times."""
+    wait = arrival - ready
+    return "%.6f,%.6f,%d,1,32,0.5,%d,100,%.6f," % (arrival, pull, step, late, wait)
+
+
+def tfrun_trace(directory, *flags):
+    return subprocess.run(
+        [*TFRUN, "trace", str(directory), *flags],
+        cwd=support.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=support.patience(40),
+    )
+
+
+def test_activities_by_hand(tmp_path):
+    """A pull begins where what came before has ended; a long gap is a wait before it."""
+    write(
+        tmp_path,
+        worker_0=[
+            push(10.00, 10.01, 10.02, 1),
+            "10.030000,10.020000,1,,,,,,,0.5",
+            push(10.04, 10.05, 10.06, 3, 1),
+            push(10.07, 10.08, 10.09, 4, 2),
+            "# checkpoint 10.090000 10.300000",  # as older scripts wrote it: it is ignored
+            "# restart",
+            "10.310000,,4,,,,,,,0.5",  # and a test of theirs, which has no begin
+            push(12.00, 12.01, 12.02, 5),
+        ],
+        worker_1=[push(10.00, 10.02, 10.03, 2, 1)],
+    )
+    found = [
+        (each.task, each.name, round(each.begin, 6), round(each.end, 6), each.of.get("staleness"))
+        for each in timeline.activities([tmp_path])
+    ]
+    one = "worker 0"
+    assert sorted(found[:-3], key=lambda each: each[2:4]) == [
+        (one, "pull", 10.00, 10.00, None),
+        (one, "compute", 10.00, 10.01, None),
+        (one, "push", 10.01, 10.02, 0),
+        (one, "evaluation", 10.02, 10.03, None),
+        (one, "pull", 10.03, 10.04, None),
+        (one, "compute", 10.04, 10.05, None),
+        (one, "push", 10.05, 10.06, 1),
+        (one, "pull", 10.06, 10.07, None),
+        (one, "compute", 10.07, 10.08, None),
+        (one, "push", 10.08, 10.09, 2),
+        (one, "wait", 10.09, 12.00, None),
+        (one, "pull", 12.00, 12.00, None),
+        (one, "compute", 12.00, 12.01, None),
+        (one, "push", 12.01, 12.02, 0),
+    ]
+    assert found[-3:] == [
+        ("worker 1", "pull", 10.00, 10.00, None),
+        ("worker 1", "compute", 10.00, 10.02, None),
+        ("worker 1", "push", 10.02, 10.03, 1),
+    ]
+
+
+def test_numbers_of_updates_stand_in_order():
+    """Also where an answer comes after that of a later update; those without room are a range."""
+    pushes = [
+        timeline.Activity("worker %d" % (step % 2), "push", at - 1, at, {"global_step": step})
+        for step, at in ((7, 10.0), (8, 14.0), (9, 12.0), (10, 20.0), (10, 21.0))
+    ]
+    made = timeline.moments(pushes)
+    assert list(made.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
+    shown = [(at, number) for number, at in made.items()]
+    assert timeline.labels(shown, 0.1) == [(10, "7"), (12, "8\u20139"), (20, "10")]
+    assert timeline.labels(shown, 10) == [(13.5, "7\u201310")]
+
+
+def test_the_window_has_every_worker(tmp_path):
+    """Also one that is ten times slower than the other seven."""
+    tasks = {
+        "worker_%d" % k: [
+            push(t - 0.004 * slow, t - 0.001, t, step)
+            for step in range(1, 400 // slow)
+            for t in [100 + k / 1000 + step * 0.01 * slow]
+        ]
+        for k, slow in enumerate([10, *[1] * 7])
+    }
+    write(tmp_path, **tasks)
+    found = timeline.activities([tmp_path])
+    begin, end = timeline.window(found)
+    ends = {each.task for each in found if each.name == "push" and begin < each.end < end}
+    assert len(ends) == 8 == len(timeline.lanes(found)) and end - begin < 0.2
+
+
+def test_stages_of_model_parallelism(tmp_path):
+    """From TensorFlow's timeline: a span for each micro-batch's turn at each worker."""
+
+    def op(pid, name, ts, dur, kind="MatMul"):
+        return {"ph": "X", "pid": pid, "name": kind, "ts": ts, "dur": dur, "args": {"name": name}}
+
+    places = {1: "/job:worker/task:0/device:CPU:0 Compute", 2: "/job:worker/task:1/CPU:0 Compute"}
+    events = [{"ph": "M", "pid": pid, "args": {"name": name}} for pid, name in places.items()]
+    events += [
+        op(1, "micro_batch_0/a", 1000, 10),
+        op(1, "micro_batch_0/b", 1020, 10),
+        op(2, "micro_batch_0/c", 1050, 20),
+        op(2, "micro_batch_0/c", 1040, 5, "RecvTensor"),
+        op(2, "gradients/micro_batch_0/c", 1080, 20),
+        op(1, "Adam", 1200, 10),
+    ]
+    (tmp_path / "timeline-9.json").write_text("{}")
+    (tmp_path / "timeline-10.json").write_text(json.dumps({"traceEvents": events}))
+    found = [(*each[:3], *(round(1e6 * x) for x in each[3:])) for each in timeline.stages(tmp_path)]
+    first = (0, "forward", 0, 0, 30)
+    assert found == [first, (1, "backward", 0, 80, 100), (1, "forward", 0, 50, 70)]
+
+
+def check_form(made, pushes):
+    """The Trace Event Format, as Perfetto reads it, and every push of the metrics in it."""
+    assert made["displayTimeUnit"] == "ms"
+    events, start = made["traceEvents"], made["otherData"]["begin_seconds_since_1970"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    for event in events:
+        assert event["ph"] in "MXi" and event["pid"] in names and event["tid"] == 0
+        if event["ph"] == "X":
+            assert event["ts"] >= 0 and event["dur"] >= 0
+            assert event["name"] in {"pull", "compute", "push", "wait", "evaluation"}
+        if event["ph"] == "i":
+            assert names[event["pid"]] == "updates of w" and event["s"] == "t"
+    for task in set(names.values()) - {"updates of w"}:
+        mine = [e for e in events if e["ph"] == "X" and names[e["pid"]] == task]
+        order = sorted(mine, key=lambda e: (e["ts"], e["ts"] + e["dur"]))
+        for before, after in zip(order, order[1:]):  # a task does one thing at a time
+            assert before["ts"] + before["dur"] <= after["ts"] + 0.5, (before, after)
+        names_in_order = [e["name"] for e in order if e["name"] in ("pull", "compute", "push")]
+        assert names_in_order == ["pull", "compute", "push"] * (len(names_in_order) // 3)
+    arrivals = [
+        (start + (e["ts"] + e["dur"]) / 1e6, e["args"]) for e in events if e["name"] == "push"
+    ]
+    seen = [(round(at, 4), of["global_step"], of["staleness"]) for at, of in arrivals]
+    due = [(round(row["push_time"], 4), row["global_step"], row["staleness"]) for row in pushes]
+    assert sorted(seen) == sorted(due)
+    return names, events
+
+
+@pytest.fixture(scope="module", params=["HogWild", "Synchronous-SGD", "Parameter-Server-Strategy"])
+def real(request, tmp_path_factory):
+    """The run directory of a short real run."""
+    directory = tmp_path_factory.mktemp("real") / "run"
+    launcher = support.ROOT / request.param / "run.sh"
+    flags = ["--steps", "300", "--checkpoint-steps", "100"]
+    code, output, _ = support.launch(launcher, directory, *flags)
+    assert code == 0, output
+    return directory
+
+
+@pytest.mark.long
+def test_the_trace_of_a_real_run(real):
+    """Every push has its pull before it, and the staleness that its metrics say."""
+    done = tfrun_trace(real)
+    assert done.returncode == 0, done.stderr
+    pushes = support.pushes(real)
+    made = json.loads((real / "trace.json").read_text())
+    names, events = check_form(made, pushes)
+    # A coordinator writes what its workers do, and evaluates while they do it.
+    lead = {"chief 0"} if (real / "chief-0.log").exists() else set()
+    assert set(names.values()) == {"updates of w", "worker 0", "worker 1"} | lead
+    bars = [event for event in events if event["ph"] == "X"]
+    assert sum(bar["name"] == "evaluation" for bar in bars) >= 2
+    height, width, _ = image.imread(real / "trace.png").shape
+    assert width > 3 * height
+    # Between a pull and its push, so many others arrived or were on their way.
+    pulls, pushes = ([bar for bar in bars if bar["name"] == name] for name in ("pull", "push"))
+    previous = {}  # {task: its push before this one}
+    for pull, own in zip(pulls, pushes):  # in order of task and time
+        earlier = [other for other in pushes if other["pid"] != own["pid"]]
+        earlier = [e for e in earlier if e["args"]["global_step"] < own["args"]["global_step"]]
+        # Of those with a ticket before: what was computed after the pull had not yet been
+        # pulled; what had arrived before the task's last update had been.
+        after = sum(other["ts"] > pull["ts"] + pull["dur"] for other in earlier)
+        before = previous.get(own["pid"], 0)
+        since = sum(other["ts"] + other["dur"] > before for other in earlier)
+        assert after <= own["args"]["staleness"] <= since, own
+        previous[own["pid"]] = own["ts"]
+
+
+def test_the_form_and_the_window(tmp_path):
+    """--from and --seconds choose the window; the files go where --output says."""
+    lines = [push(i / 100, i / 100 + 0.004, i / 100 + 0.008, i, i % 3) for i in range(1, 60)]
+    write(tmp_path, worker_0=lines)
+    where = tmp_path / "there"
+    flags = ["--json", "--output", str(where), "--from", "0.1", "--seconds", "0.05"]
+    done = tfrun_trace(tmp_path, *flags)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert (made["from"], made["seconds"]) == (pytest.approx(0.1), 0.05)
+    check_form(json.loads((where / "trace.json").read_text()), support.pushes(tmp_path))
+    assert pathlib.Path(made["picture"]).stat().st_size > 10000
+    late = tfrun_trace(tmp_path, "--from", "100")
+    assert late.returncode == 2 and "no task did anything in that time" in late.stderr
+
+
+def test_runs_without_updates(tmp_path):
+    write(tmp_path, worker_0=[])
+    done = tfrun_trace(tmp_path)
+    assert done.returncode == 1 and "no update was made yet" in done.stderr
+    done = tfrun_trace(tmp_path, "--seconds", "-1")
+    assert done.returncode == 2 and "must be above 0" in done.stderr
+    assert not (tmp_path / "trace.json").exists()

@@ -1,0 +1,301 @@
+"""The notebooks of Basics-Tutorial: in step with their sources, run afresh, and in a browser."""
+
+import ast
+import base64
+import difflib
+import io
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+
+import nbformat
+import notebooks
+import numpy as np
+import pytest
+import regions
+import support
+from matplotlib import image
+
+SOURCES = notebooks.sources()
+GROUPS = notebooks.groups(SOURCES)
+
+
+def name(paths):
+    return " ".join(map(notebooks.name_of, paths if isinstance(paths, list) else [paths]))
+
+
+def test_every_notebook_has_its_source():
+    found = {
+        path for path in notebooks.ROOT.glob("**/*.ipynb") if ".ipynb_checkpoints" not in path.parts
+    }
+    assert found == {source.with_suffix(".ipynb") for source in SOURCES}
+
+
+def test_the_readme_lists_all():
+    """In reading order, with the minutes that each says it takes."""
+    minutes = {}
+    for source in SOURCES:
+        first = notebooks.made(source).cells[0].source
+        minutes[notebooks.name_of(source)] = int(re.search(r"(\d+) minutes", first)[1])
+    assert notebooks.order() == minutes and len(minutes) >= 26
+    sums = {}
+    for part in re.split(r"^### ", (notebooks.ROOT / "README.md").read_text(), flags=re.M)[1:]:
+        said = re.match(r"(.*): (?:(\d+) h )?(\d+) min\n", part)
+        sums[said[1]] = 60 * int(said[2] or 0) + int(said[3])
+        assert sums[said[1]] == sum(map(int, re.findall(r"\.ipynb\) \| (\d+) \|", part))), said[0]
+    assert len(sums) == 5 and sum(sums.values()) == sum(minutes.values())
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name)
+def test_a_notebook_is_in_order(source):
+    assert not list(notebooks.problems(source))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=name)
+def test_its_links_lead_somewhere(source):
+    cells = [cell.source for cell in notebooks.made(source).cells if cell.cell_type == "markdown"]
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", "\n".join(cells))
+    local = [target for target in targets if "://" not in target]
+    assert len(local) >= 2
+    assert not [target for target in local if not (source.parent / target).exists()]
+
+
+def test_the_pushes_are_those_of_the_figure():
+    """Why-Distribute carries the rows that docs/figures/pushes.svg is drawn from."""
+    source = (notebooks.ROOT / "Why-Distribute.py").read_text()
+    rows = ast.literal_eval(re.search(r"^pushes = (\[.*?^\])", source, re.M | re.S)[1])
+    keys = "worker", "called", "pulled", "computed", "pushed", "staleness"
+    drawn = json.loads((support.ROOT / "docs" / "figures" / "pushes.json").read_text())
+    assert rows == [tuple(push[key] for key in keys) for push in drawn]
+
+
+def fresh(group, **options):
+    """The notebooks of a group from git, executed with their solutions: {source: notebook}."""
+    run = {path: notebooks.with_solutions(notebooks.notebook_of(path)) for path in group}
+    seconds = support.patience(90)  # the solutions need time, too
+    took = notebooks.execute(run, seconds=seconds, **options)
+    assert max(took.values()) <= support.patience(notebooks.SECONDS), took
+    return run
+
+
+QUICK = {"Stale-Gradients", "Ring-AllReduce"}  # those that the tier core runs
+# The three that run at once meet in one folder, so no two tests of them may run at the same time.
+ONE_BY_ONE = pytest.mark.xdist_group("multiple-workers")
+
+
+def marks(group):
+    return [pytest.mark.long] * (name(group) not in QUICK) + [ONE_BY_ONE] * (len(group) > 1)
+
+
+@pytest.mark.parametrize(
+    "group",
+    [pytest.param(group, marks=marks(group)) for group in GROUPS],
+    ids=name,
+)
+def test_outputs_are_those_of_a_fresh_run(group):
+    """The solutions pass too, and nothing is left running: execute() raises otherwise."""
+    compared = 0
+    # Those that belong together in another order than that of reading: the ps comes last.
+    for source, notebook in fresh(group[::-1], in_turn=len(group) > 1).items():
+        ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
+        asked = sum(cell.source.startswith(notebooks.ANSWER) for cell in ran)
+        assert len(notebook.cells) - len(ran) >= asked >= 2, "each exercise's solution is executed"
+        for cell, committed in zip(ran, notebooks.notebook_of(source).cells, strict=True):
+            if cell.cell_type == "code":
+                compared += 1
+                unlike = differences(committed, cell)
+                assert not unlike, f"{notebooks.name_of(source)}, {cell.id}:\n{unlike}"
+    assert compared >= 5
+
+
+def differences(committed, cell):
+    """What differs in the outputs of a cell: the text exactly, of pictures the look.
+
+    Where a cell shows what was measured: the text but for its numbers, of pictures how many.
+    """
+    measured = notebooks.MEASURED in cell.metadata.get("tags", [])
+    texts = ["\n".join(map(notebooks.texts, of.outputs)) for of in (committed, cell)]
+    if measured:
+        texts = [re.sub(r" *-?\d+(\.\d+)?", " #", text) for text in texts]
+    lines = [*difflib.unified_diff(*map(str.splitlines, texts), "in git", "afresh", lineterm="")]
+    here, there = map(pictures, (committed.outputs, cell.outputs))
+    apart = [0 if measured else ink_apart(one, other) for one, other in zip(here, there)]
+    if len(here) != len(there) or not all(share < 0.1 for share in apart):
+        lines.append(f"{len(here)} pictures, {len(there)} afresh: {apart}")
+    return "\n".join(lines)
+
+
+def pictures(outputs):
+    """The ink [height, width] from 0 to 1 of each picture."""
+    encoded = [output.get("data", {}).get("image/png") for output in outputs]
+    read = [image.imread(io.BytesIO(base64.b64decode(picture))) for picture in encoded if picture]
+    return [1 - one[..., :3].mean(axis=-1) for one in read]
+
+
+def ink_apart(one, other):
+    """The share of the ink that is elsewhere, in squares of 15 pixels; 2 where the sizes differ."""
+    if any(abs(a - b) > 15 for a, b in zip(one.shape, other.shape)):
+        return 2
+    rows, columns = (min(sizes) // 15 for sizes in zip(one.shape, other.shape))
+    squares = [
+        ink[: 15 * rows, : 15 * columns].reshape(rows, 15, columns, 15).mean(axis=(1, 3))
+        for ink in (one, other)
+    ]
+    return np.abs(squares[0] - squares[1]).sum() / squares[0].sum()
+
+
+@pytest.mark.long
+@ONE_BY_ONE
+def test_whoever_starts_first():
+    """The three of Multiple-Workers in another order, beside an old file that leads nowhere."""
+    (group,) = [group for group in GROUPS if len(group) == 3]
+    folder = group[0].parent / ".cluster"
+    folder.mkdir(exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as other:  # somebody else, who says nothing
+        port = other.getsockname()[1]
+        (folder / "parameter-server.json").write_text('[%d, "an old word"]' % port)
+        fresh(group[1:] + group[:1], in_turn=True)
+    assert not (folder / "parameter-server.json").exists()
+
+
+@pytest.mark.parametrize(
+    "missing, alone",
+    [("Parameter-Server", "Worker-1"), ("Worker-1 and Worker-2", "Parameter-Server")],
+)
+def test_who_is_missing_is_named(tmp_path, missing, alone):
+    """One of the three alone, with less patience, in an empty folder."""
+    (source,) = [path for path in SOURCES if notebooks.name_of(path).endswith("Workers/" + alone)]
+    notebook = notebooks.made(source)
+    meets = [i for i, cell in enumerate(notebook.cells) if "seconds=180" in cell.source]
+    notebook.cells = notebook.cells[: meets[0] + 1]
+    notebook.cells[-1].source = notebook.cells[-1].source.replace("seconds=180", "seconds=1")
+    with pytest.raises(notebooks.Failed, match="not started: %s" % missing):
+        notebooks.execute({tmp_path / source.name: notebook})
+
+
+@pytest.mark.parametrize(
+    "code, found",
+    [
+        ("n = 1\n1 / 0", "ZeroDivisionError"),
+        ("while True: pass", "not done after 5 s"),
+        ("import os; os._exit(1)", "its kernel died"),
+        ("import subprocess; p = subprocess.Popen(['sleep', '100'])", "leaves running"),
+    ],
+)
+def test_a_run_that_fails_says_why(tmp_path, code, found):
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    with pytest.raises(notebooks.Failed, match=found):
+        notebooks.execute({tmp_path / "Broken.py": notebook}, seconds=5 if "while" in code else 60)
+
+
+def test_run_sh_names_the_cell_that_failed(tmp_path):
+    """Basics-Tutorial/run.sh --execute on a notebook that runs and one that fails."""
+    folder = tmp_path / "a project" / "Basics-Tutorial"
+    folder.mkdir(parents=True)
+    (folder.parent / "tools").mkdir()
+    for tool in notebooks, regions:
+        shutil.copy(tool.__file__, folder.parent / "tools")
+    shutil.copy(notebooks.ROOT / "run.sh", folder)
+    shutil.copy(notebooks.ROOT / "README.md", folder)
+    activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)
+    (folder.parent / "activate.sh").write_text(activate)
+    for title, code in ("Bad", "n = 1\n1 / 0"), ("Good", "n = 1"):
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+        (folder / (title + ".py")).write_text("# %%\n" + code)
+        (folder / (title + ".ipynb")).write_text(notebooks.written(notebook))
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    done = support.finished("bash", folder / "run.sh", "--execute")
+    assert done.returncode == 1
+    assert re.fullmatch(r"Good +[\d.]+ s\n", done.stdout)
+    assert done.stderr.startswith("Bad failed in cell 1:\n")
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before, "nothing is written"
+    unknown = support.finished("bash", folder / "run.sh", "--execute", "Ugly")
+    assert unknown.returncode == 1 and unknown.stderr.count("\n") == 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(700)
+def test_run_all_in_a_browser(tmp_path):
+    """A notebook in JupyterLab, by run.sh: Run All Cells, until all have run without an error."""
+    from playwright import sync_api
+
+    browsers = map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])
+    chromium = next(filter(None, browsers), None)
+    assert chromium, "install chromium for this test: apt-get install chromium"
+    folder = tmp_path / "a project" / "Basics-Tutorial"
+    shutil.copytree(notebooks.ROOT, folder)
+    shutil.copytree(support.ROOT / "docs" / "figures", folder.parent / "docs" / "figures")
+    activate = 'export PATH="%s:$PATH"\n' % os.path.dirname(sys.executable)
+    (folder.parent / "activate.sh").write_text(activate)
+    path = folder / "Graphs-and-Sessions.ipynb"
+    empty = notebooks.made(path.with_suffix(".py"))
+    path.write_text(notebooks.written(empty))  # no outputs: what is seen in the end is new
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    env = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
+    home = tmp_path / "home"
+    home.mkdir()
+    env.update(HOME=str(home), JUPYTER_CONFIG_DIR=str(home), NOTEBOOK_RUN=tmp_path.name)
+    env.update(JUPYTER_RUNTIME_DIR=str(home / "run"), JUPYTER_DATA_DIR=str(home / "data"))
+    token = "only-for-this-test"
+    command = ["bash", folder / "run.sh", "--no-browser", "--port=%d" % port]
+    command += ["--ServerApp.port_retries=0", "--IdentityProvider.token=" + token]
+    command += ["--allow-root", "--ServerApp.ip=127.0.0.1"]
+    with open(tmp_path / "jupyter.log", "w") as log:
+        server = subprocess.Popen(
+            command, env=env, stdout=log, stderr=log, cwd=folder, start_new_session=True
+        )
+    try:
+        support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
+        url = "http://127.0.0.1:%d/lab/tree/Basics-Tutorial/%s?token=%s"
+        texts, pictures = run_all(sync_api, chromium, url % (port, path.name, token))
+    finally:
+        server.terminate()
+        notebooks.end_all(tmp_path.name)
+    expected = [
+        notebooks.texts(output).strip()
+        for cell in nbformat.read(notebooks.ROOT / path.name, nbformat.NO_CONVERT).cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "stream"
+    ]
+    assert [text.strip() for text in texts] == expected
+    assert len(pictures) == 2 and all(width > 0 for width in pictures), "a figure, and a plot"
+
+
+def run_all(sync_api, chromium, url):
+    """Opens a notebook, runs all its cells: (the texts that it shows, the pictures' widths)."""
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=flags)
+        try:
+            page = browser.new_page(viewport={"width": 1280, "height": 12000})
+            page.goto(url, timeout=90_000)
+            page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=90_000)
+            # Until the kernel has its name the indicator says that it is idle, too.
+            page.wait_for_selector(".jp-Toolbar-kernelName:has-text('Python 3')", timeout=60_000)
+            idle = ".jp-Notebook-ExecutionIndicator[data-status=idle]"
+            page.wait_for_selector(idle, timeout=90_000)
+            page.click(".lm-MenuBar-itemLabel:text-is('Run')")
+            page.click(".lm-Menu-itemLabel:text-is('Run All Cells')")
+            # The last code cell has its number when all before it have run.
+            page.wait_for_function(
+                "() => { const all = [...document.querySelectorAll("
+                "'.jp-CodeCell .jp-InputArea-prompt')].map(e => e.textContent);"
+                " return all.length && all.every(text => /\\[\\d+\\]/.test(text)); }",
+                timeout=120_000,
+            )
+            page.wait_for_timeout(500)
+            errors = page.locator("[data-mime-type*='stderr'], [data-mime-type*='error']")
+            assert errors.count() == 0
+            texts = page.locator("[data-mime-type='application/vnd.jupyter.stdout']")
+            widths = page.eval_on_selector_all(
+                ".jp-Notebook img", "images => images.map(image => image.naturalWidth)"
+            )
+            return texts.all_text_contents(), widths
+        finally:
+            browser.close()

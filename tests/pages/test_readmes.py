@@ -1,0 +1,215 @@
+"""The README files: generated parts up to date, links that lead somewhere, commands that exist."""
+
+import json
+import os
+import re
+import shlex
+import sys
+
+import diagrams
+import engines
+import picture_marks
+import pytest
+import readmes
+import regions
+import results
+import support
+from PIL import Image
+
+
+def test_generated_parts_are_up_to_date():
+    parts = 0
+    for path in readmes.files():
+        parts += len(readmes.PART.findall(path.read_text()))
+        assert readmes.updated(path) == path.read_text(), "python tools/readmes.py --fix: %s" % path
+        assert not re.search("@@[A-Z]+@@", path.read_text()), "%s is not finished" % path
+        # After </details> Markdown begins again at an empty line.
+        assert "</details>\n<!-- end -->\n\n" in path.read_text() + "\n" or (
+            "</details>\n<!-- end -->" not in path.read_text()
+        ), "an empty line after a folded part of %s" % path
+    assert parts >= 10
+    there = support.launchers() + support.engines()
+    there += [path for path in regions.tracked("README.md") if path.parents[1] == engines.FOLDER]
+    examples = {path.parent.relative_to(support.ROOT).as_posix() for path in there}
+    assert set(readmes.ORDER) == examples, "the reading order does not name every example"
+
+
+def test_links_lead_somewhere():
+    checked = 0
+    for path in readmes.files():
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", path.read_text()):
+            if "://" not in target:
+                checked += 1
+                found = path.parent / target if target else path
+                assert found.exists(), "%s: %s" % (path, target)
+                page = found / "README.md" if found.is_dir() else found
+                if anchor and page.suffix == ".md":
+                    assert anchor in anchors(page), "%s: %s#%s" % (path, target, anchor)
+    assert checked >= 20
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", page.read_text())
+    return [re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings]
+
+
+def test_diagrams_are_up_to_date():
+    """Catches a picture that was changed by hand, or by code that drew it otherwise then."""
+    for name, draw in diagrams.DRAWN.items():
+        assert (diagrams.FIGURES / name).read_text() == draw(), "python tools/diagrams.py --fix"
+
+
+def test_pictures_are_of_todays_code_and_results():
+    """Catches a PNG file that other code drew, or that shows other results than the committed."""
+    assert picture_marks.noted() == picture_marks.today(), "see tools/picture_marks.py"
+    results = {picture_marks.digest(path) for path in regions.tracked("*.json")}
+    for path in regions.tracked("*.png"):
+        source = Image.open(path).text.get("Drawn from")
+        assert source is None or source in results, f"{path} shows other results"
+
+
+@pytest.mark.parametrize("name", readmes.EXAMPLES)
+def test_a_page_has_its_sections(name):
+    """In their order; with a figure, three answers, its measured runs, and tests that exist."""
+    page = (support.ROOT / name / "README.md").read_text()
+    parts = re.split(r"(?m)^## (.+)\n", page)
+    sections = dict(zip(parts[1::2], parts[2::2]))
+    wanted = [each for each in readmes.SECTIONS if (name, each) not in WITHOUT]
+    assert [each for each in sections if each in wanted] == wanted
+    assert re.search(r"!\[[^\]]{20,}\]\(\S+\.svg\)", parts[0] + sections["The algorithm"])
+    assert "<!-- generated: result" in sections["Result"]
+    assert "<!-- generated: output" in sections["Run it"]
+    assert sections["Three things to try"].count("<details>") >= 3
+    tests = re.findall(r"`(tests/\w+/test_\w+\.py)`", sections["Verified by"])
+    assert tests and all((support.ROOT / each).is_file() for each in tests), tests
+    assert ".ipynb)" in sections["Notebook"]
+
+
+def test_samples_are_of_the_first_run():
+    """Catches a sample output, or results, that another run has left."""
+    for name in readmes.EXAMPLES:
+        found = json.loads((support.ROOT / name / "results.json").read_text())
+        first, said = found["runs"][0], "\n".join(found["output"])
+        assert len(found["runs"]) >= 3, name
+        assert "test accuracy %.1f%%" % (100 * first["test_accuracy"]) in said, name
+        assert "update %d of %d " % (first["updates"], first["updates"]) in said, name
+
+
+def test_facts_of_a_run(tmp_path):
+    """What tools/results.py takes from a run: medians over the pushes of all workers."""
+    header = "push_time,pull_time,global_step,loss,staleness,bytes,wait_seconds,test_loss\n"
+    for worker, rows in enumerate((((1, 10, 0.5), (2, 30, 0.1)), ((3, 50, 0.2),))):
+        lines = ["%d,0,%d,1.0,0,%d,%g,\n" % (step, step, *rest) for step, *rest in rows]
+        lines.append("9,,3,,,,,0.25\n")  # an evaluation, which moves no bytes
+        (tmp_path / ("metrics-worker-%d.csv" % worker)).write_text(header + "".join(lines))
+    result = {"wall_seconds": 2.0, "steps": 3, "staleness_mean": 0.5, "test_loss": 0.25}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    assert results.facts(tmp_path, 7.0) == {
+        **{"test_loss": 0.25, "seconds": 7.0, "training_seconds": 2.0, "updates": 3},
+        **{"staleness": 0.5, "bytes": 30.0, "wait_seconds": 0.2},
+    }
+
+
+# The first example changes nothing in a neighbour.
+WITHOUT = {("Non-Distributed-Setup", "What changes")}
+
+
+PROSE = r"(?s)<!-- generated.*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)"  # is none of these
+NUMBER = r"(?<![\w.])\d+\.\d+|\d+(?= ?(?:%|×|ms\b))"  # with a point, or with such a unit
+
+
+def test_numbers_in_prose_are_those_of_the_results():
+    """Catches a sentence that keeps its number when the measurement was made again.
+
+    Of the measurements' pages, and of the section Result of the others: each number stands in what
+    is generated on the same page.
+    """
+    checked = 0
+    for name in readmes.ORDER:
+        page = (support.ROOT / name / "README.md").read_text()
+        results = "".join(part[0] for part in readmes.PART.finditer(page))
+        if not name.startswith("Measurements"):
+            page = page.partition("\n## Result\n")[2].partition("\n## ")[0]
+        for number in re.findall(NUMBER, re.sub(PROSE, "", page)):
+            checked += 1
+            assert number in results, "%s: %s" % (name, number)
+    assert checked > 3
+
+
+def test_commands_exist():
+    """In each block of code: the scripts of bash and python are there, and so are their flags."""
+    checked = 0
+    # The page of errors speaks of the run.sh that failed, whichever it is.
+    for path in [path for path in readmes.files() if path.name != "troubleshooting.md"]:
+        folder = support.ROOT if path.parent.name in ("docs", ".github") else path.parent
+        for block in re.findall(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
+            for line in "".join(block).replace("\\\n", " ").splitlines():
+                found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
+                # Neither what a reader is to make, nor a program that stands in the line itself.
+                if not found or found[1].startswith(("My-Algorithm", "My-Model", "-c")):
+                    continue
+                checked += 1
+                launcher = folder / found[1]
+                assert launcher.is_file(), "%s: %s" % (path, line)
+                script = (
+                    support.script_of(launcher)
+                    if launcher.name.startswith("run") and launcher.parent.name != "tests"
+                    else launcher
+                )
+                words = shlex.split(found[2], comments=True)
+                texts = [script.read_text(), '"--help"']
+                if "import drivers" in texts[0]:
+                    texts.append((support.ROOT / "Measurements" / "drivers.py").read_text())
+                if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
+                    own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
+                    texts += [each.read_text() for each in own]
+                    texts += [support.main_script("HogWild").read_text()]
+                for word in words:
+                    if word.endswith(".py") and (folder / word).exists():
+                        texts.append((folder / word).read_text())
+                for word in words:
+                    text = "".join(texts)
+                    if " --" in word:  # an example with its flags
+                        text = readmes.script(support.ROOT / word.split()[0]).read_text()
+                    for flag in re.findall(r"(?:^|\s)(--[\w-]+)", word):
+                        # As a parser takes it, or in a list of (name, default, help).
+                        known = '"%s"' % flag in text or '("%s", ' % flag[2:] in text
+                        assert known, "%s: %s" % (path, line)
+    assert checked >= 15
+
+
+def test_flags_in_the_table_are_argparse_s():
+    """The generated table of flags, which is read from the text, is what --help says."""
+    script = readmes.script(support.ROOT / "HogWild")
+    help_text = " ".join(
+        support.python(
+            "import runpy, sys; sys.argv[:] = [sys.argv[1], '--help']; "
+            "runpy.run_path(sys.argv[0], run_name='__main__')",
+            str(script),
+        ).stdout.split()
+    )
+    rows = re.findall(
+        r"^\| `(--\S+)` \| (\S+) \| (.*) \|$", readmes.flags(script.parent, None), re.MULTILINE
+    )
+    assert len(rows) >= 6
+    for flag, default, text in rows:
+        assert flag in help_text and "%s (%s)" % (text, default) in help_text
+
+
+def test_style():
+    """ruff and shellcheck have nothing to say."""
+    tools = os.path.dirname(sys.executable)
+    # The sources of the notebooks are cells.
+    python = [path for path in regions.tracked("*.py") if "Basics-Tutorial" not in path.parts]
+    shell = [*support.ROOT.glob("*.sh"), *support.launchers(), *support.engines()]
+    shell += [support.ROOT / folder / "run.sh" for folder in ("tests", "Basics-Tutorial")]
+    shell += [*regions.tracked("*.sbatch"), *regions.tracked("submit.sh")]
+    for command in (
+        ["ruff", "check", "."],
+        ["ruff", "format", "--check", *python],
+        ["shellcheck", "-x", "-e", "SC1091", *shell, support.ROOT / ".ci" / "run"],
+    ):
+        command[0] = os.path.join(tools, command[0])
+        done = support.finished(*command)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,223 @@
+"""Runs a script's own graphs, one for each worker, in an order that the test decides.
+
+The servers of a small cluster stand in this process, because TensorFlow's cannot be stopped, and
+serve all tests. A pull fetches the tensors that the script has pulled; the push is then computed
+from these values, which are fed in their place, whatever others have pushed in between.
+"""
+
+import collections
+import concurrent.futures
+import functools
+import inspect
+import json
+import re
+import sys
+
+import numpy as np
+import problem
+import pytest
+import support
+from tfrun.launch import cluster
+
+PS, WORKERS = 2, 3
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+
+
+@functools.cache
+def servers():
+    """(the servers of the workers, the addresses of the cluster); started at the first call."""
+    import tensorflow.compat.v1 as tf
+
+    jobs = {"ps": PS, "worker": WORKERS}
+    ports, held = cluster.hold_ports(PS + WORKERS)
+    addresses = cluster.addresses(jobs, ports)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_GRPC_REUSE_PORT", "1")
+        started = {
+            task: tf.train.Server(tf.train.ClusterSpec(addresses), *task)
+            for task in cluster.tasks(jobs)
+        }
+    return started, addresses, held
+
+
+def forget():
+    """Empties the servers: variables, queues and tables of the tests before. Ends all sessions."""
+    import tensorflow.compat.v1 as tf
+
+    tf.Session.reset(servers()[0]["worker", 0].target)
+
+
+def flat(arrays):
+    """All numbers of some arrays as one vector: so w can be compared, however it is cut."""
+    return np.concatenate([np.ravel(array) for array in arrays])
+
+
+def loaded(path, text, flags):
+    """Returns the module of a script, and its flags as {"--name": value} sets them."""
+    with pytest.MonkeyPatch.context() as patch:
+        words = [str(part) for flag in flags.items() for part in flag]
+        patch.setattr(sys, "argv", [path.name, *words])
+        script = support.load(path, text)
+        return script, script.parse_flags()
+
+
+def check_apart(compared, most):
+    """Asserts that the arrays of {name: (some, those due)} agree; a mistake fails by the name."""
+    apart = {
+        name: np.max([np.abs(np.array(a) - b).max() for a, b in zip(*both, strict=True)])
+        for name, both in compared.items()
+    }
+    wrong = [f"{name}: {value:g} apart" for name, value in apart.items() if not value < most]
+    assert not wrong, "\n".join(wrong)
+
+
+def check(first, last, expected, pushes, due, least=0.001):
+    """The named comparisons of numbers that a mistake must fail.
+
+    first, last, expected: as values() returns them. pushes, due: [(loss, ticket, staleness)].
+    least: how far the largest of each must have moved.
+    """
+    assert len(pushes) == len(due) >= 10
+    wrong = []
+    for name, vector in last.items():
+        apart = np.abs(vector - flat(expected[name])).max()
+        moved = np.abs(vector - first[name]).max()
+        if not apart < 1e-5 or not moved > least:
+            wrong.append(f"{name}: {apart:g} apart, {moved:g} moved")
+    for column, name in enumerate(["losses", "steps", "staleness"]):
+        apart = np.abs(np.array(pushes)[:, column] - np.array(due)[:, column]).max()
+        if not apart < 1e-5:
+            wrong.append(f"{name}: {apart:g} apart")
+    assert not wrong, "\n".join(wrong)
+
+
+class Worker:
+    """One worker's graph of a script, and its session.
+
+    data: None for the small problem's. gradient, parameters: of another problem than the script's
+    own: gradient(w, number), and a function that makes w.
+    """
+
+    def __init__(self, path, text, k, n, flags, data, ps=1, gradient=None, parameters=None):
+        started, addresses, _ = servers()
+        jobs = {"ps": addresses["ps"][:ps], "worker": addresses["worker"][:n]}
+        config = {"cluster": jobs, "task": {"type": "worker", "index": k}}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TF_CONFIG", json.dumps(config))
+            self.script, flags = loaded(path, text, flags)
+            tf = self.tf = self.script.tf
+            data = data or Data(*problem.digits_like())
+            model = self.shapes = here = config = None
+            target = ""
+            if hasattr(self.script, "make_model") and gradient is None:
+                self.script.keras.utils.set_random_seed(flags.seed)
+                model = self.script.make_model(data)
+                self.shapes = [tuple(v.shape) for v in model.trainable_variables]
+            with tf.Graph().as_default() as graph:
+                if hasattr(self.script, "Cluster"):
+                    here = self.script.Cluster()
+                    target, config = started["worker", k].target, here.config
+                if gradient is None:
+                    given = [part for part in (here, model, data, flags) if part is not None]
+                    _, self.update, self.test = self.script.build(*given)
+                else:
+                    setter = tf.train.replica_device_setter(
+                        cluster=here.spec, worker_device=here.device
+                    )
+                    with tf.device(setter):
+                        step = tf.train.get_or_create_global_step()
+                        w = parameters(tf)
+                    with tf.device(here.device):
+                        algorithm = self.script.algorithm
+                        more = (k, n) if "n" in inspect.signature(algorithm).parameters else ()
+                        self.update = algorithm(w, step, gradient, flags, *more)
+                with tf.control_dependencies([self.update.push]):
+                    self.pushed = tf.no_op()
+                self.start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+                self.globals, self.locals = tf.global_variables(), tf.local_variables()
+            self.session = tf.Session(target, graph=graph, config=config)
+
+    def pull(self):
+        """What a worker holds between its pull and its push."""
+        tensors = [self.update.version, *self.update.pulled]
+        return dict(zip(tensors, self.session.run(tensors)))
+
+    def push(self, held=None, seconds=60):
+        """Pushes from what `pull` returned, or pulls now: (loss, ticket, staleness)."""
+        loss, ticket, version, _ = self.session.run(
+            [self.update.loss, self.update.ticket, self.update.version, self.pushed],
+            held or {},
+            self.tf.RunOptions(timeout_in_ms=1000 * seconds),
+        )
+        return loss, int(ticket), int(ticket - version)
+
+
+class Workers:
+    """n workers of a script, initialised."""
+
+    def __init__(self, path, n, flags, data=None, text=None, **more):
+        self.workers = [Worker(path, text, k, n, flags, data, **more) for k in range(n)]
+        self.workers[0].session.run(self.workers[0].start[0])
+        for worker in self.workers:
+            worker.session.run(worker.start[1])
+
+    def __enter__(self):
+        return self
+
+    def __iter__(self):
+        return iter(self.workers)
+
+    def __exit__(self, *_):
+        for worker in self.workers:
+            worker.session.close()
+
+    def parameters(self):
+        """w, as arrays of the shapes that the variables of the model have."""
+        worker = self.workers[0]
+        names = re.compile(r"w(_\d+|/part_\d+)?|(words|neighbours)_\d+")
+        arrays = worker.session.run([v for v in worker.globals if names.fullmatch(v.op.name)])
+        if worker.shapes and any(v.op.name == "w/part_0" for v in worker.globals):
+            return self.unpacked(np.concatenate(arrays))
+        return arrays
+
+    def unpacked(self, vector):
+        """The arrays of which the vector has all numbers, one array after the other."""
+        shapes = self.workers[0].shapes
+        ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
+        assert len(vector) == ends[-1], "%d numbers for the shapes %s" % (len(vector), shapes)
+        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes)]
+
+    def values(self):
+        """All that lasts, by the names of the references: each a vector, as `flat` makes them."""
+        found = {"parameters": self.parameters()}
+        one = self.workers[0]
+        accumulators = [v for v in one.globals if "Adagrad" in v.op.name]
+        if accumulators:
+            found["accumulators"] = one.session.run(accumulators)
+        for name, ending in ("own parameters", "_k"), ("velocities", "_v"):
+            for worker in self.workers:
+                own = [v for v in worker.locals if v.op.name.endswith(ending)]
+                if own:
+                    found.setdefault(name, []).extend(worker.session.run(own))
+        return {name: flat(arrays) for name, arrays in found.items()}
+
+    def together(self, those=None, seconds=20):
+        """These, or all, pull and push at once, as synchronous updates need it; their pushes."""
+        those = range(len(self.workers)) if those is None else those
+        with concurrent.futures.ThreadPoolExecutor(len(those)) as pool:
+            pushes = [pool.submit(self.workers[k].push, seconds=seconds) for k in those]
+        ends = [push.exception() for push in pushes]
+        hang = sum("DeadlineExceeded" in type(end).__name__ for end in ends)
+        words = f"steps: {hang} of {len(those)} workers wait for one after {seconds} s"
+        assert not hang, words
+        return [push.result() for push in pushes]
+
+    def follow(self, schedule):
+        """Lets them pull and push as the schedule says, [("pull" or "push", k)]; the pushes."""
+        held, pushes = {}, []
+        for what, k in schedule:
+            if what == "pull":
+                held[k] = self.workers[k].pull()
+            else:
+                pushes.append(self.workers[k].push(held.pop(k)))
+        return pushes

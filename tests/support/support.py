@@ -1,0 +1,435 @@
+"""What several tests use: the examples, runs of them, and what must not be left of a run."""
+
+import concurrent.futures
+import contextlib
+import csv
+import importlib.util
+import itertools
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+import regions
+from tfrun.launch import cluster
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
+ENGINES = "Beyond-One-Machine"  # the folder of what needs another engine
+BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
+
+
+def launchers():
+    """Every run.sh and run_<variant>.sh of an example, of the files that git knows of.
+
+    A folder with notebooks is no example: test_notebooks.py is about those. What runs on another
+    engine has tests of its own: see engines().
+    """
+    return [
+        path
+        for path in regions.tracked("run*.sh")
+        if path.parent.name != "tests"
+        and path.parent.parent.name != ENGINES
+        and not list(path.parent.glob("*.ipynb"))
+    ]
+
+
+def engines():
+    """Every run.sh that needs another engine: Spark, Slurm and so on."""
+    return [path for path in regions.tracked("run*.sh") if path.parent.parent.name == ENGINES]
+
+
+def needs_build(launcher):
+    """Whether a run.sh builds something on its first use."""
+    return (launcher.parent / "build").is_dir()
+
+
+def build(launcher):
+    """Builds what a run.sh builds on its first use, so that it takes no part of a test's time."""
+    if needs_build(launcher):
+        command = [sys.executable, launcher.parent / "build" / "build.py"]
+        subprocess.run(command, check=True, timeout=BUILD_SECONDS)
+
+
+def script_of(launcher):
+    """The script that a run.sh starts."""
+    command = re.split(r"(?m)^ *(?:exec|tfrun) ", launcher.read_text(), maxsplit=1)[1]
+    return launcher.parent / re.search(r"(?:here/)?([\w./]+\.py)", command)[1]
+
+
+def kind_of(script):
+    """What the docstring says after `Kind:`."""
+    return re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)[1]
+
+
+def ps_scripts():
+    """Returns all scripts with parameter servers, in order."""
+    return [path for path in regions.scripts() if kind_of(path).startswith("parameter server")]
+
+
+def main_script(folder):
+    """The main script of an example, by the name of its folder."""
+    return ROOT / folder / (folder.replace("-", "_").lower() + ".py")
+
+
+def replaced(path, changes):
+    """The text of a script after [(what stands in it just once, what replaces it)]."""
+    text = path.read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, "%d times in %s: %s" % (text.count(old), path, old)
+        text = text.replace(old, new)
+    return text
+
+
+def run_well(texts, folder, *warm, ps=1):
+    """Asserts that each script of {name: text} ends well after `--steps 20`."""
+    failed = []
+    with QuickCluster(*warm, ps=ps) as quick:
+        for number, (name, text) in enumerate(texts.items()):
+            script = folder / ("%d.py" % number)
+            script.write_text(text)
+            codes, output = quick.run(script, folder / str(number), "--steps", "20")
+            if any(codes):
+                failed.append("%s: exit codes %s\n%s" % (name, codes, output))
+    assert not failed, "\n".join(failed)
+
+
+def synchronous(script):
+    """Whether the workers of a script make each step together."""
+    return kind_of(script) in ("parameter server, synchronous", "all-reduce")
+
+
+def core_first(paths):
+    """Returns parameters of a test: the tier core has HogWild only; a build may take its time."""
+    params = []
+    for path in paths:
+        marks = [] if path.parent.name == "HogWild" else [pytest.mark.long]
+        if needs_build(path):
+            marks.append(pytest.mark.timeout(BUILD_SECONDS + 120))
+        params.append(pytest.param(path, id=path.relative_to(ROOT).as_posix(), marks=marks))
+    return params
+
+
+def mistakes(groups, core):
+    """Parameters (case, what fails, changes) of a test, of {(case, what fails): {name: changes}}.
+
+    The tier core has the first so many mistakes of each group.
+    """
+    return [
+        pytest.param(*group, changes, id=name, marks=[pytest.mark.long] if number >= core else [])
+        for group, named in groups.items()
+        for number, (name, changes) in enumerate(named.items())
+    ]
+
+
+def caught(fails):
+    """Passes where an assertion fails, one of whose lines begins with this name."""
+    return pytest.raises(AssertionError, match=r"(?m)^ *%s: " % fails)
+
+
+def load(path, text=None):
+    """The module of a script, a fresh one at each call; `text` instead of the file's, if given."""
+    name = "script_%d" % time.monotonic_ns()
+    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
+    exec(
+        compile(text if text is not None else path.read_text(), str(path), "exec"), module.__dict__
+    )
+    return module
+
+
+def processes_of(directory):
+    """The running processes that have this OUTPUT_DIR in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("OUTPUT_DIR") == str(directory) and process.is_running():
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            pass
+    return found
+
+
+def tf_config(process):
+    """Returns the TF_CONFIG of a process, {} if it has none or has ended."""
+    try:
+        return json.loads(process.environ().get("TF_CONFIG", "{}"))
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return {}
+
+
+def task_type(process):
+    """Returns the type of a task, or None for another process."""
+    return tf_config(process).get("task", {}).get("type")
+
+
+def task(directory, job, index):
+    """Returns the process of a task, or None if it does not run."""
+    name = {"type": job, "index": index}
+    return next((p for p in processes_of(directory) if tf_config(p).get("task") == name), None)
+
+
+def ports_of(processes):
+    """Returns all ports in the TF_CONFIG of these processes."""
+    jobs = [tasks for p in processes for tasks in tf_config(p).get("cluster", {}).values()]
+    return {int(address.rsplit(":", 1)[1]) for tasks in jobs for address in tasks}
+
+
+def patience(seconds):
+    """A limit of time that grows with the load of the machine, to four times as long at most."""
+    return seconds * min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
+def bound(ports):
+    """Those of `ports` that somebody still listens on."""
+    taken = []
+    for port in ports:
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", port)) == 0:
+                taken.append(port)
+    return taken
+
+
+def wait_until(condition, seconds, what):
+    """Waits for `condition()` to be true; fails with `what` after that many seconds."""
+    began = time.monotonic()
+    while not (value := condition()):
+        assert time.monotonic() < began + patience(seconds), "after %s s: not %s" % (seconds, what)
+        time.sleep(0.05)
+    return value
+
+
+def environment(directory, **more):
+    """The environment of a run that writes into `directory`."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("TF_CONFIG", "DRY_RUN", "WORKERS", "PS", "TFRUN_TIMEOUT")
+        and name != "TF_CPP_MIN_LOG_LEVEL"  # a script that a test has loaded has set its own
+    }
+    return {**env, "OUTPUT_DIR": str(directory), **more}
+
+
+def begin(launcher, directory, *arguments, output=subprocess.PIPE, **env):
+    """Starts a run.sh, whose output, as text, can be read or goes to a file."""
+    return subprocess.Popen(
+        ["bash", launcher, *arguments],
+        env=environment(directory, **env),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def launch(launcher, directory, *arguments, seconds=100, **env):
+    """Runs a run.sh to its end: (exit code, output, ports it used). Kills it after `seconds`."""
+    build(launcher)
+    seconds = int(patience(seconds))
+    process = begin(launcher, directory, *arguments, TFRUN_TIMEOUT=str(seconds), **env)
+    ports = set()
+    try:
+        deadline = time.monotonic() + seconds + 15
+        while process.poll() is None and time.monotonic() < deadline:
+            if not ports:
+                ports = ports_of(processes_of(directory))
+            time.sleep(0.2)
+        output = process.communicate(timeout=5)[0]
+    finally:
+        process.kill()
+    return process.returncode, output, ports
+
+
+class ThreadCounts:
+    """Counts the threads of all processes of a run, five times a second, while it goes on."""
+
+    def __init__(self, directory):
+        self.directory, self.counts, self.over = directory, {}, threading.Event()
+        self.sampler = threading.Thread(target=self.sample)
+
+    def __enter__(self):
+        self.sampler.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.sampler.join()
+
+    def sample(self):
+        for turn in itertools.count():
+            if turn % 5 == 0:
+                # An evaluator sets itself up while others train; and what asks a model is no task.
+                running = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
+            for process in running:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    count = time.time(), process.num_threads()
+                    self.counts.setdefault(process.pid, []).append(count)
+            if self.over.wait(0.2):
+                return
+
+    def growth(self, since):
+        """By how many threads a process that was there grew at most after that time."""
+        there = [each for each in self.counts.values() if each[0][0] < since]
+        later = [[n for at, n in each if at >= since] for each in there]
+        return max((max(each) - each[0] for each in later if each), default=0)
+
+
+def result(directory):
+    return json.loads((pathlib.Path(directory) / "result.json").read_text())
+
+
+def pushes(directory):
+    """The rows of all metrics files that are pushes, each a dict of numbers, in order of time."""
+    rows = []
+    for path in pathlib.Path(directory).glob("metrics-*.csv"):
+        with open(path, newline="") as file:
+            rows += [
+                {name: float(value) for name, value in row.items() if value}
+                for row in csv.DictReader(file)
+                if row["loss"]
+            ]
+    return sorted(rows, key=lambda row: row["push_time"])
+
+
+class Run:
+    """A run.sh that a test meddles with while it runs; nothing is left of it afterwards."""
+
+    def __init__(self, launcher, directory, *flags, **env):
+        self.directory = directory
+        env = {"TFRUN_TIMEOUT": str(int(patience(100))), **env}
+        self.process = begin(launcher, directory, *flags, **env)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in processes_of(self.directory):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        self.process.communicate(timeout=patience(30))
+        assert not processes_of(self.directory)
+
+    def worker(self, index):
+        return task(self.directory, "worker", index)
+
+    def step(self):
+        """The highest step in its metrics."""
+        return max([row["global_step"] for row in pushes(self.directory)], default=0)
+
+
+class Zygote:
+    """A process that has imported TensorFlow, and forks for each run.
+
+    warm: a script that imports it as those that will run do, as TensorFlow 1 or as 2.
+    """
+
+    def __init__(self, warm=ROOT / "HogWild" / "hogwild.py"):
+        self.warm = warm
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, ROOT / "tests" / "support" / "zygote.py", self.warm],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.kill()
+        self.process.wait()
+
+    def run(self, script, flags, folder, **env):
+        """Runs a script to its end; returns the finished process, with its output as stderr."""
+        out = folder.with_suffix(".txt")
+        order = {
+            "argv": [str(folder / script), *flags],
+            "cwd": str(folder),
+            "env": {"OUTPUT_DIR": "output", **env},
+            "out": str(out),
+        }
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        code = int(self.process.stdout.readline())
+        return subprocess.CompletedProcess(order["argv"], code, stderr=out.read_text())
+
+
+class QuickCluster:
+    """Runs scripts as tfrun does, as so many tasks at most, which need not import TensorFlow."""
+
+    def __init__(self, *warm, ps=1, chief=0, tasks=3):
+        self.warm, self.ps, self.chief, self.tasks = warm, ps, chief, tasks
+
+    def __enter__(self):
+        self.zygotes = [Zygote(*self.warm).__enter__() for _ in range(self.tasks)]
+        return self
+
+    def __exit__(self, *_):
+        for zygote in self.zygotes:
+            zygote.__exit__()
+
+    def run(self, script, directory, *flags, workers=2, **env):
+        """(the exit codes of the ps, the chief and the workers; all that they printed)"""
+        numbers = {"ps": self.ps, "chief": self.chief, "worker": workers}
+        jobs = {job: n for job, n in numbers.items() if n}
+        ports, held = cluster.hold_ports(sum(jobs.values()))
+        environments = cluster.environments(jobs, ports, directory)
+        folders = [directory / ("%s-%d" % task) for task in environments]
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+        with concurrent.futures.ThreadPoolExecutor(len(folders)) as pool:
+            runs = [
+                pool.submit(zygote.run, script, flags, folder, **{**own, **env})
+                for zygote, folder, own in zip(self.zygotes, folders, environments.values())
+            ]
+            ended = [run.result(timeout=patience(70)) for run in runs]
+        for s in held:
+            s.close()
+        return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
+
+
+def git(folder, *arguments):
+    """Runs git in a folder."""
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, timeout=30)
+
+
+def newest_checkpoint(directory):
+    """The path of the newest checkpoint, as TensorFlow takes it."""
+    import tensorflow as tf
+
+    return tf.train.latest_checkpoint(directory)
+
+
+def finished(*command, seconds=60, cwd=ROOT, env=None):
+    """Runs a command; returns the finished process, with its output as text."""
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=patience(seconds),
+    )
+
+
+def python(code, *arguments, seconds=60, **env):
+    """Runs `code` with Python; returns the finished process with its output as text."""
+    command = [sys.executable, "-c", code, *arguments]
+    return finished(*command, seconds=seconds, env={**os.environ, **env})
+
+
+def tfrun(*arguments, **env):
+    """Runs a command of tfrun to its end; returns the process as `finished` does."""
+    return finished(sys.executable, "-m", "tfrun", *arguments, env={**os.environ, **env})

@@ -1,0 +1,137 @@
+"""`tfrun evaluate DIR`: tests checkpoints of a run, with the model and the data of its script.
+
+    tfrun evaluate DIR             tests the newest checkpoint
+    tfrun evaluate DIR --follow    tests each checkpoint that is the newest, up to the last update
+
+The script is imported, and its load_data(), make_model(), loss() and METRICS are used. Each test
+becomes a line of DIR/metrics-evaluator-0.csv. Training does not wait for it: the command may also
+run on another machine that sees DIR.
+"""
+
+import csv
+import os
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import tensorflow as tf
+
+from tfrun.commands import export
+from tfrun.runs import metrics_csv, summary
+from tfrun.cli import seconds
+
+FILE = "metrics-evaluator-0.csv"
+POLL_SECONDS = 0.5
+
+
+class Evaluator:
+    """Tests checkpoints of a run, each once, and writes the results into its directory."""
+
+    def __init__(self, directory, script):
+        self.directory, self.file = directory, directory / FILE
+        self.model, self.data, self.module = export.untrained_model(directory, script)
+        self.tested = tested_steps(self.file)
+
+    def new_checkpoint(self):
+        """Returns the path of the newest checkpoint, or None if there is none without a test."""
+        path = tf.train.latest_checkpoint(self.directory)
+        if path is None or export.step_of(path) in self.tested:
+            return None
+        return path
+
+    def test(self, checkpoint):
+        """Tests a checkpoint, prints the result, and appends it to the file."""
+        began, step = time.time(), export.step_of(checkpoint)
+        export.restore(self.model, checkpoint)
+        tests = export.evaluate(self.model, self.data, self.module)
+        append(self.file, tests, push_time=time.time(), pull_time=began, global_step=step)
+        self.tested.add(step)
+        numbers = [f"{name} {value:.4g}" for name, value in tests.items()]
+        print("   ".join([f"update {step}", *numbers]), flush=True)
+
+    def follow(self, steps, timeout):
+        """Tests each checkpoint that is the newest, up to the one after so many updates."""
+        while max(self.tested, default=0) < steps:
+            checkpoint = wait_for(self.new_checkpoint, timeout, "checkpoint")
+            try:
+                self.test(checkpoint)
+            except (ValueError, tf.errors.NotFoundError):
+                # If it is gone, training has removed it meanwhile, and there are newer ones.
+                if os.path.exists(checkpoint + ".index"):
+                    raise
+
+
+def tested_steps(path):
+    """Returns the steps of which the file has a test."""
+    if not path.exists():
+        return set()
+    _, found, _ = metrics_csv.read(path)
+    return {int(row["global_step"]) for row in found.values() if row["test"]}
+
+
+def append(path, tests, **columns):
+    """Appends the row of a test to a file of metrics; a new file begins with the header."""
+    text = path.read_text() if path.exists() else ""
+    with open(path, "a", newline="") as file:
+        lines = csv.DictWriter(file, [*metrics_csv.PUSH, *tests], lineterminator="\n")
+        if not text:
+            lines.writeheader()
+        elif not text.endswith("\n"):  # its last line was cut short
+            file.write(metrics_csv.RESTART + "\n")
+        lines.writerow({**columns, **tests})
+
+
+def wait_for(find, timeout, what):
+    """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if found := find():
+            return found
+        time.sleep(POLL_SECONDS)
+    raise TimeoutError("no new %s came in %g s" % (what, timeout))
+
+
+def read_flags(directory):
+    """Returns what flags.json says, or None until the chief has written it."""
+    try:
+        return summary.read_flags([directory])
+    except ValueError:
+        return None
+
+
+def run(flags):
+    """Does what the flags ask for. Raises OSError, ValueError, ImportError."""
+    directory = flags.directory.resolve()
+    if flags.follow and not read_flags(directory):
+        print(f"waiting for the chief to write {directory / 'flags.json'}", flush=True)
+        wait_for(lambda: read_flags(directory), flags.timeout, "flags.json")
+    evaluator = Evaluator(directory, flags.script)
+    if flags.follow:
+        steps = flags.steps or summary.read_flags([directory])["arguments"]["steps"]
+        evaluator.follow(steps, flags.timeout)
+        print("done", flush=True)
+        return
+    checkpoint = evaluator.new_checkpoint()
+    if checkpoint:
+        evaluator.test(checkpoint)
+    elif evaluator.tested:
+        print("the newest checkpoint was tested before: see %s" % evaluator.file)
+    else:
+        raise ValueError("there is no checkpoint in %s yet" % directory)
+
+
+def main(arguments=None):
+    """Runs the command; returns its exit code."""
+    parser = export.parser("evaluate", __doc__)
+    parser.add_argument("--follow", action="store_true", help="test new checkpoints as they come")
+    parser.add_argument(
+        "--timeout", type=seconds, default=600, metavar="S", help="wait so long for each (600)"
+    )
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="the last update to follow to (as the run's flags)"
+    )
+    return export.exit_code(run, parser.parse_args(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""A run, or a grid of runs, that a YAML file describes.
+
+script: HogWild/hogwild.py        # relative to this file
+arguments: {steps: 600}           # --steps 600; true is a flag without a value
+roles:
+  ps: {replicas: 1, memory: 2G}
+  worker: {replicas: 2, cpus: 1, environment: {TF_CPP_MIN_LOG_LEVEL: 1}}
+environment: {RUNS: here}         # of all tasks
+timeout: 600                      # these three as tfrun's flags
+restarts: 1
+isolate: false
+grid:                             # a run for each combination
+  learning-rate: [0.05, 0.1, 0.2]
+  seed: [0, 1]
+parallel: 1                       # runs at once
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+
+import jsonschema
+import yaml
+from rich.table import Table
+
+from tfrun import cli, formatting
+from tfrun.commands import watching
+from tfrun.launch import cluster, resources, supervisor
+from tfrun.runs import run_directory
+from tfrun.launch import grid as grids
+
+# What a file may have, as a JSON schema. What tfrun's own flags check has the schema {}.
+SCHEMA = """
+type: object
+required: [script]
+additionalProperties: false
+properties:
+  script: {type: string}
+  arguments: &variables
+    type: [object, "null"]
+    additionalProperties: &value {type: [number, string, boolean]}
+  environment: *variables
+  roles:
+    type: [object, "null"]
+    additionalProperties: false
+    properties:
+      ps: &tasks
+        type: [object, "null"]
+        additionalProperties: false
+        properties: &resources
+          replicas: {type: integer, minimum: 0, maximum: 99}
+          cpus: {}
+          gpus: {}
+          memory: {}
+          environment: *variables
+      worker: *tasks
+      chief: &single_task
+        type: [object, "null"]
+        additionalProperties: false
+        properties: {<<: *resources, replicas: {enum: [0, 1]}}
+      evaluator: *single_task
+  timeout: {}
+  restarts: {}
+  isolate: {type: [boolean, "null"]}
+  grid:
+    type: [object, "null"]
+    additionalProperties: {type: array, minItems: 1, items: *value}
+  parallel: {type: integer, minimum: 1}
+"""
+
+
+def read(path):
+    """Returns the job in a file. Raises ValueError, one line that names the field, or OSError."""
+    try:
+        job = yaml.safe_load(path.read_text()) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
+    validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA))
+    # A key that is misspelt says more than one that is missing.
+    errors = sorted(validator.iter_errors(job), key=lambda error: error.validator == "required")
+    for error in errors[:1]:
+        message = f"{': '.join(map(str, error.absolute_path)) or 'the file'}: {error.message}"
+        if error.validator == "additionalProperties":
+            message += f"; it may have {', '.join(error.schema['properties'])}"
+        raise ValueError(message)
+    for name in ("arguments", "environment", "roles", "grid"):
+        job[name] = job.get(name) or {}
+    job["roles"] = {role: settings or {} for role, settings in job["roles"].items()}
+    job["parallel"] = int(job.get("parallel", 1))
+    return job
+
+
+def command_line(job, path, point):
+    """Returns the arguments of tfrun for one run of the job."""
+    line, variables = [], dict(job["environment"])
+    amounts = {"cpus": [], "gpus": [], "memory": []}
+    for role, settings in job["roles"].items():
+        replicas = settings.get("replicas", 1)
+        if role in ("ps", "worker"):
+            line += ["--ps" if role == "ps" else "--workers", str(replicas)]
+        elif replicas:
+            line.append(f"--{role}")
+        for kind in amounts:
+            if kind in settings:
+                amounts[kind].append(f"{role}={settings[kind]}")
+        for name, value in (settings.get("environment") or {}).items():
+            variables[f"{role}:{name}"] = value
+    for kind, parts in amounts.items():
+        if parts:
+            line += [f"--{kind}", ",".join(parts)]
+    for name, value in variables.items():
+        line += ["--env", f"{name}={grids.text(value)}"]
+    for flag in ("timeout", "restarts"):
+        if flag in job:
+            line += [f"--{flag}", str(job[flag])]
+    if job.get("isolate"):
+        line.append("--isolate")
+    line += ["--", str((path.parent / job["script"]).resolve())]
+    for name, value in {**job["arguments"], **point}.items():
+        if value is not False:
+            line.append(f"--{name}")
+        if not isinstance(value, bool):
+            line.append(str(value))
+    return line
+
+
+def fits(job, n_runs, shares):
+    """Raises ValueError if simultaneous runs have too few cores or GPUs for what each asks for."""
+    n = min(job["parallel"], n_runs)
+    for what, kind in (("cores", "cpus"), ("GPUs", "gpus")):
+        needed = sum(len(getattr(share, kind) or []) for share in shares.values())
+        there = (resources.cores() or []) if kind == "cpus" else needed and cluster.gpus()
+        if needed and needed > len(there) // n:
+            raise ValueError(
+                f"{n} runs at once share the {len(there)} {what} of this machine, and each asks "
+                f"for {needed}: lower parallel"
+            )
+
+
+def run_grid(job, path, directory):
+    """Runs all combinations; returns the exit code: the first failure's, or 130 after Ctrl-C."""
+    points = grids.named(grids.product(job["grid"]))
+    codes, started, lock = {}, [], threading.Lock()
+    n, cores = min(job["parallel"], len(points)), resources.cores()
+    # Runs at once share what there is: each has the cores and GPUs of its slot.
+    shared = cores if cores and n <= len(cores) else None
+    slots = [(shared and shared[i::n], own) for i, own in enumerate(grids.deal(cluster.gpus(), n))]
+
+    def run_one(name, slot):
+        cores, gpus = slot
+        env = {**os.environ, "OUTPUT_DIR": str(directory / name)}
+        env["PYTHONPATH"] = cli.python_path()
+        if gpus:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tfrun", *command_line(job, path, points[name])],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=lambda: supervisor.prepare(cores, signal.SIGTERM),
+        )
+        started.append(process)
+        for line in process.stdout:
+            with lock, contextlib.suppress(BrokenPipeError):  # the runs go on without a reader
+                print(f"[{name}]", line.rstrip(), flush=True)
+        code = process.wait()
+        codes[name] = code if code >= 0 else 128 - code
+
+    def stop():
+        while started:  # each once: a second SIGTERM would kill a tfrun that is about to end
+            started.pop().terminate()
+
+    def on_signal(number, _):
+        for each in signals:
+            signal.signal(each, lambda *_: None)  # it ends already
+        sys.exit(128 + number)
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in signals:
+        signal.signal(number, on_signal)
+    try:
+        grids.run(points, slots, run_one, stop)
+        stopped = None
+    except SystemExit as end:
+        stopped = end.code
+    finally:
+        for number in signals:
+            signal.signal(number, lambda *_: None)  # the report is written whole
+    report(points, codes, directory)
+    return stopped or next((code for code in codes.values() if code), 0)
+
+
+def report(points, codes, directory):
+    """Prints the table of the runs, and writes it as grid.json."""
+    rows, table = [], Table(box=None)
+    for name in [*next(iter(points.values())), "result", "updates", "seconds", "end"]:
+        table.add_column(name, overflow="fold")
+    for name, point in points.items():
+        result, code = run_directory.result(directory / name) or {}, codes.get(name)
+        tests = {key: value for key, value in result.items() if key.startswith("test_")}
+        steps, seconds = result.get("steps"), result.get("wall_seconds")
+        end = "not begun" if code is None else f"exit code {code}" if code else "done"
+        row = {"run": name, "arguments": point, "exit_code": code, "seconds": seconds}
+        rows.append({**row, "steps": steps, **tests})
+        cells = [
+            formatting.tests(tests),
+            formatting.number(steps, "%d"),
+            formatting.number(seconds, "%.1f"),
+            end,
+        ]
+        table.add_row(*map(grids.text, point.values()), *cells)
+    with contextlib.suppress(OSError):  # a full disk; the table is on the screen
+        (directory / "grid.json").write_text(json.dumps(rows, indent=2) + "\n")
+    watching.console().print(table)
+    print(f"the runs are in {directory}")
+
+
+def command(arguments):
+    """`tfrun run JOB.yaml`; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="tfrun run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("job", type=pathlib.Path, metavar="JOB.yaml")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands instead")
+    flags = parser.parse_args(arguments)
+    try:
+        job = read(flags.job)
+        lines = [command_line(job, flags.job, point) for point in grids.product(job["grid"])]
+        for line in lines:  # what is wrong is told before the first run
+            _, _, shares = cli.check(line)
+            fits(job, len(lines), shares)
+    except (OSError, ValueError) as error:
+        return watching.fail(f"{flags.job}: {error}")
+    if flags.dry_run:
+        for line in lines:
+            print(shlex.join(["tfrun", *line]))
+        return 0
+    if not job["grid"]:
+        return cli.main(lines[0])
+    example = (flags.job.parent / job["script"]).resolve().parent.name
+    try:
+        directory = run_directory.RunDirectory(example).path
+    except OSError as error:
+        return watching.fail(f"the run directory cannot be written: {error}")
+    return run_grid(job, flags.job, directory)

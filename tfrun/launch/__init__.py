@@ -1,0 +1,1 @@
+"""Starts the tasks of a run on this machine."""

@@ -1,0 +1,120 @@
+"""What each task of a run may use of this machine: processor cores, GPUs, memory."""
+
+import argparse
+import collections
+import os
+import re
+
+import psutil
+
+from tfrun import formatting
+from tfrun.launch import cluster
+
+ROLES = ("ps", "chief", "worker", "evaluator")
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+# cpus: the numbers of its cores, None for all; gpus: their names, None where nobody asked for any;
+# memory: a limit in bytes, or None.
+Share = collections.namedtuple("Share", "cpus gpus memory", defaults=[None, None, None])
+NO_LIMIT = Share()
+
+
+def per_role(value):
+    """A type of flag: ps=1,worker=2 as {"ps": value("1"), "worker": value("2")}."""
+
+    def parse(text):
+        found = {}
+        for part in text.split(","):
+            role, equals, amount = part.partition("=")
+            if role not in ROLES or not equals:
+                raise argparse.ArgumentTypeError(
+                    "%r is not like worker=%s; the roles are %s"
+                    % (part, "2G" if value is size else "1", ", ".join(ROLES))
+                )
+            if role in found:
+                raise argparse.ArgumentTypeError("%s is named twice" % role)
+            found[role] = value(amount)
+        return found
+
+    return parse
+
+
+def whole(text):
+    """A number of cores or GPUs for one task."""
+    if not re.fullmatch("[1-9][0-9]{0,3}", text):
+        raise argparse.ArgumentTypeError("must be a whole number above 0, is %r" % text)
+    return int(text)
+
+
+def size(text):
+    """A size such as 512M or 1.5G, in bytes; the units are powers of 1,024."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text)
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError("must be a size such as 512M or 2G, is %r" % text)
+    if float(found[1]) * UNITS[found[2]] < UNITS["M"]:
+        raise argparse.ArgumentTypeError("must be 1M or more, is %r" % text)
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def cores():
+    """The numbers of the cores that this process may use; None where the system does not tell."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def shares(jobs, cpus, gpus, memory):
+    """{(job, index): its Share}. Raises ValueError, one line, where the machine has not so much.
+
+    jobs, cpus, gpus, memory: {role: number of tasks}, {role: amount for each of them}. No two tasks
+    of the roles in `cpus` share a core; the others may use all. GPUs are a task's own.
+    """
+    for flag, wanted in (("--cpus", cpus), ("--gpus", gpus), ("--memory", memory)):
+        if absent := [role for role in wanted if role not in jobs]:
+            raise ValueError("%s names %s, and this run has none" % (flag, ", ".join(absent)))
+
+    def needed(wanted):
+        return sum(jobs[role] * amount for role, amount in wanted.items())
+
+    def account(wanted, word=str):
+        return ", ".join("%d %s x %s" % (jobs[r], r, word(n)) for r, n in wanted.items())
+
+    def plural(n, what):
+        return "%d %s" % (n, what[:-1] if n == 1 else what)
+
+    there = {"cores": cores() if cpus else [], "GPUs": cluster.gpus() if gpus else []}
+    if there["cores"] is None:
+        raise ValueError("--cpus needs Linux")
+    for what, wanted in (("cores", cpus), ("GPUs", gpus)):
+        if needed(wanted) > len(there[what]):
+            raise ValueError(
+                "the run asks for %s (%s), and this machine has %d"
+                % (plural(needed(wanted), what), account(wanted), len(there[what]))
+            )
+    total = psutil.virtual_memory().total
+    if needed(memory) > total:
+        raise ValueError(
+            "the run asks for %s of memory (%s), and this machine has %s"
+            % (
+                formatting.size(needed(memory)),
+                account(memory, formatting.size),
+                formatting.size(total),
+            )
+        )
+    free = {what: iter(names) for what, names in there.items()}
+    return {
+        (job, index): Share(
+            [next(free["cores"]) for _ in range(cpus[job])] if job in cpus else None,
+            [next(free["GPUs"]) for _ in range(gpus.get(job, 0))] if gpus else None,
+            memory.get(job),
+        )
+        for job, index in cluster.tasks(jobs)
+    }
+
+
+def environment_variable(text):
+    """A type of flag: NAME=VALUE for all tasks, or ROLE:NAME=VALUE; (role or None, name, value)."""
+    found = re.fullmatch(r"(?:(%s):)?([A-Za-z_]\w*)=(.*)" % "|".join(ROLES), text, re.DOTALL)
+    if not found:
+        raise argparse.ArgumentTypeError("%r is not like NAME=VALUE or worker:NAME=VALUE" % text)
+    if found[2] in ("TF_CONFIG", "OUTPUT_DIR"):
+        raise argparse.ArgumentTypeError("%s is set by tfrun" % found[2])
+    return found.groups()

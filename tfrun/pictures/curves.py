@@ -1,0 +1,177 @@
+"""Draws curves.png from the metrics of a run: loss, test error, staleness or times, and a moment.
+
+The picture is narrow and its letters are large, so that a phone can show it.
+"""
+
+import os
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+from tfrun import formatting
+from tfrun.pictures import timeline
+from tfrun.runs import run_directory, summary
+from tfrun.pictures.timeline import COLOURS
+
+SIZE = 11  # of the letters, in points
+
+
+def smooth(values, window):
+    """The running mean of `values` over `window` neighbours, as long as they are."""
+    padded = np.pad(values, (window // 2, window - 1 - window // 2), mode="edge")
+    return np.convolve(padded, np.ones(window) / window, mode="valid")
+
+
+def log_axis(axes, form):
+    """A log scale with some more ticks than powers of 10; form: text of a value."""
+    axes.set_yscale("log")
+    decades = np.diff(np.log10(axes.get_ylim()))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
+    axes.yaxis.set_minor_formatter("")
+
+
+def draw_loss(axes, tasks, colours, start):
+    """The loss of each mini-batch as a dot, and a line for each task's running mean."""
+    for name, columns in tasks.items():
+        at, values = columns["push_time"] - start, columns["loss"]
+        axes.plot(at, values, ".", color=colours[name], alpha=0.12, markersize=3)
+        axes.plot(at, smooth(values, max(1, len(values) // 40)), color=colours[name])
+    axes.set(title="Training loss", xlabel="seconds (line: running mean)")
+    log_axis(axes, "{:g}".format)
+
+
+def draw_tests(axes, found, start, best):
+    """The test error, 1 - accuracy, on a log scale; other metrics as they are where there are any.
+
+    found: the Metrics of all tasks. best: {name: its best value}, where that is known. The loss of
+    the test is drawn where there is no other metric.
+    """
+    names = {name: None for each in found for name in each.columns if name.startswith("test_")}
+    names = [name for name in names if name != "test_loss"] or [*names]
+    errors = bool(names) and all(name.endswith("accuracy") for name in names)
+    for name, colour in zip(names, ["#333333", *COLOURS[4:]] * len(names)):
+        seen = []
+        for columns in (each.columns for each in found if name in each.columns):
+            points = zip(columns["push_time"], columns[name], columns["global_step"])
+            seen += [point for point in points if np.isfinite(point[1])]
+        if not seen:
+            continue
+        seconds, values, _ = map(np.array, zip(*sorted(seen)))
+        label = formatting.test(name, max((step, time, value) for time, value, step in seen)[-1])
+        label += "\nbest: %s" % formatting.value(name, best[name]) if name in best else ""
+        if errors:  # no error at all has no place on a log scale: half of the smallest one
+            values = 1 - values
+            values = np.maximum(values, min(values[values > 0], default=0.01) / 2)
+        axes.plot(seconds - start, values, "o-", color=colour, markersize=3, label=label)
+    title = names[0].replace("_", " ").capitalize() if len(names) == 1 else "Metrics of the test"
+    axes.set(title="Test error" if errors else title, xlabel="seconds")
+    if errors:
+        log_axis(axes, lambda value: "%g%%" % (100 * value))
+    if axes.lines:
+        look = {"fontsize": SIZE - 1, "title_fontsize": SIZE - 1, "handlelength": 1}
+        axes.legend(title="at the end:", loc="upper right", frameon=False, alignment="left", **look)
+
+
+def draw_counts(axes, values, colours, whole):
+    """How often each value occurs, {task: values}, stacked; the largest 0.5% only in words."""
+    everything = np.concatenate([np.zeros(0), *values.values()])
+    if not everything.size:
+        return
+    last = np.quantile(everything, 0.995)
+    if whole:
+        edges = np.arange(min(everything), max(3, np.ceil(last)) + 2) - 0.5
+    else:
+        edges = np.linspace(0, 1.02 * last or 1, 40)
+    inside = [each[each <= edges[-1]] for each in values.values()]
+    axes.hist(inside, edges, stacked=True, color=[colours[name] for name in values], rwidth=0.9)
+    if beyond := int((everything > edges[-1]).sum()):
+        form = "%s beyond, up to %.0f" if whole else "%s beyond, up to %.3g ms"
+        text = form % ("{:,d}".format(beyond), max(everything))
+        axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes, size=SIZE - 1)
+    axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
+    if whole:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def draw_parts(axes, activities, colours, counts):
+    """A bar for each task: what the time of an update is spent on, in milliseconds, on average."""
+    for place, (name, count) in enumerate(reversed(counts.items())):
+        left = 0
+        for part in timeline.LABELS:
+            mine = [each for each in activities if each.task == name and each.name == part]
+            width = 1000 * sum(each.end - each.begin for each in mine) / count
+            height = 0.25 if part == "pull" else 0.7
+            axes.barh(place, width, height, left, **timeline.look(part, colours[name]))
+            left += width
+    axes.set_yticks(range(len(counts)), [*reversed(counts)])
+    for label, name in zip(axes.get_yticklabels(), reversed(counts)):
+        label.set(color=colours[name], fontweight="bold")
+    axes.set(title="Where the time goes", xlabel="milliseconds per update, mean")
+    axes.set_xlim(0, 1.05 * axes.dataLim.x1 or 1)
+    axes.set_ylim(min(-0.5, len(counts) / 2 - 1.5), max(len(counts) - 0.5, len(counts) / 2 + 0.5))
+
+
+def draw(directory, example):
+    """Draws the run in `directory`, a pathlib.Path, and returns the picture's path.
+
+    Returns None where nothing was pushed.
+    """
+    found = summary.read_all([directory])
+    tasks = {
+        task.replace("-", " "): {name: each[metrics.pushes] for name, each in columns.items()}
+        for task, metrics in found.items()
+        if metrics.pushes.any() and (columns := metrics.columns)
+    }
+    if not tasks:
+        return None
+    tasks = {name: tasks[name] for name in sorted(tasks, key=timeline.key)}
+    start = min(columns["push_time"].min() for columns in tasks.values())
+    result, activities = run_directory.result(directory) or {}, timeline.activities([directory])
+    colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(activities)}
+
+    lanes = 0.35 * len(colours)
+    figure = plt.figure(figsize=(7.2, 7.9 + 1.5 * lanes), layout="constrained")
+    grid = figure.add_gridspec(3, 2, height_ratios=[2.4, 2.1 + 0.5 * lanes, 1.6 + lanes])
+    loss, tests, counts, parts = (figure.add_subplot(grid[at // 2, at % 2]) for at in range(4))
+    moment = figure.add_subplot(grid[2, :])
+    draw_loss(loss, tasks, colours, start)
+    draw_tests(tests, [*found.values()], start, result.get("best", {}))
+    late = {name: columns["staleness"] for name, columns in tasks.items()}
+    late = {name: values[np.isfinite(values)] for name, values in late.items()}
+    if any((values > 0).any() for values in late.values()):
+        draw_counts(counts, late, colours, whole=True)
+        mean = np.concatenate([*late.values()]).mean()
+        counts.set(title="Staleness, mean %.2f" % mean, xlabel="updates since the pull, by others")
+    else:
+        gaps = {name: 1000 * np.diff(columns["push_time"]) for name, columns in tasks.items()}
+        draw_counts(counts, gaps, colours, whole=False)
+        counts.set(title="Time of an update", xlabel="milliseconds")
+    counts.set_ylabel("pushes" if len(tasks) > 1 else "updates")
+    draw_parts(parts, activities, colours, {name: len(tasks[name]["loss"]) for name in tasks})
+    if stages := timeline.stages(directory):
+        timeline.draw_stages(moment, stages, size=SIZE - 1)
+        moment.set_title("One update, as TensorFlow's profiler saw it")
+    elif window := timeline.window(activities):
+        timeline.timeline(moment, activities, *window, size=SIZE - 1)
+        moment.set_title("A moment of the run")
+    else:
+        moment.set_axis_off()
+    if handles := timeline.legend(activities):
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=SIZE - 1)
+    for axes in figure.axes:
+        axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=SIZE - 1)
+        axes.title.set_size(SIZE + 1)
+        axes.xaxis.label.set_size(SIZE)
+    title = formatting.run(example, result) if result else example
+    figure.suptitle(title, fontsize=SIZE + 2, fontweight="bold")
+    partial = directory / f".curves-{os.getpid()}.png"
+    figure.savefig(partial, dpi=140)
+    plt.close(figure)
+    return partial.replace(directory / "curves.png")

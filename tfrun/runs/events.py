@@ -1,0 +1,126 @@
+"""What TensorBoard shows of a run, made from the metrics of its tasks; needs no TensorFlow.
+
+Each task is a run of its own in TensorBoard: loss, staleness and rate of its pushes, as the means
+of each second, and its tests. The run's flags are a text beside its first task.
+"""
+
+import json
+import math
+import os
+import pathlib
+import shutil
+import statistics
+
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.text.summary_v2 import text_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tfrun.runs import summary
+
+FOLDER = "tensorboard"  # in the run directory, written at the end of a run
+
+
+class Events:
+    """Writes the events of a run into a folder, with a folder in it for each task."""
+
+    def __init__(self, directories, folder):
+        self.directories, self.folder = directories, pathlib.Path(folder)
+        self.writers = {}  # {task: its RecordWriter}
+        self.row_counts = {}  # {task: how many of its rows were written}
+        self.last_pushes = {}  # {task: the time of its last push that was written}
+        self.flags_written = False
+
+    def update(self):
+        """Writes what the tasks have left since the last call."""
+        if not self.flags_written:
+            self.write_flags()
+        for task, metrics in summary.read_all(self.directories).items():
+            columns = {**metrics.columns, "push": metrics.pushes, "test": metrics.tests}
+            rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
+            self.write_rows(task, rows[self.row_counts.get(task, 0) :])
+            self.row_counts[task] = len(rows)
+
+    def write_flags(self):
+        """Writes flags.json as a text, once there is one."""
+        try:
+            flags = summary.read_flags(self.directories)
+        except ValueError:
+            return
+        summary_of_flags = text_pb("flags", f"```\n{json.dumps(flags, indent=2)}\n```")
+        times = [
+            path.stat().st_mtime
+            for directory in self.directories
+            if (path := directory / "flags.json").exists()
+        ]
+        self.write_event(flags["tasks"][0], max(times), 0, summary_of_flags)
+        self.flags_written = True
+
+    def write_rows(self, task, rows):
+        """Writes these rows of a task: the pushes of each second as one event, each test as one."""
+        seconds = {}  # {second: its pushes}
+        for row in rows:
+            if row["push"]:
+                seconds.setdefault(int(row["push_time"]), []).append(row)
+            if row["test"]:
+                tests = {
+                    name: value
+                    for name, value in row.items()
+                    if name.startswith("test_") and math.isfinite(value)
+                }
+                self.write_scalars(task, row, tests)
+        for pushes in seconds.values():
+            self.write_scalars(task, pushes[-1], means(pushes, self.last_pushes.get(task)))
+            self.last_pushes[task] = pushes[-1]["push_time"]
+
+    def write_scalars(self, task, row, scalars):
+        """Writes {tag: number} at the time and the step of a row."""
+        values = [summary_pb2.Summary.Value(tag=t, simple_value=v) for t, v in scalars.items()]
+        content = summary_pb2.Summary(value=values)
+        self.write_event(task, row["push_time"], int(row["global_step"]), content)
+
+    def write_event(self, task, wall_time, step, content):
+        """Writes an event of a task; its first event makes its file."""
+        if task not in self.writers:
+            (self.folder / task).mkdir(parents=True, exist_ok=True)
+            # TensorBoard looks for files of such names.
+            file = open(self.folder / task / "events.out.tfevents.metrics", "wb", buffering=0)
+            self.writers[task] = RecordWriter(file)
+            version = event_pb2.Event(file_version="brain.Event:2")
+            self.writers[task].write(version.SerializeToString())
+        event = event_pb2.Event(wall_time=wall_time, step=step, summary=content)
+        self.writers[task].write(event.SerializeToString())
+
+    def close(self):
+        """Closes the files."""
+        for writer in self.writers.values():
+            writer.close()
+
+
+def means(pushes, before):
+    """Returns {tag: number} of some pushes. before: the time of the push before them, or None."""
+    found = {}
+    for name in ("loss", "staleness"):
+        values = [push[name] for push in pushes if name in push]
+        if values and all(math.isfinite(value) for value in values):
+            found[name] = statistics.fmean(values)
+    count = len(pushes)
+    if before is None:  # the first push only starts the clock
+        before, count = pushes[0]["push_time"], count - 1
+    seconds = pushes[-1]["push_time"] - before
+    if seconds > 0:
+        found["updates_per_second"] = count / seconds
+    return found
+
+
+def write(directories):
+    """Writes the folder `tensorboard` into the first directory, in place of an earlier one."""
+    folder = directories[0] / FOLDER
+    partial = folder.with_name(f".{FOLDER}-{os.getpid()}")
+    events = Events(directories, partial)
+    try:
+        events.update()
+        events.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

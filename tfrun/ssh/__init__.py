@@ -1,0 +1,1 @@
+"""Starts tasks on other hosts."""

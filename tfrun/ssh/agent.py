@@ -1,0 +1,155 @@
+"""What tfrun does on a host of --hosts. It needs no tfrun there: connection.py sends it.
+
+    hold      checks the host, and holds ports until tfrun has ended
+    task      runs a task until it ends, or tfrun does
+
+Standard input ends with tfrun. A connection that is cut does not end it: then the heartbeats of
+tfrun are missing.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import importlib.util
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from tfrun.launch import cluster
+
+REPLY = "tfrun-reply "  # before the answer: a login may print lines of its own
+SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
+GRACE = 2  # seconds between asking a task to end and killing it; tfrun's own is 3
+
+
+class Wrong(Exception):
+    """What is wrong with this host, one line."""
+
+
+def reply(content):
+    print(REPLY + json.dumps(content), flush=True)
+
+
+def wait_for_end(over=lambda: False):
+    """Waits until tfrun is gone, or over(); returns over()."""
+    last_heartbeat = time.monotonic()
+    while not over() and time.monotonic() < last_heartbeat + SILENCE:
+        if select.select([0], [], [], 0.1)[0]:
+            if not os.read(0, 1 << 16):
+                break
+            last_heartbeat = time.monotonic()
+    return over()
+
+
+def check(request):
+    """Raises Wrong where a task would fail on this host."""
+    folder, script, mark = request["folder"], request["script"], request["mark"]
+    if not os.path.isdir(folder):
+        raise Wrong(f"there is no folder {folder} there: copy it, or share it")
+    os.chdir(folder)
+    if not os.path.isfile(script):
+        raise Wrong(f"there is no script {script} there: copy it, or share its folder")
+    directory = os.path.dirname(mark)
+    if not os.path.exists(mark):
+        raise Wrong(
+            f"it does not see the folder {directory}: "
+            "set OUTPUT_DIR to one that this machine and all hosts share"
+        )
+    if not os.access(directory, os.W_OK):
+        raise Wrong(
+            f"it cannot write the run directory {directory}: "
+            "let its user write there, or set OUTPUT_DIR"
+        )
+    spec = importlib.util.find_spec("tensorflow") if request["tensorflow"] else None
+    if request["tensorflow"] and (spec is None or spec.origin is None):
+        raise Wrong(f"{sys.executable} has no TensorFlow there: install requirements.lock")
+    for name in request["names"]:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError:
+            raise Wrong(f"it does not know the name {name}: add it to its /etc/hosts") from None
+
+
+def hold(request):
+    """Answers with free ports and what the host has; holds the ports until tfrun is gone."""
+    check(request)
+    ports, sockets = cluster.hold_ports(request["ports"])
+    reply({"ports": ports, "cores": cluster.cores(), "gpus": cluster.gpus()})
+    wait_for_end()
+    for s in sockets:
+        s.close()
+
+
+def task(request):
+    """Runs a task; returns its exit code, as a shell would."""
+    os.chdir(request["folder"])
+    env, parent = request["env"], os.getpid()
+    with open(os.path.join(env["OUTPUT_DIR"], f".{request['name']}.lock"), "w") as lock:
+        lock_it(lock)
+        stopped = []
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: stopped.append(True))
+
+        def end_with_parent():
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+            if os.getppid() != parent:
+                os._exit(1)
+
+        child = subprocess.Popen(
+            request["command"],
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+            pass_fds=[lock.fileno()],
+        )
+
+        def ended():
+            """Looks without reaping: until then nobody else can get its id."""
+            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, child.pid, how) is not None
+
+        by_itself = wait_for_end(lambda: bool(stopped) or ended())
+        for number, seconds in (signal.SIGTERM, GRACE), (signal.SIGKILL, 0):
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, number)  # with what it has started
+            deadline = time.monotonic() + seconds
+            while not ended() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        code = child.wait()
+        if not by_itself:
+            return 255  # as ssh's own
+        return code if code >= 0 else 128 - code
+
+
+def lock_it(lock):
+    """Waits for the process that had this task before, after a lost connection. Raises Wrong."""
+    deadline = time.monotonic() + SILENCE + 2 * GRACE
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise Wrong(f"another process is this task, and has {lock.name}") from None
+        except OSError:  # a file system without locks
+            return None
+        time.sleep(0.2)
+
+
+def main(request):
+    """Does what is asked for; returns the exit code."""
+    try:
+        return {"hold": hold, "task": task}[request["do"]](request) or 0
+    except Wrong as error:
+        if request["do"] == "task":
+            print(f"tfrun: {error}", flush=True)
+        else:
+            reply({"wrong": str(error)})
+        return 1

@@ -1,0 +1,252 @@
+"""tfrun --hosts: the tasks of a run on several hosts, each at the end of an ssh of its own.
+
+The ssh is a child of tfrun, which treats it as it treats a task of this machine. agent.py is what
+runs on the hosts, connection.py what connects the two.
+"""
+
+import collections
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from tfrun.launch import cluster, supervisor
+from tfrun.ssh import agent
+
+# target: what ssh gets; name: the address for the other tasks; slots: how many tasks it may have.
+Host = collections.namedtuple("Host", "target name slots")
+ANSWER = 30  # seconds that a host may take to answer, its connection included
+REASONS = [  # (in what ssh says, what it means)
+    ("Could not resolve", "ssh does not know this name: correct it in --hosts or in /etc/hosts"),
+    (
+        "Permission denied",
+        "it does not accept your key: give it one that needs no prompt, by ssh-copy-id {0}",
+    ),
+    (
+        "Host key verification failed",
+        "its host key is not the one that is known here: connect once by hand, ssh {0}",
+    ),
+    ("Connection refused", "no sshd listens there: start it, or name its port in ~/.ssh/config"),
+    (
+        r"timed out|No route to host|[Uu]nreachable",
+        "it cannot be reached: is it on, and does the firewall let ssh through?",
+    ),
+]
+
+
+class Unusable(Exception):
+    """What is wrong with the hosts: a line for each."""
+
+
+def parse(text):
+    """Returns [Host] of "host1:2,user@host2:4". Raises ValueError."""
+    hosts = []
+    for part in text.split(","):
+        match = re.fullmatch(r"((?:\w[\w.-]*@)?(\w[\w.-]*))(?::([1-9]\d?))?", part.strip())
+        if not match:
+            raise ValueError(
+                f"{part!r} is not like host:2 or user@host:2, "
+                "a name and a number of slots from 1 to 99"
+            )
+        hosts.append(Host(match[1], match[2], int(match[3] or 1)))
+    names = [host.name for host in hosts]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{twice[0]} is named twice: give it more slots instead")
+    if len(hosts) > 1 and (own := [n for n in names if re.match(r"localhost$|127\.", n)]):
+        raise ValueError(f"{own[0]} is another machine for each host: use a name that all know")
+    return hosts
+
+
+def deal(jobs, hosts):
+    """Returns {(job, index): Host}: the ps first, then the others, into the slots in order.
+
+    Raises ValueError where the slots are too few.
+    """
+    tasks = cluster.tasks(jobs)
+    slots = [host for host in hosts for _ in range(host.slots)]
+    if len(tasks) > len(slots):
+        raise ValueError(
+            f"the run has {len(tasks)} tasks, and --hosts has {len(slots)} slots: "
+            "add hosts, or slots by host:N"
+        )
+    return dict(zip(tasks, slots))
+
+
+def plan(placed):
+    """Returns ["host1: ps 0, worker 0", ...]."""
+    tasks = collections.defaultdict(list)
+    for (job, index), host in placed.items():
+        tasks[host.name].append(f"{job} {index}")
+    return [f"{name}: {', '.join(names)}" for name, names in tasks.items()]
+
+
+def command(host):
+    """Returns the command that connects to a host, and runs agent.py there."""
+    program = pathlib.Path(__file__).with_name("connection.py")
+    return [sys.executable, "-SE", str(program), host.target, sys.executable]
+
+
+class Connection:
+    """The program on a host that checks it, and holds ports until close()."""
+
+    def __init__(self, host, request):
+        self.host = host
+        self.process = subprocess.Popen(
+            command(host),
+            env={**os.environ, "TFRUN_REQUEST": json.dumps(request)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=lambda: supervisor.prepare(None),
+        )
+        self.deadline = time.monotonic() + ANSWER
+        self.lines, self.reply = [], None  # lines before the reply are the login's or ssh's
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        """Reads the output up to the reply, or to its end."""
+        for line in self.process.stdout:
+            if line.startswith(agent.REPLY):
+                self.reply = json.loads(line.removeprefix(agent.REPLY))
+                return
+            self.lines.append(line.strip())
+
+    def answer(self):
+        """Returns the host's answer. Raises Unusable."""
+        self.reader.join(max(0.0, self.deadline - time.monotonic()))
+        wrong = self.reply.get("wrong") if self.reply else self.reason()
+        if wrong:
+            raise Unusable(f"{self.host.target}: {wrong}")
+        return self.reply
+
+    def reason(self):
+        """Returns why there is no answer, by the exit code and what ssh has said."""
+        if self.reader.is_alive():
+            return f"it did not answer in {ANSWER} s"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(supervisor.GRACE)
+        code, text = self.process.returncode, "\n".join(filter(None, self.lines))
+        if code in (126, 127):
+            return f"there is no Python at {sys.executable} there: it must be at the same path"
+        for pattern, reason in REASONS:
+            if code == 255 and re.search(pattern, text):
+                return reason.format(self.host.target)
+        return text.splitlines()[-1] if text else f"it gave no answer (exit code {code})"
+
+    def close(self):
+        """Ends the program there, within a few seconds."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(supervisor.GRACE)
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class Task(supervisor.Task):
+    """A task on a host; its process here is that of connection.py."""
+
+    def __init__(self, host, job, index, request, directory):
+        env = {**request["env"], "TFRUN_REQUEST": json.dumps(request)}
+        super().__init__(job, f"{job} {index}", command(host), env, directory)
+        self.host = host
+
+    def exit_description(self):
+        """Returns how it ended, and where."""
+        if self.code == 255:
+            return f"lost its connection to {self.host.name}"
+        return f"{super().exit_description()} at {self.host.name}"
+
+
+class Hosts:
+    """The hosts of a run, ready for its tasks. Raises Unusable, and leaves nothing then."""
+
+    def __init__(self, jobs, placed, commands, place, more_env):
+        if not shutil.which("ssh"):
+            raise Unusable("there is no ssh on this machine: apt install openssh-client")
+        self.placed, self.connections = placed, []
+        script = commands["chief" if "chief" in jobs else "worker"][1]
+        try:
+            answers = self.hold_ports(script, place.path)
+            self.tasks = self.make_tasks(jobs, commands, place.path, more_env, answers)
+        except BaseException:
+            self.close()
+            raise
+
+    def hold_ports(self, script, directory):
+        """Returns {host: its answer}; each host holds a port for each of its tasks."""
+        n = collections.Counter(self.placed.values())
+        with tempfile.NamedTemporaryFile(dir=directory, prefix=".host-") as mark:
+            request = {
+                "do": "hold",
+                "folder": os.getcwd(),
+                "script": script,
+                "mark": mark.name,
+                "names": [host.name for host in n],
+                "tensorflow": importlib.util.find_spec("tensorflow") is not None,
+            }
+            for host in n:
+                self.connections.append(Connection(host, {**request, "ports": n[host]}))
+            answers, wrong = {}, []
+            for connection in self.connections:
+                try:
+                    answers[connection.host] = connection.answer()
+                except Unusable as error:
+                    wrong.append(str(error))
+        if wrong:
+            raise Unusable("\n".join(wrong))
+        return answers
+
+    def make_tasks(self, jobs, commands, directory, more_env, answers):
+        """Returns the tasks, for launch.run. commands: as there."""
+        ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
+        order = cluster.tasks(jobs)
+        addresses = cluster.addresses(
+            jobs,
+            [next(ports[self.placed[task]]) for task in order],
+            [self.placed[task].name for task in order],
+        )
+        env = {}
+        for host, answer in answers.items():
+            own = [task for task in order if self.placed[task] == host]
+            env |= cluster.on_machine(
+                own, addresses, directory, answer["cores"], answer["gpus"], {}, more_env
+            )
+        tasks = []
+        for job, index in order:
+            request = {
+                "do": "task",
+                "name": f"{job}-{index}",
+                "folder": os.getcwd(),
+                "env": env[job, index],
+                "command": commands[job],
+            }
+            tasks.append(Task(self.placed[job, index], job, index, request, directory))
+        return tasks
+
+    def notes(self):
+        """Returns what tfrun says at the start of the run."""
+        return plan(self.placed) + [
+            "anyone who can reach the ports of these tasks can use them: keep the hosts on a "
+            "network of their own"
+        ]
+
+    def close(self):
+        """Lets the ports go."""
+        for connection in self.connections:
+            connection.process.terminate()
+        for connection in self.connections:
+            connection.close()
