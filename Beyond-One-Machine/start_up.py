@@ -70,7 +70,7 @@ def run(launcher, steps, seconds):
                 process.wait()
                 raise
             ended = time.time()
-        pushes = [row["push_time"] for row in drivers.rows(output)]
+        pushes = [row["push_time"] for row in drivers.pushes(output)]
         if code or not pushes:
             last = (log.read_text(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
             raise RuntimeError(f"exit code {code}, {len(pushes)} updates: {last}")

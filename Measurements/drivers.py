@@ -23,7 +23,7 @@ from rich.progress import track
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for tfrun
-from tfrun.runs import metrics_csv as metrics
+from tfrun.runs.data import RunData
 
 SLICE = 0.02  # seconds that a slow worker runs at a time
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
@@ -243,18 +243,14 @@ def output_directory(name):
     return directory
 
 
-def rows(directory, kind="push", task="*"):
-    """Returns the pushes of a run, or the rows of kind "test", in order of time.
+def pushes(directory, task=None):
+    """Returns the pushes of a run, or of one of its tasks: dicts of numbers, in order of time."""
+    return RunData.read(directory).pushes(task)
 
-    A row is a dict of numbers, with the name of the task under `task`.
-    """
-    found = [
-        {**row, "task": path.stem.removeprefix("metrics-")}
-        for path in directory.glob(f"metrics-{task}.csv")
-        for row in metrics.read(path)[1].values()
-        if row[kind]
-    ]
-    return sorted(found, key=lambda row: row["push_time"])
+
+def tests(directory, task=None):
+    """Returns the tests of a run, or of one of its tasks, in the same form."""
+    return RunData.read(directory).tests(task)
 
 
 def table_console(width):

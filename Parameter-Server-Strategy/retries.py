@@ -34,7 +34,7 @@ def measure(directory, steps, closure_steps, seed):
             env={**os.environ, "OUTPUT_DIR": str(directory)},
             preexec_fn=drivers.end_with_us,
         )
-    while run.poll() is None and len(drivers.rows(directory)) < steps / 3:
+    while run.poll() is None and len(drivers.pushes(directory)) < steps / 3:
         time.sleep(0.2)
     victim = drivers.tasks(directory).get(("worker", 1))
     if victim:
@@ -43,7 +43,7 @@ def measure(directory, steps, closure_steps, seed):
     if run.wait() or not victim:
         victims = "worker 1 was killed" if victim else "there was no worker 1 to kill"
         sys.exit(f"{(directory / 'output.txt').read_text()}\n{victims}")
-    result, made = json.loads((directory / "result.json").read_text()), drivers.rows(directory)
+    result, made = json.loads((directory / "result.json").read_text()), drivers.pushes(directory)
     times = [row["push_time"] for row in made if row["task"] == "worker-1"]
     back = [at for at in times if at > killed + 1]
     return {

@@ -202,18 +202,18 @@ def paths(command, arguments, what):
 
 def summary_command(arguments):
     """`tfrun summary DIR...`: prints and writes result.json; returns the exit code."""
-    from tfrun.runs import (
-        events,
-        summary,
-    )  # here: NumPy starts threads, and --isolate must come before
+    # Here, because NumPy starts threads: --isolate must come before.
+    from tfrun.runs import events, summary
+    from tfrun.runs.data import RunData
 
     parser = Parser(prog="tfrun summary")
     parser.add_argument("--line", action="store_true", help="print the tests only, as a run does")
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="DIR")
     flags = parser.parse_args(arguments)
     try:
-        result = summary.write(flags.paths)
-        events.write(flags.paths)
+        run = RunData.read(*flags.paths)
+        result = summary.write(run)
+        events.write(run)
     except (OSError, ValueError) as error:
         print("tfrun: %s" % error, file=sys.stderr)
         return 1
@@ -232,11 +232,12 @@ def summary_command(arguments):
 def curves_command(arguments):
     """`tfrun curves DIR...`: draws each run, also one that goes on; returns the exit code."""
     from tfrun.pictures import curves
-    from tfrun.runs import summary
+    from tfrun.runs.data import RunData
 
     for path in paths("curves", arguments, "DIR"):
         try:
-            picture = curves.draw(path, summary.read_flags([path])["example"])
+            run_directory.read_flags(path)
+            picture = curves.draw(RunData.read(path))
         except (OSError, ValueError) as error:
             print("tfrun: %s" % error, file=sys.stderr)
             return 1
@@ -274,9 +275,9 @@ def export_command(arguments):
 
 def trace_command(arguments):
     """`tfrun trace RUN`: writes trace.json and trace.png; returns the exit code."""
-    from tfrun.pictures import timeline  # here, because it draws
+    from tfrun.commands import trace  # here, because it draws
 
-    return timeline.command(arguments)
+    return trace.command(arguments)
 
 
 def run_command(arguments):

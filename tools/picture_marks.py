@@ -14,14 +14,19 @@ import regions
 
 NOTES = regions.ROOT / "tests" / "pictures.txt"
 DRIVERS = "Measurements/drivers.py"
+TIMELINE = [
+    "tfrun/pictures/timeline.py",
+    "tfrun/runs/activities.py",
+    "tfrun/runs/data.py",
+    "tfrun/runs/metrics_csv.py",
+]
 CODE = {  # what draws a picture, by its name; another is drawn by the script beside it
     "curves.png": [
         "tfrun/formatting.py",
         "tfrun/pictures/curves.py",
-        "tfrun/pictures/timeline.py",
-        "tfrun/runs/summary.py",
+        *TIMELINE,
     ],
-    "trace.png": ["tfrun/pictures/timeline.py"],
+    "trace.png": TIMELINE,
     "compare.png": ["Measurements/Compare/compare.py", DRIVERS],
     "warm-up.png": ["Measurements/Compare/compare.py", DRIVERS],
     "drills.png": ["Operations/Fault-Tolerance/fault_tolerance.py"],

@@ -28,17 +28,17 @@ import readmes
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MORE = {"Model-Parallelism": ["--timeline-steps", "1000"]}  # for the stages in its picture
 sys.path.insert(0, str(ROOT))
-from tfrun.runs import summary  # noqa: E402
+from tfrun.runs.data import RunData  # noqa: E402
 
 
 def facts(directory, seconds):
     """{name: a number} of a run: what its page reports."""
     result = json.loads((directory / "result.json").read_text())
     pushes = collections.defaultdict(list)
-    for metrics in summary.read_all([directory]).values():
-        for name in {"bytes", "wait_seconds"} & metrics.columns.keys():
-            values = metrics.columns[name][metrics.pushes]
-            pushes[name] += [value for value in values if np.isfinite(value)]
+    for push in RunData.read(directory).pushes():
+        for name in ("bytes", "wait_seconds"):
+            if np.isfinite(push.get(name, np.nan)):
+                pushes[name].append(push[name])
     return {
         **{name: value for name, value in result.items() if name.startswith("test_")},
         "seconds": seconds,

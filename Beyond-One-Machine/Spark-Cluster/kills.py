@@ -31,7 +31,7 @@ WAIT = 200  # seconds at most until it trains, or trains again
 
 def updates(directory):
     """[(time of the push in seconds, number of the update)] of all tasks, as far as written."""
-    return [(row["push_time"], int(row["global_step"])) for row in drivers.rows(directory)]
+    return [(row["push_time"], int(row["global_step"])) for row in drivers.pushes(directory)]
 
 
 def find(running, victim):

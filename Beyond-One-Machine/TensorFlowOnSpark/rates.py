@@ -49,7 +49,7 @@ def run(way, folder, large):
     drivers.run([sys.executable, HERE.parent / "Spark-Cluster" / "spark_launch.py", *flags], folder)
     rates = []
     for task in ("worker-0", "worker-1"):
-        first, *pushes = drivers.rows(folder, task=task)
+        first, *pushes = drivers.pushes(folder, task=task)
         # As tfos.py does it: the first update sets up the graph.
         seconds = pushes[-1]["push_time"] - first["push_time"]
         rates.append(sum(push["examples"] for push in pushes) / seconds)

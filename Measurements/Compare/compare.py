@@ -83,10 +83,10 @@ def run(example, seed, flags, directory):
     command = ["bash", drivers.ROOT / folder / "run.sh", *own, "--seed", seed, "--steps", steps]
     drivers.run([*command, "--batch-size", flags.batch_size], directory)
     result = json.loads((directory / "result.json").read_text())
-    start = drivers.rows(directory)[0]["push_time"]
+    start = drivers.pushes(directory)[0]["push_time"]
     tested = [
         (round(row["push_time"] - start, 3), row["test_accuracy"], row["test_loss"])
-        for row in drivers.rows(directory, "test")
+        for row in drivers.tests(directory)
     ]
     return {**result, "evaluations": dict(zip(("seconds", "accuracy", "loss"), zip(*tested)))}
 

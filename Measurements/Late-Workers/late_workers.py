@@ -96,7 +96,7 @@ def measure(context, case, seed, steps, directory):
     windows = ["--local-steps", EXAMPLES[example]] if example != "HogWild" else []
     flags = ["--steps", steps // EXAMPLES[example], "--seed", seed, "--learning-rate", rate]
     trained = train(context, example, workers, slow, [*flags, *windows], directory)
-    pushes, tests = drivers.rows(directory), drivers.rows(directory, "test")
+    pushes, tests = drivers.pushes(directory), drivers.tests(directory)
     # The last test is that of the w at the end; a run that diverges has none.
     ended = trained and math.isfinite(tests[-1]["test_loss"])
     late = [int(row["staleness"]) for row in pushes]

@@ -107,7 +107,7 @@ def measure(case, flags):
         command = ["tfrun", *cluster, "--", copy, "--steps", flags.steps]
         drivers.run([*command, "--batch-size", flags.batch_size, *more], directory)
         result = json.loads((directory / "result.json").read_text())
-        rows = drivers.rows(directory)
+        rows = drivers.pushes(directory)
         sent = directory / "messages.json"
         messages = json.loads(sent.read_text()) if sent.exists() else 0
     return {

@@ -36,14 +36,14 @@ CASES = [  # what it is called, what runs it, its flags, whether worker 2 is slo
 
 def updates(directory):
     """The number of updates of w so far."""
-    return max((int(row["global_step"]) for row in drivers.rows(directory)), default=0)
+    return max((int(row["global_step"]) for row in drivers.pushes(directory)), default=0)
 
 
 def one_sided(directory):
     """The share of steps for which some worker pushed several gradients, all of them in time."""
     pushed = collections.Counter(
         (row["global_step"], row["task"])
-        for row in drivers.rows(directory)
+        for row in drivers.pushes(directory)
         if row["staleness"] == 0
     )
     several = {step for (step, _), times in pushed.items() if times > 1}

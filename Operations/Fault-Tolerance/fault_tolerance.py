@@ -88,13 +88,13 @@ class Run:
 
     def pushes(self, since=0, task=None):
         """The pushes of a task, or of all, after a time, in their order: [(time, step)]."""
-        rows = drivers.rows(self.directory, task=task or "*")
+        rows = drivers.pushes(self.directory, task)
         pushes = [(row["push_time"], int(row["global_step"])) for row in rows]
         return [push for push in pushes if push[0] > since]
 
     def tests(self, task="worker-0"):
         """The tests of a task, in their order: [(time, accuracy)]."""
-        rows = drivers.rows(self.directory, "test", task)
+        rows = drivers.tests(self.directory, task)
         return [(row["push_time"], row["test_accuracy"]) for row in rows]
 
     def accuracy(self):

@@ -10,6 +10,7 @@ import engines
 import pytest
 import support
 from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 HOGWILD = support.main_script("HogWild")
 PATH = os.pathsep.join(
@@ -129,5 +130,5 @@ def test_one_file_trains_everywhere(name, tmp_path):
     if name == "Spark":  # the lines of each task reach the driver, without TensorFlow's notices
         assert all(f"[{task}] " in text for task in ("ps 0", "worker 0", "worker 1"))
         assert "oneDNN" not in text
-    assert result == summary.summarize([directory])
+    assert result == summary.summarize(RunData.read(directory))
     assert not list(directory.glob(".host-*")), "tfrun's marks of the hosts"

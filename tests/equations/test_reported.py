@@ -19,6 +19,7 @@ from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
 from tfrun.commands import export
 from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def by_numpy(directory):
 
 
 def compare_test(directory):
-    result, due = summary.summarize([directory]), by_numpy(directory)
+    result, due = summary.summarize(RunData.read(directory)), by_numpy(directory)
     interleaved.check_apart({name: ([result[name]], [due[name]]) for name in due}, 2e-6)
 
 
@@ -138,8 +139,8 @@ def check_the_last_push(example, changes, quick, folder):
 def check_calls(example, changes, quick, folder):
     """25 updates of each worker in calls of ten, no more."""
     directory = run(quick, folder, example, changes, "--steps", "25")
-    tasks = summary.read_all([directory]).values()
-    steps = [[*task.columns["global_step"][task.pushes]] for task in tasks]
+    tasks = RunData.read(directory).tasks.values()
+    steps = [[*task.pushes["global_step"]] for task in tasks]
     assert steps == [[*range(1, 26)]] * 2, "updates: %s" % [numbers[-1] for numbers in steps]
 
 
@@ -305,8 +306,7 @@ def check_the_ticket(example, changes, quick, folder):
 
 def rows_of(directory):
     """{column: array} of the pushes of worker 0."""
-    task = summary.read(directory / "metrics-worker-0.csv")
-    return {name: values[task.pushes] for name, values in task.columns.items()}
+    return RunData.read(directory).tasks["worker-0"].pushes
 
 
 ONE_BY_ONE = ["--steps", "8", "--checkpoint-steps", "1", "--batch-size", str(BATCH)]

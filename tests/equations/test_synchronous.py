@@ -13,6 +13,7 @@ import pytest
 import references
 import support
 from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 SYNC = support.main_script("Synchronous-SGD")
 SAGN = support.main_script("SAGN")
@@ -338,4 +339,4 @@ def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
         run.worker(2).send_signal(signal.SIGSTOP)
         support.wait_until(lambda: not support.task(directory, "ps", 0), 60, "the ps ends")
         assert not support.task(directory, "worker", 0), "the chief ends before the ps"
-    assert summary.summarize([directory])["steps"] == 400
+    assert summary.summarize(RunData.read(directory))["steps"] == 400

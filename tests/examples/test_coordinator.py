@@ -13,6 +13,7 @@ from tfrun import errors
 from tfrun.commands import export
 from tfrun.launch import cluster
 from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 FOLDER = support.ROOT / "Parameter-Server-Strategy"
 SCRIPT = support.main_script("Parameter-Server-Strategy")
@@ -53,8 +54,7 @@ def train(quick, tmp_path_factory):
 
 def rows_of(directory, task):
     """{column: array} of the updates of one worker."""
-    each = summary.read(directory / ("metrics-%s.csv" % task))
-    return {name: values[each.pushes] for name, values in each.columns.items()}
+    return RunData.read(directory).tasks[task].pushes
 
 
 def first_values():
@@ -145,7 +145,7 @@ def test_the_counter_is_exact_without_faults(two):
     directory, output = two
     check_the_counter(directory, 205)
     assert "scheduled 205 updates, made 205\n" in output
-    assert min(summary.summarize([directory])["pushes_per_worker"]) >= 10
+    assert min(summary.summarize(RunData.read(directory))["pushes_per_worker"]) >= 10
 
 
 def check_the_staleness(directory):
@@ -284,7 +284,7 @@ def test_a_checkpoint_fits_another_number_of_ps(quick, tmp_path):
     for steps, quick.ps in ((200, 1), (220, 2)):
         codes, output = quick.run(SCRIPT, tmp_path, "--steps", str(steps), workers=1)
         assert not any(codes), output
-        losses.append(summary.summarize([tmp_path])["test_loss"])
+        losses.append(summary.summarize(RunData.read(tmp_path))["test_loss"])
     assert "w_0 is split: 32 rows" in output and "scheduled 20 updates, made 20\n" in output
     assert losses[1] == pytest.approx(losses[0], rel=0.3)
     later = [row["loss"] for row in support.pushes(tmp_path) if row["global_step"] > 200]

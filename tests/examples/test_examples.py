@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 import support
-from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 LAUNCHERS = support.launchers()
 CLUSTERS = [path for path in LAUNCHERS if support.kind_of(support.script_of(path)) != "driver"]
@@ -66,8 +66,8 @@ def run_and_check(launcher, directory, steps=None):
         assert sorted(row["global_step"] for row in pushes) == made
 
     # An update leaves no thread behind: two for each, and there would be hundreds more.
-    found = [each for each in summary.read_all([directory]).values() if each.pushes.any()]
-    all_began = max(each.columns["push_time"][each.pushes].min() for each in found)
+    found = [each for each in RunData.read(directory).tasks.values() if each.is_push.any()]
+    all_began = max(each.pushes["push_time"].min() for each in found)
     print("at most %d more threads" % threads.growth(all_began))
     assert threads.counts and threads.growth(all_began) < 50, threads.counts
 

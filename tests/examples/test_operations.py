@@ -11,7 +11,7 @@ import time
 import pytest
 import support
 from tfrun.commands import evaluate
-from tfrun.runs import metrics_csv
+from tfrun.runs.data import RunData
 
 HERE = support.ROOT / "Operations" / "Train-and-Evaluate"
 SCRIPT, DRILLS = HERE / "train_and_evaluate.py", support.ROOT / "Operations" / "Fault-Tolerance"
@@ -44,9 +44,8 @@ class Job(support.Run):
 
 def evaluations(directory, task="evaluator-0"):
     """Returns the tests of a task, [(step, accuracy)] in their order."""
-    path = directory / ("metrics-%s.csv" % task)
-    found = metrics_csv.read(path)[1].values() if path.exists() else []
-    return [(int(row["global_step"]), row["test_accuracy"]) for row in found if row["test"]]
+    tests = RunData.read(directory).tests(task)
+    return [(int(row["global_step"]), row["test_accuracy"]) for row in tests]
 
 
 @pytest.fixture(scope="session")
@@ -169,9 +168,7 @@ def test_tfrun_evaluate_agrees(stopped, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(stopped, copy, ignore=shutil.ignore_patterns("metrics-evaluator-0.csv"))
     assert evaluate.main([str(copy)]) == 0
-    both = [
-        list(metrics_csv.read(path / evaluate.FILE)[1].values())[-1] for path in (stopped, copy)
-    ]
+    both = [RunData.read(path).tests(evaluate.TASK)[-1] for path in (stopped, copy)]
     for column in ("global_step", "test_loss", "test_accuracy"):
         assert both[0][column] == pytest.approx(both[1][column], abs=1e-5), column
 

@@ -21,6 +21,7 @@ from plugging import PROBLEMS, compare_export, plug
 from tfrun import errors
 from tfrun.commands import export
 from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 # One of each kind: the regions around the problem are the same text in all of a kind.
 EVERYTHING = ["HogWild", "Synchronous-SGD", "Collective-AllReduce"]
@@ -72,7 +73,7 @@ def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
     monkeypatch.setattr(quick, "chief", int(kind == "coordinator"))
     codes, output = quick.run(path, tmp_path / "run", *steps, workers=workers)
     assert not any(codes), output
-    result = summary.summarize([tmp_path / "run"])
+    result = summary.summarize(RunData.read(tmp_path / "run"))
     assert PROBLEMS[problem](result), result
     assert result["metrics"].keys() == {name for name in result if name.startswith("test_")}
     compare_export(tmp_path / "run", result)
@@ -120,7 +121,7 @@ def test_the_files_of_an_export_predict(trained, tmp_path):
     directory, script = trained
     command = [sys.executable, "-m", "tfrun", "export", directory]
     done = subprocess.run(command, cwd=support.ROOT, capture_output=True, text=True)
-    result = summary.summarize([directory])
+    result = summary.summarize(RunData.read(directory))
     accuracy = "test accuracy %.1f%%" % (100 * result["test_accuracy"])
     assert done.returncode == 0 and accuracy in done.stdout.splitlines()[0], done
     data = support.load(script).load_data("digits")
@@ -188,8 +189,8 @@ def test_the_state_outlives_its_ps(tmp_path):
     result, output = recovery.check_the_end(process, directory, 1500)
     assert "ps 0 was killed by SIGKILL; it starts again" in output
     compare_export(directory, result)
-    rows = summary.read(directory / "metrics-worker-0.csv")
-    before = (rows.columns["push_time"][rows.pushes] < killed).sum()
+    pushes = RunData.read(directory).tasks["worker-0"].pushes
+    before = (pushes["push_time"] < killed).sum()
     drawn = tf.train.load_variable(support.newest_checkpoint(directory), "state_2")[1]
     assert drawn > result["pushes_per_worker"][0] - 0.5 * before, (drawn, before, result)
 
@@ -233,7 +234,7 @@ def test_a_text_of_ones_own(quick, tmp_path):
     flags = ["--dataset", str(tmp_path / "mine.txt"), "--steps", "600", "--noise-words", "32"]
     codes, output = quick.run(support.main_script("Sparse-Embeddings"), tmp_path / "run", *flags)
     assert codes == [0, 0, 0], output
-    assert summary.summarize([tmp_path / "run"])["test_accuracy"] > 0.8, output
+    assert summary.summarize(RunData.read(tmp_path / "run"))["test_accuracy"] > 0.8, output
 
 
 def test_an_npz_file_sets_the_sizes(tmp_path):
@@ -247,7 +248,7 @@ def test_an_npz_file_sets_the_sizes(tmp_path):
     flags = ["--dataset", str(tmp_path / "mine.npz"), "--steps", "300"]
     code, output, _ = support.launch(launcher, tmp_path / "run", *flags)
     assert code == 0, output
-    assert summary.summarize([tmp_path / "run"])["test_accuracy"] > 0.85
+    assert summary.summarize(RunData.read(tmp_path / "run"))["test_accuracy"] > 0.85
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])

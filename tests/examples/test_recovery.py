@@ -13,6 +13,7 @@ import support
 from recovery import LAUNCHER, STEPS, begin, check_the_end, checkpoint
 from tfrun.launch import cluster
 from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 LAUNCHERS = [
     support.ROOT / folder / "run.sh"
@@ -61,7 +62,7 @@ ORDERS = [
 def test_tasks_come_in_any_order(tmp_path):
     """4 s apart: all take part all the same, because the start is a common one."""
     by_hand(tmp_path, ORDERS[0], 4, 100)
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert result["steps"] == 100 and min(result["pushes_per_worker"]) >= 20
 
 
@@ -76,7 +77,7 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(len(ORDERS)) as pool:
         list(pool.map(by_hand, folders, ORDERS, [10] * 3, [3000] * 3, [script] * 3))
     for folder in folders:
-        result = summary.summarize([folder])
+        result = summary.summarize(RunData.read(folder))
         assert result["steps"] == 3000 and min(result["pushes_per_worker"]) > 0, result
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import support
 from tfrun.commands import evaluate, export
-from tfrun.runs import metrics_csv, summary
+from tfrun.runs import metrics_csv
+from tfrun.runs.data import RunData
 
 TFRUN = support.ROOT / "tfrun" / "bin" / "tfrun"
 
@@ -42,10 +43,7 @@ LAYERS += ["batch_normalization/beta", "dense/kernel", "dense/bias"]
 
 def evaluations_of(directory, task="evaluator-0"):
     """Returns the tests of a task in their order, each as {column: number}."""
-    path = directory / f"metrics-{task}.csv"
-    return (
-        [row for row in metrics_csv.read(path)[1].values() if row["test"]] if path.exists() else []
-    )
+    return RunData.read(directory).tests(task)
 
 
 def steps_tested(directory):
@@ -84,13 +82,13 @@ def test_an_evaluator_beside_a_run_that_trains(real):
     steps = steps_tested(directory)
     assert steps == sorted(set(steps)) and steps[-1] == 4000 and len(steps) >= 2, steps
     assert support.result(directory)["steps"] == 4000
-    assert summary.read(directory / evaluate.FILE).tests.sum() == len(steps)
+    assert RunData.read(directory).tasks[evaluate.TASK].is_test.sum() == len(steps)
 
 
 def compare_with_the_chief(directory, folder):
     """Asserts that tfrun evaluate gives what the chief's last test gave, of the same parameters."""
     copy = folder / "copy"
-    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns(evaluate.FILE))
+    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("metrics-evaluator-0.csv"))
     assert evaluate.main([str(copy)]) == 0
     mine, due = evaluations_of(copy)[-1], evaluations_of(copy, "worker-0")[-1]
     assert mine["global_step"] == due["global_step"] == 4000
@@ -222,13 +220,13 @@ def test_follow(known):
     finally:
         process.terminate()
         process.communicate(timeout=20)
-    path = known.directory / evaluate.FILE
+    path = metrics_csv.path_of(known.directory, evaluate.TASK)
     with open(path, "a") as file:
         file.write(path.read_text().splitlines()[-1][:30])
     due[30] = known.save(30)
     again = subprocess.run(command, **begin, timeout=support.patience(60))
     assert again.returncode == 0 and again.stdout.splitlines()[-1] == "done", again.stdout
-    assert summary.read(path).restarts == 1
+    assert RunData.read(known.directory).tasks[evaluate.TASK].restarts == 1
     tests = {int(row["global_step"]): row["test_loss"] for row in evaluations_of(known.directory)}
     assert [*tests] == steps_tested(known.directory) == [10, 20, 30]
     assert tests == pytest.approx({step: loss for step, (loss, _) in due.items()}, rel=1e-5)

@@ -8,6 +8,7 @@ import support
 from tfrun import formatting
 from tfrun.pictures import curves
 from tfrun.runs import events, summary
+from tfrun.runs.data import RunData
 
 HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 TESTS = ",test_accuracy,test_loss"
@@ -63,7 +64,7 @@ def two_workers(folder):
 
 def test_the_whole(tmp_path):
     two_workers(tmp_path)
-    assert summary.summarize([tmp_path]) == {
+    assert summary.summarize(RunData.read(tmp_path)) == {
         "example": "HogWild",
         "dataset": "digits",
         "steps": 6,
@@ -90,7 +91,7 @@ def test_a_restart_loses_no_count(tmp_path):
     two_workers(tmp_path)
     lines = [push(12, 3, 1), "# restart", push(13, 5, 0, 64), "13.5,13.2,5,1,3# restart"]
     metrics(tmp_path, "worker-1", *lines, push(13.75, 5, 2))
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert result["restarts"] == 2 and result["pushes_per_worker"] == [4, 3]
     assert result["late_per_worker"] == [2, 2] and result["staleness_mean"] == 5 / 7
 
@@ -109,10 +110,10 @@ def test_a_restart_loses_no_count(tmp_path):
 )
 def test_lines_that_are_no_rows(tmp_path, line):
     two_workers(tmp_path)
-    good = summary.summarize([tmp_path])
+    good = summary.summarize(RunData.read(tmp_path))
     path = tmp_path / "metrics-worker-1.csv"
     path.write_text(path.read_text() + line)
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert {**result, "restarts": 0} == good and (result == good or line.endswith("\n"))
 
 
@@ -121,7 +122,7 @@ def test_a_missing_task_has_no_numbers(tmp_path):
     two_workers(tmp_path)
     flags(tmp_path, ["chief-0", "worker-0", "worker-1"])
     (tmp_path / "metrics-chief-0.csv").write_text("push_ti")
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert result["pushes_per_worker"] == [None, 4, 2]
     assert result["late_per_worker"] == [None, 2, 1]
     assert result["missing"] == ["chief-0"] and result["workers"] == 3
@@ -131,7 +132,7 @@ def test_a_missing_task_has_no_numbers(tmp_path):
 def test_a_task_that_came_too_late_has_pushed_nothing(tmp_path):
     two_workers(tmp_path)
     metrics(tmp_path, "worker-1")
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert result["pushes_per_worker"] == [4, 0] and "missing" not in result
     assert result["wall_seconds"] == 4 and result["examples_per_second"] == 3 * 32 / 4
 
@@ -139,25 +140,25 @@ def test_a_task_that_came_too_late_has_pushed_nothing(tmp_path):
 def test_order_is_that_of_the_tasks(tmp_path):
     two_workers(tmp_path)
     flags(tmp_path, ["worker-1", "worker-0"])
-    assert summary.summarize([tmp_path])["pushes_per_worker"] == [2, 4]
+    assert summary.summarize(RunData.read(tmp_path))["pushes_per_worker"] == [2, 4]
 
 
 def test_folders_of_several_hosts(tmp_path):
     """Together they give what one folder gives; a copy counts once."""
     two_workers(tmp_path / "one")
-    one = summary.summarize([tmp_path / "one"])
+    one = summary.summarize(RunData.read(tmp_path / "one"))
     two_workers(tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "metrics-worker-1.csv").rename(tmp_path / "b" / "metrics-worker-1.csv")
-    assert summary.summarize([tmp_path / "a"])["missing"] == ["worker-1"]
-    assert summary.summarize([tmp_path / "a", tmp_path / "b"]) == one
-    assert summary.summarize([tmp_path / "b", tmp_path / "a", tmp_path / "one"]) == one
+    assert summary.summarize(RunData.read(tmp_path / "a"))["missing"] == ["worker-1"]
+    assert summary.summarize(RunData.read(tmp_path / "a", tmp_path / "b")) == one
+    assert summary.summarize(RunData.read(tmp_path / "b", tmp_path / "a", tmp_path / "one")) == one
 
 
 def test_a_task_that_moved_to_another_host(tmp_path):
     two_workers(tmp_path / "a")
     metrics(tmp_path / "b", "worker-1", push(13.5, 5, 3))
-    result = summary.summarize([tmp_path / "b", tmp_path / "a"])
+    result = summary.summarize(RunData.read(tmp_path / "b", tmp_path / "a"))
     assert result["pushes_per_worker"] == [4, 3] and result["restarts"] == 1
     assert result["late_per_worker"] == [2, 2]
 
@@ -168,13 +169,13 @@ def test_any_metrics_of_the_test(tmp_path):
     header = HEADER + ",test_loss,test_top5_accuracy,test_mae"
     lines = push(1, 1, tests=3), test(2, 1, 0.5, 0.75, 3), test(3, 1, 0.4, "", 4)
     metrics(tmp_path, "worker-0", *lines, header=header)
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert [name for name in result if name.startswith("test_")] == header.split(",")[-3:]
     assert (result["test_loss"], result["test_top5_accuracy"], result["test_mae"]) == (0.4, None, 4)
     assert result["best"] == {"test_loss": 0.4, "test_top5_accuracy": 0.75, "test_mae": 3}
     assert result["examples_per_second"] is None and result["wall_seconds"] == 0
     assert formatting.tests(result) == "test top5 accuracy unknown, test mae 4"
-    assert curves.draw(tmp_path, "HogWild").exists()
+    assert curves.draw(RunData.read(tmp_path)).exists()
 
 
 def test_the_evaluation_of_the_highest_step(tmp_path):
@@ -182,9 +183,9 @@ def test_the_evaluation_of_the_highest_step(tmp_path):
     two_workers(tmp_path)
     path = tmp_path / "metrics-worker-0.csv"
     path.write_text(path.read_text() + test(20, 4, 0.1, 2) + "\n")
-    assert summary.summarize([tmp_path])["test_accuracy"] == 0.9
+    assert summary.summarize(RunData.read(tmp_path))["test_accuracy"] == 0.9
     path.write_text(path.read_text() + test(21, 6, 0.8, 0.3) + "\n")
-    assert summary.summarize([tmp_path])["test_accuracy"] == 0.8
+    assert summary.summarize(RunData.read(tmp_path))["test_accuracy"] == 0.8
 
 
 def test_a_loss_that_is_no_number_is_a_push(tmp_path):
@@ -192,7 +193,7 @@ def test_a_loss_that_is_no_number_is_a_push(tmp_path):
     two_workers(tmp_path)
     nan = push(13, 5).replace("0.5,", "nan,")
     metrics(tmp_path, "worker-1", push(12, 3), nan, test(16, 6, 0.7, "nan"))
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert result["pushes_per_worker"] == [4, 2] and result["test_loss"] is None
     assert "NaN" not in json.dumps(result)
 
@@ -200,9 +201,9 @@ def test_a_loss_that_is_no_number_is_a_push(tmp_path):
 def test_not_measured_is_not_zero(tmp_path):
     flags(tmp_path, ["worker-0"], steps=1)
     metrics(tmp_path, "worker-0", "1,0.5,1,1,32,0.5,,,,,", test(2, 1, 0.5, 0.75))
-    result = summary.summarize([tmp_path])
+    result = summary.summarize(RunData.read(tmp_path))
     assert result["staleness_mean"] is None and result["late_per_worker"] == [None]
-    assert curves.draw(tmp_path, "HogWild").exists()
+    assert curves.draw(RunData.read(tmp_path)).exists()
 
 
 @pytest.mark.parametrize("tests", [[], [test(11.5, 4, 0.5, 1.5)]])
@@ -210,7 +211,7 @@ def test_not_finished(tmp_path, tests):
     flags(tmp_path)
     metrics(tmp_path, "worker-0", push(10, 1), *tests, push(12, 6))
     with pytest.raises(summary.Unfinished, match="not finished.*6"):
-        summary.write([tmp_path])
+        summary.write(RunData.read(tmp_path))
     assert not (tmp_path / "result.json").exists()
 
 
@@ -221,7 +222,7 @@ def test_no_flags(tmp_path, content):
     if content:
         (tmp_path / "flags.json").write_text(content)
     with pytest.raises(ValueError, match="flags.json"):
-        summary.summarize([tmp_path])
+        summary.summarize(RunData.read(tmp_path))
 
 
 def test_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -237,7 +238,7 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch):
 
             patched.setattr("pathlib.PosixPath." + method, full, raising=False)
             with pytest.raises(OSError, match="No space"):
-                summary.write([tmp_path])
+                summary.write(RunData.read(tmp_path))
         assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
@@ -257,7 +258,11 @@ def test_the_command(tmp_path):
     two_workers(tmp_path)
     process = support.tfrun("summary", tmp_path)
     assert process.returncode == 0 and process.stderr == ""
-    assert json.loads(process.stdout) == support.result(tmp_path) == summary.summarize([tmp_path])
+    assert (
+        json.loads(process.stdout)
+        == support.result(tmp_path)
+        == summary.summarize(RunData.read(tmp_path))
+    )
     accuracy = "test accuracy %.1f%%" % (100 * support.result(tmp_path)["test_accuracy"])
     line = "[tfrun] %s; everything of this run is in %s\n" % (accuracy, tmp_path)
     assert support.tfrun("summary", "--line", tmp_path).stdout == line
@@ -291,7 +296,7 @@ def check_events(directory):
     lines = [push(12, 3, 1), push(12.5, 4, 3), push(13, 5, 0, 64), push(14.25, 6), *late]
     metrics(directory, "worker-1", *lines)
     for _ in range(2):  # a run that goes on is concluded twice
-        events.write([directory])
+        events.write(RunData.read(directory))
     found = board(directory / "tensorboard")
     assert '"batch_size": 32' in found["worker-0"].pop("flags")
     assert found == {
@@ -329,7 +334,7 @@ def test_events_for_tensorboard(tmp_path):
     ids=["a push, not the mean", "the first push counts in the rate"],
 )
 def test_mistakes_of_the_events(tmp_path, monkeypatch, old, new):
-    path = support.ROOT / "tfrun" / "events.py"
+    path = support.ROOT / "tfrun" / "runs" / "events.py"
     monkeypatch.setattr(
         sys.modules[__name__], "events", support.load(path, support.replaced(path, [(old, new)]))
     )
@@ -340,13 +345,13 @@ def test_mistakes_of_the_events(tmp_path, monkeypatch, old, new):
 def test_events_while_a_run_trains(tmp_path):
     """What `tfrun tensorboard` adds: rows that came since, and flags.json once there is one."""
     metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2))
-    live = events.Events([tmp_path / "run"], tmp_path / "board")
-    live.update()
+    live = events.Events(tmp_path / "board")
+    live.update(RunData.read(tmp_path / "run"))
     assert board(tmp_path / "board")["worker-0"]["loss"] == [(1, 0.5), (2, 0.5)]
     flags(tmp_path / "run")
     metrics(tmp_path / "run", "worker-0", push(10, 1), push(11, 2), push(12, 3, 4))
     for _ in range(2):
-        live.update()
+        live.update(RunData.read(tmp_path / "run"))
     found = board(tmp_path / "board")["worker-0"]
     assert found["staleness"] == [(1, 0), (2, 0), (3, 4)] and '"steps": 6' in found["flags"]
     assert found["updates_per_second"] == [(2, 1), (3, 1)]

@@ -9,6 +9,8 @@ import support
 from matplotlib import image
 from small import TFRUN
 from tfrun.pictures import timeline
+from tfrun.runs import activities
+from tfrun.runs.data import RunData
 
 HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 HEADER += ",test_loss\n"
@@ -55,8 +57,14 @@ def test_activities_by_hand(tmp_path):
         worker_1=[push(10.00, 10.02, 10.03, 2, 1)],
     )
     found = [
-        (each.task, each.name, round(each.begin, 6), round(each.end, 6), each.of.get("staleness"))
-        for each in timeline.activities([tmp_path])
+        (
+            each.task,
+            each.name,
+            round(each.begin, 6),
+            round(each.end, 6),
+            each.facts.get("staleness"),
+        )
+        for each in activities.activities(RunData.read(tmp_path))
     ]
     one = "worker 0"
     assert sorted(found[:-3], key=lambda each: each[2:4]) == [
@@ -85,10 +93,10 @@ def test_activities_by_hand(tmp_path):
 def test_numbers_of_updates_stand_in_order():
     """Also where an answer comes after that of a later update; those without room are a range."""
     pushes = [
-        timeline.Activity("worker %d" % (step % 2), "push", at - 1, at, {"global_step": step})
+        activities.Activity("worker %d" % (step % 2), "push", at - 1, at, {"global_step": step})
         for step, at in ((7, 10.0), (8, 14.0), (9, 12.0), (10, 20.0), (10, 21.0))
     ]
-    made = timeline.moments(pushes)
+    made = activities.moments(pushes)
     assert list(made.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
     shown = [(at, number) for number, at in made.items()]
     assert timeline.labels(shown, 0.1) == [(10, "7"), (12, "8\u20139"), (20, "10")]
@@ -106,8 +114,8 @@ def test_the_window_has_every_worker(tmp_path):
         for k, slow in enumerate([10, *[1] * 7])
     }
     write(tmp_path, **tasks)
-    found = timeline.activities([tmp_path])
-    begin, end = timeline.window(found)
+    found = activities.activities(RunData.read(tmp_path))
+    begin, end = activities.window(found)
     ends = {each.task for each in found if each.name == "push" and begin < each.end < end}
     assert len(ends) == 8 == len(timeline.lanes(found)) and end - begin < 0.2
 
@@ -130,7 +138,9 @@ def test_stages_of_model_parallelism(tmp_path):
     ]
     (tmp_path / "timeline-9.json").write_text("{}")
     (tmp_path / "timeline-10.json").write_text(json.dumps({"traceEvents": events}))
-    found = [(*each[:3], *(round(1e6 * x) for x in each[3:])) for each in timeline.stages(tmp_path)]
+    found = [
+        (*each[:3], *(round(1e6 * x) for x in each[3:])) for each in activities.stages(tmp_path)
+    ]
     first = (0, "forward", 0, 0, 30)
     assert found == [first, (1, "backward", 0, 80, 100), (1, "forward", 0, 50, 70)]
 

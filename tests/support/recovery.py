@@ -2,6 +2,7 @@
 
 import support
 from tfrun.runs import summary
+from tfrun.runs.data import RunData
 
 LAUNCHER = support.ROOT / "HogWild" / "run.sh"
 STEPS = 2500  # long enough for a task that was restarted to take part again
@@ -39,5 +40,7 @@ def check_the_end(process, directory, steps=STEPS, accuracy=0.95):
     missing = set(range(1, steps + 1)) - rows
     assert len(missing) <= result["restarts"], "updates without a line: %s" % sorted(missing)
     assert not support.processes_of(directory)
-    assert summary.summarize([directory]) == result, "what tfrun summary says of the same files"
+    assert summary.summarize(RunData.read(directory)) == result, (
+        "what tfrun summary says of the same files"
+    )
     return result, output

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import csv
 import importlib.util
 import itertools
 import json
@@ -20,6 +19,7 @@ import psutil
 import pytest
 import regions
 from tfrun.launch import cluster
+from tfrun.runs.data import RunData
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
@@ -287,16 +287,8 @@ def result(directory):
 
 
 def pushes(directory):
-    """The rows of all metrics files that are pushes, each a dict of numbers, in order of time."""
-    rows = []
-    for path in pathlib.Path(directory).glob("metrics-*.csv"):
-        with open(path, newline="") as file:
-            rows += [
-                {name: float(value) for name, value in row.items() if value}
-                for row in csv.DictReader(file)
-                if row["loss"]
-            ]
-    return sorted(rows, key=lambda row: row["push_time"])
+    """Returns the pushes of all tasks, each a dict of numbers, in order of time."""
+    return RunData.read(directory).pushes()
 
 
 class Run:

@@ -8,7 +8,6 @@ becomes a line of DIR/metrics-evaluator-0.csv. Training does not wait for it: th
 run on another machine that sees DIR.
 """
 
-import csv
 import os
 import sys
 import time
@@ -17,10 +16,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its 
 import tensorflow as tf
 
 from tfrun.commands import export
-from tfrun.runs import metrics_csv, summary
+from tfrun.runs import metrics_csv, run_directory
 from tfrun.cli import seconds
 
-FILE = "metrics-evaluator-0.csv"
+TASK = "evaluator-0"
 POLL_SECONDS = 0.5
 
 
@@ -28,7 +27,7 @@ class Evaluator:
     """Tests checkpoints of a run, each once, and writes the results into its directory."""
 
     def __init__(self, directory, script):
-        self.directory, self.file = directory, directory / FILE
+        self.directory, self.file = directory, metrics_csv.path_of(directory, TASK)
         self.model, self.data, self.module = export.untrained_model(directory, script)
         self.tested = tested_steps(self.file)
 
@@ -44,7 +43,9 @@ class Evaluator:
         began, step = time.time(), export.step_of(checkpoint)
         export.restore(self.model, checkpoint)
         tests = export.evaluate(self.model, self.data, self.module)
-        append(self.file, tests, push_time=time.time(), pull_time=began, global_step=step)
+        metrics_csv.append(
+            self.file, tests, push_time=time.time(), pull_time=began, global_step=step
+        )
         self.tested.add(step)
         numbers = [f"{name} {value:.4g}" for name, value in tests.items()]
         print("   ".join([f"update {step}", *numbers]), flush=True)
@@ -69,18 +70,6 @@ def tested_steps(path):
     return {int(row["global_step"]) for row in found.values() if row["test"]}
 
 
-def append(path, tests, **columns):
-    """Appends the row of a test to a file of metrics; a new file begins with the header."""
-    text = path.read_text() if path.exists() else ""
-    with open(path, "a", newline="") as file:
-        lines = csv.DictWriter(file, [*metrics_csv.PUSH, *tests], lineterminator="\n")
-        if not text:
-            lines.writeheader()
-        elif not text.endswith("\n"):  # its last line was cut short
-            file.write(metrics_csv.RESTART + "\n")
-        lines.writerow({**columns, **tests})
-
-
 def wait_for(find, timeout, what):
     """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
     deadline = time.monotonic() + timeout
@@ -94,7 +83,7 @@ def wait_for(find, timeout, what):
 def read_flags(directory):
     """Returns what flags.json says, or None until the chief has written it."""
     try:
-        return summary.read_flags([directory])
+        return run_directory.read_flags(directory)
     except ValueError:
         return None
 
@@ -107,7 +96,7 @@ def run(flags):
         wait_for(lambda: read_flags(directory), flags.timeout, "flags.json")
     evaluator = Evaluator(directory, flags.script)
     if flags.follow:
-        steps = flags.steps or summary.read_flags([directory])["arguments"]["steps"]
+        steps = flags.steps or run_directory.read_flags(directory)["arguments"]["steps"]
         evaluator.follow(steps, flags.timeout)
         print("done", flush=True)
         return

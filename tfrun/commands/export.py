@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from tfrun import formatting
-from tfrun.runs import summary
+from tfrun.runs import run_directory
 from tfrun.cli import Parser
 
 # As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
@@ -75,7 +75,7 @@ def untrained_model(directory, script=None):
     """
     import keras
 
-    flags = summary.read_flags([directory])
+    flags = run_directory.read_flags(directory)
     module = load(pathlib.Path(script or flags.get("script", "")))
     data = module.load_data(flags["arguments"]["dataset"])
     keras.utils.clear_session()  # so that layers without a name are numbered as in the run

@@ -3,7 +3,6 @@
 TensorBoard reads the events in FOLDER, which are made there from the metrics in DIRECTORY.
 """
 
-import pathlib
 import signal
 import sys
 import threading
@@ -12,15 +11,16 @@ import time
 from tensorboard import program
 
 from tfrun.runs import events
+from tfrun.runs.data import RunData
 
 REFRESH_SECONDS = 5
 
 
 def main(directory, folder, port):
     """Serves until a signal comes; returns 2, after one line, where it cannot."""
-    run_events = events.Events([pathlib.Path(directory)], folder)
-    run_events.update()
-    threading.Thread(target=refresh, args=[run_events], daemon=True).start()
+    run_events = events.Events(folder)
+    run_events.update(RunData.read(directory))
+    threading.Thread(target=refresh, args=[run_events, directory], daemon=True).start()
     board = program.TensorBoard()
     # load_fast=false: no second process, of which something could be left.
     options = {"logdir": folder, "host": "127.0.0.1", "port": port, "load_fast": "false"}
@@ -36,11 +36,11 @@ def main(directory, folder, port):
     signal.pause()
 
 
-def refresh(run_events):
+def refresh(run_events, directory):
     """Adds what the tasks write, every few seconds."""
     while True:
         time.sleep(REFRESH_SECONDS)
-        run_events.update()
+        run_events.update(RunData.read(directory))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import psutil
 
 from tfrun import formatting
 from tfrun.commands import monitor
-from tfrun.runs import progress, registry
+from tfrun.runs import metrics_csv, progress, registry
 
 STOP = 4  # seconds that tfrun has to end its tasks before it is killed, and they
 LAST_LINES = 20  # of each log that -f begins with
@@ -291,6 +291,6 @@ def tensorboard_command(arguments):
 def directory_of(name):
     """Returns the run directory that `name` means: of a record, or any with what a run leaves."""
     path = pathlib.Path(name)
-    if (path / "flags.json").exists() or any(path.glob("metrics-*.csv")):
+    if (path / "flags.json").exists() or metrics_csv.files(path):
         return str(path.resolve())
     return find(name)["directory"]

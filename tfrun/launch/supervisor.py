@@ -16,7 +16,7 @@ import psutil
 
 from tfrun import errors, formatting
 from tfrun.launch import cluster, resources
-from tfrun.runs import progress, registry, run_directory
+from tfrun.runs import metrics_csv, progress, registry, run_directory
 
 GRACE = 3  # seconds between asking a task to end and killing it
 PS_GRACE = 40  # seconds that a ps may go on after the last worker: it waits 30 for late ones itself
@@ -222,7 +222,7 @@ class Run:
         self.stopped_by = None
         self.place, self.wrong_flag = place, False
         self.stopped, self.interrupted = True, False  # interrupted: by a signal or the time-out
-        self.rows_before = run_directory.count_rows(place.path)
+        self.rows_before = metrics_csv.count_rows(place.path)
         self.began = time.time()
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
@@ -362,7 +362,7 @@ class Run:
             self.print_held(task, next(iter(task.held)))
         self.print_errors(task)
         # No task has trained yet: the flag was wrong from the start.
-        if task.bad_use() and run_directory.count_rows(self.place.path) == self.rows_before:
+        if task.bad_use() and metrics_csv.count_rows(self.place.path) == self.rows_before:
             self.wrong_flag = True
             self.say("%s %s; the run is stopped" % (task.name, task.exit_description()))
             self.print_error(task)
@@ -559,7 +559,7 @@ def run(
                 % (directory, "goes on from update %d" % saved if saved else "begins again", again)
             )
         elif not launched.stopped:
-            code = conclude(launched, example, code)
+            code = conclude(launched, code)
     if launched.record and launched.record.path.exists():
         ended_by_user = launched.interrupted or code == 128 + signal.SIGPIPE
         state = "stopped" if ended_by_user else "failed" if code else "done"
@@ -567,7 +567,7 @@ def run(
     return code
 
 
-def conclude(launched, example, code):
+def conclude(launched, code):
     """Writes result.json and draws the picture of a run whose tasks are done; the exit code."""
     directory = launched.place.path
     if not (directory / "flags.json").exists():  # a script that leaves no facts
@@ -575,17 +575,19 @@ def conclude(launched, example, code):
     # Here, because they take a while, and start threads: --isolate must come before.
     from tfrun.pictures import curves
     from tfrun.runs import events, summary
+    from tfrun.runs.data import RunData
 
     try:
-        result = summary.write([directory])
+        run_data = RunData.read(directory)
+        result = summary.write(run_data)
     except (OSError, ValueError) as error:
         launched.say("there is no result: %s" % error)
         return code or 1
     if missing := summary.missing_tasks(result):
         launched.say(missing)
     try:
-        events.write([directory])
-        picture = curves.draw(directory, example)
+        events.write(run_data)
+        picture = curves.draw(run_data)
     except OSError as error:
         launched.say("there is no picture: %s" % error)
         return code or 2

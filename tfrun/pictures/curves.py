@@ -14,8 +14,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from tfrun import formatting
 from tfrun.pictures import timeline
-from tfrun.runs import run_directory, summary
 from tfrun.pictures.timeline import COLOURS
+from tfrun.runs.activities import activities, stages, window
+from tfrun.runs.data import RunData
 
 SIZE = 11  # of the letters, in points
 
@@ -98,12 +99,12 @@ def draw_counts(axes, values, colours, whole):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def draw_parts(axes, activities, colours, counts):
+def draw_parts(axes, found, colours, counts):
     """A bar for each task: what the time of an update is spent on, in milliseconds, on average."""
     for place, (name, count) in enumerate(reversed(counts.items())):
         left = 0
         for part in timeline.LABELS:
-            mine = [each for each in activities if each.task == name and each.name == part]
+            mine = [each for each in found if each.task == name and each.name == part]
             width = 1000 * sum(each.end - each.begin for each in mine) / count
             height = 0.25 if part == "pull" else 0.7
             axes.barh(place, width, height, left, **timeline.look(part, colours[name]))
@@ -116,23 +117,19 @@ def draw_parts(axes, activities, colours, counts):
     axes.set_ylim(min(-0.5, len(counts) / 2 - 1.5), max(len(counts) - 0.5, len(counts) / 2 + 0.5))
 
 
-def draw(directory, example):
-    """Draws the run in `directory`, a pathlib.Path, and returns the picture's path.
-
-    Returns None where nothing was pushed.
-    """
-    found = summary.read_all([directory])
+def draw(run: RunData):
+    """Draws curves.png in the directory of a run and returns its path, None without any push."""
     tasks = {
-        task.replace("-", " "): {name: each[metrics.pushes] for name, each in columns.items()}
-        for task, metrics in found.items()
-        if metrics.pushes.any() and (columns := metrics.columns)
+        task.replace("-", " "): metrics.pushes
+        for task, metrics in run.tasks.items()
+        if metrics.is_push.any()
     }
     if not tasks:
         return None
     tasks = {name: tasks[name] for name in sorted(tasks, key=timeline.key)}
     start = min(columns["push_time"].min() for columns in tasks.values())
-    result, activities = run_directory.result(directory) or {}, timeline.activities([directory])
-    colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(activities)}
+    found = activities(run)
+    colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(found)}
 
     lanes = 0.35 * len(colours)
     figure = plt.figure(figsize=(7.2, 7.9 + 1.5 * lanes), layout="constrained")
@@ -140,7 +137,7 @@ def draw(directory, example):
     loss, tests, counts, parts = (figure.add_subplot(grid[at // 2, at % 2]) for at in range(4))
     moment = figure.add_subplot(grid[2, :])
     draw_loss(loss, tasks, colours, start)
-    draw_tests(tests, [*found.values()], start, result.get("best", {}))
+    draw_tests(tests, run.tasks.values(), start, (run.result or {}).get("best", {}))
     late = {name: columns["staleness"] for name, columns in tasks.items()}
     late = {name: values[np.isfinite(values)] for name, values in late.items()}
     if any((values > 0).any() for values in late.values()):
@@ -152,16 +149,16 @@ def draw(directory, example):
         draw_counts(counts, gaps, colours, whole=False)
         counts.set(title="Time of an update", xlabel="milliseconds")
     counts.set_ylabel("pushes" if len(tasks) > 1 else "updates")
-    draw_parts(parts, activities, colours, {name: len(tasks[name]["loss"]) for name in tasks})
-    if stages := timeline.stages(directory):
-        timeline.draw_stages(moment, stages, size=SIZE - 1)
+    draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
+    if spans := stages(run.directory):
+        timeline.draw_stages(moment, spans, size=SIZE - 1)
         moment.set_title("One update, as TensorFlow's profiler saw it")
-    elif window := timeline.window(activities):
-        timeline.timeline(moment, activities, *window, size=SIZE - 1)
+    elif shown := window(found):
+        timeline.timeline(moment, found, *shown, size=SIZE - 1)
         moment.set_title("A moment of the run")
     else:
         moment.set_axis_off()
-    if handles := timeline.legend(activities):
+    if handles := timeline.legend(found):
         figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=SIZE - 1)
     for axes in figure.axes:
         axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")
@@ -169,9 +166,9 @@ def draw(directory, example):
         axes.tick_params(labelsize=SIZE - 1)
         axes.title.set_size(SIZE + 1)
         axes.xaxis.label.set_size(SIZE)
-    title = formatting.run(example, result) if result else example
+    title = formatting.run(run.example, run.result) if run.result else run.example
     figure.suptitle(title, fontsize=SIZE + 2, fontweight="bold")
-    partial = directory / f".curves-{os.getpid()}.png"
+    partial = run.directory / f".curves-{os.getpid()}.png"
     figure.savefig(partial, dpi=140)
     plt.close(figure)
-    return partial.replace(directory / "curves.png")
+    return partial.replace(run.directory / "curves.png")

@@ -1,31 +1,17 @@
-"""When each task of a run pulled, computed, pushed and waited, from the times in its metrics.
+"""Draws what the tasks of a run did when, a lane for each."""
 
-    tfrun trace RUN     writes trace.json, for ui.perfetto.dev or chrome://tracing, and trace.png
-
-The times are those of each host's own clock: on one machine they can be compared to microseconds,
-across machines as well as their clocks agree.
-"""
-
-import collections
 import itertools
-import json
-import math
-import os
-import pathlib
-import re
 
 import matplotlib
-import numpy as np
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
-from tfrun.runs import summary
+from tfrun.runs.activities import moments
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 EVALUATION_COLOUR = "#9e9e9e"
-PUSHES = 8  # of all tasks in the window of a picture, about
 HEIGHTS = {"pull": 0.12}  # of the bars; the others' is 0.5
 LABELS = {  # what the bars are
     "pull": "thin: until w is read",
@@ -34,97 +20,6 @@ LABELS = {  # what the bars are
     "wait": "waiting",
     "evaluation": "evaluation",
 }
-
-# name: pull, compute, push, wait or evaluation; begin, end: seconds since 1970; of: what the
-# metrics say of a push, {} of the others.
-Activity = collections.namedtuple("Activity", "task name begin end of")
-
-
-def activities(directories):
-    """All Activities of the tasks in these directories, in order of task and begin.
-
-    A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
-    gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
-    has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
-    synchronous example it ends with the step that all make together. Without a ps a single task has
-    nothing to send: its updates are computing alone. An evaluation in the midst of a
-    worker's updates is that of a coordinator, which writes for its workers.
-    """
-    found, alone = [], makes_updates_alone(directories)
-    for task, metrics in summary.read_all(directories).items():
-        name = task.replace("-", " ")
-        columns = metrics.columns
-        if not {"push_time", "pull_time", "wait_seconds"} <= columns.keys():
-            continue  # another script's file
-        pushes = {key: values[metrics.pushes] for key, values in columns.items()}
-        begins, ends = columns["pull_time"][metrics.tests], columns["push_time"][metrics.tests]
-        tests = [
-            Activity(name, "evaluation", begin, end, {})
-            for begin, end in zip(begins, ends)
-            if math.isfinite(begin)  # older scripts left none
-        ]
-        # A clock is read after what it times, and may be read late: no time is after a later one's.
-        push = pushes["push_time"]
-        ready = push if alone else np.fmin(push, push - pushes["wait_seconds"])
-        pull = np.fmin(pushes["pull_time"], ready)
-        if by_another(tests, pull, push):
-            found += [test._replace(task="chief 0") for test in tests]
-            tests = []
-        ends = np.sort([*(test.end for test in tests), *push])
-        before = np.searchsorted(ends, pull, side="right") - 1
-        begins = np.where(before >= 0, ends[before], pull)
-        usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
-        for i, begin in enumerate(begins):
-            if pull[i] - begin > max(0.1, 10 * usual):
-                found.append(Activity(name, "wait", begin, pull[i], {}))
-                begin = pull[i]
-            facts = {key: float(values[i]) for key, values in pushes.items()}
-            facts = {key: value for key, value in facts.items() if math.isfinite(value)}
-            found.append(Activity(name, "pull", begin, pull[i], {}))
-            found.append(Activity(name, "compute", pull[i], ready[i], {}))
-            found.append(Activity(name, "push", ready[i], push[i], facts))
-        found += tests
-    return sorted(found, key=lambda each: (each.task, each.begin))
-
-
-def makes_updates_alone(directories):
-    """Whether one task makes all updates without a ps: then nothing is sent after the gradient."""
-    try:
-        flags = summary.read_flags(directories)
-    except ValueError:
-        return False
-    return len(flags["tasks"]) == 1 and not flags["ps"]
-
-
-def by_another(tests, pull, push):
-    """Whether a test lies over an update of the task, by over 1 ms: it does one thing at a time."""
-    late = 0.001
-    return any(((pull < test.end - late) & (push > test.begin + late)).any() for test in tests)
-
-
-def events(found):
-    """The Activities in the Trace Event Format: complete events, in microseconds from the first on.
-
-    Each task is a process with a name; so are the updates of w, a moment for each push.
-    """
-    start = min(each.begin for each in found)
-    tasks = sorted({each.task for each in found})
-    ids = {task: number for number, task in enumerate(["updates of w", *tasks])}
-    made = [
-        {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": task}}
-        for task, number in ids.items()
-    ]
-    for each in found:
-        event = {"ph": "X", "name": each.name, "pid": ids[each.task], "tid": 0, "args": each.of}
-        event["ts"] = round(1e6 * (each.begin - start), 1)
-        event["dur"] = round(1e6 * (each.end - each.begin), 1)
-        made.append(event)
-        if each.name == "push":
-            name = f"update {each.of['global_step']:.0f} by {each.task}"
-            moment = {"ph": "i", "name": name, "pid": 0, "tid": 0, "s": "t", "args": each.of}
-            made.append({**moment, "ts": round(1e6 * (each.end - start), 1)})
-    other = {"begin_seconds_since_1970": start}
-    return {"displayTimeUnit": "ms", "otherData": other, "traceEvents": made}
 
 
 def lanes(found):
@@ -139,36 +34,6 @@ def lanes(found):
 def key(task):
     """Puts worker 2 before worker 10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in task.split(" ")]
-
-
-def window(found):
-    """(begin, end) of a short time behind the middle of the run; None without pushes.
-
-    Of two tasks it has about six pushes each, of many at least two, of a slow one at least one.
-    """
-    ends = {}
-    for each in found:
-        if each.name == "push":
-            ends.setdefault(each.task, []).append(each.end)
-    ends = [sorted(times) for times in ends.values() if len(times) > 1]
-    if not ends:
-        return None
-    gaps = [np.median(np.diff(times)) for times in ends]
-    middle = np.quantile(np.concatenate(ends), 0.6)
-    length = max(max(2, PUSHES / len(ends)) * np.median(gaps), 1.2 * max(gaps))
-    return middle - length / 2, middle + length / 2
-
-
-def moments(pushes):
-    """{number of an update: the latest time at which it can have been made}, in order.
-
-    An answer may arrive later than that of a later update: this one was made before both.
-    """
-    found, until = {}, math.inf
-    for each in sorted(pushes, key=lambda each: -each.of["global_step"]):
-        until = min(until, each.end)
-        found[each.of["global_step"]] = until
-    return dict(reversed(found.items()))
 
 
 def labels(points, digit):
@@ -207,7 +72,7 @@ def timeline(axes, found, begin, end, size=9):
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
     pushes = [each for each in found if each.name == "push"]
     made = moments(pushes)
-    stale = any(each.of.get("staleness") for each in pushes)
+    stale = any(each.facts.get("staleness") for each in pushes)
     near = {"textcoords": "offset points", "fontsize": size}
     for each in found:
         if each.end < begin or each.begin > end:
@@ -216,10 +81,10 @@ def timeline(axes, found, begin, end, size=9):
         at, until = unit * (each.begin - begin), unit * (each.end - begin)
         axes.barh(lane, until - at, HEIGHTS.get(each.name, 0.5), at, **look(each.name, colour))
         if each.name == "push":
-            update = unit * (made[each.of["global_step"]] - begin)
+            update = unit * (made[each.facts["global_step"]] - begin)
             axes.plot([until, update], [lane, top], color=colour, linewidth=1)
             axes.plot(update, top, "v", color=colour, markersize=6)
-            late = each.of.get("staleness")
+            late = each.facts.get("staleness")
             if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
                 axes.annotate("%d" % late, (until, lane), (3, 3), **near)
     shown = [(unit * (at - begin), number) for number, at in made.items() if begin < at < end]
@@ -250,28 +115,6 @@ def legend(found):
     ]
 
 
-def stages(directory):
-    """[(worker, forward or backward, micro-batch, begin, end)] of one update, in seconds.
-
-    Of the last timeline that a run of Model-Parallelism has left; empty where it has left none.
-    """
-    files = sorted(directory.glob("timeline-*.json"), key=lambda path: (len(path.name), path.name))
-    if not files:
-        return []
-    events = json.loads(files[-1].read_text())["traceEvents"]
-    spans = collections.defaultdict(list)
-    places = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
-    for event in (each for each in events if each["ph"] == "X" and each["name"] != "RecvTensor"):
-        place = re.search(r"task:(\d+).* Compute", places[event["pid"]])
-        number = re.search(r"micro_batch_(\d+)", name := event["args"]["name"])
-        if place and number:
-            what = "backward" if name.startswith("gradients/") else "forward"
-            times = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-            spans[int(place[1]), what, int(number[1])] += times
-    start = min((min(times) for times in spans.values()), default=0)
-    return [(*key, min(times) - start, max(times) - start) for key, times in sorted(spans.items())]
-
-
 def draw_stages(axes, spans, size=9):
     """A lane for each worker with its stage of the model, a bar for each micro-batch's turn."""
     last, end = max(worker for worker, *_ in spans), max(end for *_, end in spans)
@@ -300,47 +143,3 @@ def draw(path, title, found, begin, end):
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-def command(arguments):
-    """`tfrun trace RUN`: writes the trace and its picture; returns the exit code."""
-    from tfrun.commands import watching
-    from tfrun.cli import seconds
-
-    about = "When each task pulled, computed, pushed and waited: trace.json and trace.png."
-    made = watching.parser("trace", about)
-    made.add_argument("--from", dest="begin", type=float, metavar="S", help="start of the window")
-    made.add_argument("--seconds", type=seconds, metavar="S", help="length of that window")
-    made.add_argument("--output", type=pathlib.Path, metavar="DIR", help="where to write (the run)")
-    flags = made.parse_args(arguments)
-    directory = pathlib.Path(watching.directory_of(flags.run))
-    found = activities([directory])
-    if not any(each.name == "push" for each in found):
-        return watching.fail(f"no update was made yet in {directory}", 1)
-    start = min(each.end for each in found if each.name == "push")
-    begin, end = window(found) or (start, max(each.end for each in found))
-    length = flags.seconds or end - begin
-    if flags.begin is not None:
-        begin = start + flags.begin
-    output = flags.output or directory
-    if not any(each.end >= begin and each.begin <= begin + length for each in found):
-        return watching.fail("no task did anything in that time: see --from, --seconds", 2)
-    try:
-        example = summary.read_flags([directory])["example"]
-    except ValueError:
-        example = directory.name
-    title = f"{example}, from {begin - start:.3f} s after the first push on"
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        partial = output / f".trace-{os.getpid()}"
-        partial.write_text(json.dumps(events(found)))
-        partial.replace(output / "trace.json")
-        draw(output / "trace.png", title, found, begin, begin + length)
-    except OSError as error:
-        return watching.fail(f"the trace cannot be written: {error}")
-    paths = {"json": str(output / "trace.json"), "picture": str(output / "trace.png")}
-    if flags.json:
-        print(json.dumps({**paths, "from": begin - start, "seconds": length}))
-    else:
-        print(f"{paths['picture']}\n{paths['json']}   open it in https://ui.perfetto.dev")
-    return 0

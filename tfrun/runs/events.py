@@ -15,7 +15,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tfrun.runs import summary
+from tfrun.runs.data import RunData, rows_of
 
 FOLDER = "tensorboard"  # in the run directory, written at the end of a run
 
@@ -23,36 +23,29 @@ FOLDER = "tensorboard"  # in the run directory, written at the end of a run
 class Events:
     """Writes the events of a run into a folder, with a folder in it for each task."""
 
-    def __init__(self, directories, folder):
-        self.directories, self.folder = directories, pathlib.Path(folder)
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
         self.writers = {}  # {task: its RecordWriter}
         self.row_counts = {}  # {task: how many of its rows were written}
         self.last_pushes = {}  # {task: the time of its last push that was written}
         self.flags_written = False
 
-    def update(self):
+    def update(self, run: RunData):
         """Writes what the tasks have left since the last call."""
-        if not self.flags_written:
-            self.write_flags()
-        for task, metrics in summary.read_all(self.directories).items():
-            columns = {**metrics.columns, "push": metrics.pushes, "test": metrics.tests}
-            rows = [dict(zip(columns, values)) for values in zip(*columns.values())]
+        if run.flags and not self.flags_written:
+            self.write_flags(run)
+        for task, metrics in run.tasks.items():
+            columns = {**metrics.columns, "push": metrics.is_push, "test": metrics.is_test}
+            rows = rows_of(columns)
             self.write_rows(task, rows[self.row_counts.get(task, 0) :])
             self.row_counts[task] = len(rows)
 
-    def write_flags(self):
-        """Writes flags.json as a text, once there is one."""
-        try:
-            flags = summary.read_flags(self.directories)
-        except ValueError:
-            return
-        summary_of_flags = text_pb("flags", f"```\n{json.dumps(flags, indent=2)}\n```")
-        times = [
-            path.stat().st_mtime
-            for directory in self.directories
-            if (path := directory / "flags.json").exists()
-        ]
-        self.write_event(flags["tasks"][0], max(times), 0, summary_of_flags)
+    def write_flags(self, run):
+        """Writes flags.json as a text."""
+        text = text_pb("flags", f"```\n{json.dumps(run.flags, indent=2)}\n```")
+        paths = [directory / "flags.json" for directory in run.directories]
+        written_at = max(path.stat().st_mtime for path in paths if path.exists())
+        self.write_event(run.flags["tasks"][0], written_at, 0, text)
         self.flags_written = True
 
     def write_rows(self, task, rows):
@@ -112,13 +105,13 @@ def means(pushes, before):
     return found
 
 
-def write(directories):
+def write(run: RunData):
     """Writes the folder `tensorboard` into the first directory, in place of an earlier one."""
-    folder = directories[0] / FOLDER
+    folder = run.directory / FOLDER
     partial = folder.with_name(f".{FOLDER}-{os.getpid()}")
-    events = Events(directories, partial)
+    events = Events(partial)
     try:
-        events.update()
+        events.update(run)
         events.close()
         shutil.rmtree(folder, ignore_errors=True)
         partial.replace(folder)

@@ -1,15 +1,27 @@
-"""Reads metrics-<task>.csv, the lines that a task leaves; needs nothing but the standard library.
+"""The format of metrics-<task>.csv, the rows that a task leaves; needs the standard library only.
 
-A line is a push (`loss` is filled) or a test (`test_loss` is filled). The line "# restart" stands
+A row is a push (`loss` is filled) or a test (`test_loss` is filled). The line "# restart" stands
 where the task started again. Other lines that begin with # are those of older scripts.
 """
 
 import csv
 import os
+import pathlib
 
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness"]
 PUSH += ["bytes", "wait_seconds"]  # the columns before those of the tests
 RESTART = "# restart"
+
+
+def path_of(directory, task: str) -> pathlib.Path:
+    """Returns the path of a task's metrics; task: as in names of files, such as worker-0."""
+    return pathlib.Path(directory) / f"metrics-{task}.csv"
+
+
+def files(directory) -> dict[str, pathlib.Path]:
+    """Returns {task: the path of its metrics} for a run directory, in order of names."""
+    paths = sorted(pathlib.Path(directory).glob("metrics-*.csv"))
+    return {path.stem.removeprefix("metrics-"): path for path in paths}
 
 
 def number(text):
@@ -34,6 +46,7 @@ def complete_lines(path, last=None):
 def read(path, last=None):
     """Returns (header, {row as text: its fields, numbers by name}, restarts) of one file.
 
+    A row also says under "push" and "test" which of the two it is.
     last: how many bytes of its end to read, beside the header; all of it by default.
     """
     header, *lines = complete_lines(path, last)
@@ -51,3 +64,24 @@ def read(path, last=None):
             continue
         rows[line] = {**row, "push": bool(texts.get("loss")), "test": bool(texts.get("test_loss"))}
     return header, rows, sum(RESTART in line for line in lines)
+
+
+def append(path, tests, **columns):
+    """Appends the row of a test to a file of metrics; a new file begins with the header."""
+    text = path.read_text() if path.exists() else ""
+    with open(path, "a", newline="") as file:
+        lines = csv.DictWriter(file, [*PUSH, *tests], lineterminator="\n")
+        if not text:
+            lines.writeheader()
+        elif not text.endswith("\n"):  # its last line was cut short
+            file.write(RESTART + "\n")
+        lines.writerow({**columns, **tests})
+
+
+def count_rows(directory) -> int:
+    """Returns the number of lines in all metrics of a directory, less headers and marks."""
+    return sum(
+        line[:1].isdigit()
+        for path in files(directory).values()
+        for line in path.read_bytes().splitlines()
+    )

@@ -1,6 +1,5 @@
 """How far a run is, from the ends of the files that its tasks write: quick, also for a long run."""
 
-import json
 import math
 import pathlib
 
@@ -53,8 +52,7 @@ def of_run(directory, now, live=()):
     """
     directory = pathlib.Path(directory)
     tasks, tests, update = {}, [], 0
-    for path in sorted(directory.glob("metrics-*.csv")):
-        task = path.stem.removeprefix("metrics-")
+    for task, path in metrics_csv.files(directory).items():
         try:
             found = [*metrics_csv.read(path, TAIL)[1].values()]
         except OSError:
@@ -85,8 +83,8 @@ def of_run(directory, now, live=()):
 def arguments_of(directory):
     """Returns the flags that flags.json says of a run, {} without it."""
     try:
-        return dict(json.loads((directory / "flags.json").read_text())["arguments"])
-    except (OSError, ValueError, LookupError, TypeError):
+        return run_directory.read_flags(directory)["arguments"]
+    except (OSError, ValueError):
         return {}
 
 

@@ -76,6 +76,36 @@ def result(directory):
     return content if isinstance(content, dict) else None
 
 
+def read_flags(*directories):
+    """Returns the content of flags.json in the first directory with one, a dict.
+
+    Raises ValueError where there is none, or another script's; OSError if it cannot be read.
+    """
+    for directory in directories:
+        path = pathlib.Path(directory) / "flags.json"
+        try:
+            flags = json.loads(path.read_text())
+            if {"example", "tasks", "ps", "arguments", "versions"} <= flags.keys():
+                return flags
+        except FileNotFoundError:
+            continue
+        except (AttributeError, ValueError):
+            pass
+        raise ValueError(f"{path} is not what a chief writes")
+    places = ", ".join(map(str, directories))
+    raise ValueError(f"there is no flags.json in {places}: no chief has trained there")
+
+
+def write_whole(path, text):
+    """Writes a file, whole or not at all. Raises OSError."""
+    partial = path.with_name(f".{path.stem}-{os.getpid()}")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def steps_asked_for(arguments):
     """The value of --steps among the arguments of a script, a list of strings; None without."""
     found = re.findall(r"--steps[= ](\d+)(?: |$)", " ".join(arguments))
@@ -99,12 +129,3 @@ def saved_step(directory):
         return None
     found = re.search(r'^model_checkpoint_path: ".*-(\d+)"', state, re.MULTILINE)
     return int(found[1]) if found else None
-
-
-def count_rows(directory):
-    """The number of lines in all metrics of a directory, less headers and marks."""
-    return sum(
-        line[:1].isdigit()
-        for path in directory.glob("metrics-*.csv")
-        for line in path.read_bytes().splitlines()
-    )

@@ -1,10 +1,12 @@
 """Real pushes, animated."""
 
-import csv
 import json
-import pathlib
+import sys
 
-from drawings.shapes import FIGURES, animate, box, figure, line, rect, text
+from drawings.shapes import FIGURES, ROOT, animate, box, figure, line, rect, text
+
+sys.path.append(str(ROOT))
+from tfrun.runs.data import RunData, rows_of
 
 SHOWN = 16  # pushes
 SLOWER = 400
@@ -13,28 +15,25 @@ SLOWER = 400
 def take(directory):
     """Some pushes from the middle of a run, in milliseconds from the first pull shown."""
     rows = []
+    run = RunData.read(directory)
     for number in (0, 1):
-        path = pathlib.Path(directory) / ("metrics-worker-%d.csv" % number)
-        with open(path, newline="") as file:
-            last = None
-            for row in csv.DictReader(line for line in file if not line.startswith("#")):
-                if not row["loss"]:
-                    last = None  # it has tested the model in between
-                    continue
-                push, pull = float(row["push_time"]), float(row["pull_time"])
-                if last:
-                    rows.append(
-                        {
-                            "worker": number,
-                            "called": last,
-                            "pulled": pull,
-                            "computed": push - float(row["wait_seconds"]),
-                            "pushed": push,
-                            "update": int(row["global_step"]),
-                            "staleness": int(float(row["staleness"])),
-                        }
-                    )
-                last = push
+        metrics = run.tasks[f"worker-{number}"]
+        last = None
+        for row, is_push in zip(rows_of(metrics.columns), metrics.is_push):
+            if is_push and last:
+                rows.append(
+                    {
+                        "worker": number,
+                        "called": last,
+                        "pulled": row["pull_time"],
+                        "computed": row["push_time"] - row["wait_seconds"],
+                        "pushed": row["push_time"],
+                        "update": int(row["global_step"]),
+                        "staleness": int(row["staleness"]),
+                    }
+                )
+            # After a test of the model the next pull has no known begin.
+            last = row["push_time"] if is_push else None
     rows.sort(key=lambda row: row["pushed"])
     some = rows[len(rows) // 2 :][:SHOWN]
     begin = min(row["called"] for row in some)

@@ -1,0 +1,53 @@
+"""`tfrun trace RUN`: what the tasks of a run did when, as a picture and for a browser.
+
+tfrun trace RUN     writes trace.json, for ui.perfetto.dev or chrome://tracing, and trace.png
+"""
+
+import json
+import pathlib
+
+from tfrun.cli import seconds
+from tfrun.commands.watching import directory_of, fail, parser
+from tfrun.pictures import timeline
+from tfrun.runs import run_directory
+from tfrun.runs.activities import activities, trace_events, window
+from tfrun.runs.data import RunData
+
+
+def command(arguments):
+    """Writes the trace and its picture; returns the exit code."""
+    about = "When each task pulled, computed, pushed and waited: trace.json and trace.png."
+    options = parser("trace", about)
+    options.add_argument("--from", dest="begin", type=float, metavar="S", help="start of a window")
+    options.add_argument("--seconds", type=seconds, metavar="S", help="length of that window")
+    text = "where to write (the run)"
+    options.add_argument("--output", type=pathlib.Path, metavar="DIR", help=text)
+    flags = options.parse_args(arguments)
+    run = RunData.read(directory_of(flags.run))
+    found = activities(run)
+    ends = [activity.end for activity in found if activity.name == "push"]
+    if not ends:
+        return fail(f"no update was made yet in {run.directory}", 1)
+    start = min(ends)
+    begin, end = window(found) or (start, max(activity.end for activity in found))
+    length = flags.seconds or end - begin
+    if flags.begin is not None:
+        begin = start + flags.begin
+    end = begin + length
+    if not any(activity.end >= begin and activity.begin <= end for activity in found):
+        return fail("no task did anything in that time: see --from, --seconds", 2)
+    title = f"{run.example}, from {begin - start:.3f} s after the first push on"
+    output = flags.output or run.directory
+    paths = {"json": output / "trace.json", "picture": output / "trace.png"}
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        run_directory.write_whole(paths["json"], json.dumps(trace_events(found)))
+        timeline.draw(paths["picture"], title, found, begin, end)
+    except OSError as error:
+        return fail(f"the trace cannot be written: {error}")
+    if flags.json:
+        names = {name: str(path) for name, path in paths.items()}
+        print(json.dumps({**names, "from": begin - start, "seconds": length}))
+    else:
+        print(f"{paths['picture']}\n{paths['json']}   open it in https://ui.perfetto.dev")
+    return 0

@@ -1,0 +1,1 @@
+"""Reads and describes what a run has left, and what it is doing."""

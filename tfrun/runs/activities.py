@@ -1,0 +1,161 @@
+"""When each task of a run pulled, computed, pushed and waited, from the times in its metrics.
+
+The times are those of each host's own clock: on one machine they can be compared to microseconds,
+across machines as well as their clocks agree.
+"""
+
+import collections
+import json
+import math
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from tfrun.runs.data import RunData, rows_of
+
+PUSHES = 8  # of all tasks in the window of a picture, about
+LATE = 0.001  # seconds: so long a task may seem to do two things at a time
+
+
+class Activity(NamedTuple):
+    """What a task did from `begin` to `end`, in seconds since 1970."""
+
+    task: str
+    name: str  # pull, compute, push, wait or evaluation
+    begin: float
+    end: float
+    facts: dict = {}  # what the metrics say of a push
+
+
+def activities(run: RunData) -> list[Activity]:
+    """Returns the Activities of all tasks, in order of task and begin.
+
+    An evaluation in the midst of a worker's updates is that of a coordinator, which writes for its
+    workers.
+    """
+    alone = run.flags is not None and len(run.flags["tasks"]) == 1 and not run.flags["ps"]
+    found = []
+    for task, metrics in run.tasks.items():
+        if not {"push_time", "pull_time", "wait_seconds"} <= metrics.columns.keys():
+            continue  # another script's file
+        name = task.replace("-", " ")
+        tests = [
+            Activity(name, "evaluation", begin, end)
+            for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])
+            if math.isfinite(begin)  # older scripts left none
+        ]
+        # A clock is read after what it times, and may be read late: no time is after a later one's.
+        push = metrics.pushes["push_time"]
+        ready = push if alone else np.fmin(push, push - metrics.pushes["wait_seconds"])
+        pull = np.fmin(metrics.pushes["pull_time"], ready)
+        if any(((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests):
+            found += [test._replace(task="chief 0") for test in tests]
+            tests = []
+        found += of_updates(name, rows_of(metrics.pushes), pull, ready, push, tests) + tests
+    return sorted(found, key=lambda activity: (activity.task, activity.begin))
+
+
+def of_updates(task, rows, pull, ready, push, tests):
+    """Returns the Activities of a task's pushes, from the times when each part had ended.
+
+    A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
+    gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
+    has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
+    synchronous example it ends with the step that all make together. Without a ps a single task has
+    nothing to send: its updates are computing alone.
+    """
+    ends = np.sort([*(test.end for test in tests), *push])
+    before = np.searchsorted(ends, pull, side="right") - 1
+    begins = np.where(before >= 0, ends[before], pull)
+    usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
+    found = []
+    for row, begin, pulled, computed, pushed in zip(rows, begins, pull, ready, push):
+        if pulled - begin > max(0.1, 10 * usual):
+            found.append(Activity(task, "wait", begin, pulled))
+            begin = pulled
+        facts = {name: value for name, value in row.items() if math.isfinite(value)}
+        found.append(Activity(task, "pull", begin, pulled))
+        found.append(Activity(task, "compute", pulled, computed))
+        found.append(Activity(task, "push", computed, pushed, facts))
+    return found
+
+
+def trace_events(found):
+    """Returns the Activities in the Trace Event Format: microseconds from the first on.
+
+    Each task is a process with a name; so are the updates of w, a moment for each push.
+    """
+    start = min(activity.begin for activity in found)
+    tasks = sorted({activity.task for activity in found})
+    ids = {task: number for number, task in enumerate(["updates of w", *tasks])}
+    events = [
+        {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": task}}
+        for task, number in ids.items()
+    ]
+    for task, name, begin, end, facts in found:
+        event = {"ph": "X", "name": name, "pid": ids[task], "tid": 0, "args": facts}
+        event["ts"] = round(1e6 * (begin - start), 1)
+        event["dur"] = round(1e6 * (end - begin), 1)
+        events.append(event)
+        if name == "push":
+            name = f"update {facts['global_step']:.0f} by {task}"
+            moment = {"ph": "i", "name": name, "pid": 0, "tid": 0, "s": "t", "args": facts}
+            events.append({**moment, "ts": round(1e6 * (end - start), 1)})
+    other = {"begin_seconds_since_1970": start}
+    return {"displayTimeUnit": "ms", "otherData": other, "traceEvents": events}
+
+
+def window(found):
+    """Returns (begin, end) of a short time behind the middle of the run; None without pushes.
+
+    Of two tasks it has about six pushes each, of many at least two, of a slow one at least one.
+    """
+    ends = collections.defaultdict(list)
+    for activity in found:
+        if activity.name == "push":
+            ends[activity.task].append(activity.end)
+    ends = [sorted(times) for times in ends.values() if len(times) > 1]
+    if not ends:
+        return None
+    gaps = [np.median(np.diff(times)) for times in ends]
+    middle = np.quantile(np.concatenate(ends), 0.6)
+    length = max(max(2, PUSHES / len(ends)) * np.median(gaps), 1.2 * max(gaps))
+    return middle - length / 2, middle + length / 2
+
+
+def moments(pushes):
+    """Returns {number of an update: the latest time at which it can have been made}, in order.
+
+    An answer may arrive later than that of a later update: this one was made before both.
+    """
+    latest, until = {}, math.inf
+    for push in sorted(pushes, key=lambda push: -push.facts["global_step"]):
+        until = min(until, push.end)
+        latest[push.facts["global_step"]] = until
+    return dict(reversed(latest.items()))
+
+
+def stages(directory):
+    """Returns [(worker, forward or backward, micro-batch, begin, end)] of an update, in seconds.
+
+    It is that of the last timeline that a run of Model-Parallelism has left, [] without any.
+    """
+    files = sorted(directory.glob("timeline-*.json"), key=lambda path: (len(path.name), path.name))
+    if not files:
+        return []
+    events = json.loads(files[-1].read_text())["traceEvents"]
+    devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    times = collections.defaultdict(list)
+    for event in events:
+        if event["ph"] != "X" or event["name"] == "RecvTensor":
+            continue
+        op = event["args"]["name"]
+        worker = re.search(r"task:(\d+).* Compute", devices[event["pid"]])
+        micro_batch = re.search(r"micro_batch_(\d+)", op)
+        if worker and micro_batch:
+            stage = "backward" if op.startswith("gradients/") else "forward"
+            span = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
+            times[int(worker[1]), stage, int(micro_batch[1])] += span
+    start = min((min(each) for each in times.values()), default=0)
+    return [(*key, min(each) - start, max(each) - start) for key, each in sorted(times.items())]

@@ -1,0 +1,120 @@
+"""RunData: all that the tasks of a run have left in its directories, read once.
+
+The chief leaves flags.json, and each task that trains or tests leaves metrics-<task>.csv.
+"""
+
+import collections
+import dataclasses
+import functools
+import pathlib
+
+import numpy as np
+
+from tfrun.runs import metrics_csv, run_directory
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskMetrics:
+    """The rows of a task in order of time."""
+
+    columns: dict[str, np.ndarray]  # floats, NaN where a row says nothing
+    is_push: np.ndarray  # for each row, whether it is a push
+    is_test: np.ndarray  # for each row, whether it is a test
+    restarts: int  # how often the task was started again
+
+    @classmethod
+    def read(cls, *paths):
+        """Returns the TaskMetrics in the files of one task; None where they have no row.
+
+        Several files are those of a task that has run on several hosts. A file whose rows are all
+        in another one is a copy of it. Raises OSError.
+        """
+        header, rows, restarts, parts = {}, {}, 0, 0
+        for path in paths:
+            names, more, new_restarts = metrics_csv.read(path)
+            header.update(dict.fromkeys(names))
+            if more.keys() - rows.keys():
+                restarts, parts = restarts + new_restarts, parts + 1
+            rows.update(more)
+        if "push_time" not in header:
+            return None
+        ordered = sorted(rows.values(), key=lambda row: row["push_time"])
+        columns = {
+            name: np.array([row.get(name, float("nan")) for row in ordered], float)
+            for name in header
+        }
+        is_push = np.array([row["push"] for row in ordered], bool)
+        is_test = np.array([row["test"] for row in ordered], bool)
+        return cls(columns, is_push, is_test, restarts + max(0, parts - 1))
+
+    @functools.cached_property
+    def pushes(self) -> dict[str, np.ndarray]:
+        """The columns of the pushes."""
+        return {name: values[self.is_push] for name, values in self.columns.items()}
+
+    @functools.cached_property
+    def tests(self) -> dict[str, np.ndarray]:
+        """The columns of the tests."""
+        return {name: values[self.is_test] for name, values in self.columns.items()}
+
+
+def rows_of(columns) -> list[dict[str, float]]:
+    """Returns the rows of some columns, each a dict of floats."""
+    values = zip(*(column.tolist() for column in columns.values()))
+    return [dict(zip(columns, row)) for row in values]
+
+
+@dataclasses.dataclass
+class RunData:
+    """What a run has left in its directories: one, or one for each host."""
+
+    directories: list[pathlib.Path]
+    tasks: dict[str, TaskMetrics]  # of those with metrics, by names such as worker-0, in order
+    flags: dict | None  # the content of flags.json
+    result: dict | None  # the content of result.json in the first directory
+
+    @classmethod
+    def read(cls, *directories):
+        """Returns the RunData of these directories. Raises OSError."""
+        directories = [pathlib.Path(directory) for directory in directories]
+        paths = collections.defaultdict(dict)
+        for directory in directories:
+            for task, path in metrics_csv.files(directory).items():
+                paths[task][path.resolve()] = None  # a folder may be given twice
+        tasks = {task: TaskMetrics.read(*paths[task]) for task in sorted(paths)}
+        tasks = {task: metrics for task, metrics in tasks.items() if metrics}
+        try:
+            flags = run_directory.read_flags(*directories)
+        except ValueError:
+            flags = None
+        return cls(directories, tasks, flags, run_directory.result(directories[0]))
+
+    @property
+    def directory(self) -> pathlib.Path:
+        """The first directory, which gets what is written about the run."""
+        return self.directories[0]
+
+    @property
+    def example(self) -> str:
+        """The name of the example; that of the directory where flags.json says none."""
+        return self.flags["example"] if self.flags else self.directory.name
+
+    def pushes(self, task=None) -> list[dict]:
+        """Returns the pushes of all tasks, or of one, in order of time.
+
+        A push is a dict of floats, with the name of its task under "task".
+        """
+        return self._rows(task, lambda metrics: metrics.pushes)
+
+    def tests(self, task=None) -> list[dict]:
+        """Returns the tests of all tasks, or of one, in the form of `pushes`."""
+        return self._rows(task, lambda metrics: metrics.tests)
+
+    def _rows(self, task, columns_of):
+        rows = [
+            {**row, "task": name}
+            for name, metrics in self.tasks.items()
+            if task in (None, name)
+            for row in rows_of(columns_of(metrics))
+        ]
+        return sorted(rows, key=lambda row: row["push_time"])
