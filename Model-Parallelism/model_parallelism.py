@@ -248,6 +248,10 @@ class Cluster:
         self.task = config.task_type, config.task_id
         if config.task_type == "evaluator":
             raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
+        unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
+        if unknown:
+            types = "the types are chief, worker, ps and evaluator"
+            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
         self.workers = [
             (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
         ]
@@ -365,7 +369,8 @@ class Metrics:
     def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps, self.step, self.shown = flags.steps, 0, 0
+        self.steps = flags.steps
+        self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(os.path.join(self.directory, ".chief"), "w")

@@ -293,7 +293,8 @@ class Metrics:
     def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps, self.step, self.shown = flags.steps, 0, 0
+        self.steps = flags.steps
+        self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(os.path.join(self.directory, ".chief"), "w")

@@ -240,6 +240,10 @@ class Cluster:
             need = "TF_CONFIG must list a ps, a worker, and one chief"
             raise ValueError(f"{need}, and say which task this is")
         self.spec.task_address(self.job, self.index)  # raises where there is no such task
+        unknown = {*jobs, self.job} - {"chief", "worker", "ps", "evaluator"}
+        if unknown:
+            types = "the types are chief, worker, ps and evaluator"
+            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
         self.chief, self.ps = jobs["chief"][0], jobs["ps"]
         self.servers = {
             (job, index): address
@@ -540,7 +544,8 @@ class Metrics:
     def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps, self.step, self.shown = flags.steps, 0, 0
+        self.steps = flags.steps
+        self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(os.path.join(self.directory, ".chief"), "w")

@@ -296,17 +296,22 @@ class Cluster:
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.spec, self.job, self.index = config.cluster_spec(), config.task_type, config.task_id
+        self.spec = config.cluster_spec()
+        self.task = self.job, self.index = config.task_type, config.task_id
         if self.job == "evaluator":
             raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
         self.ps = self.spec.job_tasks("ps")
+        unknown = {*self.spec.jobs, self.job} - {"chief", "worker", "ps", "evaluator"}
+        if unknown:
+            types = "the types are chief, worker, ps and evaluator"
+            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
         self.workers = [
             (job, index)
             for job in ("chief", "worker")
             if job in self.spec.jobs
             for index in self.spec.task_indices(job)
         ]
-        self.rank = None if self.job == "ps" else self.workers.index((self.job, self.index))
+        self.rank = None if self.job == "ps" else self.workers.index(self.task)
         self.is_chief = self.rank == 0
         self.device = f"/job:{self.job}/task:{self.index}"
         # With the filters a task talks to itself and the ps, and never waits for another worker.
@@ -322,12 +327,13 @@ class Barrier:
     """Where workers wait for one another: a table on a ps of the ranks that have arrived."""
 
     def __init__(self, name, rank, ps=0):
-        rank = tf.constant([rank], tf.int64)
         with tf.device(f"/job:ps/task:{ps}"):
             table = tf.raw_ops.MutableHashTableV2(
-                key_dtype=tf.int64, value_dtype=tf.int64, shared_name=name
+                key_dtype=tf.int32, value_dtype=tf.int32, shared_name=name
             )
-            self.arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=rank, values=rank)
+            self.arrive = tf.raw_ops.LookupTableInsertV2(
+                table_handle=table, keys=[rank], values=[rank]
+            )
             self.arrived = tf.raw_ops.LookupTableSizeV2(table_handle=table)
 
     def wait(self, session, n, seconds=OPTIONAL_WAIT_SECONDS):
@@ -346,10 +352,11 @@ def wait_until(condition, seconds):
 def listens(address):
     """Returns whether a server answers at host:port."""
     host, port = address.rsplit(":", 1)
-    with contextlib.suppress(OSError):
+    try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
         return True
-    return False
+    except OSError:
+        return False
 
 
 def wait_for_ps(cluster):
@@ -515,7 +522,8 @@ class Metrics:
     def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps, self.step, self.shown = flags.steps, 0, 0
+        self.steps = flags.steps
+        self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(os.path.join(self.directory, ".chief"), "w")
@@ -596,9 +604,9 @@ def prepare(session, cluster, saver, directory):
 # region: session
 def train(cluster, server, variables, step, update, test, flags):
     """Updates w until all updates are made; the chief also tests and saves it."""
-    n, row = len(cluster.workers), push_row(update, step, flags)
-    task, ps = (cluster.job, cluster.index), len(cluster.ps)
-    metrics = Metrics(task, cluster.workers, variables, flags, ps)
+    n, ps = len(cluster.workers), len(cluster.ps)
+    row = push_row(update, step, flags)
+    metrics = Metrics(cluster.task, cluster.workers, variables, flags, ps)
     saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
     start = Barrier("start", cluster.rank)
     done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]

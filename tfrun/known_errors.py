@@ -140,6 +140,14 @@ group(
         "Start `tfrun evaluate DIR --follow` as that task, or all tasks with `tfrun --evaluator`.",
     ),
     (
+        r"TF_CONFIG names a task of type '",
+        "ValueError: TF_CONFIG names a task of type 'boss': the types are chief, worker, ps and "
+        "evaluator",
+        "The cluster in TF_CONFIG, or its task, has a type that the scripts do not know.",
+        "Rename it in the TF_CONFIG of every task: a ps holds the parameters, a worker trains, "
+        "and a chief is the worker that also saves.",
+    ),
+    (
         r"was not defined in (job|cluster)|No such job in cluster|No task with index"
         r"|\(.*\) is not in list|KeyError: '(TF_CONFIG|cluster|task|type|index|ps|worker|chief)'"
         r"|Error: The tasks for job|.*Error: .*TF_CONFIG|^TF_CONFIG ",

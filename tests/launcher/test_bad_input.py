@@ -22,6 +22,8 @@ AEASGD = support.ROOT / "AEASGD" / "aeasgd.py"
 SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
 SYNCHRONOUS = support.main_script("Synchronous-SGD")
 PLACES = support.main_script("Model-Parallelism")
+COLLECTIVE = support.main_script("Collective-AllReduce")
+RING = support.main_script("Ring-AllReduce")
 RATES = support.main_script("Synchronous-SGD-different-learning-rates")
 COORDINATOR = support.main_script("Parameter-Server-Strategy")
 
@@ -151,6 +153,8 @@ def data(words, **arrays):
 
 
 WRITTEN_ANEW = (".chief", "flags.json")  # by each try: the lock and the flags
+UNKNOWN_TYPE = "names a task of type 'boss': the types are chief, worker, ps and evaluator"
+WITH_BOSS = {job: ["127.0.0.1:9"] for job in ("boss", "chief", "ps", "worker")}
 ABOVE_0, AT_LEAST_0 = "must be above 0 and finite", "must be at least 0 and finite"
 
 CASES = {
@@ -199,7 +203,15 @@ CASES = {
     "no task": task('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}', "None"),
     "a task too many": task(config(index=9), "9"),
     "negative task": task(config(index=-1), "-1"),
-    "unknown job": task(config(job="boss"), "boss"),
+    "unknown job": task(config(job="boss"), UNKNOWN_TYPE),
+    **{
+        f"{what} of an unknown type: {script.stem}": Case(script, [], UNKNOWN_TYPE, tf_config)
+        for script in (HOGWILD, COLLECTIVE, PLACES, RING, COORDINATOR)
+        for what, tf_config in {
+            "a task": config(WITH_BOSS, "boss"),
+            "a colleague": config(WITH_BOSS, "worker"),
+        }.items()
+    },
     "an evaluator": task(config(job="evaluator"), "run `tfrun evaluate DIR --follow` instead"),
     "no ps": task(config({"worker": ["a:1"]}), "No such job in cluster: 'ps'"),
     "no worker": task(config({"ps": ["127.0.0.1:0"]}), "not in list"),
