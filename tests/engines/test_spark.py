@@ -14,6 +14,7 @@ import support
 
 HERE = engines.FOLDER / "Spark-Cluster"
 LAUNCH, STANDALONE, KILLS = HERE / "spark_launch.py", HERE / "standalone.py", HERE / "kills.py"
+VICTIMS = ["worker", "ps", "chief", "python worker", "executor"]
 HOGWILD = support.main_script("HogWild")
 
 
@@ -68,42 +69,51 @@ def cluster(tmp_path_factory):
 def executors(cluster):
     """The executors of a cluster, which are no children of the driver."""
     running = engines.descendants(psutil.Process(cluster.pid))
-    return [process for process in running if "ExecutorBackend" in " ".join(process.cmdline())]
+    return [process for process in running if "ExecutorBackend" in support.command_line(process)]
 
 
-@engines.spark
+@pytest.mark.needs("java")
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_killed_processes_come_back(cluster, tmp_path):
+@pytest.mark.parametrize(
+    "victims, steps",
+    [
+        pytest.param(["executor"], 1500, id="one"),
+        pytest.param(VICTIMS, 4000, id="all", marks=pytest.mark.nightly),
+    ],
+)
+def test_killed_processes_come_back(victims, steps, cluster, tmp_path):
     """A worker, the ps, the chief, a Python worker, an executor: each kill begins all tasks again.
 
     They go on from a checkpoint, and no task of before is left to write beside the new ones.
     """
     (process, address), directory = cluster, tmp_path / "run"
     figures = tmp_path / "kills.json"
-    command = [sys.executable, KILLS, "--output", figures]
+    command = [sys.executable, KILLS, "--output", figures, "--steps", steps]
+    command += ["--only", victims[0]] if len(victims) == 1 else []
     with start(command, directory, SPARK_MASTER=address) as run:
         code, output = run.end(200)
     support.wait_until(lambda: not executors(process), 20, "the executors have ended")
     assert code == 0, output
     assert run.chiefs == 1
     found = json.loads(figures.read_text())[-1]["kills"]
-    assert list(found) == ["worker", "ps", "chief", "python worker", "executor"]
+    assert list(found) == victims
     last = 0
     for victim, each in found.items():
         assert each["update_after"] < support.patience(30), (victim, each)
         # Not from the start, nor from the checkpoint of an earlier kill; and not past what was.
         assert last < each["first_update"] <= each["last_update"] + 1, (victim, each)
         last = each["first_update"]
-    assert re.findall(r"attempt (\d+): all tasks begin", output) == list("123456")
+    attempts = re.findall(r"attempt (\d+): all tasks begin", output)
+    assert attempts == [str(number) for number in range(1, len(victims) + 2)]
     result = support.result(directory)
-    assert result["test_accuracy"] >= 0.95 and result["steps"] == 4000
+    assert result["test_accuracy"] >= 0.95 and result["steps"] == steps
     made = {row["global_step"] for row in support.pushes(directory)}
     # A task that is killed may have taken its ticket, and not have told of it.
-    assert len(set(range(1, 4001)) - made) <= len(found)
+    assert len(set(range(1, steps + 1)) - made) <= len(found)
 
 
-@engines.spark
+@pytest.mark.needs("java")
 @pytest.mark.long
 def test_a_script_that_always_fails(tmp_path):
     """Its last lines are the error, after as many attempts as were allowed."""
@@ -117,7 +127,7 @@ def test_a_script_that_always_fails(tmp_path):
     assert output.endswith(end), output
 
 
-@engines.spark
+@pytest.mark.needs("java")
 @pytest.mark.long
 def test_too_few_slots(tmp_path):
     """One line, not a wait for what does not come."""
@@ -126,9 +136,9 @@ def test_too_few_slots(tmp_path):
     assert code == 1 and "fewer free slots than this run has tasks" in output.splitlines()[-1]
 
 
-@engines.spark
+@pytest.mark.needs("java")
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@engines.one_kill(signal.SIGKILL, signal.SIGINT)
 def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     """Ctrl-C in the terminal of run.sh; kill -9 of the process that has started the cluster."""
     script, directory = tmp_path / "train.py", tmp_path / "run"

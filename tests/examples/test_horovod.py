@@ -272,7 +272,9 @@ def trains(process):
 def rank(directory, number):
     """The process of a rank."""
     for process in support.processes_of(directory):
-        if process.environ().get("HOROVOD_RANK") == str(number) and "python" in process.name():
+        variables = support.ask(process.environ, {})
+        is_python = "python" in support.ask(process.name, "")
+        if variables.get("HOROVOD_RANK") == str(number) and is_python:
             return process
     raise AssertionError("there is no rank %d" % number)
 
@@ -319,9 +321,9 @@ def test_nothing_is_left_after_kill_9(whom, tmp_path):
         if whom == "tfrun":  # which run.sh has become
             process.kill()
         else:
-            names = [p for p in support.processes_of(tmp_path) if "horovodrun" in p.name()]
-            assert len(names) == 1
-            names[0].kill()
+            processes = support.processes_of(tmp_path)
+            (launcher,) = [p for p in processes if "horovodrun" in support.ask(p.name, "")]
+            launcher.kill()
         support.wait_until(lambda: not support.processes_of(tmp_path), 20, "gone")
         code, output = end(process, tmp_path)
     assert code == (-9 if whom == "tfrun" else 137)

@@ -57,7 +57,8 @@ def test_first_use_second_use_and_a_new_lock(project):
     (project / ".venv" / "mark").touch()
     began = time.monotonic()
     assert activate(project) == (0, prefix, []), "the second use says nothing"
-    assert time.monotonic() - began < 2 and (project / ".venv" / "mark").exists()
+    assert time.monotonic() - began < support.patience(2)
+    assert (project / ".venv" / "mark").exists()
 
     (project / "requirements.lock").write_text("# something else\n")
     code, _, told = activate(project)

@@ -18,7 +18,7 @@ print(json.dumps([job, index, sorted(os.sched_getaffinity(0)), os.environ.get("O
                   os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("COLOUR")]))
 """
 CORES = sorted(os.sched_getaffinity(0))
-two_cores = pytest.mark.skipif(len(CORES) < 2, reason="one core")
+two_cores = pytest.mark.needs("two cores")
 
 
 def seen(lines):

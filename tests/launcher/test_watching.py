@@ -292,7 +292,7 @@ def test_a_killed_launcher_is_lost_and_kill_cleans(tmp_path):
     """Its watchdog is killed, too, so that what a task has started lives on."""
     with running(tmp_path, CHILD + SLEEP, "--workers", "1") as process:
         children = psutil.Process(process.pid).children()
-        (watchdog,) = [child for child in children if "watchdog" in str(child.cmdline())]
+        (watchdog,) = [p for p in children if "watchdog" in support.command_line(p)]
         watchdog.kill()
         process.kill()
         process.wait()

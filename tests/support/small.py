@@ -50,7 +50,9 @@ def run(folder, *flags, **more):
 
 def tasks(folder):
     """The processes of the run's tasks, with what these have started; not tfrun's own."""
-    return [p for p in support.processes_of(folder / "run") if "TF_CONFIG" in p.environ()]
+    return [
+        p for p in support.processes_of(folder / "run") if "TF_CONFIG" in support.ask(p.environ, {})
+    ]
 
 
 def fake_nvidia_smi(folder, gpus):

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -145,25 +146,37 @@ def load(path, text=None):
     return module
 
 
+def ask(method, default):
+    """Returns what a method of a psutil.Process returns, or `default` if the process has ended."""
+    try:
+        return method()
+    except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+        return default
+
+
+def runs(process):
+    """Returns whether a process has not ended."""
+    status = ask(process.status, psutil.STATUS_ZOMBIE)
+    return process.is_running() and status != psutil.STATUS_ZOMBIE
+
+
+def command_line(process):
+    """Returns the command line of a process as text, "" if it has ended."""
+    return " ".join(ask(process.cmdline, []))
+
+
 def processes_of(directory):
-    """The running processes that have this OUTPUT_DIR in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("OUTPUT_DIR") == str(directory) and process.is_running():
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
-            pass
-    return found
+    """Returns the running processes that have this OUTPUT_DIR in their environment."""
+    return [
+        process
+        for process in psutil.process_iter()
+        if ask(process.environ, {}).get("OUTPUT_DIR") == str(directory) and runs(process)
+    ]
 
 
 def tf_config(process):
     """Returns the TF_CONFIG of a process, {} if it has none or has ended."""
-    try:
-        return json.loads(process.environ().get("TF_CONFIG", "{}"))
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return {}
+    return json.loads(ask(process.environ, {}).get("TF_CONFIG", "{}"))
 
 
 def task_type(process):
@@ -389,6 +402,12 @@ class QuickCluster:
         for s in held:
             s.close()
         return [p.returncode for p in ended], "\n".join(p.stderr for p in ended)
+
+
+def browser():
+    """Returns the path of a browser that playwright can drive, or None."""
+    names = ["chromium", "chromium-browser", "google-chrome"]
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def git(folder, *arguments):
