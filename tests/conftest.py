@@ -1,44 +1,101 @@
-"""For all tests: a skip that is not in skips.txt is a failure; no process of ours is left."""
+"""For all tests: what they need, which skips are allowed, and that no process of ours is left."""
 
+import functools
 import os
-import pathlib
 import shutil
+import subprocess
 import tempfile
 
-import parts
 import psutil
 import pytest
+import support
 
-ALLOWED = {
-    line.strip()
-    for line in (pathlib.Path(__file__).parent / "skips.txt").read_text().splitlines()
-    if line.strip() and not line.startswith("#")
+PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
+
+
+def commands(*names):
+    """Returns a check that all these commands are there."""
+    return lambda: all(shutil.which(name, path=PATH) for name in names)
+
+
+def succeeds(*command):
+    """Returns a check that a command exits with code 0."""
+    return lambda: subprocess.run(command, capture_output=True).returncode == 0
+
+
+EXTRAS = support.ROOT / "Beyond-One-Machine" / "extras.sh"
+# What a test may need, as in @pytest.mark.needs("root", "ssh"): how it is checked, and the reason
+# for which a test is skipped where it is missing. In the tier `nightly` such a test fails.
+NEEDS = {
+    "root": (lambda: os.geteuid() == 0, "needs root"),
+    "two cores": (lambda: len(os.sched_getaffinity(0)) > 1, "needs two cores"),
+    "ip": (commands("ip"), "needs ip (Debian: iproute2)"),
+    "ssh": (commands("ssh", "sshd"), "needs ssh and sshd (Debian: openssh-server)"),
+    "java": (
+        succeeds("bash", "-c", f"source {EXTRAS} && java_for_spark"),  # as a run.sh does
+        "needs Java 17 (Debian: openjdk-17-jre-headless)",
+    ),
+    "slurm": (
+        commands("munged", "slurmctld", "slurmd", "sbatch"),
+        "needs Slurm (Debian: slurm-wlm, munge)",
+    ),
+    "unshare": (
+        succeeds("unshare", "--mount", "--pid", "--fork", "--mount-proc", "true"),
+        "needs namespaces for mounts and processes, which this machine does not allow",
+    ),
+    "chromium": (lambda: support.browser() is not None, "needs a browser (Debian: chromium)"),
 }
+MISSING = pytest.StashKey()  # of a test that is skipped for one of these reasons
 
 
-def pytest_sessionstart(session):
-    """Runs leave their records apart; each module of tests belongs to one part of `all`."""
-    session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="records-")
-    here = {
-        path.stem.removeprefix("test_") for path in pathlib.Path(__file__).parent.rglob("test_*.py")
-    }
-    named = sum(parts.PARTS.values(), [])
-    assert sorted(named) == sorted(here), "tests/parts.py: %s" % (here ^ set(named))
+@functools.cache
+def has(need):
+    """Returns whether this machine has what a test needs, by its name in NEEDS."""
+    return NEEDS[need][0]()
 
 
-def pytest_sessionfinish(session):
-    shutil.rmtree(session.records, ignore_errors=True)
+def pytest_addoption(parser):
+    words = "a test fails, instead of being skipped, where something that it needs is missing"
+    parser.addoption("--require-needs", action="store_true", help=words)
+
+
+def pytest_collection_modifyitems(items):
+    unknown = {need for item in items for need in needs(item)} - set(NEEDS)
+    if unknown:
+        raise pytest.UsageError(f"needs {unknown}: tests/conftest.py knows {list(NEEDS)}")
+
+
+def needs(item):
+    """Returns what a test needs, by its marks."""
+    return [need for mark in item.iter_markers("needs") for need in mark.args]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    reasons = [NEEDS[need][1] for need in needs(item) if not has(need)]
+    if reasons and item.config.getoption("require_needs"):
+        pytest.fail("; ".join(reasons), pytrace=False)
+    if reasons:
+        item.stash[MISSING] = True
+        pytest.skip("; ".join(reasons))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if report.skipped and not hasattr(report, "wasxfail"):
-        reason = report.longrepr[2].removeprefix("Skipped: ")
-        if "%s %s" % (item.nodeid, reason) not in ALLOWED:
-            report.outcome = "failed"
-            report.longrepr = "skipped, but not in tests/skips.txt: %s %s" % (item.nodeid, reason)
+    if report.skipped and not hasattr(report, "wasxfail") and MISSING not in item.stash:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, but not by a mark needs: {report.longrepr}"
     return report
+
+
+def pytest_sessionstart(session):
+    """Runs leave their records apart."""
+    session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="records-")
+
+
+def pytest_sessionfinish(session):
+    shutil.rmtree(session.records, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +104,10 @@ def no_child_left():
     before = set(psutil.Process().children(recursive=True))
     yield
     left = [
-        p
-        for p in psutil.Process().children(recursive=True)
-        if p not in before and p.status() != psutil.STATUS_ZOMBIE
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process not in before and support.runs(process)
     ]
     for process in left:
         process.kill()
-    assert not left, "left running: %s" % left
+    assert not left, f"left running: {left}"

@@ -1,10 +1,16 @@
-"""Runs the tier `all` part by part; the parts that passed at one commit count as one run.
+"""Runs a tier of the tests, part by part.
 
+    python tests/parts.py core
     python tests/parts.py all [PART ...] [pytest's flags]
+    python tests/parts.py nightly [PART ...] [pytest's flags]
     python tests/parts.py parts
 
-Where nothing is uncommitted, a part that passed is noted in runs/tests/<commit>/, and not run
-again at that commit; name it to run it all the same.
+A part is a folder of tests, or a module in SPLIT. What a part prints last says how many minutes it
+took, and how many it may take by tests/minutes.txt.
+
+Where nothing is uncommitted, a part that passed is noted in runs/tests/<commit>/<tier>/, and not
+run again at that commit; name it to run it all the same. So the parts that passed at one commit
+count as one run.
 """
 
 import itertools
@@ -13,60 +19,68 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PARTS = {  # a part: its test modules; each module belongs to one part
-    "launcher": [
-        *("activate", "tfrun", "summary", "errors", "regions", "readmes", "bad_input"),
-        "first_use",
-    ],
-    "equations": [
-        "equations",
-        "identities",
-        "reported",
-        "synchronous",
-        "replicas",
-        "ring",
-        "model_parallelism",
-    ],
-    "examples": ["examples", "cluster", "plug", "traffic"],
-    "recovery": ["recovery"],
-    "operations": ["operations"],
-    "watching": ["watching", "trace", "job", "evaluate"],
-    "coordinator": ["coordinator"],
-    "horovod": ["horovod"],
-    "notebooks": ["notebooks"],
-    "spark": ["spark", "experiments", "tfos"],
-    "engines": ["engines", "kubernetes", "slurm", "ssh", "ray", "start_up", "your_cluster"],
+MINUTES = ROOT / "tests" / "minutes.txt"
+OVER = 1.25  # fails a part: so many times its minutes, which a busy machine alone does not need
+TIERS = {  # the flags of pytest
+    "core": ["-m", "not long and not nightly"],
+    "all": ["-m", "not short and not nightly"],
+    "nightly": ["-m", "not short", "--require-needs"],
 }
-# Parts in which two tests may run at once, by these flags of pytest-xdist: they depend on no time,
-# and are faster so.
-TWO_AT_ONCE = {
-    "equations": ["-n2", "--dist=load"],
-    "notebooks": ["-n2", "--dist=loadgroup"],
-    **dict.fromkeys(["spark", "engines"], ["-n2", "--dist=loadfile"]),
-}
+# Modules that are a part of their own, because the others of their folder take long enough.
+SPLIT = ["coordinator", "horovod", "operations", "recovery", "tfrun"]
+# These parts measure time, so their tests run one at a time. Of the others, two run at once.
+ONE_AT_A_TIME = ["tfrun"]
+# How pytest-xdist deals out the tests of a part, where it must keep some of them together.
+TOGETHER = {"engines": "loadfile"}  # a cluster serves all tests of its file
+
+
+def find_parts():
+    """Returns {part: its test modules}."""
+    parts = {}
+    for path in sorted(ROOT.glob("tests/*/test_*.py")):
+        name = path.stem.removeprefix("test_")
+        parts.setdefault(name if name in SPLIT else path.parent.name, []).append(path)
+    return parts
+
+
+PARTS = find_parts()
 
 
 def git(*arguments):
-    """What git prints."""
+    """Returns what git prints."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
 
 def state():
-    """(the commit, whether nothing differs from it)"""
+    """Returns the commit, and whether nothing differs from it."""
     return git("rev-parse", "--short", "HEAD"), not git("status", "--porcelain")
 
 
-def run(part, flags):
-    """Runs a part in a process of its own; returns the exit code, and a line about it."""
+def read_minutes(text):
+    """Returns {part: the minutes that it may take} of a text like tests/minutes.txt."""
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {part: float(minutes) for part, minutes in lines}
+
+
+def two_at_once(part):
+    """Returns the flags of pytest-xdist for a part."""
+    if part in ONE_AT_A_TIME:
+        return []
+    # Without TOGETHER: half of the tests each, in order, so that few fixtures are made twice.
+    return ["-n2", f"--dist={TOGETHER.get(part, 'worksteal')}"]
+
+
+def run(flags, paths):
+    """Runs pytest in a process of its own; returns the exit code, and a line about it."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-m", "not short", f"--junit-xml={report}"]
-        command += [path for name in PARTS[part] for path in ROOT.glob(f"tests/*/test_{name}.py")]
-        code = subprocess.run([*command, *TWO_AT_ONCE.get(part, []), *flags], cwd=ROOT).returncode
+        command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *flags, *paths]
+        code = subprocess.run(command, cwd=ROOT).returncode
         if not report.exists():
             return code, f"no result, exit code {code}"
         suite = xml.etree.ElementTree.parse(report).getroot()[0]
@@ -74,30 +88,70 @@ def run(part, flags):
     tests, failures, errors, skipped = [int(suite.get(name)) for name in names]
     failed = failures + errors
     line = f"{tests - failed - skipped} passed, {failed} failed, {skipped} skipped"
-    line += f" in {float(suite.get('time')):.0f} s"
     return code, line + (f", exit code {code}" if code else "")
 
 
+def compare_minutes(minutes, allowed):
+    """Returns whether a part took too long, and words about it."""
+    words = f"in {minutes:.1f} of {allowed:g} minutes"
+    if minutes > OVER * allowed:
+        return True, words + ": TOO LONG; run it again when nothing else runs, or make it faster"
+    return False, words
+
+
+def run_core():
+    """Runs the tier core: what measures time one test at a time, the rest two at once."""
+    began, codes = time.monotonic(), []
+    alone = [path for part in ONE_AT_A_TIME for path in PARTS[part]]
+    others = [path for paths in PARTS.values() for path in paths if path not in alone]
+    lines = [""]
+    for name, paths, flags in (
+        ("two at once", others, two_at_once("core")),
+        ("one at a time", alone, []),
+    ):
+        code, line = run([*TIERS["core"], *flags], paths)
+        codes.append(code)
+        lines.append(f"core, {name}: {line}")
+    minutes = (time.monotonic() - began) / 60
+    too_long, words = compare_minutes(minutes, read_minutes(MINUTES.read_text())["core"])
+    print("\n".join([*lines, f"core: {words}"]))
+    return max(codes) or int(too_long)
+
+
+def run_part(tier, part, flags):
+    """Runs a part; returns the exit code, and a line about it."""
+    began = time.monotonic()
+    # With flags of pytest, such as -k or -s, a few tests are meant, and their output.
+    more = flags or two_at_once(part)
+    code, line = run([*TIERS[tier], *more], PARTS[part])
+    minutes = (time.monotonic() - began) / 60
+    if flags or tier != "all":
+        return code, f"{line} in {minutes:.1f} minutes"
+    too_long, words = compare_minutes(minutes, read_minutes(MINUTES.read_text())[part])
+    return code or int(too_long), f"{line} {words}"
+
+
 def main():
-    """Returns the exit code: 0 where every part has passed."""
-    what, words = sys.argv[1], sys.argv[2:]
-    if what == "parts":
+    """Returns the exit code: 0 if every part has passed."""
+    tier, words = sys.argv[1], sys.argv[2:]
+    if tier == "parts":
         print(json.dumps(list(PARTS)))
         return 0
+    if tier == "core":
+        return run_core()
     names = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
     flags = words[len(names) :]
     if unknown := set(names) - set(PARTS):
-        there = ", ".join(PARTS)
-        print("no such part: %s; there are %s" % (", ".join(unknown), there), file=sys.stderr)
+        print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     lines, failed = [], 0
     for part in names or PARTS:
         before = commit, clean = state()
-        note = ROOT / "runs" / "tests" / commit / part
+        note = ROOT / "runs" / "tests" / commit / tier / part
         if clean and not names and not flags and note.exists():
             line = note.read_text() + ", before"
         else:
-            code, line = run(part, flags)
+            code, line = run_part(tier, part, flags)
             failed = failed or code
             counts = not flags and clean and state() == before
             if counts and code:
@@ -105,8 +159,8 @@ def main():
             elif counts:
                 note.parent.mkdir(parents=True, exist_ok=True)
                 note.write_text(line)
-        where = commit if clean and state() == before else "%s, with changes" % commit
-        lines.append("%-10s %s, at %s" % (part, line, where))
+        where = commit if clean and state() == before else f"{commit}, with changes"
+        lines.append(f"{part:11} {line}, at {where}")
     print("\n".join(["", *lines]))
     return failed
 

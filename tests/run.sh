@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The tests.
-#   bash tests/run.sh                       the core tier, what CI runs: at most 15 minutes on 2 cores
+# The tests, in three tiers.
+#   bash tests/run.sh                       core, what CI runs: at most 11 minutes on 2 cores
 #   bash tests/run.sh core -k tfrun         some of it, by pytest's flags
-#   bash tests/run.sh all                   everything, part by part: at most 60 minutes
+#   bash tests/run.sh all                   everything that changes may break: at most 46 minutes
 #   bash tests/run.sh all horovod recovery  these parts, also where they have passed at this commit
+#   bash tests/run.sh nightly               also what is slow and rarely breaks; nothing is skipped
 #   bash tests/run.sh parts                 the names of the parts, as JSON
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -23,10 +24,14 @@ system_packages() {
 
 tier="${1:-core}"
 case "$tier" in
-    core) exec python -m pytest -m "not long" "${@:2}" ;;
-    all | parts)
-        if [ "$tier" = all ]; then system_packages; fi
+    core)
+        if [ "$#" -gt 1 ]; then exec python -m pytest -m "not long and not nightly" "${@:2}"; fi
+        exec python tests/parts.py core
+        ;;
+    all | nightly)
+        system_packages
         exec python tests/parts.py "$@"
         ;;
-    *) echo "tests/run.sh: the tier is core or all, not $tier" >&2; exit 2 ;;
+    parts) exec python tests/parts.py parts ;;
+    *) echo "tests/run.sh: the tier is core, all or nightly, not $tier" >&2; exit 2 ;;
 esac

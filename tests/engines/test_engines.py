@@ -43,11 +43,11 @@ def pods(script, _):
 WAYS = {
     "tfrun": (tfrun, []),
     "dry run": (dry_run, []),
-    "ssh": (run_sh("SSH"), [engines.root("ip", "sshd")]),
-    "Spark": (run_sh("Spark-Cluster"), [engines.spark]),
-    "Slurm": (run_sh("Slurm"), [engines.root("slurmctld", "munged")]),
+    "ssh": (run_sh("SSH"), ["root", "ip", "ssh"]),
+    "Spark": (run_sh("Spark-Cluster"), ["java"]),
+    "Slurm": (run_sh("Slurm"), ["root", "slurm", "unshare"]),
     "Ray": (run_sh("Ray"), []),
-    "Kubernetes": (pods, [engines.root("ip")]),
+    "Kubernetes": (pods, ["root", "ip"]),
 }
 
 
@@ -110,7 +110,8 @@ def test_bad_use_ends_with_one_line(command, env, message, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=marks) for name, (_, marks) in WAYS.items()]
+    "name",
+    [pytest.param(name, marks=pytest.mark.needs(*needs)) for name, (_, needs) in WAYS.items()],
 )
 def test_one_file_trains_everywhere(name, tmp_path):
     """Catches an engine that runs something else, or changes the file; facts that stay where they

@@ -225,7 +225,7 @@ def test_the_order_of_the_table():
 
 
 @pytest.mark.long
-@engines.spark
+@pytest.mark.needs("java")
 def test_spark_and_local_give_equal_results(both):
     """Catches: other seeds, threads or data on an executor; a comparison that compares nothing; a
     table with rounded numbers, rows of other runs, or an order that is not the metric's."""
@@ -299,7 +299,7 @@ def hparams(folder, n):
 
 
 @pytest.mark.long
-@engines.spark
+@pytest.mark.needs("java")
 def test_tensorboard_shows_the_hparams(both):
     """Catches: event files that TensorBoard cannot read, or does not join with their metrics."""
     experiment, groups = hparams(both[0] / "spark", 4)
@@ -320,7 +320,7 @@ def test_tensorboard_shows_the_hparams(both):
 
 
 @pytest.mark.long
-@engines.spark
+@pytest.mark.needs("java")
 def test_on_spark_failures_are_rows_and_run_again(on_spark):
     """Catches: a combination that ends the job of the others, whichever way it fails; a result that
     is not found again; a failure that is taken for a result."""
@@ -386,7 +386,10 @@ def test_a_metric_that_is_not_there(tmp_path, odd):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("backend", ["local", pytest.param("spark", marks=engines.spark)])
+@pytest.mark.parametrize(
+    "backend",
+    ["local", pytest.param("spark", marks=[pytest.mark.needs("java"), pytest.mark.nightly])],
+)
 def test_ctrl_c_ends_all_and_keeps_what_is_done(backend, tmp_path, odd):
     """Catches: processes that train on after Ctrl-C; an interrupted run that counts as done, or as
     failed; a run that begins after Ctrl-C."""
@@ -419,7 +422,7 @@ def test_runs_here_have_gpus_of_their_own(tmp_path, odd, monkeypatch):
 
 
 @pytest.mark.long
-@engines.spark
+@pytest.mark.needs("java")
 def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
     """Catches: code that only the driver's folder has; GPUs that Spark names and nobody sets."""
     script = tmp_path / "find.sh"

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,17 +17,7 @@ import support
 HERE = engines.FOLDER / "Slurm"
 LAUNCH, VIRTUAL = HERE / "slurm_launch.py", HERE / "virtual_slurm.py"
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
-NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "unshare")
-
-
-def there():
-    """Whether this machine can run virtual_slurm.py."""
-    if os.geteuid() or not all(shutil.which(name, path=PATH) for name in NEEDED):
-        return False
-    return not subprocess.call(["unshare", "--mount", "--pid", "--fork", "--mount-proc", "true"])
-
-
-slurm = pytest.mark.skipif(not there(), reason="no root, or no Slurm")
+slurm = pytest.mark.needs("root", "slurm", "unshare")  # of virtual_slurm.py
 
 
 @pytest.fixture(scope="module")
@@ -271,7 +260,7 @@ def test_a_job_begins_again_so_often_and_no_more(tmp_path):
 
 @pytest.mark.long
 @slurm
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@engines.one_kill(signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     """Ctrl-C in the terminal of run.sh, or its kill: Catches a slurmd or a task that lives on."""
     directory = tmp_path / "run"
@@ -281,7 +270,7 @@ def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     with engines.Run(command, directory, PATH=PATH) as run:
         run.says("2: it trains")
         tasks = support.processes_of(directory)
-        assert sum("train.py" in " ".join(task.cmdline()) for task in tasks) >= 3
+        assert sum("train.py" in support.command_line(task) for task in tasks) >= 3
         run.known.update(tasks)
         commands = run.stop(number, names)
     folder = re.search(r"--inside (/tmp/slurm-\w+)", commands)[1]

@@ -20,7 +20,7 @@ from tfrun.ssh import hosts
 
 VIRTUAL = engines.FOLDER / "SSH" / "virtual_hosts.py"
 PATH = os.environ["PATH"] + ":/usr/sbin:/sbin"
-virtual = engines.root("ip", "sshd")
+virtual = pytest.mark.needs("root", "ip", "ssh")  # of virtual_hosts.py
 
 
 def test_hosts_and_slots():
@@ -166,8 +166,8 @@ time.sleep(600)
 
 @virtual
 @pytest.mark.long
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGKILL, 137)])
-def test_nothing_is_left_on_the_hosts(tmp_path, number, code):
+@engines.one_kill(signal.SIGKILL, signal.SIGINT)
+def test_nothing_is_left_on_the_hosts(tmp_path, number):
     """Neither tasks that ignore SIGTERM, nor what these started, nor tfrun's own programs there."""
     write(tmp_path, GRANDCHILD)
     with Hosts(tmp_path, *THREE) as run:
@@ -175,7 +175,7 @@ def test_nothing_is_left_on_the_hosts(tmp_path, number, code):
         # Two that hold ports, three that watch over tasks, three tasks, three of these.
         assert len(run.far()) == 11, run.far()
         run.tfrun().send_signal(number)
-        assert run.end(20)[0] == code, run.output
+        assert run.end(20)[0] == 128 + number, run.output
         if number == signal.SIGINT:
             assert not run.far(), "tfrun has not waited for them"
         support.wait_until(lambda: not run.far(), 8, "all gone")

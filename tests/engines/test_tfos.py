@@ -20,7 +20,7 @@ def run(directory, *flags):
     return code, [line for line in output.splitlines() if line.startswith("[tfos]")]
 
 
-@engines.spark
+@pytest.mark.needs("java")
 @pytest.mark.long
 def test_both_modes_train(tmp_path):
     """Catches partitions that are lost or fed twice, a last mini-batch that is dropped, a test
@@ -41,7 +41,7 @@ def test_both_modes_train(tmp_path):
         assert any(line.startswith(head) for line in lines), lines
 
 
-@engines.spark
+@pytest.mark.needs("java")
 @pytest.mark.long
 def test_a_failing_task_ends_the_run(tmp_path):
     """Catches an error in map_fun that nobody reports, a feed that waits for ever for a worker that

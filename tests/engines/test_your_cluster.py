@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 
-import engines
 import pytest
 import regions
 import support
@@ -138,7 +137,7 @@ def take(block, terminals, folder):
             terminals[place].run(block.text)
 
 
-@engines.root("ip", "sshd")
+@pytest.mark.needs("root", "ip", "ssh")
 @pytest.mark.long
 @pytest.mark.timeout(1200)  # on a busy machine; 100 s are usual
 def test_each_block_runs(tmp_path):

@@ -303,7 +303,8 @@ def test_a_promise_is_kept(name, tmp_path):
     assert list(results) == [name] and not results[name]["broken"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_without_recovery_a_promise_is_broken(tmp_path):
     """And the drill says so; all of them, in the results that are committed."""
     code, output = drills(tmp_path, "--without-recovery", "--only", "SIGSTOP of a ps for 10 s")

@@ -138,12 +138,13 @@ def test_a_worker_that_dies_with_the_lock_of_dynsgd_gives_it_back(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_kills_at_random_moments(tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(6, marks=pytest.mark.nightly)])
+def test_kills_at_random_moments(kills, tmp_path):
     """0 hangs, 0 orphans, 0 lost checkpoints; the seed is printed. KILLS=20 makes more of them."""
     seed = int(os.environ.get("SEED", time.time_ns() % 2**32))
     print("SEED=%d" % seed)
     dice = random.Random(seed)
-    for number in range(int(os.environ.get("KILLS", "3"))):
+    for number in range(int(os.environ.get("KILLS", kills))):
         directory = tmp_path / ("run %d" % number)
         launcher = dice.choice(LAUNCHERS)
         process = begin(directory, 600, launcher, TFRUN_RESTARTS="2")

@@ -83,24 +83,24 @@ def fresh(group, **options):
 
 
 QUICK = {"Stale-Gradients", "Ring-AllReduce"}  # those that the tier core runs
-# The three that run at once meet in one folder, so no two tests of them may run at the same time.
-ONE_BY_ONE = pytest.mark.xdist_group("multiple-workers")
-
-
-def marks(group):
-    return [pytest.mark.long] * (name(group) not in QUICK) + [ONE_BY_ONE] * (len(group) > 1)
 
 
 @pytest.mark.parametrize(
     "group",
-    [pytest.param(group, marks=marks(group)) for group in GROUPS],
+    [
+        pytest.param(group, marks=[] if name(group) in QUICK else [pytest.mark.long])
+        for group in GROUPS
+    ],
     ids=name,
 )
 def test_outputs_are_those_of_a_fresh_run(group):
-    """The solutions pass too, and nothing is left running: execute() raises otherwise."""
+    """The solutions pass too, and nothing is left running: execute() raises otherwise.
+
+    Those that belong together run in another order than that of reading, so the ps comes last. They
+    meet in a folder where an old file leads to a server that says nothing.
+    """
     compared = 0
-    # Those that belong together in another order than that of reading: the ps comes last.
-    for source, notebook in fresh(group[::-1], in_turn=len(group) > 1).items():
+    for source, notebook in (fresh(group) if len(group) == 1 else fresh_cluster(group)).items():
         ran = [cell for cell in notebook.cells if not cell.id.startswith("solution-")]
         asked = sum(cell.source.startswith(notebooks.ANSWER) for cell in ran)
         assert len(notebook.cells) - len(ran) >= asked >= 2, "each exercise's solution is executed"
@@ -148,18 +148,19 @@ def ink_apart(one, other):
     return np.abs(squares[0] - squares[1]).sum() / squares[0].sum()
 
 
-@pytest.mark.long
-@ONE_BY_ONE
-def test_whoever_starts_first():
-    """The three of Multiple-Workers in another order, beside an old file that leads nowhere."""
-    (group,) = [group for group in GROUPS if len(group) == 3]
+def fresh_cluster(group):
+    """Returns the executed notebooks of a group whose tasks meet by a file, {source: notebook}.
+
+    They begin in reverse order, beside an old file that names somebody else's server.
+    """
     folder = group[0].parent / ".cluster"
     folder.mkdir(exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as other:  # somebody else, who says nothing
-        port = other.getsockname()[1]
-        (folder / "parameter-server.json").write_text('[%d, "an old word"]' % port)
-        fresh(group[1:] + group[:1], in_turn=True)
-    assert not (folder / "parameter-server.json").exists()
+    path = folder / "parameter-server.json"
+    with socket.create_server(("127.0.0.1", 0)) as server:  # it answers nobody
+        path.write_text(json.dumps([server.getsockname()[1], "an old word"]))
+        executed = fresh(group[::-1], in_turn=True)
+    assert not path.exists()
+    return executed
 
 
 @pytest.mark.parametrize(
@@ -218,15 +219,13 @@ def test_run_sh_names_the_cell_that_failed(tmp_path):
     assert unknown.returncode == 1 and unknown.stderr.count("\n") == 1
 
 
+@pytest.mark.needs("chromium")
 @pytest.mark.long
 @pytest.mark.timeout(700)
 def test_run_all_in_a_browser(tmp_path):
     """A notebook in JupyterLab, by run.sh: Run All Cells, until all have run without an error."""
     from playwright import sync_api
 
-    browsers = map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])
-    chromium = next(filter(None, browsers), None)
-    assert chromium, "install chromium for this test: apt-get install chromium"
     folder = tmp_path / "a project" / "Basics-Tutorial"
     shutil.copytree(notebooks.ROOT, folder)
     shutil.copytree(support.ROOT / "docs" / "figures", folder.parent / "docs" / "figures")
@@ -253,7 +252,7 @@ def test_run_all_in_a_browser(tmp_path):
     try:
         support.wait_until(lambda: support.bound([port]), 90, "JupyterLab listens")
         url = "http://127.0.0.1:%d/lab/tree/Basics-Tutorial/%s?token=%s"
-        texts, pictures = run_all(sync_api, chromium, url % (port, path.name, token))
+        texts, pictures = run_all(sync_api, support.browser(), url % (port, path.name, token))
     finally:
         server.terminate()
         notebooks.end_all(tmp_path.name)

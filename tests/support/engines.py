@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,23 +17,10 @@ import support
 FOLDER = support.ROOT / "Beyond-One-Machine"
 
 
-def java():
-    """Whether there is a Java for Spark, by the same search as run.sh's."""
-    command = "source %s && java_for_spark" % (FOLDER / "extras.sh")
-    return subprocess.run(["bash", "-c", command], capture_output=True).returncode == 0
-
-
-spark = pytest.mark.skipif(not java(), reason="no Java 17")
-
-
-def root(*commands):
-    """A mark: a test that needs root, and these commands."""
-    there = all(
-        shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin") for name in commands
-    )
-    return pytest.mark.skipif(
-        not there or os.geteuid() != 0, reason="not root, or no %s" % ", ".join(commands)
-    )
+def one_kill(first, *others):
+    """Returns parameters for `number`: the tier `all` has one signal, `nightly` has the others."""
+    rare = [pytest.param(number, marks=pytest.mark.nightly) for number in others]
+    return pytest.mark.parametrize("number", [first, *rare])
 
 
 @functools.cache
@@ -61,21 +47,14 @@ def descendants(process):
         found = [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-    return [each for each in found if alive(each)]
-
-
-def alive(process):
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return [process for process in found if support.runs(process)]
 
 
 def none_is_left(processes, directories=(), seconds=20):
     """Waits until these have ended, and all with one of these OUTPUT_DIRs."""
     support.wait_until(
         lambda: (
-            not any(map(alive, processes))
+            not any(map(support.runs, processes))
             and not any(support.processes_of(pathlib.Path(each)) for each in directories)
         ),
         seconds,
@@ -156,7 +135,7 @@ class Run:
         """
         running = descendants(psutil.Process(self.process.pid))
         self.known.update(running)
-        commands = " ".join(" ".join(process.cmdline()) for process in running)
+        commands = " ".join(map(support.command_line, running))
         for name in names:
             assert name in commands
         if number == signal.SIGINT:
