@@ -10,7 +10,7 @@ import support
 COUNT = """
 import json, pathlib, sys
 sys.path[:0] = sys.argv[1:4]
-from tfrun import isolate
+from tfrun.launch import isolate
 import support
 isolate.enter()
 
