@@ -14,6 +14,7 @@ import readmes
 import regions
 import results
 import support
+import yaml
 from PIL import Image
 
 
@@ -177,6 +178,32 @@ def test_commands_exist():
                         known = '"%s"' % flag in text or '("%s", ' % flag[2:] in text
                         assert known, "%s: %s" % (path, line)
     assert checked >= 15
+
+
+def test_the_citation_is_of_this_version():
+    """CITATION.cff has what its schema 1.2.0 requires, and the version of pyproject.toml."""
+    citation = yaml.safe_load((support.ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    assert all(author["name"] for author in citation["authors"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", citation["date-released"])
+    project = (support.ROOT / "pyproject.toml").read_text()
+    for field in "version", "license":
+        assert '\n%s = "%s"\n' % (field, citation[field]) in project, field
+
+
+def test_issue_forms_ask_for_what_is_needed():
+    """Each is a form as GitHub reads it; a bug's asks for command, version, log and explanation."""
+    forms = support.ROOT / ".github" / "ISSUE_TEMPLATE"
+    asked = {}
+    for path in forms.glob("*.yml"):
+        form = yaml.safe_load(path.read_text())
+        assert form["name"] and form["description"], path
+        questions = [part for part in form["body"] if part["type"] == "textarea"]
+        assert all(question["attributes"]["label"] for question in questions), path
+        asked[path.stem] = [question["id"] for question in questions]
+    wanted = {"bug": ["command", "version", "log", "explanation"], "question": ["question"]}
+    assert asked == wanted
 
 
 def test_flags_in_the_table_are_argparse_s():
