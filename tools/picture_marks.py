@@ -6,11 +6,13 @@
 tests/pictures.txt has a line for each PNG file: digests of the picture and of its code, its path.
 """
 
+import argparse
 import hashlib
 import pathlib
 import sys
 
 import regions
+from regions import ToolError, shown
 
 NOTES = regions.ROOT / "tests" / "pictures.txt"
 DRIVERS = "Measurements/drivers.py"
@@ -45,19 +47,39 @@ def today():
     for picture in regions.tracked("*.png"):
         beside = picture.with_name(picture.stem.replace("-", "_") + ".py")
         code = [regions.ROOT / name for name in CODE.get(picture.name, [beside, DRIVERS])]
+        if not all(path.is_file() for path in code):
+            raise ToolError(
+                f"{shown(picture)}: name the code that draws it in CODE in tools/picture_marks.py"
+            )
         marks[picture.relative_to(regions.ROOT).as_posix()] = digest(picture), digest(*code)
     return marks
 
 
 def noted():
     """Returns the same from the notes."""
-    lines = [line.split(" ", 2) for line in NOTES.read_text().splitlines()]
-    return {path: (picture, code) for picture, code, path in lines}
+    marks = {}
+    for line in regions.read(NOTES).splitlines():
+        if line.count(" ") < 2:
+            raise ToolError(f"{shown(NOTES)}: remove the line `{line}`, and run this again")
+        picture, code, path = line.split(" ", 2)
+        marks[path] = picture, code
+    return marks
 
 
-def main(unchanged):
+def main():
     """Writes the notes; what they say of a picture that is the same as before stays."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pictures", nargs="*", type=pathlib.Path, metavar="PICTURE")
+    unchanged = [shown(path) for path in parser.parse_args().pictures]
+    if unknown := regions.untracked("*.png"):
+        names = " ".join(map(shown, unknown))
+        raise ToolError(f"git does not know a picture yet: run git add {names}")
     marks = today()
+    for path in unchanged:
+        if path not in marks:
+            raise ToolError(f"{path} is no picture that git knows: check it, or run git add {path}")
     for path, old in noted().items():
         if path in marks and marks[path][0] == old[0] and path not in unchanged:
             marks[path] = old
@@ -66,5 +88,4 @@ def main(unchanged):
 
 
 if __name__ == "__main__":
-    paths = [pathlib.Path(name).resolve() for name in sys.argv[1:]]
-    main([path.relative_to(regions.ROOT).as_posix() for path in paths])
+    sys.exit(regions.exit_code(main))

@@ -4,9 +4,12 @@
     python tools/readmes.py --fix    write them
 
 Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a function in PARTS.
+docs/reading-order.txt has the examples in their order. Numbers are shown only on the page of the
+example that they were measured on, and only while its script is the one that was measured.
 Of the glossary only the links are generated: its words stand on the page.
 """
 
+import argparse
 import ast
 import json
 import os
@@ -17,8 +20,9 @@ import subprocess
 import sys
 import textwrap
 
-import notebooks
+import reading_order
 import regions
+from regions import ToolError, shown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -26,46 +30,11 @@ from tfrun import known_errors  # noqa: E402
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# The examples in the order in which to read them, in groups.
-GROUPS = {
-    "One worker": ["Non-Distributed-Setup", "Distributed-Setup"],
-    "Asynchronous, with a parameter server": [
-        *("HogWild", "Sparse-Embeddings", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD"),
-        *("AEASGD", "AEAMSGD"),
-    ],
-    "Synchronous, with a parameter server": [
-        *("Synchronous-SGD", "Synchronous-SGD-different-learning-rates", "SAGN"),
-    ],
-    "Without a parameter server": [
-        *("Multiple-GPUs-Single-Machine", "Collective-AllReduce", "Ring-AllReduce"),
-        "Horovod-RingAllReduce",
-    ],
-    "A model in several places": ["Model-Parallelism"],
-    "TensorFlow 2's own parameter servers": ["Parameter-Server-Strategy"],
-    "In operation": ["Operations/Train-and-Evaluate", "Operations/Fault-Tolerance"],
-    "Measurements": [
-        "Measurements/" + name
-        for name in ("Compare", "Stragglers", "Late-Workers", "One-Step", "Messages", "Packing")
-        + ("Ring-Bandwidth", "Pipeline")
-    ],
-    "Beyond one machine": [
-        "Beyond-One-Machine/" + name
-        for name in ("Spark-Cluster", "TensorFlowOnSpark", "Parallel-Experiments", "SSH", "Slurm")
-        + ("Kubernetes", "Ray")
-    ],
-}
-ORDER = sum(GROUPS.values(), [])
-# The pages of examples, which have the same sections in the same order.
-EXAMPLES = [
-    name for group in list(GROUPS)[: list(GROUPS).index("In operation")] for name in GROUPS[group]
-]
-MEASURED = [*EXAMPLES, "Synchronous-SGD/run_optimizer.sh", "Operations/Train-and-Evaluate"]
 SECTIONS = (
     *("Why", "The algorithm", "What changes", "When to use it, and when not", "What it costs"),
     *("Run it", "Flags", "Result", "Pitfalls", "Verified by", "Three things to try"),
     *("Notebook", "References"),
 )
-FOLDED = ("In operation", "Measurements", "Beyond one machine")  # on the root page
 
 
 def script(folder):
@@ -73,17 +42,44 @@ def script(folder):
     named = folder / (folder.name.replace("-", "_").lower() + ".py")
     if named.exists():
         return named
-    return next(path for path in sorted(folder.glob("*.py")) if field(path, "Kind"))
+    for path in sorted(folder.glob("*.py")):
+        if field(path, "Kind"):
+            return path
+    raise ToolError(
+        f"{shown(folder)} has no script: add {named.name}, or correct the folder's name"
+    )
 
 
 def docstring(path):
-    return ast.get_docstring(ast.parse(path.read_text()))
+    text = ast.get_docstring(regions.parsed(path))
+    if text is None:
+        raise ToolError(f"{shown(path)} has no docstring: begin the script with one")
+    return text
+
+
+def title(path):
+    """Returns what the first line of a script's docstring says after the example's name."""
+    name, colon, words = docstring(path).splitlines()[0].partition(": ")
+    if not colon:
+        raise ToolError(
+            f"{shown(path)}: begin the docstring as `{path.parent.name}: what it shows`"
+        )
+    return words
 
 
 def field(path, name):
     """What the docstring says after `name:`, also on indented lines below it, or an empty text."""
     found = re.search(r"^%s: +(.+(?:\n {15}\S.*)*)$" % name, docstring(path), re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
+
+
+def read_json(path):
+    """Returns what a JSON file holds. Raises ToolError if it is missing or none."""
+    try:
+        return json.loads(regions.read(path))
+    except json.JSONDecodeError as error:
+        again = "get it back from git, or measure again"
+        raise ToolError(f"{shown(path)}, line {error.lineno}, is not JSON: {again}") from None
 
 
 def table(columns, rows):
@@ -118,8 +114,10 @@ def glossary(folder, _):
 
 def usage(term, folder):
     """Links from a folder to the first line of an example, or the first notebook, with a term."""
+    import notebooks  # here, because it takes a second, and only this page needs it
+
     pattern = METHODS.get(term, rf"tf\.train\.{term}\b")
-    for name in ORDER:
+    for name in reading_order.names():
         for path in sorted((ROOT / name).glob("*.py")):
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if re.search(pattern, line.split("  #")[0]) and "(" in line:
@@ -147,14 +145,13 @@ def errors(_, __):
 def examples(_, __):
     """The examples in reading order, a table for each group."""
     parts = []
-    for group, names in GROUPS.items():
+    for group, names in reading_order.groups().items():
         rows = []
         for name in names:
-            what = docstring(script(ROOT / name)).splitlines()[0].split(": ", 1)[1]
-            paper = field(script(ROOT / name), "Paper")
-            rows.append((f"[{name.split('/')[-1]}]({name}/)", what, paper))
+            path = script(ROOT / name)
+            rows.append((f"[{path.parent.name}]({name}/)", title(path), field(path, "Paper")))
         text = "\n".join(table(["example", "what it shows", "paper"], rows))
-        if group in FOLDED:
+        if group in reading_order.folded():
             parts.append(f"<details>\n<summary>{group}</summary>\n\n{text}\n\n</details>")
         else:
             parts.append(f"**{group}**\n\n{text}")
@@ -166,7 +163,7 @@ COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
 
 def results(folder, _):
     """The results of Measurements/Compare: the median and range of the seeds."""
-    return compared(folder, json.loads(COMPARE.read_text()))
+    return compared(folder, read_json(COMPARE), COMPARE)
 
 
 def compare(folder, more):
@@ -175,15 +172,24 @@ def compare(folder, more):
     From the example's own compare.json, where it has one.
     """
     own = folder / "compare.json"
-    runs = json.loads((own if own.exists() else COMPARE).read_text())
+    source = own if own.exists() else COMPARE
+    runs = read_json(source)
     others = more.split(",") if more else []
     names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name, *others))
-    return compared(folder, {name: runs[name] for name in names})
+    for name in names:
+        if name not in runs:
+            raise ToolError(
+                f"{shown(folder)}/README.md asks for results of {name}, and {shown(source)} has "
+                f"none: measure them by `bash Measurements/Compare/run.sh`, or remove the part"
+            )
+    return compared(folder, {name: runs[name] for name in names}, source)
 
 
-def compared(folder, results):
+def compared(folder, results, source):
+    """Returns the table of {example: its runs}, which are in the file `source`."""
     rows = []
     for name, runs in results.items():
+        check_compared(name, runs, source)
         link = os.path.relpath(ROOT / name, folder)
         rows.append(
             (
@@ -208,7 +214,7 @@ def late_workers(folder, more):
 
     HogWild's are those with as many workers and at the same rate, or `all`.
     """
-    results = json.loads((ROOT / "Measurements" / "Late-Workers" / "results.json").read_text())
+    results = read_json(ROOT / "Measurements" / "Late-Workers" / "results.json")
     rows = []
     for name, runs in results.items():
         workers, example = name.split(": ")
@@ -235,15 +241,17 @@ def late_workers(folder, more):
 
 def text(folder, name):
     """The table that a measurement has printed, and left as a file."""
-    return f"```\n{(folder / name).read_text()}```"
+    return f"```\n{regions.read(folder / argument(folder, 'text', name))}```"
 
 
 def links(folder, _):
     """Links to the previous and the next example in reading order."""
-    name = folder.relative_to(ROOT)
-    at, up = ORDER.index(name.as_posix()), "../" * len(name.parts)
-    parts = [f"Previous: [{other}]({up}{other}/)" for other in ORDER[:at][-1:]]
-    parts += [f"Next: [{other}]({up}{other}/)" for other in ORDER[at + 1 :][:1]]
+    name, names = folder.relative_to(ROOT), reading_order.names()
+    if name.as_posix() not in names:
+        raise ToolError(f"add {name.as_posix()} to docs/reading-order.txt, at its place")
+    at, up = names.index(name.as_posix()), "../" * len(name.parts)
+    parts = [f"Previous: [{other}]({up}{other}/)" for other in names[:at][-1:]]
+    parts += [f"Next: [{other}]({up}{other}/)" for other in names[at + 1 :][:1]]
     return " · ".join(parts)
 
 
@@ -252,6 +260,7 @@ def diff(folder, neighbour):
 
     neighbour: a folder, or a script in one.
     """
+    argument(folder, "diff", neighbour)
     other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
     lines = regions.difference(other, script(folder))
     changed = sum(line.startswith(("+", "-")) for line in lines) - 2
@@ -264,7 +273,7 @@ def diff(folder, neighbour):
 def flags(folder, _):
     """Returns the flags of the script, from its list all_flags, with the defaults above it."""
     constants = {}  # {name: the node that is assigned to it}
-    for node in ast.walk(ast.parse(script(folder).read_text())):
+    for node in ast.walk(regions.parsed(script(folder))):
         if isinstance(node, ast.Assign):
             pairs = [(node.targets[0], node.value)]
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
@@ -275,10 +284,16 @@ def flags(folder, _):
         return ast.literal_eval(constants[node.id] if isinstance(node, ast.Name) else node)
 
     rows = []
-    for entry in constants["all_flags"].elts:
-        entries = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
-        for name, default, meaning in (map(value, entry.elts) for entry in entries):
-            rows.append((f"`--{name}`", default, meaning))
+    try:
+        for entry in constants["all_flags"].elts:
+            entries = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
+            for name, default, meaning in (map(value, entry.elts) for entry in entries):
+                rows.append((f"`--{name}`", default, meaning))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ToolError(
+            f"{shown(script(folder))}: write each of MORE_FLAGS as (name, default, help), with a "
+            "plain number or text as its default"
+        ) from None
     return "\n".join(table(["flag", "default", "meaning"], rows))
 
 
@@ -286,8 +301,8 @@ def drills(folder, _):
     """The promises of Fault-Tolerance's drills, and what the committed runs have found."""
     run = [sys.executable, folder / "fault_tolerance.py", "--list"]
     listed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    with_recovery = json.loads((folder / "results.json").read_text())
-    without_recovery = json.loads((folder / "without-recovery.json").read_text())
+    with_recovery = read_json(folder / "results.json")
+    without_recovery = read_json(folder / "without-recovery.json")
     rows = []
     for name, promise in (line.split(": ", 1) for line in listed.splitlines()):
         drill, off = with_recovery[name], without_recovery[name]
@@ -329,14 +344,79 @@ REPORTED = {
 }
 
 
+def measured_examples():
+    """Returns what tools/results.py measures: folders of examples, and a run.sh of one."""
+    more = ["Synchronous-SGD/run_optimizer.sh", "Operations/Train-and-Evaluate"]
+    return [*reading_order.examples(), *more]
+
+
+def launcher_of(name):
+    """Returns the run.sh that a folder, or its own path, names. Raises ToolError if none does."""
+    path = ROOT / name
+    launcher = path if path.suffix == ".sh" else path / "run.sh"
+    if not launcher.is_file():
+        raise ToolError(f"there is no {shown(launcher)}: name an example, or a run.sh of one")
+    return launcher
+
+
 def results_of(launcher):
     """Returns the file with the results of a run.sh: results.json, or results_optimizer.json."""
     return launcher.with_name(launcher.stem.replace("run", "results") + ".json")
 
 
+def provenance(launcher):
+    """Returns what results.json says of the example that was measured: its folder, its digest."""
+    script = regions.script_of(launcher)
+    return {"example": shown(launcher.parent), "digest": regions.example_digest(script)}
+
+
+def check_provenance(found, launcher):
+    """Raises ToolError unless these results are of the script that a run.sh starts today."""
+    name, path = shown(launcher.parent), results_of(launcher)
+    own, again = provenance(launcher), f"run python tools/results.py {words_of(launcher)}"
+    example = found.get("example", "an unknown example")
+    if example != own["example"]:
+        raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {again}")
+    if found.get("digest") != own["digest"]:
+        raise ToolError(
+            f"{shown(path)} is outdated, because {regions.script_of(launcher).name} has changed: "
+            f"{again}, with --unchanged if the change alters no number"
+        )
+
+
+def check_compared(name, runs, source):
+    """Raises ToolError unless these runs of Compare are of that example, as its script is today.
+
+    The digests stand in a file of their own, because pictures name the digest of the results.
+    """
+    folder = name.split()[0]  # the others are flags
+    own_name = docstring(script(ROOT / folder)).partition(":")[0]
+    for run in runs:
+        if run.get("example") != own_name:
+            raise ToolError(f"{shown(source)} shows {run.get('example')}'s numbers as {name}'s")
+    digests = source.with_name(source.stem + "_digests.json")
+    if read_json(digests).get(folder) != regions.example_digest(script(ROOT / folder)):
+        raise ToolError(
+            f"{shown(source)} is outdated, because the script of {folder} has changed: run "
+            f"Measurements/Compare again, or python tools/results.py {folder} --unchanged if the "
+            "change alters no number"
+        )
+
+
+def words_of(launcher):
+    """Returns a run.sh as the arguments of tools/results.py name it."""
+    return shown(launcher.parent if launcher.name == "run.sh" else launcher)
+
+
 def measured_runs(folder, launcher):
-    path = results_of(folder / (launcher or "run.sh"))
-    return json.loads(path.read_text()) if path.exists() else None
+    """Returns the results for a page; None if there are none. Raises ToolError on foreign ones."""
+    launcher = folder / (launcher or "run.sh")
+    path = results_of(launcher)
+    if not path.exists():
+        return None
+    found = read_json(path)
+    check_provenance(found, launcher)
+    return found
 
 
 def medians(runs, reported):
@@ -348,6 +428,14 @@ def medians(runs, reported):
         median, low, high = (form % number for number in numbers)
         rows.append((words, median, f"{low} to {high}"))
     return rows
+
+
+def argument(folder, part, word):
+    """Returns the word behind a part's name. Raises ToolError if there is none."""
+    if not word:
+        page = f"{shown(folder)}/README.md"
+        raise ToolError(f"{page}: name a folder or file behind `generated: {part}`")
+    return word
 
 
 def result(folder, launcher):
@@ -377,7 +465,7 @@ def output(folder, launcher):
 def vocabulary(folder, _):
     """What an update of Sparse-Embeddings moves against the number of words: vocabulary.json."""
     rows = []
-    for run in json.loads((folder / "vocabulary.json").read_text()):
+    for run in read_json(folder / "vocabulary.json"):
         moved, whole = run["bytes"] / 1e3, run["whole_bytes"] / 1e6
         row = f"{run['words']:,}", run["batch_size"], f"{run['rows']:.0f}", f"{moved:.0f}"
         more = f"{whole:,.1f}", f"{1e3 * whole / moved:,.0f}", f"{run['shared']:.0%}"
@@ -406,7 +494,7 @@ def compare_rates(folder, _):
 
 def kills(folder, _):
     """What the runs of kills.py have found: kills.json."""
-    runs = json.loads((folder / "kills.json").read_text())
+    runs = read_json(folder / "kills.json")
     loads = [run["load"] for run in runs]
     rows = []
     for victim in runs[0]["kills"]:
@@ -423,7 +511,7 @@ def kills(folder, _):
 
 def batch_sizes(folder, _):
     """What the run of batch_sizes.py has found: batch-sizes.json."""
-    found = json.loads((folder / "batch-sizes.json").read_text())
+    found = read_json(folder / "batch-sizes.json")
     first, *names = [rule["name"] for rule in found["rules"]]
     rows = []
     for batch in found["batches"]:
@@ -441,7 +529,7 @@ def batch_sizes(folder, _):
 
 def retries(folder, _):
     """What the runs of retries.py have found: retries.json."""
-    runs = json.loads((folder / "retries.json").read_text())
+    runs = read_json(folder / "retries.json")
     reported = {
         "more": ("updates made, less those scheduled", "%d", 1),
         "without_a_row": ("updates without a row in the metrics", "%d", 1),
@@ -458,7 +546,7 @@ def retries(folder, _):
 
 def measured(folder, _):
     """What the run of measure.py has found: measured.json."""
-    found = json.loads((folder / "measured.json").read_text())
+    found = read_json(folder / "measured.json")
     times = found["seconds"]
     return page(
         ["the 2×2 grid", "seconds"],
@@ -470,7 +558,7 @@ def measured(folder, _):
 
 def start_up(folder, _):
     """What the run of start_up.py has found: start_up.json."""
-    found = json.loads((folder / "start_up.json").read_text())
+    found = read_json(folder / "start_up.json")
     rows = []
     for engine, times in found["engines"].items():
         name = engine if engine == "tfrun" else f"[{engine}]({engine}/)"
@@ -500,12 +588,31 @@ PARTS = {
 
 
 def updated(path):
-    """The text of a README with its generated parts as they should be."""
+    """Returns the text of a README with its generated parts as they should be.
+
+    Raises ToolError with a sentence for each part that cannot be made.
+    """
+    text, faults = regions.read(path), []
+    if len(PART.findall(text)) != len(re.findall("(?m)^<!-- generated", text)):
+        raise ToolError(
+            f"{shown(path)}: write each generated part as `<!-- generated: NAME -->`, with at most "
+            "one WORD behind the name, and `<!-- end -->` on a line of its own below it"
+        )
 
     def part(match):
-        return f"{match[1]}{PARTS[match[2]](path.parent, match[3])}\n{match[4]}"
+        if match[2] not in PARTS:
+            known = ", ".join(PARTS)
+            raise ToolError(f"{shown(path)}: there is no part {match[2]}, only {known}")
+        try:
+            return f"{match[1]}{PARTS[match[2]](path.parent, match[3])}\n{match[4]}"
+        except ToolError as error:
+            faults.append(str(error))
+            return match[0]
 
-    return PART.sub(part, path.read_text())
+    text = PART.sub(part, text)
+    if faults:
+        raise ToolError("\n".join(dict.fromkeys(faults)))
+    return text
 
 
 def files():
@@ -513,15 +620,38 @@ def files():
     return regions.tracked("*.md")
 
 
+def check_order():
+    """Raises ToolError unless the reading order names folders with pages that git knows."""
+    pages = set(files())
+    for name in reading_order.names():
+        script(ROOT / name)
+        if ROOT / name / "README.md" not in pages:
+            raise ToolError(f"git does not know {name}/README.md: run git add {name}")
+
+
 def main():
-    fix = "--fix" in sys.argv
-    stale = [path for path in files() if updated(path) != path.read_text()]
-    for path in stale:
-        if fix:
-            path.write_text(updated(path))
-        print("written:" if fix else "out of date:", path.relative_to(ROOT))
-    return bool(stale) and not fix
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--fix", action="store_true", help="write what is out of date")
+    fix = parser.parse_args().fix
+    check_order()
+    code = 0
+    for path in files():
+        try:
+            text = updated(path)
+        except ToolError as error:  # the other pages do not wait for this one
+            print(error, file=sys.stderr)
+            code = 1
+            continue
+        if text != path.read_text():
+            if fix:
+                path.write_text(text)
+            else:
+                code = 1
+            print("written:" if fix else "out of date:", shown(path))
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(regions.exit_code(main))

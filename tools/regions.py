@@ -5,6 +5,7 @@
     python tools/regions.py --fix A B         copy the regions of A into B
     python tools/regions.py --diff A B        the difference of two scripts, regions folded
     python tools/regions.py --limits          lower tests/limits.txt to what the scripts have
+    python tools/regions.py --limits SCRIPT   the same for this script only
 
 A region is what stands between "# region: name" and "# endregion: name".
 """
@@ -13,6 +14,7 @@ import argparse
 import ast
 import difflib
 import functools
+import hashlib
 import io
 import pathlib
 import re
@@ -21,19 +23,68 @@ import sys
 import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+PARENTS = ("", "Further-Algorithms", "Operations")  # where folders of examples stand
+LIMITS = ROOT / "tests" / "limits.txt"
 # What each script has for itself, or in one form of several.
 OWN = {"algorithm", "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
 DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 
-def tracked(pattern, root=ROOT):
+class ToolError(Exception):
+    """What somebody did wrong, in a sentence that says what to do."""
+
+
+def exit_code(main):
+    """Runs the main function of a tool; returns its exit code. A ToolError ends it as a line."""
+    try:
+        return main()
+    except ToolError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def shown(path):
+    """Returns a path as it stands in a sentence: from the root of the project, if it is there."""
+    path = pathlib.Path(path).resolve()
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
+
+
+def read(path):
+    """Returns the text of a file that somebody named. Raises ToolError if it cannot be read."""
+    try:
+        return pathlib.Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ToolError(f"{shown(path)} cannot be read: {reason}; check the path") from None
+
+
+def parsed(path):
+    """Returns the syntax tree of a script. Raises ToolError if it is no Python."""
+    try:
+        return ast.parse(read(path))
+    except SyntaxError as error:
+        raise ToolError(f"{shown(path)}, line {error.lineno}: correct this: {error.msg}") from None
+
+
+def tracked(pattern, root=ROOT, which="--cached"):
     """The files that git knows of, by a pattern as of pathlib.Path.match: not what a run left."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached"], cwd=root, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-z", "--exclude-standard", which],
+        cwd=root,
+        capture_output=True,
+        text=True,
     )
+    if listed.returncode:
+        reason = (listed.stderr.splitlines() or ["git failed"])[0]
+        raise ToolError(f"this needs a clone that git knows, and git says: {reason}")
     paths = sorted(pathlib.PurePath(name) for name in listed.stdout.split("\0") if name)
     return [root / path for path in paths if path.match(pattern) and (root / path).exists()]
+
+
+def untracked(pattern):
+    """The files that git neither knows of nor ignores."""
+    return tracked(pattern, which="--others")
 
 
 def folders(root=ROOT):
@@ -41,7 +92,7 @@ def folders(root=ROOT):
     return [
         run.parent
         for run in tracked("run.sh", root)
-        if run.parent.parent in (root, root / "Operations")
+        if run.parent.parent in [root / parent for parent in PARENTS]
         and run.parent.name != "tests"
         and not list(run.parent.glob("*.ipynb"))
     ]
@@ -49,10 +100,20 @@ def folders(root=ROOT):
 
 def scripts(root=ROOT):
     """The example scripts: every Python file beside a run.sh that says its kind, but drivers."""
-    beside = [path for path in tracked("*.py", root) if path.parent in folders(root)]
+    there = folders(root)
+    beside = [path for path in tracked("*.py", root) if path.parent in there]
     return sorted(
         path for path in beside if re.search(r"^Kind: +(?!\s|driver)", path.read_text(), re.M)
     )
+
+
+def script_of(launcher):
+    """Returns the script that a run.sh starts."""
+    command = re.split(r"(?m)^ *(?:exec|tfrun) ", read(launcher), maxsplit=1)
+    script = re.search(r"(?:here/)?([\w./]+\.py)", command[-1]) if command[1:] else None
+    if not script:
+        raise ToolError(f"{shown(launcher)} starts no script: it needs a line `exec tfrun ... --`")
+    return launcher.parent / script[1]
 
 
 def split(text):
@@ -78,12 +139,20 @@ def split(text):
     return parts
 
 
+def split_file(path):
+    """Returns the same of a script's file. Raises ToolError."""
+    try:
+        return split(read(path))
+    except ValueError as error:
+        raise ToolError(f"{shown(path)}: {error}") from None
+
+
 def regions(path):
-    """{name: text} of one script. Raises ValueError where a name stands twice."""
+    """Returns {name: text} of one script. Raises ToolError where a name stands twice."""
     made = {}
-    for name, lines in split(path.read_text()):
+    for name, lines in split_file(path):
         if name in made:
-            raise ValueError("the region %s stands twice" % name)
+            raise ToolError(f"{shown(path)}: the region {name} stands twice; remove one")
         if name:
             made[name] = "\n".join(lines)
     return made
@@ -92,8 +161,10 @@ def regions(path):
 def folded(path):
     """The script's lines, each region as one line and without the docstring: its own part."""
     lines = []
-    for name, part in split(path.read_text()):
+    for name, part in split_file(path):
         lines += ["# [%s]" % name] if name else part
+    if '"""' not in lines[1:]:
+        raise ToolError(f'{shown(path)}: end its docstring with a line """')
     lines = lines[lines.index('"""', 1) + 1 :]
     # An empty line counts neither beside another one nor beside a region.
     return [
@@ -128,8 +199,8 @@ def problems(root=ROOT):
                 if text != standard:
                     parts = standard.splitlines(), text.splitlines()
                     found.append("\n".join(unified(*parts, str(reference), str(path))))
-        except ValueError as error:
-            found.append("%s: %s" % (path, error))
+        except ToolError as error:
+            found.append(str(error))
     for name, paths in defined.items():
         if len(paths) > 1 and name not in OWN:
             found.append("%s is in %d scripts, but in no region" % (name, len(paths)))
@@ -141,7 +212,7 @@ def fix(source, *targets):
     standard = regions(source)
     for path in targets or scripts():
         lines = []
-        for name, part in split(path.read_text()):
+        for name, part in split_file(path):
             lines += standard[name].splitlines() if name in standard else part
         path.write_text("\n".join(lines) + "\n")
 
@@ -150,6 +221,35 @@ def lines_above(text):
     """Returns how many lines of a script stand above its divider; None where it has none."""
     starts = (line.startswith(DIVIDER) for line in text.splitlines())
     return next((number for number, starts_here in enumerate(starts) if starts_here), None)
+
+
+def example_digest(path):
+    """Returns the first 16 hexadecimal digits of the SHA-256 of a script's example.
+
+    That is what stands above the divider, without comments, docstrings, imports and main(). So the
+    digest changes with the algorithm, its defaults, the data and the model, and results of before
+    are outdated. It does not change with the words, or with the plumbing: an edit of a region below
+    the divider would else make the results of all examples outdated at once.
+    """
+    text = "\n".join(read(path).splitlines()[: lines_above(read(path))])
+    plumbing, kept = set(), set()  # numbers of lines
+    for node in parsed(path).body:
+        lines = range(node.lineno, node.end_lineno + 1)
+        is_main = isinstance(node, ast.FunctionDef) and node.name == "main"
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or is_main:
+            plumbing.update(lines)
+        kept.update(lines)
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(
+            node
+        ):
+            plumbing.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = token.line[: token.start[1]]
+    counted = [line.rstrip() for n, line in enumerate(lines, 1) if n in kept - plumbing]
+    return hashlib.sha256("\n".join(filter(None, counted)).encode()).hexdigest()[:16]
 
 
 def tokens(text):
@@ -181,15 +281,26 @@ def read_limits(text):
     for line in text.splitlines():
         fields = line.partition("#")[0].split()
         if fields:
-            limits[fields[0]] = int(fields[1]), int(fields[2])
+            try:
+                _, lines, most = fields
+                limits[fields[0]] = int(lines), int(most)
+            except ValueError:
+                words = "a script, its lines above the divider and its tokens"
+                raise ToolError(f"a line of limits must be {words}; it is: {line}") from None
     return limits
 
 
-def lower_limits(path=ROOT / "tests" / "limits.txt"):
-    """Writes each script's own numbers into the file of limits, where they are lower."""
-    text = path.read_text()
-    for name, (lines, most) in read_limits(text).items():
-        script = (ROOT / name).read_text()
+def lower_limits(only=(), path=LIMITS):
+    """Writes each script's own numbers, or only those of some, into the file, where lower."""
+    text = read(path)
+    limits, only = read_limits(text), [shown(script) for script in only]
+    for name in only:
+        if name not in limits:
+            raise ToolError(f"{shown(path)} has no line of {name}: add one, as the others have it")
+    for name in only or limits:
+        lines, most = limits[name]
+        parsed(ROOT / name)
+        script = read(ROOT / name)
         own = min(lines, lines_above(script) or lines), min(most, tokens(script))
         text = re.sub(r"(?m)^%s +\d+ +\d+" % re.escape(name), "%s %d %d" % (name, *own), text)
     path.write_text(text)
@@ -201,10 +312,10 @@ def main():
     )
     parser.add_argument("--fix", nargs="+", type=pathlib.Path, metavar="SCRIPT")
     parser.add_argument("--diff", nargs=2, type=pathlib.Path, metavar="SCRIPT")
-    parser.add_argument("--limits", action="store_true")
+    parser.add_argument("--limits", nargs="*", type=pathlib.Path, metavar="SCRIPT")
     flags = parser.parse_args()
-    if flags.limits:
-        lower_limits()
+    if flags.limits is not None:
+        lower_limits(flags.limits)
         return 0
     if flags.fix:
         fix(*flags.fix)
@@ -220,4 +331,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main))

@@ -3,9 +3,14 @@
     python tools/results.py                     all of them, five seeds each
     python tools/results.py HogWild --repeats 2
     python tools/results.py Synchronous-SGD/run_optimizer.sh
+    python tools/results.py HogWild --unchanged
 
 Writes results.json beside the run.sh, and the pictures of the first run: curves.png, and trace.png
 where the page shows one. `python tools/readmes.py --fix` then writes the figures into the page.
+
+results.json names its example and the digest of its script (regions.example_digest), and
+readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
+no number, such as a name, --unchanged writes the new digest and measures nothing.
 """
 
 import argparse
@@ -24,9 +29,12 @@ import time
 
 import numpy as np
 import readmes
+import regions
+from regions import ToolError, shown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MORE = {"Model-Parallelism": ["--timeline-steps", "1000"]}  # for the stages in its picture
+RUN_SECONDS = 600  # at most
 sys.path.insert(0, str(ROOT))
 from tfrun.runs.data import RunData  # noqa: E402
 
@@ -60,31 +68,50 @@ def sample(output, directory, name):
     return lines
 
 
+def run(command, folder):
+    """Runs an example, which writes into `folder`; returns its output. Raises ToolError."""
+    words = " ".join([command[0], shown(command[1]), *command[2:]])
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "OUTPUT_DIR": folder},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=RUN_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"`{words}` took longer than {RUN_SECONDS} s: let it do less") from None
+    if done.returncode:
+        print(*done.stdout.splitlines()[-20:], sep="\n", file=sys.stderr)
+        raise ToolError(
+            f"`{words}` failed with exit code {done.returncode}; nothing was written: its last "
+            "lines are above, correct the script"
+        )
+    return done.stdout
+
+
 def measure(launcher, repeats):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
-    page = (launcher.parent / "README.md").read_text()
+    page = regions.read(launcher.parent / "README.md")
+    about = readmes.provenance(launcher)
     runs = []
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            done = subprocess.run(
-                ["bash", launcher, *more, "--seed", str(seed)],
-                env={**os.environ, "OUTPUT_DIR": folder},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
-                timeout=600,
-            )
+            output = run(["bash", launcher, *more, "--seed", str(seed)], folder)
             directory = pathlib.Path(folder)
             runs.append(facts(directory, time.monotonic() - began))
             print(f"{name}, seed {seed}: {runs[-1]}")
             if seed == 0:
-                lines = sample(done.stdout, directory, name)
+                lines = sample(output, directory, name)
                 keep_pictures(directory, launcher, page)
                 versions = json.loads((directory / "result.json").read_text())["versions"]
+    if readmes.provenance(launcher) != about:
+        raise ToolError(f"the script of {name} changed while it ran: run this again")
     return {
+        **about,
         "command": " ".join(["bash", launcher.name, *more, "--seed S"]),
         "date": str(datetime.date.today()),
         "versions": {**versions, "python": platform.python_version()},
@@ -108,17 +135,42 @@ def keep_pictures(directory, launcher, page):
             shutil.copy(directory / picture, launcher.parent / picture)
 
 
+def mark_unchanged(launcher):
+    """Writes the digest of today's script into the results of an example, here and in Compare."""
+    name, path = shown(launcher.parent), readmes.results_of(launcher)
+    found, own = readmes.read_json(path), readmes.provenance(launcher)
+    if found.get("example") != own["example"]:
+        readmes.check_provenance(found, launcher)  # raises: these are no results of this example
+    path.write_text(json.dumps({**found, **own}, indent=1) + "\n")
+    for path in regions.tracked("*_digests.json"):  # of Compare's results
+        digests = readmes.read_json(path)
+        if launcher.name == "run.sh" and name in digests:
+            digests[name] = own["digest"]
+            path.write_text(json.dumps(digests, indent=1) + "\n")
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
+    parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")
     flags = parser.parse_args()
-    for name in flags.launchers or readmes.MEASURED:
-        path = ROOT / name
-        launcher = path if path.suffix == ".sh" else path / "run.sh"
-        text = json.dumps(measure(launcher, flags.repeats), indent=1)
-        readmes.results_of(launcher).write_text(text + "\n")
+    if flags.repeats < 3:
+        parser.error("--repeats must be at least 3: a page shows a median and a range")
+    launchers = [
+        readmes.launcher_of(name) for name in flags.launchers or readmes.measured_examples()
+    ]
+    if flags.unchanged and not flags.launchers:
+        parser.error("--unchanged needs the examples whose numbers are still true")
+    for launcher in launchers:
+        if flags.unchanged:
+            mark_unchanged(launcher)
+        else:
+            text = json.dumps(measure(launcher, flags.repeats), indent=1)
+            readmes.results_of(launcher).write_text(text + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(regions.exit_code(main))

@@ -29,6 +29,9 @@ from rich.table import Table
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
 
+sys.path.append(str(drivers.ROOT / "tools"))
+import regions
+
 TARGET = 0.97  # a test accuracy
 KINDS = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
     "single process": "one process",
@@ -89,6 +92,13 @@ def run(example, seed, flags, directory):
         for row in drivers.tests(directory)
     ]
     return {**result, "evaluations": dict(zip(("seconds", "accuracy", "loss"), zip(*tested)))}
+
+
+def leave_digests(examples, directory):
+    """Writes results_digests.json: which script of each example was measured."""
+    folders = sorted({example.split()[0] for example in examples})
+    digests = {name: regions.example_digest(drivers.script_of(name)) for name in folders}
+    (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
 def file_name(example):
@@ -237,6 +247,7 @@ def main():
     flags = parse_flags()
 
     def measure(console, directory):
+        leave_digests(flags.examples, directory)
         cases = [(example,) for example in flags.examples]
         results = drivers.by_turns(
             console,

@@ -4,12 +4,15 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 
 import diagrams
 import engines
+import new_example
 import picture_marks
 import pytest
+import reading_order
 import readmes
 import regions
 import results
@@ -32,7 +35,216 @@ def test_generated_parts_are_up_to_date():
     there = support.launchers() + support.engines()
     there += [path for path in regions.tracked("README.md") if path.parents[1] == engines.FOLDER]
     examples = {path.parent.relative_to(support.ROOT).as_posix() for path in there}
-    assert set(readmes.ORDER) == examples, "the reading order does not name every example"
+    assert set(reading_order.names()) == examples, "docs/reading-order.txt: name every example"
+
+
+def test_nothing_is_left_to_write():
+    """Catches what tools/new_example.py wants to be written: on a page, in a script, in a test."""
+    paths = readmes.files() + regions.scripts() + regions.tracked("tests/equations/*.py")
+    marked = [str(path) for path in paths if new_example.TODO in path.read_text()]
+    assert not marked, "write what %s asks for in %s" % (new_example.TODO, ", ".join(marked))
+
+
+def result_files():
+    """Returns (a run.sh, its results) of all examples that git knows, in whatever folder."""
+    found, scripts = [], regions.scripts()
+    for path in regions.tracked("results*.json"):
+        launcher = path.with_name(path.stem.replace("results", "run") + ".sh")
+        if launcher.exists() and regions.script_of(launcher) in scripts:
+            found.append((launcher, path))
+    return found
+
+
+def test_results_are_of_the_example_that_shows_them():
+    """Catches numbers of another example, or of a script that has changed since."""
+    files = result_files()
+    for launcher, path in files:
+        readmes.check_provenance(readmes.read_json(path), launcher)
+    assert len(files) >= len(readmes.measured_examples())
+    for path in regions.tracked("*_digests.json"):
+        source = path.with_name(path.name.replace("_digests", ""))
+        for name, runs in readmes.read_json(source).items():
+            readmes.check_compared(name, runs, source)
+
+
+def test_foreign_and_outdated_results_are_found(tmp_path):
+    """Each fault in a copy of HogWild: cp -r, another default, another line of the algorithm.
+
+    Another comment, or a change of a region below the divider, is none.
+    """
+    folder = tmp_path / "HogWild"
+    shutil.copytree(support.ROOT / "HogWild", folder)
+    launcher, script = folder / "run.sh", folder / "hogwild.py"
+    found = json.loads((folder / "results.json").read_text())
+    assert found["example"] == "HogWild"
+    with pytest.raises(regions.ToolError, match="^HogWild's results.json is shown on .*'s page: "):
+        readmes.check_provenance(found, launcher)
+    found["example"] = regions.shown(folder)  # as if it were measured here
+    readmes.check_provenance(found, launcher)
+    text = script.read_text()
+    for old, new, outdated in [
+        ("[flags.learning_rate * d for d in g]", "g", True),
+        (
+            "STEPS, BATCH_SIZE, LEARNING_RATE = 3000,",
+            "STEPS, BATCH_SIZE, LEARNING_RATE = 300,",
+            True,
+        ),
+        ("keras.layers.Dense(128,", "keras.layers.Dense(129,", True),
+        ("# HogWild: push, however late.", "# HogWild: push.", False),
+        ("without locks.", "whenever they like.", False),
+        ("import time\n", "import time\nimport types\n", False),
+        ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 31", False),
+    ]:
+        script.write_text(support.replaced(support.ROOT / "HogWild" / "hogwild.py", [(old, new)]))
+        if outdated:
+            with pytest.raises(regions.ToolError, match="outdated.*python tools/results.py"):
+                readmes.check_provenance(found, launcher)
+        else:
+            readmes.check_provenance(found, launcher)
+    assert text.count("import time\n") == 1
+
+
+FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
+NEW = "Further-Algorithms/Delay-Compensation"
+SCRIPT = f"{NEW}/delay_compensation.py"
+
+
+@pytest.fixture(scope="module")
+def few_examples(tmp_path_factory):
+    """A clone with the tools and three examples, which a contributor may spoil."""
+    root = tmp_path_factory.mktemp("clone")
+    patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
+    for path in sum((regions.tracked(pattern) for pattern in patterns), []):
+        name = path.relative_to(support.ROOT)
+        if name.parts[0] in (*FEW, "tools", "tfrun", "Measurements") or name.name == "limits.txt":
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / name)
+    shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
+    for page in [*root.glob("Measurements/*/README.md"), *root.glob("tfrun/*.md")]:
+        page.unlink()
+    (root / "tests" / "equations").mkdir()
+    (root / "docs").mkdir()
+    order = "\n  ".join(["One worker", *FEW])
+    (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
+    limits = root / "tests" / "limits.txt"
+    lines = limits.read_text().splitlines()
+    limits.write_text("\n".join(line for line in lines if line.split("/")[0] in FEW) + "\n")
+    (root / "tests" / "pictures.txt").touch()
+    (root / "README.md").write_text("<!-- generated: examples -->\n<!-- end -->\n")
+    support.git(root, "init", "-q")
+    support.git(root, "add", ".")
+    return root
+
+
+def tool(root, *words):
+    """Runs a tool in such a clone; returns (the exit code, all that it printed)."""
+    done = support.finished(sys.executable, root / "tools" / words[0], *words[1:], cwd=root)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_new_example_has_no_numbers(few_examples):
+    """Begins one, and finds it in the reading order, with all sections and nothing measured."""
+    root = few_examples
+    code, output = tool(root, "new_example.py", "HogWild", NEW)
+    assert code == 0, output
+    support.git(root, "add", ".")
+    assert sorted(path.name for path in (root / NEW).iterdir()) == [
+        *("README.md", "delay_compensation.py", "run.sh"),
+    ]
+    code, output = tool(root, "readmes.py", "--fix")
+    assert code == 0, output
+    page = (root / NEW / "README.md").read_text()
+    assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.SECTIONS)
+    assert readmes.TO_DO in page and new_example.TODO in page and "Previous: [HogWild]" in page
+    script = (root / SCRIPT).read_text()
+    assert script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: push" in script
+    assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
+    assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
+    compile((root / "tests" / "equations" / "delay_compensation.py").read_text(), "it", "exec")
+    assert f"\n{SCRIPT} " in (root / "tests" / "limits.txt").read_text()
+    code, output = tool(root, "regions.py")
+    assert code == 0, output
+
+
+# What a contributor may do wrong: (the tool's words, the file that is spoilt, what stands in it,
+# what takes its place, the sentence). Without a file nothing is spoilt; with nothing in its place
+# the whole file is gone.
+ORDER, PAGE, HOGWILD = "docs/reading-order.txt", "HogWild/README.md", "HogWild/hogwild.py"
+READMES, RESULTS = ["readmes.py"], "HogWild/results.json"
+WRONG = [
+    (["new_example.py", "HogWild", "DOWNPOUR!"], None, "", "", "'DOWNPOUR!' is no name"),
+    (["new_example.py", "HogWild", "Distributed-Setup"], None, "", "", "exists already"),
+    (["new_example.py", "HogWild", "Keras"], None, "", "", "keras.py would hide a Python module"),
+    (["new_example.py", "HogWild", "No-Parent/My"], None, "", "", "no examples in No-Parent"),
+    (["new_example.py", "Hogwild", "My"], None, "", "", "no example Hogwild to copy"),
+    (READMES, ORDER, "  HogWild\n", "", "add HogWild to docs/reading-order.txt"),
+    (READMES, ORDER, "  HogWild\n", "  HogWild\n  HogWild\n", "remove HogWild"),
+    (READMES, ORDER, "  HogWild\n", "  HogWild\n  My-Algorithm\n", "My-Algorithm has no script"),
+    (READMES, ORDER, "One worker\n", "", "write a group's title above the first folder"),
+    (READMES, ORDER, None, None, "git checkout docs/reading-order.txt"),
+    (READMES, PAGE, "generated: flags", "generated: flag", "there is no part flag"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff My-Algorithm", "My-Algorithm has no script"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff My.py", "My.py cannot be read"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff", "name a folder or file"),
+    (READMES, PAGE, "generated: compare", "generated: compare My", "none: measure them"),
+    (READMES, PAGE, "generated: compare ", "generated:compare ", "write each generated part as"),
+    (READMES, HOGWILD, "def main():", "def main()", "line [0-9]+: correct this"),
+    (READMES, HOGWILD, '"""HogWild: ', '"""HogWild ', "begin the docstring as `HogWild: "),
+    (READMES, HOGWILD, "MORE_FLAGS = []", 'MORE_FLAGS = [("a", 2**3, "b")]', "plain number"),
+    (READMES, RESULTS, '"runs": [', '"runs": ', "is not JSON"),
+    (READMES, RESULTS, '"HogWild"', '"DynSGD"', "DynSGD's results.json is shown on HogWild's page"),
+    (READMES, HOGWILD, "= 3000, 32, 0.1", "= 3000, 32, 0.2", "results.json is outdated"),
+    (["results.py", "My-Algorithm"], None, "", "", "there is no My-Algorithm/run.sh"),
+    (["results.py", "HogWild", "--repeats", "1"], None, "", "", "must be at least 3"),
+    (["results.py", "HogWild"], "HogWild/run.sh", "exec tfrun", "exit 3 #", "starts no script"),
+    (
+        ["results.py", "HogWild"],
+        "HogWild/run.sh",
+        "set -euo",
+        "exit 3 #",
+        "failed with exit code 3",
+    ),
+    (
+        ["results.py", "HogWild", "--unchanged"],
+        RESULTS,
+        '"HogWild"',
+        '"DynSGD"',
+        "DynSGD's results.json is shown on HogWild's page",
+    ),
+    (["regions.py"], HOGWILD, "# endregion: flags\n", "", "region"),
+    (["regions.py", "--fix", "My.py"], None, "", "", "My.py cannot be read"),
+    (["regions.py", "--diff", HOGWILD, "My.py"], None, "", "", "My.py cannot be read"),
+    (["regions.py", "--limits", "My.py"], None, "", "", "limits.txt has no line of My.py"),
+    (["regions.py", "--limits"], "tests/limits.txt", " 3650", "", "a line of limits must be"),
+    (["picture_marks.py", "My.png"], None, "", "", "My.png is no picture that git knows"),
+    (["picture_marks.py"], "tests/pictures.txt", "", "a line", "remove the line `a line`"),
+]
+
+
+@pytest.mark.parametrize(
+    "words, name, old, new, sentence", WRONG, ids=[f"{case[0][0]}: {case[4]}" for case in WRONG]
+)
+def test_a_tool_says_what_to_do(words, name, old, new, sentence, few_examples):
+    """Tests that a wrong step ends with a sentence, and not with a traceback."""
+    path = few_examples / (name or "tests/limits.txt")
+    whole = path.read_text()
+    try:
+        if old is None:
+            path.unlink()
+        else:
+            path.write_text(whole.replace(old, new, 1))
+        assert not name or not path.exists() or path.read_text() != whole, "nothing is spoilt"
+        code, output = tool(few_examples, *words)
+    finally:
+        path.write_text(whole)
+    assert code in (1, 2) and "Traceback" not in output, output
+    assert re.search(sentence, output), output
+
+
+def test_foreign_numbers_of_compare_are_found():
+    runs = readmes.read_json(readmes.COMPARE)
+    with pytest.raises(regions.ToolError, match="shows HogWild's numbers as DynSGD's"):
+        readmes.check_compared("DynSGD", runs["HogWild"], readmes.COMPARE)
 
 
 def test_links_lead_somewhere():
@@ -63,14 +275,19 @@ def test_diagrams_are_up_to_date():
 
 def test_pictures_are_of_todays_code_and_results():
     """Catches a PNG file that other code drew, or that shows other results than the committed."""
-    assert picture_marks.noted() == picture_marks.today(), "see tools/picture_marks.py"
+    marks = picture_marks.today()
+    assert picture_marks.noted() == marks, "see tools/picture_marks.py"
+    pictures = {}
+    for path, (picture, _) in marks.items():
+        assert picture not in pictures, f"{path} is a copy of {pictures[picture]}"
+        pictures[picture] = path
     results = {picture_marks.digest(path) for path in regions.tracked("*.json")}
     for path in regions.tracked("*.png"):
         source = Image.open(path).text.get("Drawn from")
         assert source is None or source in results, f"{path} shows other results"
 
 
-@pytest.mark.parametrize("name", readmes.EXAMPLES)
+@pytest.mark.parametrize("name", reading_order.examples())
 def test_a_page_has_its_sections(name):
     """In their order; with a figure, three answers, its measured runs, and tests that exist."""
     page = (support.ROOT / name / "README.md").read_text()
@@ -89,7 +306,7 @@ def test_a_page_has_its_sections(name):
 
 def test_samples_are_of_the_first_run():
     """Catches a sample output, or results, that another run has left."""
-    for name in readmes.EXAMPLES:
+    for name in reading_order.examples():
         found = json.loads((support.ROOT / name / "results.json").read_text())
         first, said = found["runs"][0], "\n".join(found["output"])
         assert len(found["runs"]) >= 3, name
@@ -127,7 +344,7 @@ def test_numbers_in_prose_are_those_of_the_results():
     is generated on the same page.
     """
     checked = 0
-    for name in readmes.ORDER:
+    for name in reading_order.names():
         page = (support.ROOT / name / "README.md").read_text()
         results = "".join(part[0] for part in readmes.PART.finditer(page))
         if not name.startswith("Measurements"):
