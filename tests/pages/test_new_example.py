@@ -1,0 +1,147 @@
+"""A new example begins without numbers, and a contributor's wrong step ends with a sentence."""
+
+import re
+import shutil
+import sys
+
+import new_example
+import pytest
+import readmes
+import regions
+import support
+
+FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
+NEW = "Further-Algorithms/Delay-Compensation"
+SCRIPT = f"{NEW}/delay_compensation.py"
+
+
+@pytest.fixture(scope="module")
+def few_examples(tmp_path_factory):
+    """A clone with the tools and three examples, which a contributor may spoil."""
+    root = tmp_path_factory.mktemp("clone")
+    patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
+    for path in sum((regions.tracked(pattern) for pattern in patterns), []):
+        name = path.relative_to(support.ROOT)
+        if name.parts[0] in (*FEW, "tools", "tfrun", "Measurements") or name.name == "limits.txt":
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, root / name)
+    shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
+    for page in [*root.glob("Measurements/*/README.md"), *root.glob("tfrun/*.md")]:
+        page.unlink()
+    (root / "tests" / "equations").mkdir()
+    (root / "docs").mkdir()
+    order = "\n  ".join(["One worker", *FEW])
+    (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
+    limits = root / "tests" / "limits.txt"
+    lines = limits.read_text().splitlines()
+    limits.write_text("\n".join(line for line in lines if line.split("/")[0] in FEW) + "\n")
+    (root / "tests" / "pictures.txt").touch()
+    (root / "README.md").write_text("<!-- generated: examples -->\n<!-- end -->\n")
+    support.git(root, "init", "-q")
+    support.git(root, "add", ".")
+    return root
+
+
+def tool(root, *words):
+    """Runs a tool in such a clone; returns (the exit code, all that it printed)."""
+    done = support.finished(sys.executable, root / "tools" / words[0], *words[1:], cwd=root)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_new_example_has_no_numbers(few_examples):
+    """Begins one, and finds it in the reading order, with all sections and nothing measured."""
+    root = few_examples
+    code, output = tool(root, "new_example.py", "HogWild", NEW)
+    assert code == 0, output
+    support.git(root, "add", ".")
+    assert sorted(path.name for path in (root / NEW).iterdir()) == [
+        *("README.md", "delay_compensation.py", "run.sh"),
+    ]
+    code, output = tool(root, "readmes.py", "--fix")
+    assert code == 0, output
+    page = (root / NEW / "README.md").read_text()
+    assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.SECTIONS)
+    assert readmes.TO_DO in page and new_example.TODO in page and "Previous: [HogWild]" in page
+    script = (root / SCRIPT).read_text()
+    assert script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: push" in script
+    assert "Differs from:  HogWild: " in script and "# HogWild:" not in script
+    assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
+    compile((root / "tests" / "equations" / "delay_compensation.py").read_text(), "it", "exec")
+    assert f"\n{SCRIPT} " in (root / "tests" / "limits.txt").read_text()
+    code, output = tool(root, "regions.py")
+    assert code == 0, output
+
+
+# What a contributor may do wrong: (the tool's words, the file that is spoilt, what stands in it,
+# what takes its place, the sentence). Without a file nothing is spoilt; with nothing in its place
+# the whole file is gone.
+ORDER, PAGE, HOGWILD = "docs/reading-order.txt", "HogWild/README.md", "HogWild/hogwild.py"
+READMES, RESULTS = ["readmes.py"], "HogWild/results.json"
+WRONG = [
+    (["new_example.py", "HogWild", "DOWNPOUR!"], None, "", "", "'DOWNPOUR!' is no name"),
+    (["new_example.py", "HogWild", "Distributed-Setup"], None, "", "", "exists already"),
+    (["new_example.py", "HogWild", "Keras"], None, "", "", "keras.py would hide a Python module"),
+    (["new_example.py", "HogWild", "No-Parent/My"], None, "", "", "no examples in No-Parent"),
+    (["new_example.py", "Hogwild", "My"], None, "", "", "no example Hogwild to copy"),
+    (READMES, ORDER, "  HogWild\n", "", "add HogWild to docs/reading-order.txt"),
+    (READMES, ORDER, "  HogWild\n", "  HogWild\n  HogWild\n", "remove HogWild"),
+    (READMES, ORDER, "  HogWild\n", "  HogWild\n  My-Algorithm\n", "My-Algorithm has no script"),
+    (READMES, ORDER, "One worker\n", "", "write a group's title above the first folder"),
+    (READMES, ORDER, None, None, "git checkout docs/reading-order.txt"),
+    (READMES, PAGE, "generated: flags", "generated: flag", "there is no part flag"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff My-Algorithm", "My-Algorithm has no script"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff My.py", "My.py cannot be read"),
+    (READMES, PAGE, "diff Distributed-Setup", "diff", "name a folder or file"),
+    (READMES, PAGE, "generated: compare", "generated: compare My", "none: measure them"),
+    (READMES, PAGE, "generated: compare ", "generated:compare ", "write each generated part as"),
+    (READMES, HOGWILD, "def main():", "def main()", "line [0-9]+: correct this"),
+    (READMES, HOGWILD, '"""HogWild: ', '"""HogWild ', "begin the docstring as `HogWild: "),
+    (READMES, HOGWILD, "MORE_FLAGS = []", 'MORE_FLAGS = [("a", 2**3, "b")]', "plain number"),
+    (READMES, RESULTS, '"runs": [', '"runs": ', "is not JSON"),
+    (READMES, RESULTS, '"HogWild"', '"DynSGD"', "DynSGD's results.json is shown on HogWild's page"),
+    (READMES, HOGWILD, "= 3000, 32, 0.1", "= 3000, 32, 0.2", "results.json is outdated"),
+    (["results.py", "My-Algorithm"], None, "", "", "there is no My-Algorithm/run.sh"),
+    (["results.py", "HogWild", "--repeats", "1"], None, "", "", "must be at least 3"),
+    (["results.py", "HogWild"], "HogWild/run.sh", "exec tfrun", "exit 3 #", "starts no script"),
+    (
+        ["results.py", "HogWild"],
+        "HogWild/run.sh",
+        "set -euo",
+        "exit 3 #",
+        "failed with exit code 3",
+    ),
+    (
+        ["results.py", "HogWild", "--unchanged"],
+        RESULTS,
+        '"HogWild"',
+        '"DynSGD"',
+        "DynSGD's results.json is shown on HogWild's page",
+    ),
+    (["regions.py"], HOGWILD, "# endregion: flags\n", "", "region"),
+    (["regions.py", "--fix", "My.py"], None, "", "", "My.py cannot be read"),
+    (["regions.py", "--diff", HOGWILD, "My.py"], None, "", "", "My.py cannot be read"),
+    (["regions.py", "--limits", "My.py"], None, "", "", "limits.txt has no line of My.py"),
+    (["regions.py", "--limits"], "tests/limits.txt", " 3650", "", "a line of limits must be"),
+    (["picture_marks.py", "My.png"], None, "", "", "My.png is no picture that git knows"),
+    (["picture_marks.py"], "tests/pictures.txt", "", "a line", "remove the line `a line`"),
+]
+
+
+@pytest.mark.parametrize(
+    "words, name, old, new, sentence", WRONG, ids=[f"{case[0][0]}: {case[4]}" for case in WRONG]
+)
+def test_a_tool_says_what_to_do(words, name, old, new, sentence, few_examples):
+    """Tests that a wrong step ends with a sentence, and not with a traceback."""
+    path = few_examples / (name or "tests/limits.txt")
+    whole = path.read_text()
+    try:
+        if old is None:
+            path.unlink()
+        else:
+            path.write_text(whole.replace(old, new, 1))
+        assert not name or not path.exists() or path.read_text() != whole, "nothing is spoilt"
+        code, output = tool(few_examples, *words)
+    finally:
+        path.write_text(whole)
+    assert code in (1, 2) and "Traceback" not in output, output
+    assert re.search(sentence, output), output
