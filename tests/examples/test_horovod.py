@@ -333,7 +333,8 @@ def test_nothing_is_left_after_kill_9(whom, tmp_path):
 
 def test_a_rank_that_does_not_answer(tmp_path):
     """The others do not wait for ever, and say so."""
-    with begin(tmp_path, HOROVOD_GLOO_TIMEOUT_SECONDS="5") as process:
+    seconds = str(int(support.patience(5)))  # also for the ranks to find each other
+    with begin(tmp_path, HOROVOD_GLOO_TIMEOUT_SECONDS=seconds) as process:
         trains(process)
         rank(tmp_path, 1).send_signal(signal.SIGSTOP)
         code, output = end(process, tmp_path, 60)
