@@ -114,9 +114,11 @@ class Elastic(HogWild):
         return loss
 
     def values(self):
-        own = [v for k in range(self.n) for v in self.own[k]]
-        velocities = [v for k in range(self.n) for v in self.v[k]]
-        return {**super().values(), "own parameters": own, "velocities": velocities}
+        values = super().values()
+        values["own parameters"] = [v for k in range(self.n) for v in self.own[k]]
+        if "momentum" in self.knobs:
+            values["velocities"] = [v for k in range(self.n) for v in self.v[k]]
+        return values
 
 
 class Synchronous(HogWild):

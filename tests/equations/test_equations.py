@@ -2,42 +2,46 @@
 
 Then the mistakes: each is put into a copy of the script, and a comparison of numbers, named here,
 must fail. That the mistaken script runs all the same, and ends well, is tested, too.
+
+A script my_algorithm.py, in whatever folder, has a file tests/equations/my_algorithm.py, found by
+its name. hogwild.py is the shortest one, aeamsgd.py has all parts. Such a file imports nothing of
+the script, and has:
+
+REFERENCE   the equation in NumPy: a class as those of tools/references.py, or one of them. Derive
+            it from HogWild and write `update`, or from Synchronous and write `move`.
+FLAGS       {"local_steps": 4}: the flags of the script, and keyword arguments of the reference.
+            Without them a script has problem.command_line({}). None: the script lacks that flag.
+MISTAKES    {"parameters": {"the push adds": [(text of the script, what replaces it)]}}: what the
+            comparison that must fail is called, the name of the mistake, and the mistake.
+            Comparisons are "parameters", "losses", "steps", "staleness", and those of VARIABLES.
+
+It may have, too:
+VARIABLES   {"velocities": ".*_v"}: what else lasts from push to push, as values() of the reference
+            calls it, and the pattern of the whole names of the script's variables for it. They are
+            compared as well. Without it w alone is, and variables of another kind go unnoticed.
+WORKERS     1 where a single worker pulls and pushes in turn; else two are interleaved.
+PROBLEM     what the script trains on, one of tests/support/problem.py; problem.digits if left out.
+COMPARED_BY the test, "tests/equations/test_ring.py::test_...", that compares the script with this
+            reference where the tests here cannot, such as without a ps. It takes these fields from
+            equations.of(script).
+
+The field `Kind:` of the script's docstring chooses the test. The tests here are for a parameter
+server that is asynchronous, for a single process, and for Train-and-Evaluate. They ask for a pull
+and a push: update(k, version, w_k). Those of test_synchronous.py are for a parameter server that is
+synchronous: together(those), and `algorithm` takes two arguments more, k and n. All other kinds
+need COMPARED_BY. test_references.py finds a script without a file.
 """
 
+import equations
 import interleaved
 import numpy as np
 import pytest
 import references
 import support
-from problem import (
-    BATCH,
-    LR,
-    PROSE,
-    SPARSE,
-    command_line,
-    digits_like,
-    draw,
-    gradient_on_digits,
-    keras_step,
-)
+from problem import BATCH, LR, command_line, digits_like, draw, gradient_on_digits, keras_step
 
-EXAMPLES = {  # name: (its reference, its flags)
-    "HogWild": (references.HogWild, {}),
-    "DOWNPOUR-Easy": (references.Easy, {"local_steps": 4}),
-    "ADAG": (references.Adag, {"local_steps": 4}),
-    "DOWNPOUR": (
-        references.Downpour,
-        {"local_steps": 4, "server_lr": 0.07, "initial_accumulator": 0.2},
-    ),
-    "DynSGD": (references.Dyn, {"local_steps": 3}),
-    "AEASGD": (references.Elastic, {"local_steps": 4, "rho": 1.5}),
-    "AEAMSGD": (references.Elastic, {"local_steps": 4, "rho": 1.5, "momentum": 0.8}),
-}
-ALONE = [  # those of a single worker, which pulls and pushes in turn
-    support.main_script("Non-Distributed-Setup"),
-    support.main_script("Distributed-Setup"),
-    support.ROOT / "Distributed-Setup" / "distributed_setup_supervisor.py",
-]
+ASYNCHRONOUS = equations.compared("parameter server, asynchronous")
+SCRIPTS = [*ASYNCHRONOUS, *equations.compared("single process", "train and evaluate")]
 
 # Who does what: < is a pull, > a push of a worker, with anything of the other in between.
 SCHEDULE = [
@@ -58,22 +62,25 @@ def compare_pushes(workers, expected, schedule):
     interleaved.check(first, workers.values(), expected.values(), pushes, due)
 
 
-def compare(script, reference, flags, schedule=SCHEDULE, text=None):
-    """Asserts that the script's graph, with w on two ps, does what the reference does."""
+def compare(script, folder, reference=None, flags=None, schedule=None, text=None):
+    """Asserts that the script's graph, with w on two ps, does what the reference does.
+
+    Reference, flags and schedule are those of the script's file unless others are given.
+    """
+    file = equations.of(script)
+    reference = reference or file.REFERENCE
+    flags = file.FLAGS if flags is None else flags
+    schedule = schedule or (SCHEDULE if file.WORKERS == 2 else IN_TURN)
     n = 1 + max(k for _, k in schedule)
-    with interleaved.Workers(script, n, command_line(flags), text=text, ps=2) as workers:
-        expected = reference(workers.parameters(), n, gradient_on_digits(n), LR, **flags)
+    data, gradient = file.PROBLEM(script, n, folder)
+    with interleaved.Workers(script, n, command_line(flags), data, text, ps=2) as workers:
+        expected = reference(workers.parameters(), n, gradient, LR, **flags)
         compare_pushes(workers, expected, schedule)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_update_is_the_equation(name):
-    compare(support.main_script(name), *EXAMPLES[name])
-
-
-@pytest.mark.parametrize("script", ALONE, ids=lambda path: path.name)
-def test_one_worker_is_plain_sgd(script):
-    compare(script, references.HogWild, {}, IN_TURN)
+@pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
+def test_update_is_the_equation(script, tmp_path):
+    compare(script, tmp_path)
 
 
 ONE_STEP = {"local_steps": 1}
@@ -94,14 +101,14 @@ ONE_STEP = {"local_steps": 1}
         ("DynSGD", references.Easy, {"local_steps": 3}, IN_TURN),
     ],
 )
-def test_an_example_is_another_one(name, reference, flags, schedule):
-    compare(support.main_script(name), reference, flags, schedule)
+def test_an_example_is_another_one(name, reference, flags, schedule, tmp_path):
+    compare(support.main_script(name), tmp_path, reference, flags, schedule)
 
 
-def test_aeamsgd_without_momentum_is_aeasgd():
+def test_aeamsgd_without_momentum_is_aeasgd(tmp_path):
     """--momentum must be above 0: this one changes no float32."""
     flags = {"local_steps": 4, "rho": 1.5, "momentum": 1e-30}
-    compare(support.main_script("AEAMSGD"), references.Elastic, flags)
+    compare(support.main_script("AEAMSGD"), tmp_path, references.Elastic, flags)
     values = []
     for name, momentum in ("AEASGD", {}), ("AEAMSGD", {"momentum": 1e-30}):
         flags = command_line({"local_steps": 4, "rho": 1.5, **momentum})
@@ -137,9 +144,9 @@ def state_of(worker):
     return worker.session.run([own, kept])
 
 
-def compare_state(name, changes=()):
+def compare_state(script, changes=()):
     """Asserts that one worker's state has moved once for each mini-batch, in their order."""
-    script, (_, flags) = support.main_script(name), EXAMPLES[name]
+    flags = equations.of(script).FLAGS
     text = keeping(script, changes)
     with interleaved.Workers(script, 1, command_line(flags), text=text) as (worker, *_):
         for _ in range(3):
@@ -158,9 +165,16 @@ def compare_state(name, changes=()):
     interleaved.check_apart(compared, 1e-5)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_the_state_of_the_model_moves_with_each_step(name):
-    compare_state(name)
+STATEFUL = [  # trained by several workers, with a model of Keras
+    path
+    for path in ASYNCHRONOUS
+    if equations.of(path).WORKERS > 1 and "def make_model(" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("script", STATEFUL, ids=equations.ids)
+def test_the_state_of_the_model_moves_with_each_step(script):
+    compare_state(script)
 
 
 def compare_keeping(changes=()):
@@ -220,7 +234,7 @@ def test_a_mistake_about_the_state_is_caught(fails, changes):
 
 def test_a_state_that_is_lost_between_local_steps_is_caught():
     with support.caught("moving mean"):
-        compare_state("DOWNPOUR", FROZEN)
+        compare_state(support.main_script("DOWNPOUR"), FROZEN)
 
 
 def compare_late(changes=()):
@@ -245,157 +259,15 @@ def test_a_worker_that_comes_later_does_not_begin_with_the_first_batches():
         compare_late([(clock % "step.read_value()", clock % "tf.constant(0, tf.int64)")])
 
 
-# Sparse-Embeddings has a problem of its own.
-def compare_sparse(folder, text=None):
-    """Sparse-Embeddings on two ps against HogWild's rule with dense gradients of the same model."""
-    (folder / "prose.txt").write_text(PROSE)
-    script = support.load(SPARSE)
-    data = script.load_data(str(folder / "prose.txt"))
-    flags = {"--dimensions": 5, "--noise-words": 6, **command_line({})}
-
-    def gradient(k, number, w):
-        pairs = data.train[k::2]
-        drawn = pairs[draw(k, number, BATCH + 6, len(pairs))]
-        return references.skip_gram(w, drawn[:BATCH], drawn[BATCH:, 1], weight=5)
-
-    with interleaved.Workers(SPARSE, 2, flags, data, text, ps=2) as workers:
-        tables = workers.parameters()
-        assert [len(table) for table in tables] == [10, 9, 10, 9], "19 words in two parts"
-        expected = references.HogWild(tables, 2, gradient, LR)
-        compare_pushes(workers, expected, SCHEDULE)
-
-
-def test_sparse_update_is_the_equation(tmp_path):
-    compare_sparse(tmp_path)
-
-
-PUSH = "flags.learning_rate * s"
-CACHE = (  # the parameters of the next push are read before this one's has arrived
-    """    with tf.control_dependencies([version]):
-        pulled = [v.read_value() for v in w]
-""",
-    """    kept = [tf.get_local_variable(v.op.name + "_c", initializer=v.read_value()) for v in w]
-    with tf.control_dependencies([version]):
-        pulled = [tf.identity(v.read_value()) for v in kept]
-""",
-)
-CACHED = (
-    "    with tf.control_dependencies([ticket]):\n",
-    """    with tf.control_dependencies([ticket]):
-        news = [tf.identity(v.read_value()) for v in w]
-    with tf.control_dependencies(news):
-        cached = tf.group(*[k.assign(v) for k, v in zip(kept, news)])
-    with tf.control_dependencies([cached]):
-""",
-)
-NOW = """    now = [v.read_value() for v in w]
-    loss, g = gradient(now, version)
-"""
-RANK = 'json.loads(os.environ["TF_CONFIG"])["task"]["index"]'
-SGD_STEP = "v - flags.learning_rate * d for v, d in zip(w_k, g)"
-ADAGRAD_STEP = (
-    "v - flags.learning_rate * d / tf.sqrt(flags.initial_accumulator + s * s) "
-    "for v, d, s in zip(w_k, g, a)"
-)
-ADAGRAD = "AdagradOptimizer(flags.server_lr, flags.initial_accumulator)"
-OWN = "initializer=%s) for"
-ONCE = "once, place = %s"
-ROWS = (
-    "v.scatter_update(tf.IndexedSlices("
-    "tf.gather(v, change.indices) - change.values, change.indices))"
-)
-# (the example, the comparison that fails): {the mistake: [(text, what replaces it)]}
-MISTAKES = {
-    ("HogWild", "parameters"): {
-        "the rate is not the flag's": [("[flags.learning_rate * d for", "[0.1 * d for")],
-        # To the first parameters: to all of w, the loss would soon be NaN.
-        "the push adds": [("v.assign_sub(d)", "v.assign_sub(tf.concat([-d[:9], d[9:]], 0))")],
-        "the gradient is not at the pulled w": [("    loss, g = gradient(w_k, version)\n", NOW)],
-        "constant data": [("(w_k, version)\n", "(w_k, 0)\n")],
-        "all draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
-        "the push leaves out one ps": [("zip(w, delta)])", "zip(w[1:], delta[1:])])")],
-    },
-    ("HogWild", "staleness"): {
-        "it counts the worker's own push": [("g, version, ticket", "g, version - 1, ticket")]
-    },
-    ("DOWNPOUR-Easy", "parameters"): {
-        "a pull that is not ordered after the push": [CACHE, CACHED],
-        "one forward pass for all T steps": [(f"w_k = [{SGD_STEP}]", "")],
-        "one mini-batch for all T steps": [("first + t)", "first)")],
-        "no last local step": [("t < flags.local_steps", "t < flags.local_steps - 1")],
-        "the mean instead of the sum": [(PUSH, PUSH + " / flags.local_steps")],
-        "the rate counts twice in the push": [(PUSH, "flags.learning_rate * " + PUSH)],
-        "a rate that is the worker's index": [(PUSH, PUSH + " * " + RANK)],
-    },
-    ("ADAG", "parameters"): {"the sum instead of the mean": [(" / flags.local_steps", "")]},
-    ("DOWNPOUR", "accumulators"): {
-        "the mean": [("send(w, a)", "send(w, [s / flags.local_steps for s in a])")],
-        "one gradient of the T": [("[s + d for s, d in zip(a, g)]", "g")],
-    },
-    ("DOWNPOUR", "parameters"): {
-        "Adagrad on both sides": [(SGD_STEP, ADAGRAD_STEP)],
-        "plain SGD on the ps": [(ADAGRAD, "GradientDescentOptimizer(flags.server_lr)")],
-        "Adagrad with the worker's rate": [
-            (ADAGRAD, ADAGRAD.replace("server_lr", "learning_rate"))
-        ],
-    },
-    ("DynSGD", "parameters"): {
-        "no division by the staleness": [(" / tf.to_float(ticket - version + 1)", "")],
-        "its own update twice": [("ticket - version + 1", "ticket - version + 2")],
-    },
-    ("AEASGD", "own parameters"): {
-        "a worker starts from its own random point": [
-            (OWN % "v.read_value()", OWN % "tf.random_normal(v.shape, 0, 0.1)")
-        ],
-        "nothing depends on the local step: it is pruned": [
-            ("*[v.assign(m - e) for v, m, e in zip(own, moved, force)],", "")
-        ],
-        "the force has the wrong sign": [("v.assign(m - e)", "v.assign(m + e)")],
-        "the force does not move w_k": [("v.assign(m - e)", "v.assign(m)")],
-    },
-    ("AEASGD", "parameters"): {
-        "the force is that of the w_k after the step": [
-            ("zip(w_k, pulled)]", "zip(move(last, w_k)[1], pulled)]")
-        ],
-        "the force before the local steps": [("zip(w_k, pulled)]", "zip(own, pulled)]")],
-    },
-    ("AEAMSGD", "velocities"): {
-        "the look-ahead has the wrong sign": [("p + flags.momentum", "p - flags.momentum")],
-        "no look-ahead": [("p + flags.momentum * v for", "tf.identity(p) for")],
-        "it is lost": [("*[v.assign(new) for v, new in zip(own_v, v_k)],", "")],
-    },
-    ("AEAMSGD", "own parameters"): {
-        "the rate counts twice": [("[p + v for p, v", "[p + flags.learning_rate * v for p, v")]
-    },
-    ("Sparse-Embeddings", "parameters"): {
-        "the sparse push adds": [("v.scatter_sub(", "v.scatter_add(")],
-        "a row that comes twice moves once": [
-            (ONCE % "tf.unique(words)", ONCE % "words, tf.range(tf.size(words))"),
-            ("v.scatter_sub(change)", ROWS),
-        ],
-        "the noise has no weight": [("WEIGHT * tf.reduce_mean", "tf.reduce_mean")],
-    },
-}
-
-
-@pytest.mark.parametrize("name, fails, changes", support.mistakes(MISTAKES, core=3))
-def test_a_mistake_is_caught(name, fails, changes, tmp_path):
-    script = support.main_script(name)
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=3))
+def test_a_mistake_is_caught(script, fails, changes, tmp_path):
     text = support.replaced(script, changes)
     with support.caught(fails):
-        if script == SPARSE:
-            compare_sparse(tmp_path, text)
-        else:
-            compare(script, *EXAMPLES[name], text=text)
+        compare(script, tmp_path, text=text)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     """A mistake counts only if nothing but a number gives it away: `--steps 20` ends well."""
-    texts = {
-        name: support.replaced(support.main_script(example), changes)
-        for (example, _), named in MISTAKES.items()
-        for name, changes in named.items()
-    }
-    support.run_well(texts, tmp_path)
+    support.run_well(equations.mistaken(SCRIPTS), tmp_path)

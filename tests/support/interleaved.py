@@ -8,11 +8,11 @@ from these values, which are fed in their place, whatever others have pushed in 
 import collections
 import concurrent.futures
 import functools
-import inspect
 import json
 import re
 import sys
 
+import equations
 import numpy as np
 import problem
 import pytest
@@ -79,7 +79,11 @@ def check(first, last, expected, pushes, due, least=0.001):
     """
     assert len(pushes) == len(due) >= 10
     wrong = []
-    for name, vector in last.items():
+    for name in sorted(last.keys() ^ expected.keys()):
+        lacks = "reference" if name in last else "script"
+        wrong.append(f"{name}: the {lacks} has no such numbers")
+    for name in sorted(last.keys() & expected.keys()):
+        vector = last[name]
         apart = np.abs(vector - flat(expected[name])).max()
         moved = np.abs(vector - first[name]).max()
         if not apart < 1e-5 or not moved > least:
@@ -119,7 +123,7 @@ class Worker:
                     target, config = started["worker", k].target, here.config
                 if gradient is None:
                     given = [part for part in (here, model, data, flags) if part is not None]
-                    _, self.update, self.test = self.script.build(*given)
+                    _, self.update, self.test, *_ = self.script.build(*given)
                 else:
                     setter = tf.train.replica_device_setter(
                         cluster=here.spec, worker_device=here.device
@@ -129,11 +133,14 @@ class Worker:
                         w = parameters(tf)
                     with tf.device(here.device):
                         algorithm = self.script.algorithm
-                        more = (k, n) if "n" in inspect.signature(algorithm).parameters else ()
+                        more = (k, n) if support.synchronous(path) else ()
                         self.update = algorithm(w, step, gradient, flags, *more)
                 with tf.control_dependencies([self.update.push]):
                     self.pushed = tf.no_op()
-                self.start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+                operations = tf.get_default_graph().get_operations()
+                readers = [op for op in operations if op.type == "MakeIterator"]
+                own = tf.group(tf.local_variables_initializer(), *readers)
+                self.start = [tf.global_variables_initializer(), own]
                 self.globals, self.locals = tf.global_variables(), tf.local_variables()
             self.session = tf.Session(target, graph=graph, config=config)
 
@@ -156,6 +163,7 @@ class Workers:
     """n workers of a script, initialised."""
 
     def __init__(self, path, n, flags, data=None, text=None, **more):
+        self.variables = equations.variables(path)
         self.workers = [Worker(path, text, k, n, flags, data, **more) for k in range(n)]
         self.workers[0].session.run(self.workers[0].start[0])
         for worker in self.workers:
@@ -188,17 +196,17 @@ class Workers:
         return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes)]
 
     def values(self):
-        """All that lasts, by the names of the references: each a vector, as `flat` makes them."""
+        """Returns all that lasts, by the names of the references: vectors, as `flat` makes them.
+
+        That is w, and VARIABLES of the script's file: some on the ps, or those of each worker.
+        """
         found = {"parameters": self.parameters()}
-        one = self.workers[0]
-        accumulators = [v for v in one.globals if "Adagrad" in v.op.name]
-        if accumulators:
-            found["accumulators"] = one.session.run(accumulators)
-        for name, ending in ("own parameters", "_k"), ("velocities", "_v"):
+        for name, pattern in self.variables.items():
             for worker in self.workers:
-                own = [v for v in worker.locals if v.op.name.endswith(ending)]
-                if own:
-                    found.setdefault(name, []).extend(worker.session.run(own))
+                there = [*worker.locals, *(worker.globals if worker is self.workers[0] else [])]
+                named = [v for v in there if re.fullmatch(pattern, v.op.name)]
+                if named:
+                    found.setdefault(name, []).extend(worker.session.run(named))
         return {name: flat(arrays) for name, arrays in found.items()}
 
     def together(self, those=None, seconds=20):

@@ -47,6 +47,51 @@ def gradient_on_digits(workers):
     return gradient
 
 
+def digits(script, n, folder):
+    """Returns (None, gradient) of n workers: None stands for the data of `digits_like`."""
+    return None, gradient_on_digits(n)
+
+
+def words(script, n, folder):
+    """Returns (data, gradient) of n workers of Sparse-Embeddings on a short text.
+
+    The script's tables have their rows on two ps; the gradient is the dense one of the same model.
+    """
+    (folder / "prose.txt").write_text(PROSE)
+    data = support.load(script).load_data(str(folder / "prose.txt"))
+
+    def gradient(k, number, w):
+        assert [len(table) for table in w] == [10, 9, 10, 9], "19 words in two parts"
+        pairs = data.train[k::n]
+        drawn = pairs[draw(k, number, BATCH + 6, len(pairs))]
+        return references.skip_gram(w, drawn[:BATCH], drawn[BATCH:, 1], weight=5)
+
+    return data, gradient
+
+
+def records(script, n, folder):
+    """Returns (data, gradient) of n workers of Train-and-Evaluate, which reads files.
+
+    Each worker has a file with as many rows as a mini-batch, so each mini-batch is all of it.
+    """
+    import tensorflow as tf
+
+    x, y, x_test, y_test = digits_like()
+    files = [str(folder / f"train-{k}.tfrecord") for k in range(n)]
+    rows = [slice(k * BATCH, (k + 1) * BATCH) for k in range(n)]
+    for k, path in enumerate(files):
+        with tf.io.TFRecordWriter(path) as writer:
+            for row, label in zip(x[rows[k]], y[rows[k]]):
+                features = {
+                    "x": tf.train.Feature(float_list=tf.train.FloatList(value=row)),
+                    "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    data = support.load(script).Data(files, x_test, y_test, list(x.shape[1:]), 3)
+    return data, lambda k, number, w: references.perceptron(w, x[rows[k]], y[rows[k]])
+
+
 def union_step(w, n, number):
     """Returns (loss, w) after a step of the whole model on n workers' batches as one."""
     x, y = digits_like()[:2]
@@ -73,6 +118,13 @@ def keras_step(model, w, state, batches):
 
 
 def command_line(flags):
-    """{"--local-steps": 4} from local_steps=4, with the flags that all have."""
-    shared = {"--learning-rate": LR, "--batch-size": BATCH, "--seed": SEED, "--steps": 99}
-    return {**shared, **{"--" + name.replace("_", "-"): value for name, value in flags.items()}}
+    """Returns {"--local-steps": 4} from {"local_steps": 4}, with the flags that all scripts have.
+
+    A list becomes numbers with commas between them; None leaves out a flag that the script lacks.
+    """
+    shared = {"learning_rate": LR, "batch_size": BATCH, "seed": SEED, "steps": 99}
+    return {
+        "--" + name.replace("_", "-"): ",".join(map(str, v)) if isinstance(v, list) else v
+        for name, v in {**shared, **flags}.items()
+        if v is not None
+    }

@@ -77,8 +77,9 @@ def ps_scripts():
 
 
 def main_script(folder):
-    """The main script of an example, by the name of its folder."""
-    return ROOT / folder / (folder.replace("-", "_").lower() + ".py")
+    """Returns the main script of an example, by the name of its folder, such as "HogWild"."""
+    name = pathlib.PurePath(folder).name
+    return ROOT / folder / (name.replace("-", "_").lower() + ".py")
 
 
 def replaced(path, changes):

@@ -1,0 +1,7 @@
+"""ADAG: as DOWNPOUR-Easy, but w <- w - lr * a / T."""
+
+from references import Adag
+
+REFERENCE = Adag
+FLAGS = {"local_steps": 4}
+MISTAKES = {"parameters": {"the sum instead of the mean": [(" / flags.local_steps", "")]}}

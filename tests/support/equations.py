@@ -1,0 +1,82 @@
+"""Finds the file of each script in tests/equations/; test_equations.py says what it has."""
+
+import functools
+
+import problem
+import pytest
+import regions
+import support
+
+FOLDER = support.ROOT / "tests" / "equations"
+# What a file may leave out, and what it then has.
+DEFAULTS = {
+    "WORKERS": 2,
+    "VARIABLES": {},
+    "PROBLEM": problem.digits,
+    "COMPARED_BY": None,
+}
+
+
+def path_of(script):
+    """Returns where the file of a script stands, or would stand."""
+    return FOLDER / f"{script.stem}.py"
+
+
+@functools.cache
+def of(script):
+    """Returns the module of a script's file. Fails where it has none, or not all that it needs."""
+    name, path = (p.relative_to(support.ROOT).as_posix() for p in (script, path_of(script)))
+    advice = f"write {path} with REFERENCE, FLAGS and MISTAKES (CONTRIBUTING.md)"
+    assert path_of(script).exists(), f"{name} has no reference: {advice}"
+    module = support.load(path_of(script))
+    missing = {"REFERENCE", "FLAGS", "MISTAKES"} - set(vars(module))
+    assert not missing, f"the reference of {name} lacks {', '.join(sorted(missing))}: {advice}"
+    for field, value in DEFAULTS.items():
+        vars(module).setdefault(field, value)
+    return module
+
+
+def variables(script):
+    """Returns VARIABLES of a script's file, {} where it has no file."""
+    return of(script).VARIABLES if path_of(script).exists() else {}
+
+
+def compared(*kinds):
+    """Returns the scripts of these kinds that have a file, but for those with COMPARED_BY.
+
+    test_references.py fails for a script that has no file.
+    """
+    there = [path for path in regions.scripts() if support.kind_of(path) in kinds]
+    return [path for path in there if path_of(path).exists() and not of(path).COMPARED_BY]
+
+
+def ids(value):
+    """Returns the name of a script without its ending, for the names of tests."""
+    return getattr(value, "stem", None)
+
+
+def mistakes(scripts, core):
+    """Returns parameters (script, what fails, changes) of a test: all MISTAKES of these scripts.
+
+    The tier core has the first so many of each comparison of each script.
+    """
+    return [
+        pytest.param(
+            *(script, fails, changes),
+            id=f"{script.stem}: {name}",
+            marks=[pytest.mark.long] if number >= core else [],
+        )
+        for script in scripts
+        for fails, named in of(script).MISTAKES.items()
+        for number, (name, changes) in enumerate(named.items())
+    ]
+
+
+def mistaken(scripts):
+    """Returns {name: text} of these scripts with each of their mistakes, as support.run_well."""
+    return {
+        f"{script.stem}: {name}": support.replaced(script, changes)
+        for script in scripts
+        for named in of(script).MISTAKES.values()
+        for name, changes in named.items()
+    }
