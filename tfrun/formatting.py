@@ -1,69 +1,78 @@
-"""Numbers as people read them."""
+"""Numbers as people, and JSON, read them."""
 
+import math
 import os
 
 
+def finite(value):
+    """Returns a number for JSON, which has no NaN: None instead of that."""
+    return float(value) if math.isfinite(value) else None
+
+
 def value(name, number):
-    """A number of the tests as text, of an accuracy as a percentage."""
+    """Returns a number of the tests as text, of an accuracy as a percentage."""
     if number is None:
         return "unknown"
-    return "%.1f%%" % (100 * number) if name.endswith("accuracy") else "%.4g" % number
+    return f"{number:.1%}" if name.endswith("accuracy") else f"{number:.4g}"
 
 
 def test(name, number):
-    """A column of the tests and its value as text: "test accuracy 98.3%"."""
-    return "%s %s" % (name.replace("_", " "), value(name, number))
+    """Returns a column of the tests and its value as text: "test accuracy 98.3%"."""
+    return f"{name.replace('_', ' ')} {value(name, number)}"
 
 
-def tests(found):
-    """The tests in a result as text; the loss only where there is no other metric."""
-    names = [name for name in found if name.startswith("test_")]
+def tests(result):
+    """Returns the tests in a result as text; the loss only where there is no other metric."""
+    names = [name for name in result if name.startswith("test_")]
     others = [name for name in names if name != "test_loss"]
-    return ", ".join(test(name, found[name]) for name in others or names)
+    return ", ".join(test(name, result[name]) for name in others or names)
 
 
 def file_name(task):
-    """worker 0 as in the names of files: worker-0."""
+    """Returns worker 0 as in the names of files: worker-0."""
     return task.replace(" ", "-")
 
 
 def size(n_bytes):
-    """A number of bytes: 512 MiB, 1.5 GiB; empty for None."""
+    """Returns a number of bytes as text: 512 MiB, 1.5 GiB; empty for None."""
     if n_bytes is None:
         return ""
-    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if n_bytes >= unit or name == "KiB":
-            return ("%.0f %s" if n_bytes >= 100 * unit else "%.3g %s") % (n_bytes / unit, name)
+    units = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+    name = next((name for name, unit in units.items() if n_bytes >= unit), "KiB")
+    amount = n_bytes / units[name]
+    return f"{amount:.0f} {name}" if amount >= 100 else f"{amount:.3g} {name}"
 
 
 def age(seconds):
-    """A length of time: 45 s, 12 min, 3 h, 5 days."""
+    """Returns a length of time as text: 45 s, 12 min, 3 h, 5 days."""
     for unit, length, least in (("days", 86400, 2), ("h", 3600, 1.5), ("min", 60, 1.5)):
         if seconds >= least * length:
-            return "%.0f %s" % (seconds / length, unit)
-    return "%.0f s" % max(0, seconds)
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0, seconds):.0f} s"
 
 
-def number(found, form="%.3g"):
-    """A number, empty for None."""
-    return "" if found is None else form % found
+def number(value, form="%.3g"):
+    """Returns a number as text, empty for None."""
+    return "" if value is None else form % value
 
 
-def rate(found):
-    """A rate: 12.3, or 1,234; empty for None."""
-    return "" if found is None else "{:,.0f}".format(found) if found >= 100 else "%.3g" % found
+def rate(value):
+    """Returns a rate as text: 12.3, or 1,234; empty for None."""
+    return f"{value:,.0f}" if value and value >= 100 else number(value)
 
 
 def plural(count, noun):
-    """A count and its noun: 1 worker, 3,000 updates."""
-    return "{:,d} {}{}".format(count, noun, "s" * (count != 1))
+    """Returns a count and its noun: 1 worker, 3,000 updates."""
+    return f"{count:,d} {noun}{'s' * (count != 1)}"
 
 
 def run(example, result):
-    """Two lines about a run, from its result: its cluster; its updates, their data and time."""
-    several = result["ps"] or result["workers"] > 1
-    cluster = [example] + ["%d ps" % result["ps"]] * bool(result["ps"])
-    cluster += [plural(result["workers"], "worker")] * bool(several)
+    """Returns two lines about a run: its cluster; its updates, their data and time."""
+    cluster = [example]
+    if result["ps"]:
+        cluster.append(f"{result['ps']} ps")
+    if result["ps"] or result["workers"] > 1:
+        cluster.append(plural(result["workers"], "worker"))
     data = os.path.basename(result["dataset"] or "data of its own")
-    work = plural(result["steps"], "update"), data, result["wall_seconds"] or 0
-    return ", ".join(cluster) + "\n%s on %s in %.1f s" % work
+    work = f"{plural(result['steps'], 'update')} on {data} in {result['wall_seconds'] or 0:.1f} s"
+    return f"{', '.join(cluster)}\n{work}"

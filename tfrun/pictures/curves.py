@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from tfrun import formatting
 from tfrun.pictures import timeline
 from tfrun.pictures.timeline import COLOURS
+from tfrun.runs import metrics_csv
 from tfrun.runs.activities import activities, stages, window
 from tfrun.runs.data import RunData
 
@@ -46,25 +47,24 @@ def draw_loss(axes, tasks, colours, start):
     log_axis(axes, "{:g}".format)
 
 
-def draw_tests(axes, found, start, best):
+def draw_tests(axes, run, start):
     """The test error, 1 - accuracy, on a log scale; other metrics as they are where there are any.
 
-    found: the Metrics of all tasks. best: {name: its best value}, where that is known. The loss of
-    the test is drawn where there is no other metric.
+    The loss of the test is drawn where there is no other metric.
     """
-    names = {name: None for each in found for name in each.columns if name.startswith("test_")}
-    names = [name for name in names if name != "test_loss"] or [*names]
+    columns = {name: None for metrics in run.tasks.values() for name in metrics.columns}
+    names = [name for name in columns if name.startswith("test_")]
+    names = [name for name in names if name != "test_loss"] or names
     errors = bool(names) and all(name.endswith("accuracy") for name in names)
+    best = (run.result or {}).get("best", {})
     for name, colour in zip(names, ["#333333", *COLOURS[4:]] * len(names)):
-        seen = []
-        for columns in (each.columns for each in found if name in each.columns):
-            points = zip(columns["push_time"], columns[name], columns["global_step"])
-            seen += [point for point in points if np.isfinite(point[1])]
-        if not seen:
+        tests = [test for test in run.tests() if np.isfinite(test.get(name, np.nan))]
+        if not tests:
             continue
-        seconds, values, _ = map(np.array, zip(*sorted(seen)))
-        label = formatting.test(name, max((step, time, value) for time, value, step in seen)[-1])
-        label += "\nbest: %s" % formatting.value(name, best[name]) if name in best else ""
+        seconds, values = np.array([(test["push_time"], test[name]) for test in tests]).T
+        label = formatting.test(name, metrics_csv.last_test(tests)[name])
+        if name in best:
+            label += f"\nbest: {formatting.value(name, best[name])}"
         if errors:  # no error at all has no place on a log scale: half of the smallest one
             values = 1 - values
             values = np.maximum(values, min(values[values > 0], default=0.01) / 2)
@@ -86,17 +86,16 @@ def draw_counts(axes, values, colours, whole):
     last = np.quantile(everything, 0.995)
     if whole:
         edges = np.arange(min(everything), max(3, np.ceil(last)) + 2) - 0.5
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     else:
         edges = np.linspace(0, 1.02 * last or 1, 40)
     inside = [each[each <= edges[-1]] for each in values.values()]
     axes.hist(inside, edges, stacked=True, color=[colours[name] for name in values], rwidth=0.9)
     if beyond := int((everything > edges[-1]).sum()):
-        form = "%s beyond, up to %.0f" if whole else "%s beyond, up to %.3g ms"
-        text = form % ("{:,d}".format(beyond), max(everything))
+        most = f"{max(everything):.0f}" if whole else f"{max(everything):.3g} ms"
+        text = f"{beyond:,d} beyond, up to {most}"
         axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes, size=SIZE - 1)
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
-    if whole:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def draw_parts(axes, found, colours, counts):
@@ -104,8 +103,8 @@ def draw_parts(axes, found, colours, counts):
     for place, (name, count) in enumerate(reversed(counts.items())):
         left = 0
         for part in timeline.LABELS:
-            mine = [each for each in found if each.task == name and each.name == part]
-            width = 1000 * sum(each.end - each.begin for each in mine) / count
+            mine = [each.end - each.begin for each in found if each[:2] == (name, part)]
+            width = 1000 * sum(mine) / count
             height = 0.25 if part == "pull" else 0.7
             axes.barh(place, width, height, left, **timeline.look(part, colours[name]))
             left += width
@@ -119,14 +118,11 @@ def draw_parts(axes, found, colours, counts):
 
 def draw(run: RunData):
     """Draws curves.png in the directory of a run and returns its path, None without any push."""
-    tasks = {
-        task.replace("-", " "): metrics.pushes
-        for task, metrics in run.tasks.items()
-        if metrics.is_push.any()
-    }
+    pushing = [task for task, metrics in run.tasks.items() if metrics.is_push.any()]
+    names = sorted((task.replace("-", " ") for task in pushing), key=timeline.key)
+    tasks = {name: run.tasks[formatting.file_name(name)].pushes for name in names}
     if not tasks:
         return None
-    tasks = {name: tasks[name] for name in sorted(tasks, key=timeline.key)}
     start = min(columns["push_time"].min() for columns in tasks.values())
     found = activities(run)
     colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(found)}
@@ -137,7 +133,7 @@ def draw(run: RunData):
     loss, tests, counts, parts = (figure.add_subplot(grid[at // 2, at % 2]) for at in range(4))
     moment = figure.add_subplot(grid[2, :])
     draw_loss(loss, tasks, colours, start)
-    draw_tests(tests, run.tasks.values(), start, (run.result or {}).get("best", {}))
+    draw_tests(tests, run, start)
     late = {name: columns["staleness"] for name, columns in tasks.items()}
     late = {name: values[np.isfinite(values)] for name, values in late.items()}
     if any((values > 0).any() for values in late.values()):

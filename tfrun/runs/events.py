@@ -4,6 +4,7 @@ Each task is a run of its own in TensorBoard: loss, staleness and rate of its pu
 of each second, and its tests. The run's flags are a text beside its first task.
 """
 
+import itertools
 import json
 import math
 import os
@@ -26,44 +27,30 @@ class Events:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.writers = {}  # {task: its RecordWriter}
-        self.row_counts = {}  # {task: how many of its rows were written}
-        self.last_pushes = {}  # {task: the time of its last push that was written}
+        self.counts = {}  # {task: how many of its pushes and of its tests were written}
         self.flags_written = False
 
     def update(self, run: RunData):
         """Writes what the tasks have left since the last call."""
         if run.flags and not self.flags_written:
-            self.write_flags(run)
+            text = text_pb("flags", f"```\n{json.dumps(run.flags, indent=2)}\n```")
+            paths = [directory / "flags.json" for directory in run.directories]
+            written_at = max(path.stat().st_mtime for path in paths if path.exists())
+            self.write_event(run.flags["tasks"][0], written_at, 0, text)
+            self.flags_written = True
         for task, metrics in run.tasks.items():
-            columns = {**metrics.columns, "push": metrics.is_push, "test": metrics.is_test}
-            rows = rows_of(columns)
-            self.write_rows(task, rows[self.row_counts.get(task, 0) :])
-            self.row_counts[task] = len(rows)
-
-    def write_flags(self, run):
-        """Writes flags.json as a text."""
-        text = text_pb("flags", f"```\n{json.dumps(run.flags, indent=2)}\n```")
-        paths = [directory / "flags.json" for directory in run.directories]
-        written_at = max(path.stat().st_mtime for path in paths if path.exists())
-        self.write_event(run.flags["tasks"][0], written_at, 0, text)
-        self.flags_written = True
-
-    def write_rows(self, task, rows):
-        """Writes these rows of a task: the pushes of each second as one event, each test as one."""
-        seconds = {}  # {second: its pushes}
-        for row in rows:
-            if row["push"]:
-                seconds.setdefault(int(row["push_time"]), []).append(row)
-            if row["test"]:
-                tests = {
-                    name: value
-                    for name, value in row.items()
-                    if name.startswith("test_") and math.isfinite(value)
-                }
-                self.write_scalars(task, row, tests)
-        for pushes in seconds.values():
-            self.write_scalars(task, pushes[-1], means(pushes, self.last_pushes.get(task)))
-            self.last_pushes[task] = pushes[-1]["push_time"]
+            n_pushes, n_tests = self.counts.get(task, (0, 0))
+            pushes, tests = rows_of(metrics.pushes), rows_of(metrics.tests)
+            for test in tests[n_tests:]:
+                names = [name for name in test if name.startswith("test_")]
+                scalars = {name: test[name] for name in names if math.isfinite(test[name])}
+                self.write_scalars(task, test, scalars)
+            before = pushes[n_pushes - 1]["push_time"] if n_pushes else None
+            for _, group in itertools.groupby(pushes[n_pushes:], lambda row: int(row["push_time"])):
+                of_second = list(group)
+                self.write_scalars(task, of_second[-1], means(of_second, before))
+                before = of_second[-1]["push_time"]
+            self.counts[task] = len(pushes), len(tests)
 
     def write_scalars(self, task, row, scalars):
         """Writes {tag: number} at the time and the step of a row."""

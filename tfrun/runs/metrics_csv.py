@@ -24,21 +24,15 @@ def files(directory) -> dict[str, pathlib.Path]:
     return {path.stem.removeprefix("metrics-"): path for path in paths}
 
 
-def number(text):
-    """Returns a field as a float, NaN where it is empty. Raises ValueError."""
-    return float(text) if text else float("nan")
-
-
 def complete_lines(path, last=None):
-    """Returns the complete lines of a file, or only those within its last `last` bytes."""
+    """Returns the complete lines of a file, or the header and those in its last `last` bytes."""
     with open(path, "rb") as file:
-        if last and (size := os.path.getsize(path)) > last:
-            header = file.readline()
-            file.seek(max(file.tell(), size - last))
+        text = file.readline()
+        skipped = os.path.getsize(path) - last if last else 0
+        if skipped > file.tell():
+            file.seek(skipped)
             file.readline()  # the rest of a line
-            text = header + file.read()
-        else:
-            text = file.read()
+        text += file.read()
     # A line that a kill has cut short has no end.
     return text.rpartition(b"\n")[0].decode("utf-8", "replace").split("\n")
 
@@ -46,7 +40,7 @@ def complete_lines(path, last=None):
 def read(path, last=None):
     """Returns (header, {row as text: its fields, numbers by name}, restarts) of one file.
 
-    A row also says under "push" and "test" which of the two it is.
+    An empty field is NaN. A row also says under "push" and "test" which of the two it is.
     last: how many bytes of its end to read, beside the header; all of it by default.
     """
     header, *lines = complete_lines(path, last)
@@ -59,11 +53,19 @@ def read(path, last=None):
         if not texts.get("push_time") or not texts.get("global_step"):
             continue
         try:
-            row = {name: number(text) for name, text in texts.items()}
+            row = {name: float(text or "nan") for name, text in texts.items()}
         except ValueError:
             continue
         rows[line] = {**row, "push": bool(texts.get("loss")), "test": bool(texts.get("test_loss"))}
     return header, rows, sum(RESTART in line for line in lines)
+
+
+def last_test(tests):
+    """Returns the test after the most updates, {} of none; among those the last in time.
+
+    It need not be the last of all: a run that was started again may repeat updates.
+    """
+    return max(tests, key=lambda row: (row["global_step"], row["push_time"]), default={})
 
 
 def append(path, tests, **columns):

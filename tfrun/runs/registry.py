@@ -7,7 +7,6 @@ whether these still run. A record whose run directory was removed is removed, to
 
 import contextlib
 import fcntl
-import itertools
 import json
 import os
 import pathlib
@@ -15,6 +14,8 @@ import socket
 import time
 
 import psutil
+
+from tfrun.runs import run_directory
 
 NAMES = {"run", "example", "directory", "state", "started", "ended", "exit_code", "tfrun", "tasks"}
 SEE = " (tfrun status lists all)"
@@ -70,12 +71,12 @@ class Record:
     @staticmethod
     def free(name, directory):
         """(the file, the name); with a number, if a run in another directory has that name."""
-        for suffix in itertools.chain([""], ("-%d" % i for i in itertools.count(2))):
-            path = folder() / ((name + suffix).replace("/", "--") + ".json")
+        for numbered in run_directory.numbered(name):
+            path = folder() / f"{numbered.replace('/', '--')}.json"
             known = read(path)
             ours = known and known["directory"] == str(directory)
             if not path.exists() or ours and state(known) != "running" and not left(known):
-                return path, name + suffix
+                return path, numbered
 
     def write(self, **changes):
         """Writes it, whole or not at all."""
@@ -97,19 +98,14 @@ def name_of(example, directory):
 
 def replace(path, content):
     """Writes a record, whole or not at all. Raises OSError."""
-    partial = path.with_suffix(".%d" % os.getpid())
-    try:
-        partial.write_text(json.dumps(content))
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    run_directory.write_whole(path, json.dumps(content))
 
 
 def read(path):
     """The content of a record; None of a file that is none, such as one that was cut short."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        content = json.loads(path.read_text())
-        return content if NAMES <= content.keys() else None
+    with contextlib.suppress(OSError):
+        content = run_directory.read_json(path)
+        return content if content and NAMES <= content.keys() else None
 
 
 def state(record):
@@ -169,28 +165,24 @@ def left(record):
 
 
 def find(name=None):
-    """The record that `name` means: a run, a part of its name, or its directory.
+    """Returns the record that `name` means: a run, a part of its name, or its directory.
 
     Without a name the newest of those that run, else the newest. Raises LookupError.
     """
     if name == "":
         raise LookupError("RUN is empty" + SEE)
     records = read_all()
-    if name is None:
-        matching = records
-    else:
-        place = os.path.realpath(name)
-        matching = [r for r in records if r["run"] == name]
-        matching = matching or [r for r in records if r["directory"] == place]
-        matching = matching or [r for r in records if name in r["run"]]
-    live = [record for record in matching if record["state"] == "running"]
+    if name is None and not records:
+        raise LookupError("there is no run yet")
+    matching = (
+        [record for record in records if name in (None, record["run"])]
+        or [record for record in records if record["directory"] == os.path.realpath(name)]
+        or [record for record in records if name in record["run"]]
+    )
+    matching = [record for record in matching if record["state"] == "running"] or matching
     if not matching:
-        raise LookupError(
-            "there is no run yet" if name is None else "there is no run %s" % name + SEE
-        )
-    if name is None:
-        return (live or matching)[-1]
-    if len(live or matching) > 1:
-        names = ", ".join(record["run"] for record in (live or matching)[-5:])
-        raise LookupError("%s may mean %d runs: %s" % (name, len(live or matching), names) + SEE)
-    return (live or matching)[0]
+        raise LookupError(f"there is no run {name}{SEE}")
+    if name is not None and len(matching) > 1:
+        names = ", ".join(record["run"] for record in matching[-5:])
+        raise LookupError(f"{name} may mean {len(matching)} runs: {names}{SEE}")
+    return matching[-1]

@@ -1,5 +1,6 @@
-"""The run directory: where it is, and what is made and removed there."""
+"""The run directory: where it is, and what is made, read and removed there."""
 
+import contextlib
 import datetime
 import itertools
 import json
@@ -12,10 +13,11 @@ FINISHED = (
     "There is a finished run in {}: give it more --steps, or set OUTPUT_DIR to another folder"
 )
 STOPPED = "The run in {0} was ended early: remove {0}/stop, and it goes on"
+FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
 
 def base(example):
-    """The folder of all runs of an example."""
+    """Returns the folder of all runs of an example."""
     return pathlib.Path(os.environ.get("RUNS_DIR") or "runs").resolve() / example
 
 
@@ -24,17 +26,16 @@ class RunDirectory:
 
     def __init__(self, example):
         self.made = []
-        if os.environ.get("OUTPUT_DIR"):
-            self.path = given()
+        self.path = given()
+        if self.path:
             self.path.mkdir(parents=True, exist_ok=True)
         else:
-            parents = [base(example), base(example).parent]
-            new = [folder for folder in parents if not folder.exists()]
-            base(example).mkdir(parents=True, exist_ok=True)
-            self.path = new_folder(base(example))
+            parent = base(example)
+            new = [folder for folder in (parent, parent.parent) if not folder.exists()]
+            parent.mkdir(parents=True, exist_ok=True)
+            self.path = new_folder(parent)
             self.made = [self.path, *new]
-        with open(self.path / ".writable", "w"):
-            pass
+        (self.path / ".writable").touch()
         (self.path / ".writable").unlink()
 
     def discard(self):
@@ -42,58 +43,30 @@ class RunDirectory:
         if not self.made:
             return False
         shutil.rmtree(self.path, ignore_errors=True)
-        for folder in self.made[1:]:
-            try:
+        with contextlib.suppress(OSError):  # another run is there
+            for folder in self.made[1:]:
                 folder.rmdir()
-            except OSError:  # another run is there
-                break
         return True
 
 
 def given():
-    """The folder that OUTPUT_DIR names, None where it names none."""
+    """Returns the folder that OUTPUT_DIR names, None where it names none."""
     name = os.environ.get("OUTPUT_DIR")
     return pathlib.Path(name).resolve() if name else None
 
 
+def numbered(name):
+    """Yields a name, and the same with -2, -3 and so on behind it."""
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
+
+
 def new_folder(parent):
-    """A new folder in `parent` that is named after the time, with a number behind it if need be."""
-    now = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    for suffix in itertools.chain([""], ("-%d" % i for i in itertools.count(2))):
-        try:
-            (parent / (now + suffix)).mkdir()
-            return parent / (now + suffix)
-        except FileExistsError:
-            pass
-
-
-def result(directory):
-    """The content of result.json, or None where there is none."""
-    try:
-        content = json.loads((directory / "result.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def read_flags(*directories):
-    """Returns the content of flags.json in the first directory with one, a dict.
-
-    Raises ValueError where there is none, or another script's; OSError if it cannot be read.
-    """
-    for directory in directories:
-        path = pathlib.Path(directory) / "flags.json"
-        try:
-            flags = json.loads(path.read_text())
-            if {"example", "tasks", "ps", "arguments", "versions"} <= flags.keys():
-                return flags
-        except FileNotFoundError:
-            continue
-        except (AttributeError, ValueError):
-            pass
-        raise ValueError(f"{path} is not what a chief writes")
-    places = ", ".join(map(str, directories))
-    raise ValueError(f"there is no flags.json in {places}: no chief has trained there")
+    """Makes a folder in `parent` that is named after the time, and a number if need be."""
+    for name in numbered(datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")):
+        with contextlib.suppress(FileExistsError):
+            (parent / name).mkdir()
+            return parent / name
 
 
 def write_whole(path, text):
@@ -106,26 +79,50 @@ def write_whole(path, text):
         partial.unlink(missing_ok=True)
 
 
+def read_json(path):
+    """Returns the dict in a file, None of a file without one or cut short. Raises OSError."""
+    with contextlib.suppress(ValueError):
+        content = json.loads(path.read_text())
+        return content if isinstance(content, dict) else None
+
+
+def result(directory):
+    """Returns the content of result.json, or None where there is none."""
+    with contextlib.suppress(OSError):
+        return read_json(directory / "result.json")
+
+
+def read_flags(*directories):
+    """Returns the content of flags.json in the first directory with one, a dict.
+
+    Raises ValueError where there is none, or another script's; OSError if it cannot be read.
+    """
+    for path in (pathlib.Path(directory) / "flags.json" for directory in directories):
+        if path.exists():
+            flags = read_json(path)
+            if flags and FLAGS <= flags.keys():
+                return flags
+            raise ValueError(f"{path} is not what a chief writes")
+    places = ", ".join(map(str, directories))
+    raise ValueError(f"there is no flags.json in {places}: no chief has trained there")
+
+
 def steps_asked_for(arguments):
-    """The value of --steps among the arguments of a script, a list of strings; None without."""
-    found = re.findall(r"--steps[= ](\d+)(?: |$)", " ".join(arguments))
-    return int(found[-1]) if found else None
+    """Returns the value of --steps among the arguments of a script, strings; None without."""
+    steps = re.findall(r"--steps[= ](\d+)(?: |$)", " ".join(arguments))
+    return int(steps[-1]) if steps else None
 
 
 def stopped_at(directory):
-    """The number of the last update of a run that was ended early; None of another."""
-    try:
+    """Returns the number of the last update of a run that was ended early; None of another."""
+    with contextlib.suppress(OSError):
         text = (directory / "stop").read_text()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
+        return int(text) if text.isdigit() else None
 
 
 def saved_step(directory):
-    """How many updates the last checkpoint of a directory has seen; None where there is none."""
-    try:
+    """Returns how many updates the last checkpoint of a directory has seen; None without any."""
+    with contextlib.suppress(OSError):
         state = (directory / "checkpoint").read_text()
-    except OSError:
-        return None
-    found = re.search(r'^model_checkpoint_path: ".*-(\d+)"', state, re.MULTILINE)
-    return int(found[1]) if found else None
+        match = re.search(r'^model_checkpoint_path: ".*-(\d+)"', state, re.MULTILINE)
+        return int(match[1]) if match else None

@@ -7,27 +7,13 @@ import json
 
 import numpy as np
 
-from tfrun.runs import run_directory
-from tfrun.runs.data import RunData, rows_of
+from tfrun import formatting
+from tfrun.runs import metrics_csv, run_directory
+from tfrun.runs.data import RunData
 
 
 class Unfinished(ValueError):
     """No evaluation has followed the last update."""
-
-
-def finite(value):
-    """Returns a number for JSON, which has no NaN: None instead of that."""
-    return float(value) if np.isfinite(value) else None
-
-
-def last_evaluation(tasks):
-    """Returns {"global_step": …, "test_…": …} of the evaluation after the most updates, {} if none.
-
-    Among those the last in time: a run that was started again may repeat updates.
-    """
-    tests = [test for metrics in tasks for test in rows_of(metrics.tests)]
-    last = max(tests, key=lambda test: (test["global_step"], test["push_time"]), default={})
-    return {name: last[name] for name in last if name == "global_step" or name.startswith("test_")}
 
 
 def best_values(directions, tasks):
@@ -65,7 +51,7 @@ def summarize(run: RunData) -> dict:
     asked_for = flags["arguments"].get("steps", int(made))
     stopped = [run_directory.stopped_at(directory) or asked_for for directory in run.directories]
     steps = min([asked_for, *stopped])
-    test = last_evaluation(everything)
+    test = metrics_csv.last_test(run.tests())
     if not test or not test["global_step"] >= steps:
         reached = f"no evaluation, {made:.0f}"
         if test:
@@ -89,12 +75,12 @@ def summarize(run: RunData) -> dict:
         "steps": int(test["global_step"]),
         "ps": flags["ps"],
         "workers": len(tasks),
-        **{name: finite(value) for name, value in test.items() if name.startswith("test_")},
+        **{name: formatting.finite(value) for name, value in test.items() if name.startswith("test_")},
         "metrics": flags.get("metrics", {}),
         "best": best_values(flags.get("metrics", {}), everything),
-        "examples_per_second": finite(examples / seconds) if seconds else None,
-        "wall_seconds": finite(seconds),
-        "staleness_mean": finite(staleness.mean()) if staleness.size else None,
+        "examples_per_second": formatting.finite(examples / seconds) if seconds else None,
+        "wall_seconds": formatting.finite(seconds),
+        "staleness_mean": formatting.finite(staleness.mean()) if staleness.size else None,
         "pushes_per_worker": each_task(lambda p: p["push_time"].size),
         "late_per_worker": each_task(late_pushes),
         "restarts": sum(metrics.restarts for metrics in everything),
