@@ -52,7 +52,7 @@ def draw_tests(axes, run, start):
 
     The loss of the test is drawn where there is no other metric.
     """
-    columns = {name: None for metrics in run.tasks.values() for name in metrics.columns}
+    columns = {name: None for metrics in run.tasks.values() for name in metrics.tests}
     names = [name for name in columns if name.startswith("test_")]
     names = [name for name in names if name != "test_loss"] or names
     errors = bool(names) and all(name.endswith("accuracy") for name in names)
@@ -118,7 +118,7 @@ def draw_parts(axes, found, colours, counts):
 
 def draw(run: RunData):
     """Draws curves.png in the directory of a run and returns its path, None without any push."""
-    pushing = [task for task, metrics in run.tasks.items() if metrics.is_push.any()]
+    pushing = [task for task, metrics in run.tasks.items() if metrics.pushes["push_time"].size]
     names = sorted((task.replace("-", " ") for task in pushing), key=timeline.key)
     tasks = {name: run.tasks[formatting.file_name(name)].pushes for name in names}
     if not tasks:

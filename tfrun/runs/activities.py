@@ -37,7 +37,7 @@ def activities(run: RunData) -> list[Activity]:
     alone = run.flags is not None and len(run.flags["tasks"]) == 1 and not run.flags["ps"]
     found = []
     for task, metrics in run.tasks.items():
-        if not {"push_time", "pull_time", "wait_seconds"} <= metrics.columns.keys():
+        if not {"push_time", "pull_time", "wait_seconds"} <= metrics.pushes.keys():
             continue  # another script's file
         name = task.replace("-", " ")
         tests = [
@@ -111,11 +111,11 @@ def window(found):
 
     Of two tasks it has about six pushes each, of many at least two, of a slow one at least one.
     """
-    ends = collections.defaultdict(list)
+    times = collections.defaultdict(list)  # {task: when its pushes have ended}
     for activity in found:
         if activity.name == "push":
-            ends[activity.task].append(activity.end)
-    ends = [sorted(times) for times in ends.values() if len(times) > 1]
+            times[activity.task].append(activity.end)
+    ends = [sorted(ends) for ends in times.values() if len(ends) > 1]
     if not ends:
         return None
     gaps = [np.median(np.diff(times)) for times in ends]

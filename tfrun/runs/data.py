@@ -5,7 +5,6 @@ The chief leaves flags.json, and each task that trains or tests leaves metrics-<
 
 import collections
 import dataclasses
-import functools
 import pathlib
 
 import numpy as np
@@ -15,16 +14,18 @@ from tfrun.runs import metrics_csv, run_directory
 
 @dataclasses.dataclass(frozen=True)
 class TaskMetrics:
-    """The rows of a task in order of time."""
+    """The columns of a task's pushes and tests in order of time: {name: array of floats}.
 
-    columns: dict[str, np.ndarray]  # floats, NaN where a row says nothing
-    is_push: np.ndarray  # for each row, whether it is a push
-    is_test: np.ndarray  # for each row, whether it is a test
+    A number is NaN where its row says nothing. Both have all columns.
+    """
+
+    pushes: dict[str, np.ndarray]
+    tests: dict[str, np.ndarray]
     restarts: int  # how often the task was started again
 
     @classmethod
     def read(cls, *paths):
-        """Returns the TaskMetrics in the files of one task; None where they have no row.
+        """Returns the TaskMetrics in the files of one task; None where they have no header.
 
         Several files are those of a task that has run on several hosts. A file whose rows are all
         in another one is a copy of it. Raises OSError.
@@ -39,23 +40,14 @@ class TaskMetrics:
         if "push_time" not in header:
             return None
         ordered = sorted(rows.values(), key=lambda row: row["push_time"])
-        columns = {
-            name: np.array([row.get(name, float("nan")) for row in ordered], float)
-            for name in header
-        }
-        is_push = np.array([row["push"] for row in ordered], bool)
-        is_test = np.array([row["test"] for row in ordered], bool)
-        return cls(columns, is_push, is_test, restarts + max(0, parts - 1))
+        pushes = columns_of([row for row in ordered if row["push"]], header)
+        tests = columns_of([row for row in ordered if row["test"]], header)
+        return cls(pushes, tests, restarts + max(0, parts - 1))
 
-    @functools.cached_property
-    def pushes(self) -> dict[str, np.ndarray]:
-        """The columns of the pushes."""
-        return {name: values[self.is_push] for name, values in self.columns.items()}
 
-    @functools.cached_property
-    def tests(self) -> dict[str, np.ndarray]:
-        """The columns of the tests."""
-        return {name: values[self.is_test] for name, values in self.columns.items()}
+def columns_of(rows, names) -> dict[str, np.ndarray]:
+    """Returns the columns of these names, NaN where a row has no such number."""
+    return {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
 
 
 def rows_of(columns) -> list[dict[str, float]]:
@@ -104,17 +96,17 @@ class RunData:
 
         A push is a dict of floats, with the name of its task under "task".
         """
-        return self._rows(task, lambda metrics: metrics.pushes)
+        return self._rows("pushes", task)
 
     def tests(self, task=None) -> list[dict]:
         """Returns the tests of all tasks, or of one, in the form of `pushes`."""
-        return self._rows(task, lambda metrics: metrics.tests)
+        return self._rows("tests", task)
 
-    def _rows(self, task, columns_of):
+    def _rows(self, kind, task):
         rows = [
             {**row, "task": name}
             for name, metrics in self.tasks.items()
             if task in (None, name)
-            for row in rows_of(columns_of(metrics))
+            for row in rows_of(getattr(metrics, kind))
         ]
         return sorted(rows, key=lambda row: row["push_time"])

@@ -22,19 +22,19 @@ SEE = " (tfrun status lists all)"
 
 
 def folder():
-    """Where the records are."""
+    """Returns the folder of the records."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return pathlib.Path(state) / "tfrun" / socket.gethostname()  # a home may be on several hosts
 
 
 def identity(pid):
-    """{"pid": …, "start": …} of a running process; None where there is none."""
+    """Returns {"pid": …, "start": …} of a running process; None where there is none."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return {"pid": pid, "start": psutil.Process(pid).create_time()}
 
 
 def process(who):
-    """The psutil.Process of an identity; None where it has ended, or its id is another's by now."""
+    """Returns the psutil.Process of an identity; None if it has ended, or its id is another's."""
     with contextlib.suppress(psutil.NoSuchProcess, TypeError, KeyError):
         found = psutil.Process(who["pid"])
         if is_same(found, who) and found.status() != psutil.STATUS_ZOMBIE:
@@ -42,7 +42,7 @@ def process(who):
 
 
 def is_same(found, who):
-    """Whether a process is the one that a record names."""
+    """Returns whether a process is the one that a record names."""
     # The start is known to 0.01 s; a clock that was set moves it a little.
     return abs(found.create_time() - who["start"]) < 2
 
@@ -70,7 +70,7 @@ class Record:
 
     @staticmethod
     def free(name, directory):
-        """(the file, the name); with a number, if a run in another directory has that name."""
+        """Returns (file, name): with a number, if a run in another directory has that name."""
         for numbered in run_directory.numbered(name):
             path = folder() / f"{numbered.replace('/', '--')}.json"
             known = read(path)
@@ -89,7 +89,7 @@ class Record:
 
 
 def name_of(example, directory):
-    """HogWild/2026-11-21_19-46-51: the end of the directory, from the example's name on."""
+    """Returns the end of the directory, from the example on: HogWild/2026-11-21_19-46-51."""
     parts = directory.parts
     if example in parts[-4:-1]:
         return "/".join(parts[len(parts) - 1 - parts[::-1].index(example) :])
@@ -102,21 +102,21 @@ def replace(path, content):
 
 
 def read(path):
-    """The content of a record; None of a file that is none, such as one that was cut short."""
+    """Returns the content of a record; None of another file, or one that was cut short."""
     with contextlib.suppress(OSError):
         content = run_directory.read_json(path)
         return content if content and NAMES <= content.keys() else None
 
 
 def state(record):
-    """running, done, failed, stopped; or lost: its tfrun has ended without writing how."""
+    """Returns running, done, failed or stopped; lost if its tfrun ended without writing how."""
     if record["state"] == "running" and not process(record["tfrun"]):
         return "lost"
     return record["state"]
 
 
 def read_all():
-    """All records in the order of their start, each with its path.
+    """Returns all records in the order of their start, each with its path.
 
     What cannot be read has the state unreadable; a live tfrun writes it again at the next change.
     """
@@ -140,7 +140,7 @@ def read_all():
 
 
 def left(record):
-    """The processes of a run's tasks that still run, with all in their process groups.
+    """Returns the processes of a run's tasks that still run, with all in their groups.
 
     A task begins a session of its own and has OUTPUT_DIR: by these its processes are known, should
     others have the ids of a run that ended long ago.
@@ -157,10 +157,10 @@ def left(record):
     for pid in psutil.pids() if groups else []:
         with contextlib.suppress(psutil.Error, OSError):
             if os.getpgid(pid) in groups and os.getsid(pid) == os.getpgid(pid):
-                each = psutil.Process(pid)
-                ours = each.environ().get("OUTPUT_DIR") == record["directory"]
-                if ours and each.status() != psutil.STATUS_ZOMBIE:
-                    found.append(each)
+                running = psutil.Process(pid)
+                ours = running.environ().get("OUTPUT_DIR") == record["directory"]
+                if ours and running.status() != psutil.STATUS_ZOMBIE:
+                    found.append(running)
     return found
 
 

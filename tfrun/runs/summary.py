@@ -20,7 +20,7 @@ def best_values(directions, tasks):
     """Returns {"test_…": its best value in all evaluations}, if its "max" or "min" is known."""
     best = {}
     for name, direction in directions.items():
-        values = joined(metrics.tests[name] for metrics in tasks if name in metrics.columns)
+        values = joined(metrics.tests[name] for metrics in tasks if name in metrics.tests)
         if values.size:
             best[name] = float(values.max() if direction == "max" else values.min())
     return best

@@ -1,12 +1,13 @@
 """Real pushes, animated."""
 
 import json
+import math
 import sys
 
 from drawings.shapes import FIGURES, ROOT, animate, box, figure, line, rect, text
 
 sys.path.append(str(ROOT))
-from tfrun.runs.data import RunData, rows_of
+from tfrun.runs.data import RunData
 
 SHOWN = 16  # pushes
 SLOWER = 400
@@ -17,9 +18,9 @@ def take(directory):
     rows = []
     run = RunData.read(directory)
     for number in (0, 1):
-        metrics = run.tasks[f"worker-{number}"]
-        last = None
-        for row, is_push in zip(rows_of(metrics.columns), metrics.is_push):
+        task, last = f"worker-{number}", None
+        for row in sorted(run.pushes(task) + run.tests(task), key=lambda row: row["push_time"]):
+            is_push = not math.isnan(row["loss"])
             if is_push and last:
                 rows.append(
                     {
