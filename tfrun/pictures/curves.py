@@ -23,13 +23,13 @@ SIZE = 11  # of the letters, in points
 
 
 def smooth(values, window):
-    """The running mean of `values` over `window` neighbours, as long as they are."""
+    """Returns the running mean of `values` over `window` neighbours, as long as they are."""
     padded = np.pad(values, (window // 2, window - 1 - window // 2), mode="edge")
     return np.convolve(padded, np.ones(window) / window, mode="valid")
 
 
 def log_axis(axes, form):
-    """A log scale with some more ticks than powers of 10; form: text of a value."""
+    """Sets a log scale with some more ticks than powers of 10; form: text of a value."""
     axes.set_yscale("log")
     decades = np.diff(np.log10(axes.get_ylim()))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
@@ -38,7 +38,7 @@ def log_axis(axes, form):
 
 
 def draw_loss(axes, tasks, colours, start):
-    """The loss of each mini-batch as a dot, and a line for each task's running mean."""
+    """Draws the loss of each mini-batch as a dot, and a line for each task's running mean."""
     for name, columns in tasks.items():
         at, values = columns["push_time"] - start, columns["loss"]
         axes.plot(at, values, ".", color=colours[name], alpha=0.12, markersize=3)
@@ -48,7 +48,7 @@ def draw_loss(axes, tasks, colours, start):
 
 
 def draw_tests(axes, run, start):
-    """The test error, 1 - accuracy, on a log scale; other metrics as they are where there are any.
+    """Draws the test error, 1 - accuracy, on a log scale; any other metrics as they are.
 
     The loss of the test is drawn where there is no other metric.
     """
@@ -72,14 +72,14 @@ def draw_tests(axes, run, start):
     title = names[0].replace("_", " ").capitalize() if len(names) == 1 else "Metrics of the test"
     axes.set(title="Test error" if errors else title, xlabel="seconds")
     if errors:
-        log_axis(axes, lambda value: "%g%%" % (100 * value))
+        log_axis(axes, lambda value: f"{100 * value:g}%")
     if axes.lines:
         look = {"fontsize": SIZE - 1, "title_fontsize": SIZE - 1, "handlelength": 1}
         axes.legend(title="at the end:", loc="upper right", frameon=False, alignment="left", **look)
 
 
 def draw_counts(axes, values, colours, whole):
-    """How often each value occurs, {task: values}, stacked; the largest 0.5% only in words."""
+    """Draws how often each value of {task: values} occurs; the largest 0.5% only in words."""
     everything = np.concatenate([np.zeros(0), *values.values()])
     if not everything.size:
         return
@@ -99,7 +99,7 @@ def draw_counts(axes, values, colours, whole):
 
 
 def draw_parts(axes, found, colours, counts):
-    """A bar for each task: what the time of an update is spent on, in milliseconds, on average."""
+    """Draws a bar for each task: what an update spends its time on, in milliseconds, on average."""
     for place, (name, count) in enumerate(reversed(counts.items())):
         left = 0
         for part in timeline.LABELS:
@@ -139,7 +139,7 @@ def draw(run: RunData):
     if any((values > 0).any() for values in late.values()):
         draw_counts(counts, late, colours, whole=True)
         mean = np.concatenate([*late.values()]).mean()
-        counts.set(title="Staleness, mean %.2f" % mean, xlabel="updates since the pull, by others")
+        counts.set(title=f"Staleness, mean {mean:.2f}", xlabel="updates since the pull, by others")
     else:
         gaps = {name: 1000 * np.diff(columns["push_time"]) for name, columns in tasks.items()}
         draw_counts(counts, gaps, colours, whole=False)

@@ -29,48 +29,46 @@ class Activity(NamedTuple):
 
 
 def activities(run: RunData) -> list[Activity]:
-    """Returns the Activities of all tasks, in order of task and begin.
-
-    An evaluation in the midst of a worker's updates is that of a coordinator, which writes for its
-    workers.
-    """
+    """Returns the Activities of all tasks, in order of task and begin."""
     alone = run.flags is not None and len(run.flags["tasks"]) == 1 and not run.flags["ps"]
     found = []
     for task, metrics in run.tasks.items():
-        if not {"push_time", "pull_time", "wait_seconds"} <= metrics.pushes.keys():
-            continue  # another script's file
-        name = task.replace("-", " ")
-        tests = [
-            Activity(name, "evaluation", begin, end)
-            for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])
-            if math.isfinite(begin)  # older scripts left none
-        ]
-        # A clock is read after what it times, and may be read late: no time is after a later one's.
-        push = metrics.pushes["push_time"]
-        ready = push if alone else np.fmin(push, push - metrics.pushes["wait_seconds"])
-        pull = np.fmin(metrics.pushes["pull_time"], ready)
-        if any(((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests):
-            found += [test._replace(task="chief 0") for test in tests]
-            tests = []
-        found += of_updates(name, rows_of(metrics.pushes), pull, ready, push, tests) + tests
+        if {"push_time", "pull_time", "wait_seconds"} <= metrics.pushes.keys():
+            found += of_task(task.replace("-", " "), metrics, alone)
+        # Otherwise it is another script's file.
     return sorted(found, key=lambda activity: (activity.task, activity.begin))
 
 
-def of_updates(task, rows, pull, ready, push, tests):
-    """Returns the Activities of a task's pushes, from the times when each part had ended.
+def of_task(task, metrics, alone):
+    """Returns the Activities of a task; alone: it makes all updates, without a ps.
 
     A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
-    synchronous example it ends with the step that all make together. Without a ps a single task has
-    nothing to send: its updates are computing alone.
+    synchronous example it ends with the step that all make together. A task that is alone has
+    nothing to send: its updates are computing alone. An evaluation in the midst of a worker's
+    updates is that of a coordinator, which writes for its workers.
     """
-    ends = np.sort([*(test.end for test in tests), *push])
+    # A clock is read after what it times, and may be read late: no time is after a later one's.
+    push = metrics.pushes["push_time"]
+    ready = push if alone else np.fmin(push, push - metrics.pushes["wait_seconds"])
+    pull = np.fmin(metrics.pushes["pull_time"], ready)
+    tests = [
+        Activity(task, "evaluation", begin, end)
+        for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])
+        if math.isfinite(begin)  # older scripts left none
+    ]
+    own_ends = [*push, *(test.end for test in tests)]
+    if any(((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests):
+        tests = [test._replace(task="chief 0") for test in tests]
+        own_ends = push
+    ends = np.sort(own_ends)
     before = np.searchsorted(ends, pull, side="right") - 1
     begins = np.where(before >= 0, ends[before], pull)
     usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
     found = []
-    for row, begin, pulled, computed, pushed in zip(rows, begins, pull, ready, push):
+    times = zip(begins, pull, ready, push, rows_of(metrics.pushes))
+    for begin, pulled, computed, pushed, row in times:
         if pulled - begin > max(0.1, 10 * usual):
             found.append(Activity(task, "wait", begin, pulled))
             begin = pulled
@@ -78,7 +76,7 @@ def of_updates(task, rows, pull, ready, push, tests):
         found.append(Activity(task, "pull", begin, pulled))
         found.append(Activity(task, "compute", pulled, computed))
         found.append(Activity(task, "push", computed, pushed, facts))
-    return found
+    return found + tests
 
 
 def trace_events(found):

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 
-from tfrun import formatting
+from tfrun.formatting import finite
 from tfrun.runs import metrics_csv, run_directory
 from tfrun.runs.data import RunData
 
@@ -56,7 +56,8 @@ def summarize(run: RunData) -> dict:
         reached = f"no evaluation, {made:.0f}"
         if test:
             reached = f"the last evaluation is after {test['global_step']:.0f}"
-        raise Unfinished(f"the run in {run.directory} is not finished: {reached} of {steps} updates")
+        where = run.directory
+        raise Unfinished(f"the run in {where} is not finished: {reached} of {steps} updates")
     times = [p["push_time"] for p in pushes.values() if p["push_time"].size]
     begun = max([each.min() for each in times], default=0)  # from here on all take part
     seconds = max([each.max() for each in times], default=0) - begun
@@ -75,12 +76,12 @@ def summarize(run: RunData) -> dict:
         "steps": int(test["global_step"]),
         "ps": flags["ps"],
         "workers": len(tasks),
-        **{name: formatting.finite(value) for name, value in test.items() if name.startswith("test_")},
+        **{name: finite(value) for name, value in test.items() if name.startswith("test_")},
         "metrics": flags.get("metrics", {}),
         "best": best_values(flags.get("metrics", {}), everything),
-        "examples_per_second": formatting.finite(examples / seconds) if seconds else None,
-        "wall_seconds": formatting.finite(seconds),
-        "staleness_mean": formatting.finite(staleness.mean()) if staleness.size else None,
+        "examples_per_second": finite(examples / seconds) if seconds else None,
+        "wall_seconds": finite(seconds),
+        "staleness_mean": finite(staleness.mean()) if staleness.size else None,
         "pushes_per_worker": each_task(lambda p: p["push_time"].size),
         "late_per_worker": each_task(late_pushes),
         "restarts": sum(metrics.restarts for metrics in everything),
