@@ -33,7 +33,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # tfrun is not installed
 import inputs
 import report
 from inputs import BadInput
-from tfrun.launch import cluster, grid, resources
+from tfrun.launch import cluster, grid
 
 
 def one_run(map_fun, metric, reserved, params, logdir):
@@ -143,7 +143,7 @@ def launch(
     if not jobs and not here:  # a cluster may get more slots later: Spark lets runs wait for one
         jobs = 100
     elif not jobs:
-        jobs = context.defaultParallelism if spark else len(resources.cores() or [0])
+        jobs = context.defaultParallelism if spark else len(cluster.core_numbers() or [0])
     environment = {
         "TF_NUM_INTRAOP_THREADS": str(threads),
         "TF_NUM_INTEROP_THREADS": str(threads),

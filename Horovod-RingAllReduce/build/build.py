@@ -28,7 +28,8 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
-from tfrun.launch import supervisor
+from tfrun.launch import watchdog
+from tfrun.launch.task import end_with_parent
 from environment import fail, pip_failed, say
 
 LIMIT = 3600  # seconds for the build; it takes 4 minutes on 2 cores
@@ -82,18 +83,18 @@ def run(command, log, progress=None, **options):
         text=True,
         errors="replace",
         start_new_session=True,
-        preexec_fn=lambda: supervisor.prepare(None),
+        preexec_fn=end_with_parent,
         **options,
     )
     # As tfrun does: whatever becomes of us, none of the compilers stays behind.
-    watchdog = subprocess.Popen(
-        [sys.executable, "-SE", pathlib.Path(supervisor.__file__).with_name("watchdog.py")],
+    guard = subprocess.Popen(
+        [sys.executable, "-SE", watchdog.__file__],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    watchdog.stdin.write(b"+%d\n" % process.pid)
-    watchdog.stdin.flush()
-    timer = threading.Timer(LIMIT, watchdog.stdin.close)
+    guard.stdin.write(b"+%d\n" % process.pid)
+    guard.stdin.flush()
+    timer = threading.Timer(LIMIT, guard.stdin.close)
     timer.daemon = True
     timer.start()
     last = []
@@ -106,8 +107,8 @@ def run(command, log, progress=None, **options):
         return process.wait(), last
     finally:
         timer.cancel()
-        watchdog.stdin.close()  # it ends the group, of which nothing is left if all went well
-        watchdog.wait()
+        guard.stdin.close()  # it ends the group, of which nothing is left if all went well
+        guard.wait()
         process.wait()
 
 
@@ -159,7 +160,7 @@ def build(label, folder, log):
 
 
 def main():
-    supervisor.prepare(None)  # whoever started us
+    end_with_parent()  # whoever started us
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     label = "tf" + version("tensorflow-cpu", "tensorflow")
     if installed(label):

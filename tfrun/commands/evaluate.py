@@ -15,9 +15,9 @@ import time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 import tensorflow as tf
 
+from tfrun.arguments import seconds
 from tfrun.commands import export
 from tfrun.runs import metrics_csv, run_directory
-from tfrun.cli import seconds
 
 TASK = "evaluator-0"
 POLL_SECONDS = 0.5

@@ -17,8 +17,8 @@ import sys
 import numpy as np
 
 from tfrun import formatting
+from tfrun.arguments import Parser, fail
 from tfrun.runs import run_directory
-from tfrun.cli import Parser
 
 # As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
 SAVED = re.compile(r"(?:tower_0/)?(w|state)[_/](\d+)(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
@@ -167,8 +167,7 @@ def exit_code(command, flags):
     try:
         command(flags)
     except (OSError, ValueError, ImportError) as error:
-        print(f"tfrun: {error}", file=sys.stderr)
-        return 1
+        return fail(error, 1)
     return 0
 
 

@@ -1,16 +1,51 @@
-"""The live table of the tasks of a run: what they cost, and how far they are."""
+"""`tfrun monitor [RUN]`: the live table of the tasks of a run: what they cost, how far they are."""
 
 import contextlib
+import json
 import shutil
 import subprocess
+import sys
 import time
 
 import psutil
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from tfrun import formatting
+from tfrun.commands import common
+from tfrun.commands.console import console
 from tfrun.runs import progress, registry
 
 QUERY = ["--query-gpu=index,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
+
+
+def command(arguments: list[str]) -> int:
+    """Shows the table until the run ends; returns the exit code."""
+    about = "The tasks of a run, live, until it ends: what they use, and how far they are."
+    parser = common.parser("monitor", about, run="optional")
+    parser.add_argument("--once", action="store_true", help="once, instead of every second")
+    flags = parser.parse_args(arguments)
+    record, sampler, screen = common.find(flags.run), Sampler(), console()
+    sampler.look(record)  # a share of processor time is that between two looks
+    terminal = sys.stdout.isatty() and not flags.once and not flags.json
+    in_place = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
+    look_at = time.monotonic()
+    with in_place if terminal else contextlib.nullcontext():
+        while True:
+            look_at += 0.25 if flags.once else 1
+            time.sleep(max(0.0, look_at - time.monotonic()))
+            record = common.refreshed(record)
+            seen = snapshot(record, sampler)
+            if flags.json:
+                print(json.dumps(seen, indent=2 if flags.once else None), flush=True)
+            elif terminal:
+                in_place.update(table(seen, screen.width), refresh=True)
+            else:
+                screen.print(table(seen, screen.width))
+            if flags.once or record["state"] != "running":
+                return 0
 
 
 def gpu_figures():
@@ -156,10 +191,6 @@ def headline(seen):
 
 def table(seen, width):
     """The table of a snapshot, for a terminal of that many columns."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     shown = Table(box=None)
     gpus = any(task.get("gpus") for task in seen["tasks"])
     columns = [

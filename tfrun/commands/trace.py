@@ -6,8 +6,8 @@ tfrun trace RUN     writes trace.json, for ui.perfetto.dev or chrome://tracing, 
 import json
 import pathlib
 
-from tfrun.cli import seconds
-from tfrun.commands.watching import directory_of, fail, parser
+from tfrun.arguments import fail, seconds
+from tfrun.commands.common import directory_of, parser
 from tfrun.pictures import timeline
 from tfrun.runs import run_directory
 from tfrun.runs.activities import activities, trace_events, window

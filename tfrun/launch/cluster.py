@@ -72,9 +72,21 @@ def environments(jobs, ports, directory, shares=None, more=()):
     )
 
 
+def core_numbers():
+    """Returns the numbers of the cores that this process may use; None if the system tells none."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
 def cores():
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    """Returns how many cores this process may use."""
+    return len(core_numbers() or []) or os.cpu_count()
+
+
+def thread_variables(cores, n_tasks, given):
+    """Returns the variables that share so many cores among tasks, but for those in `given`."""
+    threads = str(max(1, (cores or 1) // max(1, n_tasks)))
+    names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
+    return {name: threads for name in names if name not in given}
 
 
 def on_machine(tasks, cluster, directory, cores, gpus, shares, more, given=()):
@@ -85,7 +97,6 @@ def on_machine(tasks, cluster, directory, cores, gpus, shares, more, given=()):
     there, and stay where they only choose a number of threads.
     """
     computing = [task for task in tasks if task[0] != "ps"]
-    threads = str(max(1, (cores or 1) // max(1, len(computing))))
     made = {}
     for job, index in tasks:
         env = {
@@ -102,10 +113,10 @@ def on_machine(tasks, cluster, directory, cores, gpus, shares, more, given=()):
         share = shares.get((job, index))
         if share and share.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus) or "-1"
-        own = str(len(share.cpus)) if share and share.cpus else threads
-        for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
-            if name not in given:
-                env[name] = own
+        if share and share.cpus:
+            env |= thread_variables(len(share.cpus), 1, given)
+        else:
+            env |= thread_variables(cores, len(computing), given)
         env.update((name, value) for role, name, value in more if role in (None, job))
         made[job, index] = env
     return made

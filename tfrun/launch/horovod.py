@@ -1,5 +1,6 @@
 """horovodrun as the one task of a run: it starts the workers itself, and calls them ranks."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -9,7 +10,7 @@ import sys
 
 import psutil
 
-from tfrun.launch import cluster, supervisor
+from tfrun.launch import cluster, task
 
 PREFIX = re.compile(rb"\[(\d+)\]<std(?:out|err)>:")  # how it marks the lines of a rank
 ENDED = re.compile(rb"Process (\d+) exit with status code (\d+)\.")
@@ -32,21 +33,21 @@ NOISE = re.compile(
 )
 
 
-def is_meant(script):
-    """Whether what tfrun is to start is no script, but horovodrun."""
+def is_horovodrun(script: str) -> bool:
+    """Returns whether what tfrun is to start is no script, but horovodrun."""
     return pathlib.Path(script).name == "horovodrun"
 
 
-def ranks(command):
-    """The number of ranks that `command` asks for, 0 where that is no number."""
+def ranks(command: list[str]) -> int:
+    """Returns the number of ranks that `command` asks for, 0 where that is no number."""
     for flag, value in zip(command, command[1:]):
         if flag in ("-np", "--num-proc"):
             return int(value) if value.isdigit() else 0
     return 0
 
 
-def of_a_rank(command):
-    """The part of `command` that each rank runs: from Python on, or from the script."""
+def command_of_a_rank(command: list[str]) -> list[str]:
+    """Returns the part of `command` that each rank runs: from Python on, or from the script."""
     scripts = [i for i, word in enumerate(command) if word.endswith(".py")]
     if not scripts:
         return command
@@ -54,14 +55,12 @@ def of_a_rank(command):
     return command[before:] if "python" in command[before] else command[scripts[0] :]
 
 
-class Horovodrun(supervisor.Task):
+class Horovodrun(task.Task):
     """The process of horovodrun, and all below it."""
 
     def __init__(self, command, directory):
         env = {"OUTPUT_DIR": str(directory), "PYTHONUNBUFFERED": "1"}
-        for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
-            if name not in os.environ:
-                env[name] = str(max(1, cluster.cores() // ranks(command)))
+        env |= cluster.thread_variables(cluster.cores(), ranks(command), os.environ)
         super().__init__("chief", "horovodrun", command, env, directory)
 
     def start(self):
@@ -71,39 +70,37 @@ class Horovodrun(supervisor.Task):
         self.others, self.failures = set(psutil.Process().children()), []
         super().start()
 
-    def ended(self):
-        """Whether it has just ended; then none of its ranks is left."""
-        if not super().ended():
+    def has_just_ended(self) -> bool:
+        """Returns whether it has ended since the last call; then none of its ranks is left."""
+        if not super().has_just_ended():
             return False
         for child in set(psutil.Process().children()) - self.others:
             for process in [*child.children(recursive=True), child]:
-                try:
+                with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-                except psutil.NoSuchProcess:
-                    pass
         return True
 
-    def display_line(self, line):
-        """(whose it is, the line) as on the screen, or None."""
-        found = PREFIX.match(line)
-        name = "worker %d" % int(found[1]) if found else self.name
-        line = line[found.end() :] if found else line
+    def on_screen(self, line: bytes) -> tuple[str, bytes] | None:
+        """Returns whose line it is, a rank's or horovodrun's, and the line; None for noise."""
+        prefix = PREFIX.match(line)
+        name = f"worker {int(prefix[1])}" if prefix else self.name
+        line = line[prefix.end() :] if prefix else line
         if failure := ENDED.match(line):
             self.failures.append((int(failure[1]), int(failure[2])))
             return None
         # A traceback is of interest where it is a rank's.
-        quiet = NOISE.match(line) and not (found and line.startswith((b"Traceback", b"  ")))
-        return None if quiet or supervisor.NOISE.match(line) else (name, line)
+        quiet = NOISE.match(line) and not (prefix and line.startswith((b"Traceback", b"  ")))
+        return None if quiet or task.NOISE.match(line) else (name, line)
 
-    def bad_use(self):
-        """Whether a rank has found a flag that is wrong."""
+    def found_a_wrong_flag(self) -> bool:
+        """Returns whether a rank ended because of a wrong flag."""
         return bool(self.failures) and self.failures[0][1] == 2
 
-    def exit_description(self):
-        """How it ended, in words: by the rank that it saw fail first; it stops the others then."""
+    def exit_description(self) -> str:
+        """Returns how it ended, in words: by the rank that failed first; the others are stopped."""
         if not self.failures:
             return super().exit_description()
         rank, code = self.failures[0]
         if code - 128 in {*signal.Signals}:
-            return "failed: worker %d was killed by %s" % (rank, signal.Signals(code - 128).name)
-        return "failed: worker %d has exit code %d" % (rank, code)
+            return f"failed: worker {rank} was killed by {signal.Signals(code - 128).name}"
+        return f"failed: worker {rank} has exit code {code}"

@@ -2,7 +2,6 @@
 
 import argparse
 import collections
-import os
 import re
 
 import psutil
@@ -56,48 +55,40 @@ def size(text):
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def cores():
-    """The numbers of the cores that this process may use; None where the system does not tell."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-
-
 def shares(jobs, cpus, gpus, memory):
-    """{(job, index): its Share}. Raises ValueError, one line, where the machine has not so much.
+    """Returns {(job, index): its Share}. Raises ValueError if the machine has not so much.
 
     jobs, cpus, gpus, memory: {role: number of tasks}, {role: amount for each of them}. No two tasks
     of the roles in `cpus` share a core; the others may use all. GPUs are a task's own.
     """
     for flag, wanted in (("--cpus", cpus), ("--gpus", gpus), ("--memory", memory)):
         if absent := [role for role in wanted if role not in jobs]:
-            raise ValueError("%s names %s, and this run has none" % (flag, ", ".join(absent)))
+            raise ValueError(f"{flag} names {', '.join(absent)}, and this run has none")
 
     def needed(wanted):
         return sum(jobs[role] * amount for role, amount in wanted.items())
 
-    def account(wanted, word=str):
-        return ", ".join("%d %s x %s" % (jobs[r], r, word(n)) for r, n in wanted.items())
+    def account(wanted, text=str):
+        return ", ".join(f"{jobs[role]} {role} x {text(n)}" for role, n in wanted.items())
 
-    def plural(n, what):
-        return "%d %s" % (n, what[:-1] if n == 1 else what)
-
-    there = {"cores": cores() if cpus else [], "GPUs": cluster.gpus() if gpus else []}
+    there = {"cores": [], "GPUs": cluster.gpus() if gpus else []}
+    if cpus:
+        there["cores"] = cluster.core_numbers()
     if there["cores"] is None:
         raise ValueError("--cpus needs Linux")
     for what, wanted in (("cores", cpus), ("GPUs", gpus)):
         if needed(wanted) > len(there[what]):
+            asked = formatting.plural(needed(wanted), what[:-1])
             raise ValueError(
-                "the run asks for %s (%s), and this machine has %d"
-                % (plural(needed(wanted), what), account(wanted), len(there[what]))
+                f"the run asks for {asked} ({account(wanted)}), and this machine has "
+                f"{len(there[what])}"
             )
     total = psutil.virtual_memory().total
     if needed(memory) > total:
+        size = formatting.size
         raise ValueError(
-            "the run asks for %s of memory (%s), and this machine has %s"
-            % (
-                formatting.size(needed(memory)),
-                account(memory, formatting.size),
-                formatting.size(total),
-            )
+            f"the run asks for {size(needed(memory))} of memory ({account(memory, size)}), and "
+            f"this machine has {size(total)}"
         )
     free = {what: iter(names) for what, names in there.items()}
     return {
@@ -111,10 +102,10 @@ def shares(jobs, cpus, gpus, memory):
 
 
 def environment_variable(text):
-    """A type of flag: NAME=VALUE for all tasks, or ROLE:NAME=VALUE; (role or None, name, value)."""
-    found = re.fullmatch(r"(?:(%s):)?([A-Za-z_]\w*)=(.*)" % "|".join(ROLES), text, re.DOTALL)
-    if not found:
-        raise argparse.ArgumentTypeError("%r is not like NAME=VALUE or worker:NAME=VALUE" % text)
-    if found[2] in ("TF_CONFIG", "OUTPUT_DIR"):
-        raise argparse.ArgumentTypeError("%s is set by tfrun" % found[2])
-    return found.groups()
+    """Returns (role or None for all, name, value) of NAME=VALUE or ROLE:NAME=VALUE."""
+    match = re.fullmatch(rf"(?:({'|'.join(ROLES)}):)?([A-Za-z_]\w*)=(.*)", text, re.DOTALL)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like NAME=VALUE or worker:NAME=VALUE")
+    if match[2] in ("TF_CONFIG", "OUTPUT_DIR"):
+        raise argparse.ArgumentTypeError(f"{match[2]} is set by tfrun")
+    return match.groups()

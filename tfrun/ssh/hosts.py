@@ -4,6 +4,7 @@ The ssh is a child of tfrun, which treats it as it treats a task of this machine
 runs on the hosts, connection.py what connects the two.
 """
 
+import argparse
 import collections
 import contextlib
 import importlib.util
@@ -19,7 +20,9 @@ import tempfile
 import threading
 import time
 
-from tfrun.launch import cluster, supervisor
+from tfrun.launch import cluster
+from tfrun.launch.supervisor import GRACE, LaunchSpec
+from tfrun.launch.task import Task, end_with_parent
 from tfrun.ssh import agent
 
 # target: what ssh gets; name: the address for the other tasks; slots: how many tasks it may have.
@@ -48,25 +51,27 @@ class Unusable(Exception):
 
 
 def parse(text):
-    """Returns [Host] of "host1:2,user@host2:4". Raises ValueError."""
+    """Returns [Host] of "host1:2,user@host2:4". Raises ArgumentTypeError."""
     hosts = []
     for part in text.split(","):
         match = re.fullmatch(r"((?:\w[\w.-]*@)?(\w[\w.-]*))(?::([1-9]\d?))?", part.strip())
         if not match:
-            raise ValueError(
+            raise argparse.ArgumentTypeError(
                 f"{part!r} is not like host:2 or user@host:2, "
                 "a name and a number of slots from 1 to 99"
             )
         hosts.append(Host(match[1], match[2], int(match[3] or 1)))
     names = [host.name for host in hosts]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"{twice[0]} is named twice: give it more slots instead")
+        raise argparse.ArgumentTypeError(f"{twice[0]} is named twice: give it more slots instead")
     if len(hosts) > 1 and (own := [n for n in names if re.match(r"localhost$|127\.", n)]):
-        raise ValueError(f"{own[0]} is another machine for each host: use a name that all know")
+        raise argparse.ArgumentTypeError(
+            f"{own[0]} is another machine for each host: use a name that all know"
+        )
     return hosts
 
 
-def deal(jobs, hosts):
+def deal(jobs: dict[str, int], hosts: list[Host]) -> dict[tuple[str, int], Host]:
     """Returns {(job, index): Host}: the ps first, then the others, into the slots in order.
 
     Raises ValueError where the slots are too few.
@@ -81,10 +86,10 @@ def deal(jobs, hosts):
     return dict(zip(tasks, slots))
 
 
-def plan(placed):
+def plan(host_of_task):
     """Returns ["host1: ps 0, worker 0", ...]."""
     tasks = collections.defaultdict(list)
-    for (job, index), host in placed.items():
+    for (job, index), host in host_of_task.items():
         tasks[host.name].append(f"{job} {index}")
     return [f"{name}: {', '.join(names)}" for name, names in tasks.items()]
 
@@ -109,7 +114,7 @@ class Connection:
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=lambda: supervisor.prepare(None),
+            preexec_fn=end_with_parent,
         )
         self.deadline = time.monotonic() + ANSWER
         self.lines, self.reply = [], None  # lines before the reply are the login's or ssh's
@@ -137,7 +142,7 @@ class Connection:
         if self.reader.is_alive():
             return f"it did not answer in {ANSWER} s"
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(supervisor.GRACE)
+            self.process.wait(GRACE)
         code, text = self.process.returncode, "\n".join(filter(None, self.lines))
         if code in (126, 127):
             return f"there is no Python at {sys.executable} there: it must be at the same path"
@@ -150,13 +155,13 @@ class Connection:
         """Ends the program there, within a few seconds."""
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(supervisor.GRACE)
+            self.process.wait(GRACE)
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
-class Task(supervisor.Task):
+class RemoteTask(Task):
     """A task on a host; its process here is that of connection.py."""
 
     def __init__(self, host, job, index, request, directory):
@@ -166,7 +171,7 @@ class Task(supervisor.Task):
 
     def exit_description(self):
         """Returns how it ended, and where."""
-        if self.code == 255:
+        if self.exit_code == 255:
             return f"lost its connection to {self.host.name}"
         return f"{super().exit_description()} at {self.host.name}"
 
@@ -174,26 +179,25 @@ class Task(supervisor.Task):
 class Hosts:
     """The hosts of a run, ready for its tasks. Raises Unusable, and leaves nothing then."""
 
-    def __init__(self, jobs, placed, commands, place, more_env):
+    def __init__(self, spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]):
         if not shutil.which("ssh"):
             raise Unusable("there is no ssh on this machine: apt install openssh-client")
-        self.placed, self.connections = placed, []
-        script = commands["chief" if "chief" in jobs else "worker"][1]
+        self.spec, self.host_of_task, self.connections = spec, host_of_task, []
         try:
-            answers = self.hold_ports(script, place.path)
-            self.tasks = self.make_tasks(jobs, commands, place.path, more_env, answers)
+            self.tasks = self.make_tasks(self.hold_ports())
         except BaseException:
             self.close()
             raise
 
-    def hold_ports(self, script, directory):
+    def hold_ports(self):
         """Returns {host: its answer}; each host holds a port for each of its tasks."""
-        n = collections.Counter(self.placed.values())
-        with tempfile.NamedTemporaryFile(dir=directory, prefix=".host-") as mark:
+        n = collections.Counter(self.host_of_task.values())
+        chief = "chief" if "chief" in self.spec.jobs else "worker"
+        with tempfile.NamedTemporaryFile(dir=self.spec.directory, prefix=".host-") as mark:
             request = {
                 "do": "hold",
                 "folder": os.getcwd(),
-                "script": script,
+                "script": self.spec.commands[chief][1],
                 "mark": mark.name,
                 "names": [host.name for host in n],
                 "tensorflow": importlib.util.find_spec("tensorflow") is not None,
@@ -210,21 +214,21 @@ class Hosts:
             raise Unusable("\n".join(wrong))
         return answers
 
-    def make_tasks(self, jobs, commands, directory, more_env, answers):
-        """Returns the tasks, for launch.run. commands: as there."""
+    def make_tasks(self, answers) -> list[Task]:
+        """Returns the tasks, each with the environment that its host's answer gives it."""
+        spec, host_of_task = self.spec, self.host_of_task
         ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
-        order = cluster.tasks(jobs)
+        order = cluster.tasks(spec.jobs)
         addresses = cluster.addresses(
-            jobs,
-            [next(ports[self.placed[task]]) for task in order],
-            [self.placed[task].name for task in order],
+            spec.jobs,
+            [next(ports[host_of_task[task]]) for task in order],
+            [host_of_task[task].name for task in order],
         )
         env = {}
         for host, answer in answers.items():
-            own = [task for task in order if self.placed[task] == host]
-            env |= cluster.on_machine(
-                own, addresses, directory, answer["cores"], answer["gpus"], {}, more_env
-            )
+            own = [task for task in order if host_of_task[task] == host]
+            has = answer["cores"], answer["gpus"]
+            env |= cluster.on_machine(own, addresses, spec.directory, *has, {}, spec.variables)
         tasks = []
         for job, index in order:
             request = {
@@ -232,14 +236,15 @@ class Hosts:
                 "name": f"{job}-{index}",
                 "folder": os.getcwd(),
                 "env": env[job, index],
-                "command": commands[job],
+                "command": spec.commands[job],
             }
-            tasks.append(Task(self.placed[job, index], job, index, request, directory))
+            host = host_of_task[job, index]
+            tasks.append(RemoteTask(host, job, index, request, spec.directory))
         return tasks
 
     def notes(self):
         """Returns what tfrun says at the start of the run."""
-        return plan(self.placed) + [
+        return plan(self.host_of_task) + [
             "anyone who can reach the ports of these tasks can use them: keep the hosts on a "
             "network of their own"
         ]

@@ -30,11 +30,14 @@ import jsonschema
 import yaml
 from rich.table import Table
 
-from tfrun import cli, formatting
-from tfrun.commands import watching
-from tfrun.launch import cluster, resources, supervisor
+from tfrun import formatting
+from tfrun.arguments import fail
+from tfrun.commands import launch
+from tfrun.commands.console import console
+from tfrun.launch import cluster, quiet
 from tfrun.runs import run_directory
 from tfrun.launch import grid as grids
+from tfrun.launch.task import end_with_parent, shell_code
 
 # What a file may have, as a JSON schema. What tfrun's own flags check has the schema {}.
 SCHEMA = """
@@ -136,7 +139,7 @@ def fits(job, n_runs, shares):
     n = min(job["parallel"], n_runs)
     for what, kind in (("cores", "cpus"), ("GPUs", "gpus")):
         needed = sum(len(getattr(share, kind) or []) for share in shares.values())
-        there = (resources.cores() or []) if kind == "cpus" else needed and cluster.gpus()
+        there = (cluster.core_numbers() or []) if kind == "cpus" else needed and cluster.gpus()
         if needed and needed > len(there) // n:
             raise ValueError(
                 f"{n} runs at once share the {len(there)} {what} of this machine, and each asks "
@@ -148,7 +151,7 @@ def run_grid(job, path, directory):
     """Runs all combinations; returns the exit code: the first failure's, or 130 after Ctrl-C."""
     points = grids.named(grids.product(job["grid"]))
     codes, started, lock = {}, [], threading.Lock()
-    n, cores = min(job["parallel"], len(points)), resources.cores()
+    n, cores = min(job["parallel"], len(points)), cluster.core_numbers()
     # Runs at once share what there is: each has the cores and GPUs of its slot.
     shared = cores if cores and n <= len(cores) else None
     slots = [(shared and shared[i::n], own) for i, own in enumerate(grids.deal(cluster.gpus(), n))]
@@ -156,7 +159,7 @@ def run_grid(job, path, directory):
     def run_one(name, slot):
         cores, gpus = slot
         env = {**os.environ, "OUTPUT_DIR": str(directory / name)}
-        env["PYTHONPATH"] = cli.python_path()
+        env["PYTHONPATH"] = quiet.python_path()
         if gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         process = subprocess.Popen(
@@ -168,14 +171,13 @@ def run_grid(job, path, directory):
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=lambda: supervisor.prepare(cores, signal.SIGTERM),
+            preexec_fn=lambda: end_with_parent(cores, signal.SIGTERM),
         )
         started.append(process)
         for line in process.stdout:
             with lock, contextlib.suppress(BrokenPipeError):  # the runs go on without a reader
                 print(f"[{name}]", line.rstrip(), flush=True)
-        code = process.wait()
-        codes[name] = code if code >= 0 else 128 - code
+        codes[name] = shell_code(process.wait())
 
     def stop():
         while started:  # each once: a second SIGTERM would kill a tfrun that is about to end
@@ -222,7 +224,7 @@ def report(points, codes, directory):
         table.add_row(*map(grids.text, point.values()), *cells)
     with contextlib.suppress(OSError):  # a full disk; the table is on the screen
         (directory / "grid.json").write_text(json.dumps(rows, indent=2) + "\n")
-    watching.console().print(table)
+    console().print(table)
     print(f"the runs are in {directory}")
 
 
@@ -238,19 +240,19 @@ def command(arguments):
         job = read(flags.job)
         lines = [command_line(job, flags.job, point) for point in grids.product(job["grid"])]
         for line in lines:  # what is wrong is told before the first run
-            _, _, shares = cli.check(line)
+            _, _, shares = launch.check(line)
             fits(job, len(lines), shares)
     except (OSError, ValueError) as error:
-        return watching.fail(f"{flags.job}: {error}")
+        return fail(f"{flags.job}: {error}")
     if flags.dry_run:
         for line in lines:
             print(shlex.join(["tfrun", *line]))
         return 0
     if not job["grid"]:
-        return cli.main(lines[0])
+        return launch.command(lines[0])
     example = (flags.job.parent / job["script"]).resolve().parent.name
     try:
         directory = run_directory.RunDirectory(example).path
     except OSError as error:
-        return watching.fail(f"the run directory cannot be written: {error}")
+        return fail(f"the run directory cannot be written: {error}")
     return run_grid(job, flags.job, directory)

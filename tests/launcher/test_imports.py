@@ -1,0 +1,88 @@
+"""tfrun stands in floors: no circle of imports, no module that is too long."""
+
+import ast
+
+import pytest
+import support
+
+TFRUN = support.ROOT / "tfrun"
+BELOW = {"tfrun", "tfrun.arguments", "tfrun.errors", "tfrun.formatting", "tfrun.known_errors"}
+FLOORS = {  # what the modules of a folder may import, besides BELOW and its own folder
+    "commands": {"launch", "ssh", "runs", "pictures"},
+    "ssh": {"launch", "runs"},
+    "launch": {"runs"},
+    "pictures": {"runs"},
+    "runs": set(),
+}
+
+
+def imports(folder):
+    """Returns {module: the modules of tfrun that it imports}, inside of functions, too."""
+    paths = {
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in sorted(folder.rglob("*.py"))
+    }
+    graph = {}
+    for name, path in paths.items():
+        graph[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{name} has a relative import"
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = [each if each in paths else node.module for each in names]
+            graph[name] |= {each for each in names if each.split(".")[0] == "tfrun"}
+    return graph
+
+
+def circle(graph):
+    """Returns the modules of a circle of imports in order, or None."""
+
+    def search(name, path):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in finished:
+            return None
+        for other in sorted(graph.get(name, ())):
+            if found := search(other, [*path, name]):
+                return found
+        finished.add(name)
+        return None
+
+    finished = set()
+    return next((found for name in graph if (found := search(name, []))), None)
+
+
+def test_no_circle():
+    graph = imports(TFRUN)
+    assert circle(graph) is None, " -> ".join(circle(graph))
+    # The command line finds the modules of commands by their names.
+    assert not [name for name, others in graph.items() if "tfrun.cli" in others - {name}][1:]
+    assert graph["tfrun.__main__"] == {"tfrun.cli"}
+
+
+def test_a_circle_is_found():
+    graph = imports(TFRUN)
+    graph["tfrun.runs.registry"] = {"tfrun.commands.launch"}
+    found = circle(graph)
+    assert found[0] == found[-1] and {"tfrun.runs.registry", "tfrun.commands.launch"} <= set(found)
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_floor_imports_what_is_below_it(floor):
+    for name, others in imports(TFRUN).items():
+        if name.split(".")[1:2] == [floor]:
+            folders = {other.split(".")[1] for other in others - BELOW}
+            assert folders <= FLOORS[floor] | {floor}, name
+
+
+def test_lines():
+    """Only the table of errors may be long."""
+    lines = {path: len(path.read_text().splitlines()) for path in TFRUN.rglob("*.py")}
+    del lines[TFRUN / "known_errors.py"]
+    assert max(lines.values()) < 400
+    assert sum(lines.values()) < 4300

@@ -1,0 +1,67 @@
+"""`tfrun kill RUN`: ends a run, also one whose tfrun has died."""
+
+import contextlib
+import json
+import time
+
+import psutil
+
+from tfrun.arguments import fail
+from tfrun.commands import common
+from tfrun.runs import registry
+
+STOP_SECONDS = 4  # that tfrun has to end its tasks before it is killed, and they
+
+
+def command(arguments: list[str]) -> int:
+    """Ends the run; returns the exit code."""
+    about = "Ends a run and all its processes, also where its tfrun has died."
+    flags = common.parser("kill", about).parse_args(arguments)
+    record = common.find(flags.run, unreadable_too=True)
+    if record["state"] not in ("running", "lost", "unreadable"):
+        return fail(f"{record['run']} has ended already: {record['state']}", 1)
+    killed = kill(record)
+    if left := registry.left(record):
+        pids = ", ".join(str(process.pid) for process in left)
+        return fail(f"{record['run']}: these processes do not end: {pids}", 1)
+    state = (registry.read(record["path"]) or {"state": "removed"})["state"]
+    if flags.json:
+        print(json.dumps({"run": record["run"], "state": state, "processes_killed": killed}))
+    else:
+        why = {"lost": "; its tfrun had died", "unreadable": "; its record could not be read"}
+        print(f"{record['run']} is {state}{why.get(record['state'], '')}")
+    return 0
+
+
+def kill(record: dict) -> list[int]:
+    """Ends a run, first kindly; returns the ids of the processes that had to be killed."""
+    if record["state"] == "unreadable":
+        record["path"].unlink(missing_ok=True)
+        return []
+    if launcher := registry.process(record["tfrun"]):
+        for end in (launcher.terminate, launcher.kill):  # the first: it ends its tasks itself
+            with contextlib.suppress(psutil.Error):
+                end()
+            if wait_until(lambda: not registry.process(record["tfrun"])):
+                break
+    record = common.refreshed(record)
+    killed = registry.left(record)
+    for process in killed:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    if wait_until(lambda: not registry.left(record)) and record["state"] == "lost":
+        content = {name: value for name, value in record.items() if name != "path"}
+        content |= {"state": "stopped", "ended": time.time()}
+        for task in content["tasks"]:
+            if task["process"]:
+                task |= {"state": "stopped", "process": None}
+        registry.replace(record["path"], content)
+    return [process.pid for process in killed]
+
+
+def wait_until(condition) -> bool:
+    """Waits for condition() for STOP_SECONDS at most; returns whether it came true."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()

@@ -1,0 +1,259 @@
+"""The command `tfrun`: reads its flags, then launches, or prints what it would launch.
+
+    tfrun --ps 1 --workers 2 -- script.py --steps 100
+
+runs script.py three times on this machine, with TF_CONFIG telling each process which task it is.
+
+    tfrun summary DIR...    result.json of a run that another launcher started, from what its tasks
+                            have left in DIR (on several hosts: a folder each)
+    tfrun curves DIR...     the picture of such a run, curves.png, also while it goes on
+    tfrun explain LOG...    what the error at the end of a log means
+    tfrun evaluate DIR      tests the newest checkpoint; --follow: each new one, while it trains
+    tfrun export DIR        the trained model of a run as DIR/model.keras and DIR/saved_model
+
+RUN is a name that tfrun status shows, a part of it, or a run directory:
+
+    tfrun status            all your runs on this machine, alive and past
+    tfrun monitor [RUN]     the tasks of a run, live: processor, memory, steps/s, staleness, loss
+    tfrun logs RUN [TASK]   what its tasks have printed; -f follows
+    tfrun kill RUN          ends it, even if its tfrun has died
+    tfrun tensorboard RUN   shows it in TensorBoard, on this machine only
+    tfrun trace RUN         when each task pulled and pushed, as a picture and for Perfetto
+    tfrun run JOB.yaml      starts what a file describes, also a grid of runs
+
+Each has a --help of its own.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import sys
+
+from tfrun.arguments import Parser, count, fail, seconds
+from tfrun.launch import dry_run, horovod, isolate, quiet, resources
+from tfrun.launch.supervisor import LaunchSpec, Run
+from tfrun.runs import run_directory
+from tfrun.ssh import hosts
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Returns the flags in `arguments`. Exits with 2 and one line if they are wrong."""
+    parser = Parser(
+        prog="tfrun",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]",
+        allow_abbrev=False,
+        epilog="OUTPUT_DIR names the run directory; without it tfrun makes a new one, "
+        "$RUNS_DIR/<example>/<time> (RUNS_DIR: ./runs).",
+    )
+    add, variables = parser.add_argument, os.environ
+    add("--ps", type=count, default=0, metavar="N", help="parameter servers (0)")
+    add("--workers", type=count, default=1, metavar="N", help="workers (1)")
+    add("--chief", action="store_true", help="one task more, of the type chief")
+    text = "one task more, which tests the checkpoints by `tfrun evaluate`"
+    add("--evaluator", action="store_true", help=text)
+    text = "one task more, of the type evaluator, which runs the script like the others"
+    add("--own-evaluator", action="store_true", help=text)
+    text = "stop everything after that many seconds and exit with 124 (TFRUN_TIMEOUT, or never)"
+    timeout = variables.get("TFRUN_TIMEOUT")
+    add("--timeout", type=seconds, default=timeout, metavar="S", help=text)
+    text = "start a task that failed again, in its place, up to N times (TFRUN_RESTARTS, or 0)"
+    restarts = variables.get("TFRUN_RESTARTS", "0")
+    add("--restarts", type=count, default=restarts, metavar="N", help=text)
+    text = "run in a network of its own, which nothing outside can reach; Linux only "
+    isolated = bool(variables.get("TFRUN_ISOLATE"))
+    add("--isolate", action="store_true", default=isolated, help=text + "(TFRUN_ISOLATE=1)")
+    for flag, kind, example, text in [
+        ("--cpus", resources.whole, "ps=1,worker=1", "cores of its own for each such task; Linux"),
+        ("--gpus", resources.whole, "worker=1", "GPUs of its own for each such task"),
+        ("--memory", resources.size, "worker=2G", "a task that uses more is killed, and fails"),
+    ]:
+        add(flag, type=resources.per_role(kind), default={}, metavar=example, help=text)
+    add(
+        "--env",
+        type=resources.environment_variable,
+        action="append",
+        default=[],
+        metavar="[ROLE:]NAME=VALUE",
+        help="a variable for all tasks, or for those of one role; may be given several times",
+    )
+    text = "start the tasks over ssh: N on each host, [user@]host:N; in this order"
+    add("--hosts", type=hosts.parse, metavar="HOST:N,...", help=text)
+    text = "print a bash script that does the same without tfrun (also: DRY_RUN=1)"
+    add("--dry-run", action="store_true", default=bool(variables.get("DRY_RUN")), help=text)
+    text = "the training script; or horovodrun, which starts the workers itself"
+    add("script", help=text)
+    add("arguments", nargs=argparse.REMAINDER, help="what the script gets")
+    flags = parser.parse_args(arguments)
+    if wrong := contradiction(flags):
+        parser.error(wrong)
+    return flags
+
+
+def contradiction(flags: argparse.Namespace) -> str | None:
+    """Returns what is wrong with flags that are right one by one; None if nothing is."""
+    of_this_machine = ("isolate", "cpus", "gpus", "memory")
+    if horovod.is_horovodrun(flags.script):
+        if not shutil.which(flags.script):
+            return "there is no horovodrun on the PATH"
+        if not 1 <= horovod.ranks(flags.arguments) <= 99:
+            return "horovodrun needs -np and the number of ranks, from 1 to 99"
+        if flags.evaluator or flags.own_evaluator:
+            return "horovodrun starts no evaluator"
+        if flags.cpus or flags.gpus or flags.memory or flags.env:
+            return "horovodrun starts its ranks itself: no --cpus, --gpus, --memory, --env"
+        if flags.hosts:
+            return "horovodrun has its own -H: not --hosts"
+    elif not pathlib.Path(flags.script).is_file():
+        return f"there is no script {flags.script} here ({os.getcwd()})"
+    if flags.evaluator and flags.own_evaluator:
+        return "a run has one evaluator: --evaluator or --own-evaluator"
+    if flags.hosts and (names := [name for name in of_this_machine if getattr(flags, name)]):
+        return f"--{names[0]} is for the tasks of this machine: not with --hosts"
+    if not flags.chief and not flags.workers:
+        return "a run needs a worker or a chief"
+    return None
+
+
+def check(arguments: list[str]):
+    """Returns (flags, {job: number of tasks}, their shares). Exits with 2, or raises ValueError."""
+    flags = parse(arguments)
+    numbers = {"chief": int(flags.chief), "ps": flags.ps, "worker": flags.workers}
+    numbers["evaluator"] = int(flags.evaluator or flags.own_evaluator)
+    jobs = {job: n for job, n in numbers.items() if n}
+    return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory)
+
+
+def command(arguments: list[str]) -> int:
+    """Launches, or prints what it would launch; returns the exit code."""
+    try:
+        flags, jobs, shares = check(arguments)
+        host_of_task = hosts.deal(jobs, flags.hosts) if flags.hosts else None
+    except ValueError as error:
+        return fail(error)
+    by_horovodrun = horovod.is_horovodrun(flags.script)
+    program = [flags.script, *flags.arguments]
+    if by_horovodrun:
+        jobs = {"worker": horovod.ranks(program)}
+    else:
+        program = [sys.executable, *program]
+    if {"-h", "--help"} & set(flags.arguments):  # of the script, which needs no cluster for it
+        return quiet.run(horovod.command_of_a_rank(program) if by_horovodrun else program)
+    scripts = [word for word in program if word.endswith(".py")] or [flags.script]
+    example = pathlib.Path(scripts[0]).resolve().parent.name
+    if flags.dry_run and host_of_task:
+        print("\n".join(hosts.plan(host_of_task)))
+        return 0
+    if flags.dry_run:
+        started = {} if by_horovodrun else jobs
+        print(dry_run.script(started, program, example, shares, flags.env, flags.evaluator), end="")
+        return 0
+    if message := finished(program):
+        print(f"[tfrun] {message}")
+        return 0
+    try:
+        directory = run_directory.RunDirectory(example)
+    except OSError as error:
+        return fail(f"the run directory cannot be written: {error}")
+    if flags.isolate:
+        try:
+            isolate.enter()
+        except OSError as error:
+            directory.discard()
+            return fail(f"--isolate does not work on this machine: {error}")
+    spec = LaunchSpec(
+        example=example,
+        jobs=jobs,
+        commands=dict.fromkeys(jobs, program),
+        directory=directory.path,
+        timeout=flags.timeout,
+        restarts=flags.restarts,
+        isolated=flags.isolate,
+        shares=shares,
+        variables=flags.env,
+        tasks=[horovod.Horovodrun(program, directory.path)] if by_horovodrun else None,
+    )
+    if flags.evaluator:
+        spec.commands["evaluator"] = evaluator_command(directory.path, program)
+        spec.variables = [("evaluator", "PYTHONPATH", quiet.python_path()), *flags.env]
+    resume = shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
+    resume = f"OUTPUT_DIR={shlex.quote(str(directory.path))} {resume}"
+    if host_of_task:
+        return launch_over_ssh(spec, host_of_task, directory, resume)
+    return launch(spec, directory, resume)
+
+
+def finished(program: list[str]) -> str | None:
+    """Returns why the run in OUTPUT_DIR needs no more updates; None if it does, or is new."""
+    directory = run_directory.given()
+    if not directory or not (directory / "result.json").exists():
+        return None
+    steps = (run_directory.result(directory) or {}).get("steps")
+    if run_directory.stopped_at(directory):
+        return run_directory.STOPPED.format(directory)
+    if steps is None or (run_directory.steps_asked_for(program) or 0) <= steps:
+        return run_directory.FINISHED.format(directory)
+    return None
+
+
+def evaluator_command(directory: pathlib.Path, program: list[str]) -> list[str]:
+    """Returns the command of a task that tests the checkpoints of a run of this program."""
+    follow = [sys.executable, "-m", "tfrun.commands.evaluate", str(directory), "--follow"]
+    # A run that goes on has the flags.json of before, until its chief writes another.
+    if steps := run_directory.steps_asked_for(program):
+        follow += ["--steps", str(steps)]
+    return follow
+
+
+def launch_over_ssh(spec, host_of_task, directory, resume) -> int:
+    """Launches the tasks on hosts, {(job, index): Host}; returns the exit code."""
+    try:
+        connected = hosts.Hosts(spec, host_of_task)
+    except KeyboardInterrupt:
+        directory.discard()
+        return 128 + signal.SIGINT
+    except hosts.Unusable as error:
+        directory.discard()
+        for line in str(error).splitlines():
+            fail(line)
+        return 2
+    try:
+        tasks, notes = connected.tasks, connected.notes()
+        return launch(dataclasses.replace(spec, tasks=tasks, notes=notes), directory, resume)
+    finally:
+        connected.close()
+
+
+def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str) -> int:
+    """Launches, and says what came out; returns the exit code.
+
+    resume: the command that goes on with this run.
+    """
+    try:
+        run = Run(spec)
+    except OSError as error:
+        return fail(f"the run cannot start: {error}")
+    outcome = run.supervise()
+    code = outcome.exit_code
+    with contextlib.suppress(BrokenPipeError):
+        if outcome.wrong_flag and directory.discard():
+            if run.record:
+                run.record.remove()
+            run.say("nothing is left of this run: it had not begun")
+        elif outcome.interrupted:
+            saved = run_directory.saved_step(spec.directory)
+            how = f"goes on from update {saved}" if saved else "begins again"
+            run.say(f"this run is in {spec.directory}; it {how} with: {resume}")
+        elif outcome.done and (spec.directory / "flags.json").exists():
+            # Here, because NumPy starts threads, and --isolate must come before.
+            from tfrun.commands import conclude
+
+            code = conclude.conclude(spec.directory, code, run.say)
+    run.close_record(code)
+    return code

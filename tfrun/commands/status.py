@@ -1,0 +1,57 @@
+"""`tfrun status`: all runs of this user on this machine."""
+
+import json
+import time
+
+from rich.table import Table
+
+from tfrun import formatting
+from tfrun.commands import common
+from tfrun.commands.console import console
+from tfrun.runs import progress, registry
+
+# The columns, and how wide a terminal has to be for each.
+COLUMNS = {"run": 0, "state": 0, "began": 90, "lasted": 60, "updates": 70, "result": 50}
+
+
+def command(arguments: list[str]) -> int:
+    """Prints the table; returns the exit code."""
+    about = "All your runs on this machine, alive and past; the newest is the last."
+    flags = common.parser("status", about, run=None).parse_args(arguments)
+    runs = [status(record) for record in registry.read_all()]
+    if flags.json:
+        print(json.dumps(runs, indent=2))
+        return 0
+    if not runs:
+        print("there is no run yet")
+        return 0
+    screen, table = console(), Table(box=None)
+    columns = [title for title, width in COLUMNS.items() if width <= screen.width]
+    for title in columns:
+        table.add_column(title, overflow="fold", no_wrap=title not in ("run", "result"))
+    for run in runs:
+        texts = {
+            "run": run["run"],
+            "state": run["state"] + (f" ({run['exit_code']})" if run["exit_code"] else ""),
+            "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"])),
+            "lasted": formatting.age(run["age_seconds"]) if run["state"] != "lost" else "",
+            "updates": f"{run['update']:,}" if run["update"] else "",
+            "result": formatting.tests(run["test"]),
+        }
+        table.add_row(*(texts[title] for title in columns))
+    screen.print(table)
+    return 0
+
+
+def status(record: dict) -> dict:
+    """Returns what status shows of a run, as --json prints it. age_seconds: how long it ran."""
+    names = ("run", "state", "example", "directory", "started", "ended", "exit_code")
+    seen = {name: record[name] for name in names}
+    seen["age_seconds"] = (record["ended"] or time.time()) - record["started"]
+    facts = {"update": None, "steps": None, "test": {}}
+    if record["directory"]:
+        running = record["state"] == "running"
+        live = [formatting.file_name(task["task"]) for task in record["tasks"] if running]
+        facts |= progress.of_run(record["directory"], time.time(), live)
+    seen |= {name: facts[name] for name in ("update", "steps", "test")}
+    return {**seen, "accuracy": facts["test"].get("test_accuracy")}

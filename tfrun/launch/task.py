@@ -1,0 +1,187 @@
+"""A task of a run: a process, its log, and what it may use."""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import psutil
+
+from tfrun import formatting
+from tfrun.launch import resources
+from tfrun.runs import registry
+
+# What TensorFlow prints at every start and no setting removes. The logs keep it.
+NOISE = re.compile(
+    rb"""
+    WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\)\ is\ called
+  | .*oneDNN\ custom\ operations\ are\ on
+  | .*Could\ not\ find\ cuda\ drivers\ on\ your\ machine
+  | .*This\ TensorFlow\ binary\ is\ optimized\ to\ use\ available\ CPU
+  | To\ enable\ the\ following\ instructions:.*rebuild\ TensorFlow
+  | .*Unable\ to\ register\ cu(DNN|FFT|BLAS)\ factory
+  | .*computation_placer\ already\ registered
+  | .*failed\ call\ to\ cuInit
+  | .*TF-TRT\ Warning
+""",
+    re.VERBOSE,
+)
+
+
+class Task:
+    """One task of the run: a process, and after a restart another one in its place."""
+
+    def __init__(self, job, name, command, env, directory, share=resources.NO_LIMIT):
+        self.job, self.name, self.share = job, name, share
+        self.path: pathlib.Path = directory / f"{formatting.file_name(name)}.log"
+        self.command, self.env = command, {**os.environ, **env}
+        self.log = open(self.path, "ab", buffering=0)
+        self.process, self.identity = None, None
+        self.exit_code = None  # of the last process; None while it runs
+        self.starts = 0
+        self.start_at = 0.0  # when it is to start, by time.monotonic(); None if it is not
+        self.was_stopped = False  # by tfrun
+        self.memory_at_kill = 0  # bytes, if it was killed because it used too much
+
+    def start(self):
+        """Starts the process."""
+        self.incomplete_line, self.output_ended = b"", False
+        self.exit_code, self.start_at, self.memory_at_kill = None, None, 0
+        self.starts += 1
+        self.process = subprocess.Popen(
+            self.command,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: end_with_parent(self.share.cpus),
+        )
+        self.identity = registry.identity(self.process.pid)
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    def signal(self, number):
+        """Sends a signal to the task and to all that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def running(self) -> bool:
+        """Returns whether it has a process that has not ended."""
+        return self.process is not None and self.exit_code is None
+
+    def has_just_ended(self) -> bool:
+        """Returns whether the process has ended since the last call; ends what it has started."""
+        if not self.running():
+            return False
+        if hasattr(os, "waitid"):  # look without reaping: until then nobody else can get its id
+            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return False
+        elif self.process.poll() is None:
+            return False
+        self.signal(signal.SIGKILL)
+        self.exit_code = shell_code(self.process.wait())
+        return True
+
+    def new_lines(self):
+        """Yields the complete lines since the last call; the log gets all that it has printed."""
+        if self.process.stdout.closed:
+            return
+        for _ in range(16 if self.exit_code is None else 1 << 20):  # others get a turn, too
+            try:
+                output = os.read(self.process.stdout.fileno(), 1 << 16)
+            except BlockingIOError:
+                break
+            if not output:
+                self.output_ended = True
+                break
+            if self.log:
+                try:
+                    self.log.write(output)
+                except OSError as error:  # a full disk ends the log, not the run
+                    self.log = None
+                    yield f"tfrun cannot write {self.path}: {error.strerror}".encode()
+            *lines, self.incomplete_line = (self.incomplete_line + output).split(b"\n")
+            yield from lines
+        if (self.output_ended or self.exit_code is not None) and self.incomplete_line:
+            yield self.incomplete_line
+            self.incomplete_line = b""
+
+    def on_screen(self, line: bytes) -> tuple[str, bytes] | None:
+        """Returns whose line it is and the line; None for one of the notices."""
+        return None if NOISE.match(line) else (self.name, line)
+
+    def found_a_wrong_flag(self) -> bool:
+        """Returns whether it ended because of a wrong flag (exit code 2)."""
+        return self.exit_code == 2
+
+    def exit_description(self) -> str:
+        """Returns how it ended, in words."""
+        if self.memory_at_kill:
+            return (
+                f"used {formatting.size(self.memory_at_kill)} of memory, more than its limit of "
+                f"{formatting.size(self.share.memory)} (--memory), and was killed"
+            )
+        if self.process.returncode < 0:
+            return f"was killed by {signal.Signals(-self.process.returncode).name}"
+        return f"failed with exit code {self.exit_code}"
+
+    def check_memory(self):
+        """Kills it, with all that it has started, if it uses more memory than it may."""
+        if not self.running() or self.share.memory is None:
+            return
+        used = 0
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self.process.pid)
+            for process in [root, *root.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    used += process.memory_info().rss
+        if used > self.share.memory:
+            self.memory_at_kill = used
+            self.signal(signal.SIGKILL)
+
+    def state(self) -> str:
+        """Returns waiting, running, restarting, done, failed, or stopped."""
+        if not self.starts:
+            return "waiting"
+        if self.running():
+            return "running"
+        if self.start_at is not None:
+            return "restarting"
+        if not self.exit_code:
+            return "done"
+        return "stopped" if self.was_stopped else "failed"
+
+    def record(self) -> dict:
+        """Returns what the record of the run says about this task."""
+        return {
+            "task": self.name,
+            "role": self.job,
+            "state": self.state(),
+            "process": self.identity if self.running() else None,
+            "restarts": max(0, self.starts - 1),
+            "exit_code": self.exit_code,
+            "log": str(self.path),
+            "cpus": self.share.cpus,
+            "gpus": self.env.get("CUDA_VISIBLE_DEVICES"),
+            "memory_limit": self.share.memory,
+        }
+
+
+def end_with_parent(cpus=None, number=signal.SIGKILL):
+    """In a new process, on Linux: it gets a signal when tfrun dies, and keeps to these cores.
+
+    The watchdog ends what the process has started.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, number)  # 1: PR_SET_PDEATHSIG
+    if cpus:
+        os.sched_setaffinity(0, cpus)
+
+
+def shell_code(returncode: int) -> int:
+    """Returns an exit code as a shell tells it: 128 + the number of the signal that killed."""
+    return returncode if returncode >= 0 else 128 - returncode
