@@ -17,6 +17,7 @@ import support
 from small import TFRUN, run, start, tasks, write
 from support import tfrun
 from tfrun.runs import progress, registry
+from tfrun.runs.data import RunData
 
 SLEEP = "print('ready', flush=True); time.sleep(60)\n"
 BUSY = """
@@ -471,10 +472,8 @@ def test_tensorboard(downpour):
             lambda: len(found := scalars()) > first and found, 60, "more scalars"
         )
         seen = {int(step): value for _, step, value in points}
-        with open(run.directory / "metrics-worker-0.csv") as file:
-            lines = [line.strip().split(",") for line in file if line[0] != "#"]
-        column = lines[0].index("test_accuracy")
-        written = {int(row[2]): float(row[column]) for row in lines[1:] if row[column:][0]}
+        tests = RunData.read(run.directory).tests("worker-0")
+        written = {int(test["global_step"]): test["test_accuracy"] for test in tests}
         assert len(seen) == len(points) >= 2
         assert seen == pytest.approx({step: written[step] for step in seen}, abs=1e-5)
         (server,) = psutil.Process(board.pid).children()

@@ -14,12 +14,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from tfrun import formatting
 from tfrun.pictures import timeline
-from tfrun.pictures.timeline import COLOURS
+from tfrun.pictures.timeline import COLOURS, SIZE
 from tfrun.runs import metrics_csv
 from tfrun.runs.activities import activities, stages, window
 from tfrun.runs.data import RunData
-
-SIZE = 11  # of the letters, in points
 
 
 def smooth(values, window):
@@ -74,7 +72,7 @@ def draw_tests(axes, run, start):
     if errors:
         log_axis(axes, lambda value: f"{100 * value:g}%")
     if axes.lines:
-        look = {"fontsize": SIZE - 1, "title_fontsize": SIZE - 1, "handlelength": 1}
+        look = {"fontsize": SIZE, "title_fontsize": SIZE, "handlelength": 1}
         axes.legend(title="at the end:", loc="upper right", frameon=False, alignment="left", **look)
 
 
@@ -94,7 +92,7 @@ def draw_counts(axes, values, colours, whole):
     if beyond := int((everything > edges[-1]).sum()):
         most = f"{max(everything):.0f}" if whole else f"{max(everything):.3g} ms"
         text = f"{beyond:,d} beyond, up to {most}"
-        axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes, size=SIZE - 1)
+        axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes, size=SIZE)
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
 
 
@@ -147,23 +145,23 @@ def draw(run: RunData):
     counts.set_ylabel("pushes" if len(tasks) > 1 else "updates")
     draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
     if spans := stages(run.directory):
-        timeline.draw_stages(moment, spans, size=SIZE - 1)
+        timeline.draw_stages(moment, spans)
         moment.set_title("One update, as TensorFlow's profiler saw it")
     elif shown := window(found):
-        timeline.timeline(moment, found, *shown, size=SIZE - 1)
+        timeline.timeline(moment, found, *shown)
         moment.set_title("A moment of the run")
     else:
         moment.set_axis_off()
     if handles := timeline.legend(found):
-        figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=SIZE - 1)
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=SIZE)
     for axes in figure.axes:
         axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=SIZE - 1)
-        axes.title.set_size(SIZE + 1)
-        axes.xaxis.label.set_size(SIZE)
+        axes.tick_params(labelsize=SIZE)
+        axes.title.set_size(SIZE + 2)
+        axes.xaxis.label.set_size(SIZE + 1)
     title = formatting.run(run.example, run.result) if run.result else run.example
-    figure.suptitle(title, fontsize=SIZE + 2, fontweight="bold")
+    figure.suptitle(title, fontsize=SIZE + 3, fontweight="bold")
     partial = run.directory / f".curves-{os.getpid()}.png"
     figure.savefig(partial, dpi=140)
     plt.close(figure)

@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from tfrun.runs.activities import moments
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
+SIZE = 10  # of the letters, in points
 EVALUATION_COLOUR = "#9e9e9e"
 HEIGHTS = {"pull": 0.12}  # of the bars; the others' is 0.5
 LABELS = {  # what the bars are
@@ -55,12 +56,12 @@ def labels(points, digit):
     return [label(group) for group in groups]
 
 
-def timeline(axes, activities, begin, end, size=9):
+def timeline(axes, activities, begin, end):
     """Draws the Activities between two times: a lane for each task, above them the updates of w.
 
     A thin bar is the time until a pull has arrived, a dark one computing, a light one a push,
     beside which its staleness stands, if any has one. Lines lead to the line of the updates. There
-    each has its number; numbers without room stand as a range. size: of the letters, in points.
+    each has its number; numbers without room stand as a range.
     """
     pushes = [activity for activity in activities if activity.name == "push"]
     seen = [activity for activity in activities if activity.end >= begin and activity.begin <= end]
@@ -71,7 +72,7 @@ def timeline(axes, activities, begin, end, size=9):
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
     made = moments(pushes)
     stale = any(push.facts.get("staleness") for push in pushes)
-    near = {"textcoords": "offset points", "fontsize": size}
+    near = {"textcoords": "offset points", "fontsize": SIZE}
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
@@ -85,8 +86,8 @@ def timeline(axes, activities, begin, end, size=9):
             if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
                 axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
     points = [(unit * (at - begin), number) for number, at in made.items() if begin < at < end]
-    width = 72 * axes.figure.get_size_inches()[0] - 8 * size  # in points, beside the tasks' names
-    for x, text in labels(points, 0.65 * size / width * unit * (end - begin)):
+    width = 72 * axes.figure.get_size_inches()[0] - 8 * SIZE  # in points, beside the tasks' names
+    for x, text in labels(points, 0.65 * SIZE / width * unit * (end - begin)):
         axes.annotate(text, (x, top), (0, 6), ha="center", **near)
     axes.axhline(top, color="#333333", linewidth=1)
     axes.set_yticks(range(top + 1), [*reversed(colours), "updates of w"])
@@ -108,7 +109,7 @@ def legend(activities):
     return [Patch(label=LABELS[name], **look(name, "#555555")) for name in LABELS if name in names]
 
 
-def draw_stages(axes, spans, size=9):
+def draw_stages(axes, spans):
     """Draws a lane for each worker with its stage of the model, a bar for each turn at it."""
     last, end = max(worker for worker, *_ in spans), max(end for *_, end in spans)
     for worker, stage, number, begin, until in spans:
@@ -117,7 +118,7 @@ def draw_stages(axes, spans, size=9):
         axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
         if until - begin > 0.02 * end:
             middle = 500 * (begin + until), low + 0.19
-            axes.text(*middle, number, ha="center", va="center", fontsize=size)
+            axes.text(*middle, number, ha="center", va="center", fontsize=SIZE)
     axes.set_yticks(range(last + 1), [f"worker {last - lane}" for lane in range(last + 1)])
     axes.set(xlabel="milliseconds (light: forward, dark: backward, of micro-batch 0, 1, \u2026)")
     axes.set(ylim=(-0.5, last + 0.5))
@@ -127,13 +128,12 @@ def draw(path, title, activities, begin, end):
     """Draws a window of time, with a legend, as a PNG file."""
     lanes_drawn = len({activity.task for activity in activities})
     figure, axes = plt.subplots(figsize=(10, 1.5 + 0.45 * lanes_drawn), layout="constrained")
-    timeline(axes, activities, begin, end, size=10)
+    timeline(axes, activities, begin, end)
     seen = [activity for activity in activities if activity.end >= begin and activity.begin <= end]
-    figure.legend(
-        handles=legend(seen), loc="outside lower center", ncols=6, frameon=False, fontsize=10
-    )
-    axes.set_title(title, size=11, loc="left")
-    axes.tick_params(labelsize=10)
+    style = {"frameon": False, "fontsize": SIZE}
+    figure.legend(handles=legend(seen), loc="outside lower center", ncols=6, **style)
+    axes.set_title(title, size=SIZE + 1, loc="left")
+    axes.tick_params(labelsize=SIZE)
     axes.grid(alpha=0.25, axis="x")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
