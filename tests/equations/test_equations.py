@@ -18,12 +18,13 @@ MISTAKES    {"parameters": {"the push adds": [(text of the script, what replaces
 It may have, too:
 VARIABLES   {"velocities": ".*_v"}: what else lasts from push to push, as values() of the reference
             calls it, and the pattern of the whole names of the script's variables for it. They are
-            compared as well. Without it w alone is, and variables of another kind go unnoticed.
+            compared as well. Without it w alone is.
 WORKERS     1 where a single worker pulls and pushes in turn; else two are interleaved.
 PROBLEM     what the script trains on, one of tests/support/problem.py; problem.digits if left out.
-COMPARED_BY the test, "tests/equations/test_ring.py::test_...", that compares the script with this
-            reference where the tests here cannot, such as without a ps. It takes these fields from
-            equations.of(script).
+ENDLESS     the mistakes with which the script waits for ever.
+COMPARED_BY "tests/equations/test_ring.py::test_...": the test that compares a script that the tests
+            here cannot, such as one without a ps. That test takes the fields from
+            equations.of(script); without REFERENCE it has a reference of its own.
 
 The field `Kind:` of the script's docstring chooses the test. The tests here are for a parameter
 server that is asynchronous, for a single process, and for Train-and-Evaluate. They ask for a pull
@@ -35,13 +36,13 @@ need COMPARED_BY. test_references.py finds a script without a file.
 import equations
 import interleaved
 import numpy as np
+import problem
 import pytest
 import references
 import support
 from problem import BATCH, LR, command_line, digits_like, draw, gradient_on_digits, keras_step
 
-ASYNCHRONOUS = equations.compared("parameter server, asynchronous")
-SCRIPTS = [*ASYNCHRONOUS, *equations.compared("single process", "train and evaluate")]
+SCRIPTS = equations.compared(equations.INTERLEAVED)
 
 # Who does what: < is a pull, > a push of a worker, with anything of the other in between.
 SCHEDULE = [
@@ -165,10 +166,10 @@ def compare_state(script, changes=()):
     interleaved.check_apart(compared, 1e-5)
 
 
-STATEFUL = [  # trained by several workers, with a model of Keras
+STATEFUL = [  # trained by several workers, with a model of Keras for the digits
     path
-    for path in ASYNCHRONOUS
-    if equations.of(path).WORKERS > 1 and "def make_model(" in path.read_text()
+    for path in SCRIPTS
+    if equations.of(path).WORKERS > 1 and equations.of(path).PROBLEM is problem.digits
 ]
 
 

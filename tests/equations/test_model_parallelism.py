@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+import equations
 import interleaved
 import numpy as np
 import problem
@@ -27,7 +28,8 @@ LAYOUTS = {  # name: (places, does each have a server, layers in each place)
     "two devices": (["/job:localhost/task:0/device:CPU:%d" % k for k in range(2)], False, [1, 2]),
     "one place": (["/job:localhost/task:0"], False, [3]),
 }
-M, UPDATES = 4, 8
+EQUATION = equations.of(SCRIPT)
+M, UPDATES = EQUATION.FLAGS["micro_batches"], 8
 
 
 class Model:
@@ -82,11 +84,12 @@ def compare(layout, micro_batches=M, text=None):
     with Model(layout, micro_batches, text) as model:
         first = model.parameters()
         losses, last = model.make_updates(UPDATES), model.parameters()
-    w, due = [v.astype(np.float64) for v in first], []
-    for number in range(UPDATES):
-        loss, w = problem.union_step(w, 1, number)
+    expected, due = EQUATION.REFERENCE(first, 1, problem.gradient_on_digits(1), problem.LR), []
+    for _ in range(UPDATES):
+        expected.pull(0)
+        loss, _, _ = expected.push(0)
         due.append(loss)
-    interleaved.check_apart({"parameters": (last, w), "losses": (losses, due)}, 1e-6)
+    interleaved.check_apart({"parameters": (last, expected.w), "losses": (losses, due)}, 1e-6)
     assert min(np.abs(a - b).max() for a, b in zip(last, first)) > 0.001
 
 
@@ -329,50 +332,9 @@ def test_the_test_is_that_of_the_whole_model():
     assert np.abs(np.array(found[0]) - found[1]).max() < 1e-6
 
 
-GRADIENTS = ("trainable + crossing,", "trainable + crossing, unconnected_gradients='zero',")
-MEAN = "tf.add_n(losses + penalties)%s"
-AT = "            with tf.device(%s):\n"
-# (the comparison that fails,): {the mistake: [(text, what replaces it)]}
-MISTAKES = {
-    ("parameters",): {
-        "the sum over the micro-batches": [(MEAN % " / M", MEAN % "")],
-        "no gradient crosses": [
-            ("state_k, h[-1])", "state_k, [tf.stop_gradient(each) for each in h[-1]])"),
-            GRADIENTS,
-        ],
-        "the last micro-batch is dropped": [
-            ("zip(cut(y, M), h[-1])", "zip(cut(y, M), h[-1][:-1])"),
-            (MEAN % " / M", MEAN % " / (M - 1)"),
-            GRADIENTS,
-        ],
-        "the same micro-batch M times": [
-            ("return tf.split(batch, M)", "return tf.split(batch, M)[:1] * M")
-        ],
-        "labels of other rows": [("rows_of(y, number)", "rows_of(y, number + 1)")],
-        "the first place never moves": [
-            ("zip(trainable, g):", "zip(sum(w[1:], []), g[len(w[0]):]):")
-        ],
-    },
-    ("matmuls",): {
-        "all gradients in one place": [(", colocate_gradients_with_ops=True", "")],
-        "all layers in one place": [
-            (AT % "place", AT % "places[0]"),
-            ("tf.device(place), tf.con", "tf.con"),
-        ],
-    },
-    ("turns",): {"all micro-batches at once": [(", tf.control_dependencies(outputs[-1:])", "")]},
-    ("variables",): {"all variables in one place": [(AT % "place", AT % "places[0]")]},
-    ("crossing",): {
-        "all updates are computed in one place": [
-            ("with tf.device(v.device):", "with tf.device(places[0]):")
-        ]
-    },
-}
-
-
-@pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=2))
-def test_a_mistake_is_caught(fails, changes):
-    text = support.replaced(SCRIPT, changes)
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=2))
+def test_a_mistake_is_caught(script, fails, changes):
+    text = support.replaced(script, changes)
     with support.caught(fails):
         if fails == "parameters":
             compare("two workers", text=text)
@@ -384,12 +346,7 @@ def test_a_mistake_is_caught(fails, changes):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
-    texts = {
-        name: support.replaced(SCRIPT, changes)
-        for named in MISTAKES.values()
-        for name, changes in named.items()
-    }
-    support.run_well(texts, tmp_path, SCRIPT, ps=0)
+    support.run_well(equations.mistaken([SCRIPT]), tmp_path, SCRIPT, ps=0)
 
 
 class Run:

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 
+import equations
 import numpy as np
 import pytest
 import support
@@ -73,38 +74,11 @@ def test_replicas_are_one_worker_on_the_union_of_their_batches(name, run):
     union(run, name, 3)
 
 
-REDUCED = 'all_reduce("%s", g'
-IN_REPLICA = "tf.distribute.get_replica_context()." + REDUCED % "MEAN"
-BATCHES = [("flags.seed * 65536 + rank", "flags.seed * 65536")]
-# (the script, the comparison that fails): {the mistake: [(text, what replaces it)]}
-MISTAKES = {
-    ("towers", "union"): {
-        "towers: the first alone": [("tf.add_n(d) / n for", "d[0] for")],
-        "towers: the sum": [("tf.add_n(d) / n for", "tf.add_n(d) for")],
-        "towers: one batch for all": BATCHES,
-    },
-    ("mirrored", "union"): {
-        "mirrored: no all-reduce": [(IN_REPLICA + ")", "g")],
-        "mirrored: the sum": [(REDUCED % "MEAN", REDUCED % "SUM")],
-    },
-    ("collective", "union"): {
-        "collective: one shard for all": [
-            (f"data.{name}_train[k::n]", f"data.{name}_train[0::n]") for name in "xy"
-        ],
-        "collective: the sum": [(REDUCED % "MEAN", REDUCED % "SUM")],
-        "collective: no all-reduce": [(IN_REPLICA + ", options(flags))", "g")],
-        "collective: one batch for all": BATCHES,
-        "collective: the rate of each counts for all": [
-            ("v.assign_sub(flags.learning_rate * d)", "v.assign_sub(2 * flags.learning_rate * d)")
-        ],
-    },
-}
-
-
-@pytest.mark.parametrize("name, fails, changes", support.mistakes(MISTAKES, core=1))
-def test_a_mistake_is_caught(name, fails, changes, run):
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS.values(), core=1))
+def test_a_mistake_is_caught(script, fails, changes, run):
     """The mistaken script runs to exit 0, and the comparison fails on it by name."""
-    text = support.replaced(SCRIPTS[name], changes)
+    name = next(name for name, path in SCRIPTS.items() if path == script)
+    text = support.replaced(script, changes)
     with support.caught(fails):
         union(run, name, 2, text)
 

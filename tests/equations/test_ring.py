@@ -9,18 +9,19 @@ import socket
 import struct
 import time
 
+import equations
 import interleaved
 import numpy as np
 import problem
 import pytest
 import recovery
-import references
 import support
 from tfrun import errors
 from tfrun.commands import export
 from tfrun.launch import cluster
 
 SCRIPT = support.main_script("Ring-AllReduce")
+EQUATION = equations.of(SCRIPT)
 
 
 class Cluster:
@@ -258,7 +259,7 @@ def check_training(quick, folder, changes=(), flags=(), n=3):
     values = [np.load(each / "w.npy") for each in folders(folder, n)]
     assert [len(each) for each in values] == [21] * n
     first, gradient = arrays(values[0][0]), problem.gradient_on_digits(n)
-    expected = references.Synchronous(first, n, gradient, problem.LR)
+    expected = EQUATION.REFERENCE(first, n, gradient, problem.LR)
     wrong, union = [], [v.astype(np.float64) for v in first]
     losses = [[row["loss"] for row in support.pushes(each)] for each in folders(folder, n)]
     for step in range(21):
@@ -302,23 +303,8 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
     assert {"checkpoint", "model.ckpt-20.index", "flags.json"} < left[0]
 
 
-TRAINING = {
-    ("parameters",): {"the sum instead of the mean": [(" * total / ring.n", " * total")]},
-    ("ranks",): {
-        "no broadcast": [("    broadcast([step, w, *state], ring)\n", "")],
-        "nothing goes around": [
-            ("        all_reduce(x, ring)\n        return x,", "        return x,")
-        ],
-    },
-    ("union",): {
-        "all ranks have the same shard": [("k, n = ring.rank, ring.n", "k, n = 0, ring.n")]
-    },
-    ("losses",): {"constant data": [("gradient(w_k, version)", "gradient(w_k, 0)")]},
-}
-
-
-@pytest.mark.parametrize("fails, changes", support.mistakes(TRAINING, core=1))
-def test_a_mistake_in_the_training_is_caught(fails, changes, quick, tmp_path):
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
+def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_path):
     """The mistaken script ends well."""
     with support.caught(fails):
         check_training(quick, tmp_path, changes, n=2)

@@ -6,6 +6,7 @@ import re
 import signal
 import time
 
+import equations
 import interleaved
 import numpy as np
 import problem
@@ -18,26 +19,13 @@ from tfrun.runs.data import RunData
 SYNC = support.main_script("Synchronous-SGD")
 SAGN = support.main_script("SAGN")
 RATES = support.main_script("Synchronous-SGD-different-learning-rates")
-CASES = {
-    "mean": (SYNC, references.Synchronous, {}),
-    "warm-up": (SYNC, references.Synchronous, {"warmup_steps": 5}),
-    "rates": (RATES, references.DifferentRates, {"learning_rates": [0.3, 0.1]}),
-    "sagn": (SAGN, references.Sagn, {"local_steps": 4}),
-}
+SCRIPTS = equations.compared(equations.TOGETHER)
 
 
-def command_line(script, knobs):
-    flags = problem.command_line(knobs)
-    if script == RATES:
-        del flags["--learning-rate"]
-        flags["--learning-rates"] = ",".join(map(str, knobs["learning_rates"]))
-    return flags
-
-
-def group(script, n, knobs, text=None):
+def group(script, n, flags, text=None):
     """Its workers, with w on two ps, which have forgotten the reports of the test before."""
     interleaved.forget()
-    return interleaved.Workers(script, n, command_line(script, knobs), text=text, ps=2)
+    return interleaved.Workers(script, n, problem.command_line(flags), text=text, ps=2)
 
 
 def check(workers, first, expected, pushes, due):
@@ -45,11 +33,18 @@ def check(workers, first, expected, pushes, due):
     interleaved.check(first, workers.values(), expected.values(), pushes, due, least=0.01)
 
 
-def compare(script, reference, knobs, n=2, text=None):
-    with group(script, n, knobs, text) as workers:
+def compare(script, n=2, reference=None, flags=None, text=None):
+    """Asserts that n workers make the steps of the reference.
+
+    Reference and flags are those of the script's file unless others are given.
+    """
+    file = equations.of(script)
+    reference = reference or file.REFERENCE
+    flags = file.FLAGS if flags is None else flags
+    with group(script, n, flags, text) as workers:
         first, pushes, due = workers.values(), [], []
         gradient = problem.gradient_on_digits(n)
-        expected = reference(workers.parameters(), n, gradient, problem.LR, **knobs)
+        expected = reference(workers.parameters(), n, gradient, problem.LR, **flags)
         for step in range(12):
             pushes += workers.together()
             due += [(loss, step, 0) for loss in expected.together(range(n))]
@@ -57,18 +52,28 @@ def compare(script, reference, knobs, n=2, text=None):
 
 
 @pytest.mark.parametrize("n", [2, 3])
-@pytest.mark.parametrize("name", CASES)
-def test_the_step_is_the_equation(name, n):
-    compare(*CASES[name], n=n)
+@pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
+def test_the_step_is_the_equation(script, n):
+    compare(script, n)
+
+
+def warm_up(text=None, n=3):
+    """The rate grows from lr / N to lr."""
+    compare(SYNC, n, flags={"warmup_steps": 5}, text=text)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_warm_up(n):
+    warm_up(n=n)
 
 
 def test_sagn_with_one_local_step_is_synchronous_sgd():
-    compare(SAGN, references.Synchronous, {"local_steps": 1})
+    compare(SAGN, reference=references.Synchronous, flags={"local_steps": 1})
 
 
 def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():
     lr = problem.LR
-    with group(RATES, 2, {"learning_rates": [lr / 2, lr / 2]}) as workers:
+    with group(RATES, 2, {"learning_rate": None, "learning_rates": [lr / 2, lr / 2]}) as workers:
         first, gradient = workers.parameters(), problem.gradient_on_digits(2)
         expected = references.Synchronous(first, 2, gradient, lr)
         for _ in range(12):
@@ -168,81 +173,54 @@ def test_nobody_goes_on_before_the_step():
     wait()
 
 
-ENOUGH = "tf.math.count_nonzero(reported), %s)"
 WARM_UP = "(1 / N + (1 - 1 / N) * done)"
-# (the case, the comparison that fails): {the mistake: [(text, what replaces it)]}
+# Of Synchronous-SGD, beside those of its file.
+# (the check, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
-    ("mean", "parameters"): {
-        "one worker supplies all gradients": [("slot[k].assign(d) for", "slot[0].assign(d) for")],
-        "the sum instead of the mean": [
-            ("tf.reduce_mean(tf.boolean_mask", "tf.reduce_sum(tf.boolean_mask")
-        ],
-        "all workers draw the same batches": [("flags.seed * 65536 + rank", "flags.seed * 65536")],
-    },
-    ("mean", "steps"): {
-        "the first gradient is the step": [(ENOUGH % "N", ENOUGH % "1")],
-        "the step waits for one gradient too many": [(ENOUGH % "N", ENOUGH % "N + 1")],
-    },
-    ("late and warm", "parameters"): {
+    (late_and_warm, "parameters"): {
         "the warm-up counts the backup workers, too": [
             ("rate, moved = warmed_up(step, N", "rate, moved = warmed_up(step, n")
         ]
     },
-    ("locked", "steps"): {
+    (locked, "steps"): {
         "two reports at once": [("ticket = lock.execute(report)", "ticket = report()")]
     },
-    ("late", "parameters"): {
+    (late, "parameters"): {
         "all slots count, whoever is there": [
             ("tf.boolean_mask(tf.stack(slot), reported)", "tf.stack(slot)")
         ]
     },
-    ("wait", "steps"): {
+    (wait, "steps"): {
         "a worker goes on before the step": [("lambda t: t <= version", "lambda t: t < version")]
     },
-    ("warm-up", "parameters"): {
+    (warm_up, "parameters"): {
         "the warm-up begins at zero": [(WARM_UP, "done")],
         "the warm-up begins at lr": [(WARM_UP, "1.0")],
     },
-    ("rates", "parameters"): {
-        "the mean of different rates": [("tf.add_n(slot))", "tf.add_n(slot) / n)")],
-        "all have the first rate": [("rates[k % len(learning_rates)]", "rates[0]")],
-    },
-    ("sagn", "parameters"): {
-        "one mini-batch for all T steps": [("first + t)", "first)")],
-        "one forward pass for all T steps": [
-            ("w_k = [v - flags.learning_rate * d for v, d in zip(w_k, g)]", "")
-        ],
-        "the sum of T gradients": [("s / flags.local_steps", "s")],
-    },
 }
-OWN_CASES = {"late": late, "wait": wait, "locked": locked, "late and warm": late_and_warm}
 
 
-def mistaken(case, changes):
-    return support.replaced(CASES[case][0] if case in CASES else SYNC, changes)
-
-
-@pytest.mark.parametrize("case, fails, changes", support.mistakes(MISTAKES, core=1))
-def test_a_mistake_is_caught(case, fails, changes):
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=1))
+def test_a_mistake_is_caught(script, fails, changes):
     """On three workers."""
-    text = mistaken(case, changes)
+    text = support.replaced(script, changes)
     with support.caught(fails):
-        if case in CASES:
-            compare(*CASES[case], n=3, text=text)
-        else:
-            OWN_CASES[case](text)
+        compare(script, n=3, text=text)
+
+
+@pytest.mark.parametrize("check, fails, changes", support.mistakes(MISTAKES, core=1))
+def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
+    text = support.replaced(SYNC, changes)
+    with support.caught(fails):
+        check(text)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
-    """But for the one whose mistake is to wait for ever."""
-    texts = {
-        name: mistaken(case, changes)
-        for (case, _), named in MISTAKES.items()
-        for name, changes in named.items()
-    }
-    del texts["the step waits for one gradient too many"]
+    texts = equations.mistaken(SCRIPTS)
+    for named in MISTAKES.values():
+        texts |= {name: support.replaced(SYNC, changes) for name, changes in named.items()}
     support.run_well(texts, tmp_path)
 
 

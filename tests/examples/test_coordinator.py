@@ -4,6 +4,7 @@ import re
 import signal
 import time
 
+import equations
 import numpy as np
 import pytest
 import small
@@ -68,15 +69,16 @@ def first_values():
 
 
 def check_the_equation(directory):
-    """w and the losses of one worker against w <- w - lr * g(w), written here in NumPy."""
-    w, losses, gradient = first_values(), [], gradient_on_digits(1)
-    for number in range(STEPS):
-        loss, g = gradient(0, number, w)
+    """w and the losses of one worker against the reference in tests/equations/."""
+    expected = equations.of(SCRIPT).REFERENCE(first_values(), 1, gradient_on_digits(1), LR)
+    losses = []
+    for _ in range(STEPS):
+        expected.pull(0)
+        loss, _, _ = expected.push(0)
         losses.append(loss)
-        w = [v - LR * d for v, d in zip(w, g)]
     saved = export.saved_values(support.newest_checkpoint(directory))["w"]
     rows = rows_of(directory, "worker-0")
-    wrong, apart = [], max(np.abs(a - b).max() for a, b in zip(saved, w))
+    wrong, apart = [], max(np.abs(a - b).max() for a, b in zip(saved, expected.w))
     if not apart < 1e-5:
         wrong.append("parameters: %g apart" % apart)
     if rows["global_step"].tolist() != list(range(1, STEPS + 1)):
@@ -101,27 +103,8 @@ def test_a_variable_is_split_over_both_ps(train):
     assert all({p, q} == {"0", "1"} for _, _, p, _, q in split), output
 
 
-# The loss is that of the copies; a mistake must be seen in the numbers that are named.
-LOOP = "        for i in tf.range(count):\n"
-ONE_PULL = "        flags.copies = pull([part for v in w for part in parts(v)])\n" + LOOP
-MISTAKES = {
-    "twice the rate": ("parameters", [("rate * d for", "rate * 2 * d for")]),
-    "the gradient elsewhere": ("losses", [("gradient(w_k)", "gradient([1.01 * v for v in w_k])")]),
-    "one pull for all": ("losses", [("w_k = pull(w)", "w_k = flags.copies"), (LOOP, ONE_PULL)]),
-    "each mini-batch twice": ("losses", [("+ rank, number]", "+ rank, number // 2]")]),
-    "a version before the last": ("staleness", [("value()\n    with", "value() - 1\n    with")]),
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *list(MISTAKES)[:2],
-        *(pytest.param(name, marks=pytest.mark.long) for name in list(MISTAKES)[2:]),
-    ],
-)
-def test_a_mistake_is_caught(name, train):
-    fails, changes = MISTAKES[name]
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
+def test_a_mistake_is_caught(script, fails, changes, train):
     directory, _ = train(changes=changes)
     with support.caught(fails):
         check_the_equation(directory)

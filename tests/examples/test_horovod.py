@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 
+import equations
 import numpy as np
 import plugging
 import problem
@@ -134,25 +135,6 @@ def check(ranks, union):
     assert not any(wrong.values()), "\n".join(text for text in wrong if wrong[text])
 
 
-# name: (the script, the comparison that fails, text, what replaces it)
-SPARSE = "hvd.DistributedOptimizer(optimizer, sparse_as_dense=bool(flags.dense))"
-LOST = """optimizer.apply_gradients(
-    [(tf.IndexedSlices(d.values[1:], d.indices[1:]), v) for d, v in mean])"""
-MISTAKES = {
-    "no broadcast": (DENSE, "start", "session.run(hvd.broadcast_global_variables(0))", "pass"),
-    "the broadcast is not rank 0's": (DENSE, "start", "variables(0)", "variables(1)"),
-    "every rank writes checkpoints": (DENSE, "checkpoints", "if metrics.is_chief:", "if True:"),
-    "the optimizer is not wrapped": (DENSE, "ranks", "hvd.DistributedOptimizer(", "("),
-    "the sum instead of the mean": (DENSE, "step", "r(optimizer)", "r(optimizer, op=hvd.Sum)"),
-    "the rate is not scaled": (DENSE, "step", " * hvd.size()", ""),
-    "all ranks have the same shard": (DENSE, "losses", "= hvd.rank(), hvd.size()", "= 0, 1"),
-    "one mini-batch for all steps": (DENSE, "step", "(w, ticket)", "(w, 0 * ticket)"),
-    "rows: the optimizer is not wrapped": (ROWS, "ranks", SPARSE, "optimizer"),
-    "rows: the sum instead of the mean": (ROWS, "step", ", sparse_as", ", op=hvd.Sum, sparse_as"),
-    "rows: some are lost": (ROWS, "step", "optimizer.apply_gradients(mean)", LOST),
-}
-
-
 # Runs with the data and the sizes that the scripts have by default: what they send.
 SIZED = {
     "dense on digits": [str(DENSE), "--steps", str(STEPS)],
@@ -171,10 +153,11 @@ def two(tmp_path_factory, horovod):
         "tables": [str(ROWS), *flags(folder, words=True), "--dense", "1"],
     }
     jobs.update(SIZED)
-    for number, (name, (script, _, old, new)) in enumerate(MISTAKES.items()):
-        path = folder / f"{number}.py"
-        path.write_text(support.replaced(script, [(old, new)]))
-        jobs[name] = [str(path), *flags(folder, words=script == ROWS)]
+    for script in DENSE, ROWS:
+        for name, text in equations.mistaken([script]).items():
+            path = folder / f"{len(jobs)}.py"
+            path.write_text(text)
+            jobs[name] = [str(path), *flags(folder, words=script == ROWS)]
     return folder, record(folder, 2, jobs)
 
 
@@ -202,11 +185,19 @@ def test_three_ranks(tmp_path):
     check_what_was_sent(tmp_path, runs)
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_caught(name, two):
+@pytest.mark.parametrize(
+    "script, fails, name",
+    [
+        (script, fails, f"{script.stem}: {name}")
+        for script in (DENSE, ROWS)
+        for fails, named in equations.of(script).MISTAKES.items()
+        for name in named
+    ],
+    ids=equations.ids,
+)
+def test_a_mistake_is_caught(script, fails, name, two):
     """All of them ran to the end with exit code 0: nothing but a number gives them away."""
     folder, runs = two
-    script, fails, *_ = MISTAKES[name]
     union = union_of_words(folder) if script == ROWS else union_of_digits
     with support.caught(fails):
         check(runs[name], union)

@@ -8,12 +8,16 @@ import regions
 import support
 
 FOLDER = support.ROOT / "tests" / "equations"
+# The kinds of script that test_equations.py compares, and those of test_synchronous.py.
+INTERLEAVED = ["parameter server, asynchronous", "single process", "train and evaluate"]
+TOGETHER = ["parameter server, synchronous"]
 # What a file may leave out, and what it then has.
 DEFAULTS = {
     "WORKERS": 2,
     "VARIABLES": {},
     "PROBLEM": problem.digits,
     "COMPARED_BY": None,
+    "ENDLESS": [],
 }
 
 
@@ -29,7 +33,8 @@ def of(script):
     advice = f"write {path} with REFERENCE, FLAGS and MISTAKES (CONTRIBUTING.md)"
     assert path_of(script).exists(), f"{name} has no reference: {advice}"
     module = support.load(path_of(script))
-    missing = {"REFERENCE", "FLAGS", "MISTAKES"} - set(vars(module))
+    needed = {"MISTAKES"} if hasattr(module, "COMPARED_BY") else {"REFERENCE", "FLAGS", "MISTAKES"}
+    missing = needed - set(vars(module))
     assert not missing, f"the reference of {name} lacks {', '.join(sorted(missing))}: {advice}"
     for field, value in DEFAULTS.items():
         vars(module).setdefault(field, value)
@@ -41,7 +46,7 @@ def variables(script):
     return of(script).VARIABLES if path_of(script).exists() else {}
 
 
-def compared(*kinds):
+def compared(kinds):
     """Returns the scripts of these kinds that have a file, but for those with COMPARED_BY.
 
     test_references.py fails for a script that has no file.
@@ -73,10 +78,11 @@ def mistakes(scripts, core):
 
 
 def mistaken(scripts):
-    """Returns {name: text} of these scripts with each of their mistakes, as support.run_well."""
+    """Returns {name: text} of these scripts with each mistake that lets them end."""
     return {
         f"{script.stem}: {name}": support.replaced(script, changes)
         for script in scripts
         for named in of(script).MISTAKES.values()
         for name, changes in named.items()
+        if name not in of(script).ENDLESS
     }

@@ -1,0 +1,20 @@
+"""Parameter-Server-Strategy: w <- w - lr * g(w), of one worker; its loss is that of the copies."""
+
+from references import HogWild
+
+REFERENCE = HogWild  # which is plain SGD where nobody else pushes
+FLAGS = {}
+LOOP = "        for i in tf.range(count):\n"
+ONE_PULL = "        flags.copies = pull([part for v in w for part in parts(v)])\n" + LOOP
+MISTAKES = {
+    "parameters": {"twice the rate": [("rate * d for", "rate * 2 * d for")]},
+    "losses": {
+        "the gradient elsewhere": [("gradient(w_k)", "gradient([1.01 * v for v in w_k])")],
+        "one pull for all": [("w_k = pull(w)", "w_k = flags.copies"), (LOOP, ONE_PULL)],
+        "each mini-batch twice": [("+ rank, number]", "+ rank, number // 2]")],
+    },
+    "staleness": {
+        "a version before the last": [("value()\n    with", "value() - 1\n    with")],
+    },
+}
+COMPARED_BY = "tests/examples/test_coordinator.py::test_the_update_is_the_equation"

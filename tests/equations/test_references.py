@@ -1,0 +1,71 @@
+"""Every script that computes updates has a reference, and mistakes that fit its text."""
+
+import ast
+
+import equations
+import pytest
+import regions
+import support
+
+SCRIPTS = regions.scripts()
+IMPORTS = {"numpy", "problem", "references"}  # what a reference may need
+
+
+def names(text):
+    """Returns the names of the functions that a test module defines."""
+    return {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+
+
+def imported(text):
+    """Returns the names of the modules that a module imports."""
+    modules = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(node.module)
+    return modules
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
+def test_a_script_has_a_reference(script):
+    """A test compares it: the one of its kind, or the one that its file names."""
+    file = equations.of(script)
+    if file.COMPARED_BY:
+        path, _, test = file.COMPARED_BY.partition("::")
+        text = (support.ROOT / path).read_text()
+        assert test in names(text), f"there is no test {file.COMPARED_BY}"
+        assert not hasattr(file, "REFERENCE") or "REFERENCE" in text, f"{path} ignores it"
+    else:
+        kind = support.kind_of(script)
+        advice = "name the test that does it in COMPARED_BY"
+        kinds = equations.INTERLEAVED + equations.TOGETHER
+        assert kind in kinds, f"no test compares the reference of a {kind}: {advice}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
+def test_a_reference_imports_nothing_of_the_script(script):
+    modules = imported(equations.path_of(script).read_text())
+    assert modules <= IMPORTS, f"it imports {', '.join(modules - IMPORTS)}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
+def test_its_mistakes_fit_the_script(script):
+    """Each text stands in it once; so a script that was changed fails here, in the core tier."""
+    for named in equations.of(script).MISTAKES.values():
+        for name, changes in named.items():
+            assert support.replaced(script, changes) != script.read_text(), name
+
+
+def test_a_file_has_a_script():
+    """No two scripts have the same name, and no file is left of one that has gone."""
+    stems = sorted(script.stem for script in SCRIPTS)
+    files = [path.stem for path in sorted(equations.FOLDER.glob("[!_]*.py"))]
+    assert stems == [name for name in files if not name.startswith("test_")]
+
+
+def test_a_script_without_a_reference_is_found():
+    script = support.ROOT / "Further-Algorithms" / "My-Algorithm" / "my_algorithm.py"
+    words = "My-Algorithm/my_algorithm.py has no reference: write tests/equations/my_algorithm.py"
+    with pytest.raises(AssertionError, match=words):
+        equations.of(script)
