@@ -41,7 +41,7 @@ from tfrun.runs.data import RunData  # noqa: E402
 
 def facts(directory, seconds):
     """{name: a number} of a run: what its page reports."""
-    result = json.loads((directory / "result.json").read_text())
+    result = readmes.read_json(directory / "result.json")
     pushes = collections.defaultdict(list)
     for push in RunData.read(directory).pushes():
         for name in ("bytes", "wait_seconds"):
@@ -107,7 +107,7 @@ def measure(launcher, repeats):
             if seed == 0:
                 lines = sample(output, directory, name)
                 keep_pictures(directory, launcher, page)
-                versions = json.loads((directory / "result.json").read_text())["versions"]
+                versions = readmes.read_json(directory / "result.json")["versions"]
     if readmes.provenance(launcher) != about:
         raise ToolError(f"the script of {name} changed while it ran: run this again")
     return {

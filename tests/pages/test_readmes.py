@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -65,6 +66,24 @@ def test_results_are_of_the_example_that_shows_them():
         source = path.with_name(path.name.replace("_digests", ""))
         for name, runs in readmes.read_json(source).items():
             readmes.check_compared(name, runs, source)
+
+
+def test_new_results_name_their_example(monkeypatch):
+    """Of runs that are not made: what tools/results.py writes can be shown on that page only."""
+
+    def run(command, folder):
+        (pathlib.Path(folder) / "result.json").write_text('{"versions": {}}')
+        return ""
+
+    monkeypatch.setattr(results, "run", run)
+    monkeypatch.setattr(results, "facts", lambda directory, seconds: {})
+    monkeypatch.setattr(results, "keep_pictures", lambda *_: None)
+    launcher, other = (support.ROOT / name / "run.sh" for name in ("HogWild", "DynSGD"))
+    found = results.measure(launcher, 3)
+    readmes.check_provenance(found, launcher)
+    assert len(found["runs"]) == 3
+    with pytest.raises(regions.ToolError, match="HogWild's results.json is shown on DynSGD's"):
+        readmes.check_provenance(found, other)
 
 
 def test_foreign_and_outdated_results_are_found(tmp_path):
