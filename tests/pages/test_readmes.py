@@ -61,7 +61,9 @@ def test_results_are_of_the_example_that_shows_them():
     files = result_files()
     for launcher, path in files:
         readmes.check_provenance(readmes.read_json(path), launcher)
-    assert len(files) >= len(readmes.measured_examples())
+    measured = [readmes.words_of(launcher) for launcher, _ in files]
+    missing = " ".join(name for name in readmes.measured_examples() if name not in measured)
+    assert not missing, f"no results: run python tools/results.py {missing}"
     for path in regions.tracked("*_digests.json"):
         source = path.with_name(path.name.replace("_digests", ""))
         for name, runs in readmes.read_json(source).items():
@@ -189,7 +191,7 @@ def test_a_page_has_its_sections(name):
 def test_samples_are_of_the_first_run():
     """Catches a sample output, or results, that another run has left."""
     for name in reading_order.examples():
-        found = json.loads((support.ROOT / name / "results.json").read_text())
+        found = readmes.read_json(support.ROOT / name / "results.json")
         first, said = found["runs"][0], "\n".join(found["output"])
         assert len(found["runs"]) >= 3, name
         assert "test accuracy %.1f%%" % (100 * first["test_accuracy"]) in said, name
