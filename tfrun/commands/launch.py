@@ -252,8 +252,8 @@ def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str)
             run.say(f"this run is in {spec.directory}; it {how} with: {resume}")
         elif outcome.done and (spec.directory / "flags.json").exists():
             # Here, because NumPy starts threads, and --isolate must come before.
-            from tfrun.commands import conclude
+            from tfrun.commands import summary
 
-            code = conclude.conclude(spec.directory, code, run.say)
+            code = summary.conclude(spec.directory, code, run.say)
     run.close_record(code)
     return code

@@ -5,6 +5,7 @@ import pathlib
 
 from tfrun import formatting
 from tfrun.arguments import Parser, fail
+from tfrun.pictures import curves
 from tfrun.runs import events, summary
 from tfrun.runs.data import RunData
 
@@ -23,9 +24,33 @@ def command(arguments: list[str]) -> int:
         return fail(error, 1)
     if flags.line:
         tests = formatting.tests(result)
-        print(f"[tfrun] {tests}; everything of this run is in {flags.paths[0]}")
+        print(f"[tfrun] {tests}; everything of this run is in {run.directory}")
     else:
         print(json.dumps(result, indent=2))
     if missing := summary.missing_tasks(result):
         fail(missing)
     return 0
+
+
+def conclude(directory: pathlib.Path, code: int, say) -> int:
+    """Writes what comes of a run whose tasks are done, and says it; returns the exit code.
+
+    code: that of the tasks, which stays unless it is 0. say: prints a line.
+    """
+    try:
+        run = RunData.read(directory)
+        result = summary.write(run)
+    except (OSError, ValueError) as error:
+        say(f"there is no result: {error}")
+        return code or 1
+    if missing := summary.missing_tasks(result):
+        say(missing)
+    try:
+        events.write(run)
+        picture = curves.draw(run)
+    except OSError as error:
+        say(f"there is no picture: {error}")
+        return code or 2
+    its_picture = f", and its picture {picture.name}," if picture else ""
+    say(f"{formatting.tests(result)}; everything of this run{its_picture} is in {directory}")
+    return code

@@ -19,40 +19,41 @@ NO_LIMIT = Share()
 
 
 def per_role(value):
-    """A type of flag: ps=1,worker=2 as {"ps": value("1"), "worker": value("2")}."""
+    """Returns a type of flag: ps=1,worker=2 as {"ps": value("1"), "worker": value("2")}."""
 
     def parse(text):
-        found = {}
+        amounts = {}
         for part in text.split(","):
             role, equals, amount = part.partition("=")
             if role not in ROLES or not equals:
+                example = "2G" if value is size else "1"
                 raise argparse.ArgumentTypeError(
-                    "%r is not like worker=%s; the roles are %s"
-                    % (part, "2G" if value is size else "1", ", ".join(ROLES))
+                    f"{part!r} is not like worker={example}; the roles are {', '.join(ROLES)}"
                 )
-            if role in found:
-                raise argparse.ArgumentTypeError("%s is named twice" % role)
-            found[role] = value(amount)
-        return found
+            if role in amounts:
+                raise argparse.ArgumentTypeError(f"{role} is named twice")
+            amounts[role] = value(amount)
+        return amounts
 
     return parse
 
 
 def whole(text):
-    """A number of cores or GPUs for one task."""
+    """Returns a number of cores or GPUs for one task. Raises ArgumentTypeError."""
     if not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise argparse.ArgumentTypeError("must be a whole number above 0, is %r" % text)
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, is {text!r}")
     return int(text)
 
 
 def size(text):
-    """A size such as 512M or 1.5G, in bytes; the units are powers of 1,024."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text)
-    if not found or not float(found[1]):
-        raise argparse.ArgumentTypeError("must be a size such as 512M or 2G, is %r" % text)
-    if float(found[1]) * UNITS[found[2]] < UNITS["M"]:
-        raise argparse.ArgumentTypeError("must be 1M or more, is %r" % text)
-    return int(float(found[1]) * UNITS[found[2]])
+    """Returns a size such as 512M or 1.5G in bytes, units being powers of 1,024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", text)
+    if not match or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"must be a size such as 512M or 2G, is {text!r}")
+    n_bytes = int(float(match[1]) * UNITS[match[2]])
+    if n_bytes < UNITS["M"]:
+        raise argparse.ArgumentTypeError(f"must be 1M or more, is {text!r}")
+    return n_bytes
 
 
 def shares(jobs, cpus, gpus, memory):

@@ -15,7 +15,11 @@ def main():
         signal.signal(number, signal.SIG_IGN)
     groups = set()
     for line in sys.stdin:
-        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+        group = int(line[1:])
+        if line[0] == "+":
+            groups.add(group)
+        else:
+            groups.discard(group)
     for group in groups:
         try:
             os.killpg(group, signal.SIGKILL)

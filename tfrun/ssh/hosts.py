@@ -227,8 +227,15 @@ class Hosts:
         env = {}
         for host, answer in answers.items():
             own = [task for task in order if host_of_task[task] == host]
-            has = answer["cores"], answer["gpus"]
-            env |= cluster.on_machine(own, addresses, spec.directory, *has, {}, spec.variables)
+            env |= cluster.on_machine(
+                own,
+                addresses,
+                spec.directory,
+                cores=answer["cores"],
+                gpus=answer["gpus"],
+                variables=spec.variables,
+                already_set=(),
+            )
         tasks = []
         for job, index in order:
             request = {
