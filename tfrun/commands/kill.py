@@ -8,7 +8,7 @@ import psutil
 
 from tfrun.arguments import fail
 from tfrun.commands import common
-from tfrun.runs import registry
+from tfrun.runs import registry, run_directory
 
 STOP_SECONDS = 4  # that tfrun has to end its tasks before it is killed, and they
 
@@ -55,7 +55,7 @@ def kill(record: dict) -> list[int]:
         for task in content["tasks"]:
             if task["process"]:
                 task |= {"state": "stopped", "process": None}
-        registry.replace(record["path"], content)
+        run_directory.write_whole(record["path"], json.dumps(content))
     return [process.pid for process in killed]
 
 

@@ -79,9 +79,9 @@ class Record:
                 return path, numbered
 
     def write(self, **changes):
-        """Writes it, whole or not at all."""
+        """Writes the record with these changes. Raises OSError."""
         self.content.update(changes)
-        replace(self.path, self.content)
+        run_directory.write_whole(self.path, json.dumps(self.content))
 
     def remove(self):
         """Removes the record of a run that had not begun."""
@@ -94,11 +94,6 @@ def name_of(example, directory):
     if example in parts[-4:-1]:
         return "/".join(parts[len(parts) - 1 - parts[::-1].index(example) :])
     return "/".join(parts[-2:]).lstrip("/")
-
-
-def replace(path, content):
-    """Writes a record, whole or not at all. Raises OSError."""
-    run_directory.write_whole(path, json.dumps(content))
 
 
 def read(path):
