@@ -6,8 +6,9 @@ import sys
 import pytest
 import support
 from tfrun import formatting
+from tfrun.commands import conclude
 from tfrun.pictures import curves
-from tfrun.runs import events, summary
+from tfrun.runs import events, metrics_csv, summary
 from tfrun.runs.data import RunData
 
 HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
@@ -240,6 +241,22 @@ def test_whole_or_not_at_all(tmp_path, monkeypatch):
             with pytest.raises(OSError, match="No space"):
                 summary.write(RunData.read(tmp_path))
         assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_the_end_of_a_run_reads_each_file_once(tmp_path, monkeypatch):
+    """Result, events and picture are made from the same RunData."""
+    two_workers(tmp_path)
+    read, names = metrics_csv.read, []
+
+    def counted(path):
+        names.append(path.name)
+        return read(path)
+
+    monkeypatch.setattr(metrics_csv, "read", counted)
+    said = []
+    assert conclude.conclude(tmp_path, 0, said.append) == 0
+    assert names == ["metrics-worker-0.csv", "metrics-worker-1.csv"]
+    assert len(said) == 1 and said[0].startswith("test accuracy 90.0%") and "curves.png" in said[0]
 
 
 def test_the_command_that_draws(tmp_path):
