@@ -36,7 +36,6 @@ need COMPARED_BY. test_references.py finds a script without a file.
 import equations
 import interleaved
 import numpy as np
-import problem
 import pytest
 import references
 import support
@@ -166,16 +165,9 @@ def compare_state(script, changes=()):
     interleaved.check_apart(compared, 1e-5)
 
 
-STATEFUL = [  # trained by several workers, with a model of Keras for the digits
-    path
-    for path in SCRIPTS
-    if equations.of(path).WORKERS > 1 and equations.of(path).PROBLEM is problem.digits
-]
-
-
-@pytest.mark.parametrize("script", STATEFUL, ids=equations.ids)
-def test_the_state_of_the_model_moves_with_each_step(script):
-    compare_state(script)
+@pytest.mark.parametrize("folder", equations.asynchronous())
+def test_the_state_of_the_model_moves_with_each_step(folder):
+    compare_state(support.main_script(folder))
 
 
 def compare_keeping(changes=()):

@@ -10,6 +10,7 @@ import itertools
 import json
 import threading
 
+import equations
 import interleaved
 import numpy as np
 import pytest
@@ -412,8 +413,12 @@ def check_batches(example, changes, quick, folder):
 
 # The checks and their mistakes -------------------------------------------------------------------
 
-FAMILY = ["DOWNPOUR-Easy", "DOWNPOUR", "ADAG"]
-ELASTIC = ["AEASGD", "AEAMSGD"]
+
+def others(*left_out):
+    """Returns the folders of all asynchronous examples but HogWild and those left out."""
+    return [name for name in equations.asynchronous() if name not in ("HogWild", *left_out)]
+
+
 CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     # One with each form of the region that tests.
     check_test: (
@@ -422,14 +427,14 @@ CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     ),
     check_rows: (["HogWild"], []),
     check_pairs: (["Sparse-Embeddings"], []),
-    check_the_last_push: (["HogWild"], [*FAMILY, "DynSGD", *ELASTIC]),
+    check_the_last_push: (["HogWild"], others()),
     check_calls: (["Collective-AllReduce", "Ring-AllReduce"], []),
     check_the_last_checkpoint: (["HogWild"], []),
     check_going_on: (["HogWild"], []),
     # DynSGD notes the version and pulls under one lock, which the other one here does not take.
-    check_the_version: (["HogWild"], [*FAMILY, *ELASTIC]),
+    check_the_version: (["HogWild"], others("DynSGD")),
     # With elastic averaging no gradient lies between the pull and the push.
-    check_the_ticket: (["HogWild"], [*FAMILY, "DynSGD"]),
+    check_the_ticket: (["HogWild"], others("AEASGD", "AEAMSGD")),
     check_losses: (["HogWild"], []),
     check_examples: (["DOWNPOUR-Easy", "Multiple-GPUs-Single-Machine"], []),
     check_times: (["HogWild"], []),

@@ -111,6 +111,20 @@ def test_a_run_learns(launcher, tmp_path):
 
 
 DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
+FEW = {  # the flags with which a driver measures little
+    "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1"],
+    "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1"],
+    "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild"],
+    "Late-Workers": ["--steps", "200", "--repeats", "1", "--only", "4 slow: HogWild"],
+    "One-Step": ["--workers", "2", "--only", "towers"],
+    "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps"],
+    "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB"],
+    "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1"],
+    "Fault-Tolerance": ["--list"],
+    "Parameter-Server-Strategy": ["--repeats", "1", "--steps", "600"],
+    "Synchronous-SGD": ["--seeds", "1", "--examples", "2048"],
+    "Synchronous-SGD-different-learning-rates": ["--seeds", "1", "--steps", "20"],
+}
 
 
 @pytest.mark.parametrize(
@@ -122,21 +136,8 @@ DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
     ids=name,
 )
 def test_a_driver(launcher, tmp_path):
-    few = {
-        "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1"],
-        "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1"],
-        "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild"],
-        "Late-Workers": ["--steps", "200", "--repeats", "1", "--only", "4 slow: HogWild"],
-        "One-Step": ["--workers", "2", "--only", "towers"],
-        "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps"],
-        "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB"],
-        "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1"],
-        "Fault-Tolerance": ["--list"],
-        "Parameter-Server-Strategy": ["--repeats", "1", "--steps", "600"],
-        "Synchronous-SGD": ["--seeds", "1", "--examples", "2048"],
-        "Synchronous-SGD-different-learning-rates": ["--seeds", "1", "--steps", "20"],
-    }[launcher.parent.name]
-    code, output, _ = support.launch(launcher, tmp_path, *few)
+    assert launcher.parent.name in FEW, "add the flags with which this driver measures little"
+    code, output, _ = support.launch(launcher, tmp_path, *FEW[launcher.parent.name])
     assert code == 0, output
     assert not support.processes_of(tmp_path)
 

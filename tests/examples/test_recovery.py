@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import equations
 import pytest
 import support
 from recovery import LAUNCHER, STEPS, begin, check_the_end, checkpoint
@@ -15,10 +16,7 @@ from tfrun.launch import cluster
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
-LAUNCHERS = [
-    support.ROOT / folder / "run.sh"
-    for folder in ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD", "AEASGD", "AEAMSGD")
-]
+LAUNCHERS = [support.ROOT / folder / "run.sh" for folder in equations.asynchronous()]
 
 
 def by_hand(folder, order, delay, steps, script=LAUNCHER.parent / "hogwild.py"):

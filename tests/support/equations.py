@@ -55,6 +55,15 @@ def compared(kinds):
     return [path for path in there if path_of(path).exists() and not of(path).COMPARED_BY]
 
 
+def asynchronous():
+    """Returns the folders of all examples whose workers push to a ps, on the digits."""
+    return [
+        path.parent.relative_to(support.ROOT).as_posix()
+        for path in compared(INTERLEAVED)
+        if of(path).WORKERS > 1 and of(path).PROBLEM is problem.digits
+    ]
+
+
 def ids(value):
     """Returns the name of a script without its ending, for the names of tests."""
     return getattr(value, "stem", None)
