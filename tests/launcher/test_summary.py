@@ -6,7 +6,7 @@ import sys
 import pytest
 import support
 from tfrun import formatting
-from tfrun.commands import conclude
+from tfrun.commands.summary import conclude
 from tfrun.pictures import curves
 from tfrun.runs import events, metrics_csv, summary
 from tfrun.runs.data import RunData
@@ -254,7 +254,7 @@ def test_the_end_of_a_run_reads_each_file_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(metrics_csv, "read", counted)
     said = []
-    assert conclude.conclude(tmp_path, 0, said.append) == 0
+    assert conclude(tmp_path, 0, said.append) == 0
     assert names == ["metrics-worker-0.csv", "metrics-worker-1.csv"]
     assert len(said) == 1 and said[0].startswith("test accuracy 90.0%") and "curves.png" in said[0]
 
