@@ -69,12 +69,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "run in a network of its own, which nothing outside can reach; Linux only "
     isolated = bool(variables.get("TFRUN_ISOLATE"))
     add("--isolate", action="store_true", default=isolated, help=text + "(TFRUN_ISOLATE=1)")
-    for flag, kind, example, text in [
-        ("--cpus", resources.whole, "ps=1,worker=1", "cores of its own for each such task; Linux"),
-        ("--gpus", resources.whole, "worker=1", "GPUs of its own for each such task"),
-        ("--memory", resources.size, "worker=2G", "a task that uses more is killed, and fails"),
-    ]:
-        add(flag, type=resources.per_role(kind), default={}, metavar=example, help=text)
+    amount, text = resources.per_role(resources.whole), "cores of its own for each such task; Linux"
+    add("--cpus", type=amount, default={}, metavar="ps=1,worker=1", help=text)
+    text = "GPUs of its own for each such task, none for others"
+    add("--gpus", type=amount, default={}, metavar="worker=1", help=text)
+    amount = resources.per_role(resources.size)
+    text = "a task that uses more is killed, and has failed"
+    add("--memory", type=amount, default={}, metavar="worker=2G", help=text)
     add(
         "--env",
         type=resources.environment_variable,
