@@ -239,11 +239,11 @@ class Cluster:
         if not (jobs.get("ps") and jobs.get("worker") and len(jobs.get("chief", [])) == 1):
             need = "TF_CONFIG must list a ps, a worker, and one chief"
             raise ValueError(f"{need}, and say which task this is")
-        self.spec.task_address(self.job, self.index)  # raises where there is no such task
         unknown = {*jobs, self.job} - {"chief", "worker", "ps", "evaluator"}
         if unknown:
             types = "the types are chief, worker, ps and evaluator"
             raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+        self.spec.task_address(self.job, self.index)  # raises where there is no such task
         self.chief, self.ps = jobs["chief"][0], jobs["ps"]
         self.servers = {
             (job, index): address

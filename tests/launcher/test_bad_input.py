@@ -154,7 +154,7 @@ def data(words, **arrays):
 
 WRITTEN_ANEW = (".chief", "flags.json")  # by each try: the lock and the flags
 UNKNOWN_TYPE = "names a task of type 'boss': the types are chief, worker, ps and evaluator"
-WITH_BOSS = {job: ["127.0.0.1:9"] for job in ("boss", "chief", "ps", "worker")}
+COMPLETE = {job: ["127.0.0.1:9"] for job in ("chief", "ps", "worker")}
 ABOVE_0, AT_LEAST_0 = "must be above 0 and finite", "must be at least 0 and finite"
 
 CASES = {
@@ -203,13 +203,13 @@ CASES = {
     "no task": task('{"cluster": {"ps": ["a:1"], "worker": ["b:1"]}}', "None"),
     "a task too many": task(config(index=9), "9"),
     "negative task": task(config(index=-1), "-1"),
-    "unknown job": task(config(job="boss"), UNKNOWN_TYPE),
     **{
         f"{what} of an unknown type: {script.stem}": Case(script, [], UNKNOWN_TYPE, tf_config)
         for script in (HOGWILD, COLLECTIVE, PLACES, RING, COORDINATOR)
         for what, tf_config in {
-            "a task": config(WITH_BOSS, "boss"),
-            "a colleague": config(WITH_BOSS, "worker"),
+            "a task outside the cluster": config(COMPLETE, "boss"),
+            "a task": config({**COMPLETE, "boss": ["127.0.0.1:9"]}, "boss"),
+            "a colleague": config({**COMPLETE, "boss": ["127.0.0.1:9"]}),
         }.items()
     },
     "an evaluator": task(config(job="evaluator"), "run `tfrun evaluate DIR --follow` instead"),
