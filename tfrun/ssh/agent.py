@@ -27,14 +27,6 @@ SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
 GRACE = 2  # seconds between asking a task to end and killing it; tfrun's own is 3
 
 
-class Wrong(Exception):
-    """What is wrong with this host, one line."""
-
-
-def reply(content):
-    print(REPLY + json.dumps(content), flush=True)
-
-
 def wait_for_end(over=lambda: False):
     """Waits until tfrun is gone, or over(); returns over()."""
     last_heartbeat = time.monotonic()
@@ -46,68 +38,64 @@ def wait_for_end(over=lambda: False):
     return over()
 
 
-def check(request):
-    """Raises Wrong where a task would fail on this host."""
+def problem(request):
+    """Returns why a task would fail on this host, one line; None if it would not."""
     folder, script, mark = request["folder"], request["script"], request["mark"]
     if not os.path.isdir(folder):
-        raise Wrong(f"there is no folder {folder} there: copy it, or share it")
+        return f"there is no folder {folder} there: copy it, or share it"
     os.chdir(folder)
     if not os.path.isfile(script):
-        raise Wrong(f"there is no script {script} there: copy it, or share its folder")
+        return f"there is no script {script} there: copy it, or share its folder"
     directory = os.path.dirname(mark)
     if not os.path.exists(mark):
-        raise Wrong(
-            f"it does not see the folder {directory}: "
-            "set OUTPUT_DIR to one that this machine and all hosts share"
-        )
+        remedy = "set OUTPUT_DIR to one that this machine and all hosts share"
+        return f"it does not see the folder {directory}: {remedy}"
     if not os.access(directory, os.W_OK):
-        raise Wrong(
-            f"it cannot write the run directory {directory}: "
-            "let its user write there, or set OUTPUT_DIR"
-        )
+        remedy = "let its user write there, or set OUTPUT_DIR"
+        return f"it cannot write the run directory {directory}: {remedy}"
     spec = importlib.util.find_spec("tensorflow") if request["tensorflow"] else None
     if request["tensorflow"] and (spec is None or spec.origin is None):
-        raise Wrong(f"{sys.executable} has no TensorFlow there: install requirements.lock")
+        return f"{sys.executable} has no TensorFlow there: install requirements.lock"
     for name in request["names"]:
         try:
             socket.getaddrinfo(name, None)
         except OSError:
-            raise Wrong(f"it does not know the name {name}: add it to its /etc/hosts") from None
+            return f"it does not know the name {name}: add it to its /etc/hosts"
+    return None
 
 
 def hold(request):
     """Answers with free ports and what the host has; holds the ports until tfrun is gone."""
-    check(request)
+    if wrong := problem(request):
+        print(REPLY + json.dumps({"wrong": wrong}), flush=True)
+        return
     ports, sockets = cluster.hold_ports(request["ports"])
-    reply({"ports": ports, "cores": cluster.cores(), "gpus": cluster.gpus()})
+    machine = {"cores": cluster.cores(), "gpus": cluster.gpus()}
+    print(REPLY + json.dumps({"ports": ports, "machine": machine}), flush=True)
     wait_for_end()
-    for s in sockets:
-        s.close()
+    for held in sockets:
+        held.close()
 
 
 def task(request):
     """Runs a task; returns its exit code, as a shell would."""
     os.chdir(request["folder"])
-    env, parent = request["env"], os.getpid()
-    with open(os.path.join(env["OUTPUT_DIR"], f".{request['name']}.lock"), "w") as lock:
-        lock_it(lock)
+    path = os.path.join(request["env"]["OUTPUT_DIR"], f".{request['name']}.lock")
+    with open(path, "w") as lock:
+        if not is_locked(lock):
+            print(f"tfrun: another process is this task, and has {path}", flush=True)
+            return 1
         stopped = []
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: stopped.append(True))
-
-        def end_with_parent():
-            if sys.platform == "linux":
-                ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
-            if os.getppid() != parent:
-                os._exit(1)
-
+        parent = os.getpid()
         child = subprocess.Popen(
             request["command"],
-            env={**os.environ, **env},
+            env={**os.environ, **request["env"]},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=end_with_parent,
+            preexec_fn=lambda: end_with(parent),
             pass_fds=[lock.fileno()],
         )
 
@@ -116,7 +104,7 @@ def task(request):
             how = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, child.pid, how) is not None
 
-        by_itself = wait_for_end(lambda: bool(stopped) or ended())
+        by_itself = wait_for_end(lambda: stopped or ended())
         for number, seconds in (signal.SIGTERM, GRACE), (signal.SIGKILL, 0):
             with contextlib.suppress(OSError):
                 os.killpg(child.pid, number)  # with what it has started
@@ -124,32 +112,29 @@ def task(request):
             while not ended() and time.monotonic() < deadline:
                 time.sleep(0.05)
         code = child.wait()
-        if not by_itself:
-            return 255  # as ssh's own
-        return code if code >= 0 else 128 - code
+    if not by_itself:
+        return 255  # as ssh's own
+    return code if code >= 0 else 128 - code
 
 
-def lock_it(lock):
-    """Waits for the process that had this task before, after a lost connection. Raises Wrong."""
+def is_locked(lock):
+    """Waits for the process that had this task before a lost connection; False if it stays."""
     deadline = time.monotonic() + SILENCE + 2 * GRACE
-    while True:
+    while time.monotonic() < deadline:
         try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise Wrong(f"another process is this task, and has {lock.name}") from None
+            time.sleep(0.2)
+            continue
         except OSError:  # a file system without locks
-            return None
-        time.sleep(0.2)
+            pass
+        return True
+    return False
 
 
-def main(request):
-    """Does what is asked for; returns the exit code."""
-    try:
-        return {"hold": hold, "task": task}[request["do"]](request) or 0
-    except Wrong as error:
-        if request["do"] == "task":
-            print(f"tfrun: {error}", flush=True)
-        else:
-            reply({"wrong": str(error)})
-        return 1
+def end_with(parent):
+    """In a new process: it is killed when its parent ends, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)

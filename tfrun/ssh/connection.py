@@ -6,7 +6,6 @@ It ends as the program there does: with its exit code, or by its signal.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
@@ -34,32 +33,20 @@ ENDING = {getattr(signal, "SIG" + name) for name in "ABRT BUS FPE ILL KILL SEGV"
 # Reads a line from standard input: the request, and the modules that serve it.
 BEGIN = """import json, sys, types
 request = json.loads(sys.stdin.buffer.readline() or sys.exit(1))
-for name, text in request["modules"]:
+for name, text in request["modules"].items():
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(text, name, "exec"), module.__dict__)
-sys.exit(sys.modules["tfrun.ssh.agent"].main(request))
+agent = sys.modules["tfrun.ssh.agent"]
+sys.exit({"hold": agent.hold, "task": agent.task}[request["do"]](request))
 """
 
 
 def message(request):
     """Returns the line that BEGIN reads."""
-    packages = ["tfrun", "tfrun.launch", "tfrun.ssh"]
-    modules = [(name, "") for name in packages]
-    for name in ("launch.cluster", "ssh.agent"):
-        path = TFRUN.joinpath(*name.split(".")).with_suffix(".py")
-        modules.append((f"tfrun.{name}", path.read_text()))
+    modules = dict.fromkeys(["tfrun", "tfrun.launch", "tfrun.ssh"], "")
+    modules["tfrun.launch.cluster"] = (TFRUN / "launch" / "cluster.py").read_text()
+    modules["tfrun.ssh.agent"] = (TFRUN / "ssh" / "agent.py").read_text()
     return json.dumps({**request, "modules": modules}).encode() + b"\n"
-
-
-def prepare():
-    """In the new process, ssh's: it ends with this one.
-
-    What stops this one only ends the standard input of ssh: the far side then has time to end.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
-    for number in STOP:
-        signal.signal(number, signal.SIG_IGN)
 
 
 def main():
@@ -67,8 +54,12 @@ def main():
     host, python = sys.argv[1:]
     tfrun = os.getppid()
     command = f"exec {shlex.quote(python)} -c {shlex.quote(BEGIN)}"
+    # ssh ignores what stops this process, which only ends the standard input of ssh: the far side
+    # then has time to end.
+    for number in STOP:
+        signal.signal(number, signal.SIG_IGN)
     child = subprocess.Popen(
-        ["ssh", *OPTIONS, "--", host, command], stdin=subprocess.PIPE, bufsize=0, preexec_fn=prepare
+        ["ssh", *OPTIONS, "--", host, command], stdin=subprocess.PIPE, bufsize=0
     )
     for number in STOP:
         signal.signal(number, lambda *_: child.stdin.close())
