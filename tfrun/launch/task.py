@@ -52,15 +52,7 @@ class Task:
         self.incomplete_line, self.output_ended = b"", False
         self.exit_code, self.start_at, self.memory_at_kill = None, None, 0
         self.starts += 1
-        self.process = subprocess.Popen(
-            self.command,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=lambda: end_with_parent(self.share.cpus),
-        )
+        self.process = start_process(self.command, self.env, self.share.cpus)
         self.identity = registry.identity(self.process.pid)
         os.set_blocking(self.process.stdout.fileno(), False)
 
@@ -169,6 +161,22 @@ class Task:
             "gpus": self.env.get("CUDA_VISIBLE_DEVICES"),
             "memory_limit": self.share.memory,
         }
+
+
+def start_process(command, env, cpus=None, number=signal.SIGKILL) -> subprocess.Popen:
+    """Starts a process in a session of its own, with one pipe for all that it prints, bytes.
+
+    cpus, number: the cores that it may use; the signal that it gets when tfrun dies.
+    """
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: end_with_parent(cpus, number),
+    )
 
 
 def end_with_parent(cpus=None, number=signal.SIGKILL):

@@ -22,28 +22,22 @@ import time
 
 from tfrun.launch import cluster
 from tfrun.launch.supervisor import GRACE, LaunchSpec
-from tfrun.launch.task import Task, end_with_parent
+from tfrun.launch.task import Task, start_process
 from tfrun.ssh import agent
 
 # target: what ssh gets; name: the address for the other tasks; slots: how many tasks it may have.
 Host = collections.namedtuple("Host", "target name slots")
 ANSWER = 30  # seconds that a host may take to answer, its connection included
-REASONS = [  # (in what ssh says, what it means)
-    ("Could not resolve", "ssh does not know this name: correct it in --hosts or in /etc/hosts"),
-    (
-        "Permission denied",
-        "it does not accept your key: give it one that needs no prompt, by ssh-copy-id {0}",
-    ),
-    (
-        "Host key verification failed",
-        "its host key is not the one that is known here: connect once by hand, ssh {0}",
-    ),
-    ("Connection refused", "no sshd listens there: start it, or name its port in ~/.ssh/config"),
-    (
-        r"timed out|No route to host|[Uu]nreachable",
-        "it cannot be reached: is it on, and does the firewall let ssh through?",
-    ),
-]
+REASONS = {  # what ssh says, and what it means
+    "Could not resolve": "ssh does not know this name: correct it in --hosts or in /etc/hosts",
+    "Permission denied": "it does not accept your key: give it one that needs no prompt, "
+    "by ssh-copy-id {0}",
+    "Host key verification failed": "its host key is not the one that is known here: "
+    "connect once by hand, ssh {0}",
+    "Connection refused": "no sshd listens there: start it, or name its port in ~/.ssh/config",
+    r"timed out|No route to host|[Uu]nreachable": "it cannot be reached: is it on, and does the "
+    "firewall let ssh through?",
+}
 
 
 class Unusable(Exception):
@@ -94,28 +88,20 @@ def plan(host_of_task):
     return [f"{name}: {', '.join(names)}" for name, names in tasks.items()]
 
 
-def command(host):
-    """Returns the command that connects to a host, and runs agent.py there."""
+def connect(host, request):
+    """Returns the command that serves a request on a host, and its variables."""
     program = pathlib.Path(__file__).with_name("connection.py")
-    return [sys.executable, "-SE", str(program), host.target, sys.executable]
+    command = [sys.executable, "-SE", str(program), host.target, sys.executable]
+    return command, {"TFRUN_REQUEST": json.dumps(request)}
 
 
 class Connection:
-    """The program on a host that checks it, and holds ports until close()."""
+    """The program on a host that checks it and holds ports, until its standard input ends."""
 
     def __init__(self, host, request):
         self.host = host
-        self.process = subprocess.Popen(
-            command(host),
-            env={**os.environ, "TFRUN_REQUEST": json.dumps(request)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=end_with_parent,
-        )
+        command, variables = connect(host, request)
+        self.process = start_process(command, {**os.environ, **variables})
         self.deadline = time.monotonic() + ANSWER
         self.lines, self.reply = [], None  # lines before the reply are the login's or ssh's
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -124,10 +110,12 @@ class Connection:
     def read(self):
         """Reads the output up to the reply, or to its end."""
         for line in self.process.stdout:
-            if line.startswith(agent.REPLY):
-                self.reply = json.loads(line.removeprefix(agent.REPLY))
+            text = line.decode(errors="replace").strip()
+            if text.startswith(agent.REPLY):
+                self.reply = json.loads(text.removeprefix(agent.REPLY))
                 return
-            self.lines.append(line.strip())
+            if text:
+                self.lines.append(text)
 
     def answer(self):
         """Returns the host's answer. Raises Unusable."""
@@ -143,30 +131,28 @@ class Connection:
             return f"it did not answer in {ANSWER} s"
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
-        code, text = self.process.returncode, "\n".join(filter(None, self.lines))
+        code = self.process.returncode
         if code in (126, 127):
             return f"there is no Python at {sys.executable} there: it must be at the same path"
-        for pattern, reason in REASONS:
-            if code == 255 and re.search(pattern, text):
+        for pattern, reason in REASONS.items():
+            if code == 255 and re.search(pattern, "\n".join(self.lines)):
                 return reason.format(self.host.target)
-        return text.splitlines()[-1] if text else f"it gave no answer (exit code {code})"
-
-    def close(self):
-        """Ends the program there, within a few seconds."""
-        self.process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(GRACE)
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        return self.lines[-1] if self.lines else f"it gave no answer (exit code {code})"
 
 
 class RemoteTask(Task):
     """A task on a host; its process here is that of connection.py."""
 
-    def __init__(self, host, job, index, request, directory):
-        env = {**request["env"], "TFRUN_REQUEST": json.dumps(request)}
-        super().__init__(job, f"{job} {index}", command(host), env, directory)
+    def __init__(self, host, job, index, command, env, directory):
+        request = {
+            "do": "task",
+            "name": f"{job}-{index}",
+            "folder": os.getcwd(),
+            "env": env,
+            "command": command,
+        }
+        command, variables = connect(host, request)
+        super().__init__(job, f"{job} {index}", command, env | variables, directory)
         self.host = host
 
     def exit_description(self):
@@ -216,38 +202,26 @@ class Hosts:
 
     def make_tasks(self, answers) -> list[Task]:
         """Returns the tasks, each with the environment that its host's answer gives it."""
-        spec, host_of_task = self.spec, self.host_of_task
+        spec, order = self.spec, cluster.tasks(self.spec.jobs)
+        hosts = [self.host_of_task[task] for task in order]
         ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
-        order = cluster.tasks(spec.jobs)
         addresses = cluster.addresses(
-            spec.jobs,
-            [next(ports[host_of_task[task]]) for task in order],
-            [host_of_task[task].name for task in order],
+            spec.jobs, [next(ports[host]) for host in hosts], [host.name for host in hosts]
         )
         env = {}
         for host, answer in answers.items():
-            own = [task for task in order if host_of_task[task] == host]
             env |= cluster.on_machine(
-                own,
+                [task for task in order if self.host_of_task[task] == host],
                 addresses,
                 spec.directory,
-                cores=answer["cores"],
-                gpus=answer["gpus"],
+                **answer["machine"],
                 variables=spec.variables,
                 already_set=(),
             )
-        tasks = []
-        for job, index in order:
-            request = {
-                "do": "task",
-                "name": f"{job}-{index}",
-                "folder": os.getcwd(),
-                "env": env[job, index],
-                "command": spec.commands[job],
-            }
-            host = host_of_task[job, index]
-            tasks.append(RemoteTask(host, job, index, request, spec.directory))
-        return tasks
+        return [
+            RemoteTask(host, job, index, spec.commands[job], env[job, index], spec.directory)
+            for host, (job, index) in zip(hosts, order)
+        ]
 
     def notes(self):
         """Returns what tfrun says at the start of the run."""
@@ -257,8 +231,13 @@ class Hosts:
         ]
 
     def close(self):
-        """Lets the ports go."""
-        for connection in self.connections:
-            connection.process.terminate()
-        for connection in self.connections:
-            connection.close()
+        """Lets the ports go: ends the programs on the hosts, within a few seconds."""
+        processes = [connection.process for connection in self.connections]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
