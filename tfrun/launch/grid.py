@@ -4,40 +4,41 @@ import concurrent.futures
 import contextlib
 import itertools
 import queue
+import re
 import time
 
 SCALARS = (str, int, float, bool)  # what a value of a grid may be
 
 
 def product(grid):
-    """The combinations of {name: [values]}, each {name: value}; one empty one without a name."""
+    """Returns the combinations of {name: [values]}, each {name: value}; one empty one without a name."""
     return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
 
 
 def text(value):
-    """A value as on a command line."""
+    """Returns a value as on a command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def name_of(point):
-    """A name for a combination, fit for a folder: learning-rate=0.1,seed=0."""
-    made = ",".join("%s=%s" % (name, text(value)) for name, value in point.items())
-    return "".join(c if c.isascii() and c.isalnum() or c in "=,.-_+" else "_" for c in made)[:120]
+    """Returns a name for a combination, fit for a folder: learning-rate=0.1,seed=0."""
+    name = ",".join(f"{name}={text(value)}" for name, value in point.items())
+    return re.sub(r"[^A-Za-z0-9=,.+_-]", "_", name)[:120]
 
 
 def named(points):
-    """{name: combination}; no two have the same name, so each has a folder of its own."""
-    made = {}
+    """Returns {name: combination}; no two have the same name, so each has a folder of its own."""
+    points_by_name = {}
     for point in points:
         name = name_of(point)
-        while name in made:  # names that differ in what no folder's name may have
+        while name in points_by_name:  # names that differ in what no folder's name may have
             name += "+"
-        made[name] = point
-    return made
+        points_by_name[name] = point
+    return points_by_name
 
 
 def deal(gpus, n):
-    """The GPUs of each of n runs at once: [[GPU, ...]]. Runs share GPUs where there are too few."""
+    """Returns [[GPU, ...]] for n runs at once, which share GPUs where there are too few."""
     return [gpus[i::n] or gpus[i % len(gpus) :][:1] if gpus else [] for i in range(n)]
 
 
@@ -64,11 +65,9 @@ def run(names, slots, run_one, stop, keep=lambda result: None):
         try:
             for name in names:
                 pending.add(pool.submit(in_slot, name))
-            while pending:
-                done, _ = concurrent.futures.wait(pending, 0.5, concurrent.futures.FIRST_COMPLETED)
-                for future in done:
-                    keep(future.result())
-                    pending.remove(future)
+            for future in concurrent.futures.as_completed(pending):
+                keep(future.result())
+                pending.remove(future)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             ended = [future for future in pending if future.done() and not future.cancelled()]
