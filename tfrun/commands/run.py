@@ -16,13 +16,13 @@ parallel: 1                       # runs at once
 """
 
 import argparse
+import collections
 import contextlib
 import json
 import os
 import pathlib
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 
@@ -37,7 +37,7 @@ from tfrun.commands.console import console
 from tfrun.launch import cluster, quiet
 from tfrun.runs import run_directory
 from tfrun.launch import grid as grids
-from tfrun.launch.task import end_with_parent, shell_code
+from tfrun.launch.task import shell_code, start_process
 
 # What a file may have, as a JSON schema. What tfrun's own flags check has the schema {}.
 SCHEMA = """
@@ -95,29 +95,26 @@ def read(path):
         raise ValueError(message)
     for name in ("arguments", "environment", "roles", "grid"):
         job[name] = job.get(name) or {}
-    job["roles"] = {role: settings or {} for role, settings in job["roles"].items()}
-    job["parallel"] = int(job.get("parallel", 1))
+    job["script"] = (path.parent / job["script"]).resolve()
     return job
 
 
-def command_line(job, path, point):
+def command_line(job, point):
     """Returns the arguments of tfrun for one run of the job."""
-    line, variables = [], dict(job["environment"])
-    amounts = {"cpus": [], "gpus": [], "memory": []}
+    line, variables, amounts = [], dict(job["environment"]), collections.defaultdict(list)
     for role, settings in job["roles"].items():
+        settings = settings or {}
         replicas = settings.get("replicas", 1)
         if role in ("ps", "worker"):
             line += ["--ps" if role == "ps" else "--workers", str(replicas)]
         elif replicas:
             line.append(f"--{role}")
-        for kind in amounts:
-            if kind in settings:
-                amounts[kind].append(f"{role}={settings[kind]}")
+        for kind in {"cpus", "gpus", "memory"} & settings.keys():
+            amounts[kind].append(f"{role}={settings[kind]}")
         for name, value in (settings.get("environment") or {}).items():
             variables[f"{role}:{name}"] = value
-    for kind, parts in amounts.items():
-        if parts:
-            line += [f"--{kind}", ",".join(parts)]
+    for kind, parts in sorted(amounts.items()):
+        line += [f"--{kind}", ",".join(parts)]
     for name, value in variables.items():
         line += ["--env", f"{name}={grids.text(value)}"]
     for flag in ("timeout", "restarts"):
@@ -125,7 +122,7 @@ def command_line(job, path, point):
             line += [f"--{flag}", str(job[flag])]
     if job.get("isolate"):
         line.append("--isolate")
-    line += ["--", str((path.parent / job["script"]).resolve())]
+    line += ["--", str(job["script"])]
     for name, value in {**job["arguments"], **point}.items():
         if value is not False:
             line.append(f"--{name}")
@@ -134,12 +131,11 @@ def command_line(job, path, point):
     return line
 
 
-def fits(job, n_runs, shares):
-    """Raises ValueError if simultaneous runs have too few cores or GPUs for what each asks for."""
-    n = min(job["parallel"], n_runs)
+def fits(n, shares):
+    """Raises ValueError if n simultaneous runs have too few cores or GPUs for what each needs."""
     for what, kind in (("cores", "cpus"), ("GPUs", "gpus")):
         needed = sum(len(getattr(share, kind) or []) for share in shares.values())
-        there = (cluster.core_numbers() or []) if kind == "cpus" else needed and cluster.gpus()
+        there = cluster.core_numbers() if kind == "cpus" else needed and cluster.gpus()
         if needed and needed > len(there) // n:
             raise ValueError(
                 f"{n} runs at once share the {len(there)} {what} of this machine, and each asks "
@@ -147,14 +143,16 @@ def fits(job, n_runs, shares):
             )
 
 
-def run_grid(job, path, directory):
-    """Runs all combinations; returns the exit code: the first failure's, or 130 after Ctrl-C."""
+def run_grid(job, n, directory):
+    """Runs all combinations, n at once; returns the first failure's exit code, 130 after Ctrl-C."""
     points = grids.named(grids.product(job["grid"]))
     codes, started, lock = {}, [], threading.Lock()
-    n, cores = min(job["parallel"], len(points)), cluster.core_numbers()
     # Runs at once share what there is: each has the cores and GPUs of its slot.
-    shared = cores if cores and n <= len(cores) else None
-    slots = [(shared and shared[i::n], own) for i, own in enumerate(grids.deal(cluster.gpus(), n))]
+    cores = cluster.core_numbers() or []
+    slots = [
+        (cores[i::n] if n <= len(cores) else None, own)
+        for i, own in enumerate(grids.deal(cluster.gpus(), n))
+    ]
 
     def run_one(name, slot):
         cores, gpus = slot
@@ -162,45 +160,38 @@ def run_grid(job, path, directory):
         env["PYTHONPATH"] = quiet.python_path()
         if gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tfrun", *command_line(job, path, points[name])],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=lambda: end_with_parent(cores, signal.SIGTERM),
-        )
+        command = [sys.executable, "-m", "tfrun", *command_line(job, points[name])]
+        process = start_process(command, env, cores, signal.SIGTERM)
         started.append(process)
         for line in process.stdout:
             with lock, contextlib.suppress(BrokenPipeError):  # the runs go on without a reader
-                print(f"[{name}]", line.rstrip(), flush=True)
+                print(f"[{name}]", line.decode(errors="replace").rstrip(), flush=True)
         codes[name] = shell_code(process.wait())
 
     def stop():
         while started:  # each once: a second SIGTERM would kill a tfrun that is about to end
             started.pop().terminate()
 
-    def on_signal(number, _):
-        for each in signals:
-            signal.signal(each, lambda *_: None)  # it ends already
+    def end(number, _):
+        handle_signals(lambda *_: None)  # it ends already
         sys.exit(128 + number)
 
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in signals:
-        signal.signal(number, on_signal)
+    handle_signals(end)
+    stopped = None
     try:
         grids.run(points, slots, run_one, stop)
-        stopped = None
-    except SystemExit as end:
-        stopped = end.code
+    except SystemExit as error:
+        stopped = error.code
     finally:
-        for number in signals:
-            signal.signal(number, lambda *_: None)  # the report is written whole
+        handle_signals(lambda *_: None)  # the report is written whole
     report(points, codes, directory)
     return stopped or next((code for code in codes.values() if code), 0)
+
+
+def handle_signals(handler):
+    """Lets a function handle what stops a grid."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 def report(points, codes, directory):
@@ -212,16 +203,15 @@ def report(points, codes, directory):
         result, code = run_directory.result(directory / name) or {}, codes.get(name)
         tests = {key: value for key, value in result.items() if key.startswith("test_")}
         steps, seconds = result.get("steps"), result.get("wall_seconds")
-        end = "not begun" if code is None else f"exit code {code}" if code else "done"
         row = {"run": name, "arguments": point, "exit_code": code, "seconds": seconds}
         rows.append({**row, "steps": steps, **tests})
-        cells = [
+        table.add_row(
+            *map(grids.text, point.values()),
             formatting.tests(tests),
             formatting.number(steps, "%d"),
             formatting.number(seconds, "%.1f"),
-            end,
-        ]
-        table.add_row(*map(grids.text, point.values()), *cells)
+            "not begun" if code is None else f"exit code {code}" if code else "done",
+        )
     with contextlib.suppress(OSError):  # a full disk; the table is on the screen
         (directory / "grid.json").write_text(json.dumps(rows, indent=2) + "\n")
     console().print(table)
@@ -238,10 +228,11 @@ def command(arguments):
     flags = parser.parse_args(arguments)
     try:
         job = read(flags.job)
-        lines = [command_line(job, flags.job, point) for point in grids.product(job["grid"])]
+        lines = [command_line(job, point) for point in grids.product(job["grid"])]
+        n = min(int(job.get("parallel", 1)), len(lines))
         for line in lines:  # what is wrong is told before the first run
             _, _, shares = launch.check(line)
-            fits(job, len(lines), shares)
+            fits(n, shares)
     except (OSError, ValueError) as error:
         return fail(f"{flags.job}: {error}")
     if flags.dry_run:
@@ -250,9 +241,8 @@ def command(arguments):
         return 0
     if not job["grid"]:
         return launch.command(lines[0])
-    example = (flags.job.parent / job["script"]).resolve().parent.name
     try:
-        directory = run_directory.RunDirectory(example).path
+        directory = run_directory.RunDirectory(job["script"].parent.name).path
     except OSError as error:
         return fail(f"the run directory cannot be written: {error}")
-    return run_grid(job, flags.job, directory)
+    return run_grid(job, n, directory)

@@ -11,7 +11,7 @@ SCALARS = (str, int, float, bool)  # what a value of a grid may be
 
 
 def product(grid):
-    """Returns the combinations of {name: [values]}, each {name: value}; one empty one without a name."""
+    """Returns all combinations of {name: [values]}, each {name: value}; of {} an empty one."""
     return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
 
 
