@@ -118,12 +118,9 @@ class Connection:
                 self.lines.append(text)
 
     def answer(self):
-        """Returns the host's answer. Raises Unusable."""
+        """Returns the host's answer: its ports and what it has, or {"wrong": why it has none}."""
         self.reader.join(max(0.0, self.deadline - time.monotonic()))
-        wrong = self.reply.get("wrong") if self.reply else self.reason()
-        if wrong:
-            raise Unusable(f"{self.host.target}: {wrong}")
-        return self.reply
+        return self.reply or {"wrong": self.reason()}
 
     def reason(self):
         """Returns why there is no answer, by the exit code and what ssh has said."""
@@ -190,14 +187,10 @@ class Hosts:
             }
             for host in n:
                 self.connections.append(Connection(host, {**request, "ports": n[host]}))
-            answers, wrong = {}, []
-            for connection in self.connections:
-                try:
-                    answers[connection.host] = connection.answer()
-                except Unusable as error:
-                    wrong.append(str(error))
+            answers = {connection.host: connection.answer() for connection in self.connections}
+        wrong = [(host, answer["wrong"]) for host, answer in answers.items() if "wrong" in answer]
         if wrong:
-            raise Unusable("\n".join(wrong))
+            raise Unusable("\n".join(f"{host.target}: {reason}" for host, reason in wrong))
         return answers
 
     def make_tasks(self, answers) -> list[Task]:
