@@ -109,7 +109,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_of_the_evaluator(real, tmp_path, monkeypatch, name):
     """Each mutant of export.py still runs, and has other numbers than the chief."""
-    path, changes = support.ROOT / "tfrun" / "export.py", MISTAKES[name]
+    path, changes = support.ROOT / "tfrun" / "commands" / "export.py", MISTAKES[name]
     text = support.replaced(path, [*zip(changes[::2], changes[1::2])])
     monkeypatch.setattr(evaluate, "export", support.load(path, text))
     with pytest.raises(AssertionError, match="test_loss"):

@@ -34,9 +34,8 @@ def find(name: str | None, unreadable_too=False) -> dict:
 
 
 def refreshed(record: dict) -> dict:
-    """Returns the record as it is now, or as it was if it has gone."""
-    now = registry.read(record["path"]) or record
-    return {**now, "path": record["path"], "state": registry.state(now)}
+    """Returns the record as it is now; if it has gone, as it was, with the state removed."""
+    return registry.read(record["path"]) or {**record, "state": "removed"}
 
 
 def directory_of(name: str) -> str:

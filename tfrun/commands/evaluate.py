@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfrun.arguments import seconds
 from tfrun.commands import export
-from tfrun.runs import metrics_csv, run_directory
+from tfrun.runs import metrics_csv, progress
 
 TASK = "evaluator-0"
 POLL_SECONDS = 0.5
@@ -29,14 +29,13 @@ class Evaluator:
     def __init__(self, directory, script):
         self.directory, self.file = directory, metrics_csv.path_of(directory, TASK)
         self.model, self.data, self.module = export.untrained_model(directory, script)
-        self.tested = tested_steps(self.file)
+        rows = metrics_csv.read(self.file)[1].values() if self.file.exists() else []
+        self.tested = {int(row["global_step"]) for row in rows if row["test"]}
 
     def new_checkpoint(self):
         """Returns the path of the newest checkpoint, or None if there is none without a test."""
         path = tf.train.latest_checkpoint(self.directory)
-        if path is None or export.step_of(path) in self.tested:
-            return None
-        return path
+        return path if path and export.step_of(path) not in self.tested else None
 
     def test(self, checkpoint):
         """Tests a checkpoint, prints the result, and appends it to the file."""
@@ -62,14 +61,6 @@ class Evaluator:
                     raise
 
 
-def tested_steps(path):
-    """Returns the steps of which the file has a test."""
-    if not path.exists():
-        return set()
-    _, found, _ = metrics_csv.read(path)
-    return {int(row["global_step"]) for row in found.values() if row["test"]}
-
-
 def wait_for(find, timeout, what):
     """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
     deadline = time.monotonic() + timeout
@@ -77,48 +68,38 @@ def wait_for(find, timeout, what):
         if found := find():
             return found
         time.sleep(POLL_SECONDS)
-    raise TimeoutError("no new %s came in %g s" % (what, timeout))
-
-
-def read_flags(directory):
-    """Returns what flags.json says, or None until the chief has written it."""
-    try:
-        return run_directory.read_flags(directory)
-    except ValueError:
-        return None
+    raise TimeoutError(f"no new {what} came in {timeout:g} s")
 
 
 def run(flags):
     """Does what the flags ask for. Raises OSError, ValueError, ImportError."""
     directory = flags.directory.resolve()
-    if flags.follow and not read_flags(directory):
-        print(f"waiting for the chief to write {directory / 'flags.json'}", flush=True)
-        wait_for(lambda: read_flags(directory), flags.timeout, "flags.json")
-    evaluator = Evaluator(directory, flags.script)
     if flags.follow:
-        steps = flags.steps or run_directory.read_flags(directory)["arguments"]["steps"]
+        if not progress.arguments_of(directory):
+            print(f"waiting for the chief to write {directory / 'flags.json'}", flush=True)
+        wait_for(lambda: progress.arguments_of(directory), flags.timeout, "flags.json")
+    evaluator = Evaluator(directory, flags.script)
+    checkpoint = evaluator.new_checkpoint()
+    if flags.follow:
+        steps = flags.steps or progress.arguments_of(directory)["steps"]
         evaluator.follow(steps, flags.timeout)
         print("done", flush=True)
-        return
-    checkpoint = evaluator.new_checkpoint()
-    if checkpoint:
+    elif checkpoint:
         evaluator.test(checkpoint)
     elif evaluator.tested:
-        print("the newest checkpoint was tested before: see %s" % evaluator.file)
+        print(f"the newest checkpoint was tested before: see {evaluator.file}")
     else:
-        raise ValueError("there is no checkpoint in %s yet" % directory)
+        raise ValueError(f"there is no checkpoint in {directory} yet")
 
 
 def main(arguments=None):
     """Runs the command; returns its exit code."""
     parser = export.parser("evaluate", __doc__)
     parser.add_argument("--follow", action="store_true", help="test new checkpoints as they come")
-    parser.add_argument(
-        "--timeout", type=seconds, default=600, metavar="S", help="wait so long for each (600)"
-    )
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="the last update to follow to (as the run's flags)"
-    )
+    text = "wait so long for each (600)"
+    parser.add_argument("--timeout", type=seconds, default=600, metavar="S", help=text)
+    text = "the last update to follow to (as the run's flags)"
+    parser.add_argument("--steps", type=int, metavar="N", help=text)
     return export.exit_code(run, parser.parse_args(arguments))
 
 

@@ -21,19 +21,18 @@ from tfrun.arguments import Parser, fail
 from tfrun.runs import run_directory
 
 # As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
-SAVED = re.compile(r"(?:tower_0/)?(w|state)[_/](\d+)(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
-VECTORS = ("w", "w/.ATTRIBUTES/VARIABLE_VALUE")
+SAVED = re.compile(r"(?:tower_0/)?(w|state)(?:[_/](\d+))?(?:/\.ATTRIBUTES/VARIABLE_VALUE)?")
 
 
 def load(path):
-    """The module of a script. Raises ValueError where it has no model from Keras."""
+    """Returns the module of a script. Raises ValueError where it has no model from Keras."""
     if not path.is_file():
-        raise ValueError("there is no script %s any more: --script names the one to use" % path)
+        raise ValueError(f"there is no script {path} any more: --script names the one to use")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "make_model"):
-        raise ValueError("%s has no make_model(): what it learns is no model from Keras" % path)
+        raise ValueError(f"{path} has no make_model(): what it learns is no model from Keras")
     return module
 
 
@@ -41,30 +40,25 @@ def saved_values(checkpoint, shapes=()):
     """Returns {"w": [arrays], "state": [arrays]} of a checkpoint, in their order.
 
     shapes: those of the trainable variables, for a checkpoint in which w is one vector of them all.
+    Raises ValueError if that vector has another length.
     """
     import tensorflow as tf
 
     reader, found = tf.train.load_checkpoint(checkpoint), {"w": {}, "state": {}}
     for name in reader.get_variable_to_shape_map():
         if match := SAVED.fullmatch(name):
-            found[match[1]][int(match[2])] = reader.get_tensor(name)
+            found[match[1]][int(match[2] or 0)] = reader.get_tensor(name)
     values = {kind: [numbered[i] for i in sorted(numbered)] for kind, numbered in found.items()}
-    for name in VECTORS:
-        if reader.has_tensor(name):
-            values["w"] = split(reader.get_tensor(name), shapes)
+    if shapes and [value.ndim for value in values["w"]] == [1]:
+        (vector,), sizes = values["w"], [math.prod(shape) for shape in shapes]
+        if len(vector) != sum(sizes):
+            raise ValueError(
+                "this is the checkpoint of another model: "
+                f"it has {len(vector)} parameters, the model {sum(sizes)}"
+            )
+        parts = np.split(vector, np.cumsum(sizes)[:-1])
+        values["w"] = [part.reshape(shape) for part, shape in zip(parts, shapes)]
     return values
-
-
-def split(vector, shapes):
-    """Returns arrays of these shapes, which the vector holds one after the other."""
-    sizes = [math.prod(shape) for shape in shapes]
-    if len(vector) != sum(sizes):
-        raise ValueError(
-            "this is the checkpoint of another model: "
-            f"it has {len(vector)} parameters, the model {sum(sizes)}"
-        )
-    parts = np.split(vector, np.cumsum(sizes)[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes)]
 
 
 def untrained_model(directory, script=None):
@@ -82,11 +76,11 @@ def untrained_model(directory, script=None):
     keras.utils.set_random_seed(flags["arguments"]["seed"])
     model = module.make_model(data)
     if "variables" not in flags:
-        raise ValueError("%s has a checkpoint of an older version of its script" % directory)
+        raise ValueError(f"{directory} has a checkpoint of an older version of its script")
     if flags["variables"] != [[v.path, list(v.shape)] for v in model.trainable_variables]:
         raise ValueError(
-            "%s has a checkpoint of another model than make_model() in %s makes"
-            % (directory, module.__file__)
+            f"{directory} has a checkpoint of another model "
+            f"than make_model() in {module.__file__} makes"
         )
     return model, data, module
 
@@ -94,13 +88,11 @@ def untrained_model(directory, script=None):
 def restore(model, checkpoint):
     """Gives a model the values of a checkpoint. Raises ValueError where they do not fit."""
     saved = saved_values(checkpoint, [tuple(v.shape) for v in model.trainable_variables])
-    for kind, variables in (
-        ("w", model.trainable_variables),
-        ("state", model.non_trainable_variables),
-    ):
-        if [tuple(v.shape) for v in variables] != [value.shape for value in saved[kind]]:
+    variables = {"w": model.trainable_variables, "state": model.non_trainable_variables}
+    for kind, values in saved.items():
+        if [tuple(v.shape) for v in variables[kind]] != [value.shape for value in values]:
             raise ValueError(f"{checkpoint} is a checkpoint of another model")
-        for v, value in zip(variables, saved[kind]):
+        for v, value in zip(variables[kind], values):
             v.assign(value)
 
 
@@ -118,26 +110,27 @@ def trained_model(directory, script=None):
 
     checkpoint = tf.train.latest_checkpoint(directory)
     if not checkpoint:
-        raise ValueError("there is no checkpoint in %s yet" % directory)
+        raise ValueError(f"there is no checkpoint in {directory} yet")
     model, data, module = untrained_model(directory, script)
     restore(model, checkpoint)
     return model, data, module, step_of(checkpoint)
 
 
 def evaluate(model, data, module):
-    """{"test_loss": ..., "test_<metric>": ...}: the means over the test rows."""
+    """Returns {"test_loss": ..., "test_<metric>": ...}: the means over the test rows."""
     outputs = model.predict(data.x_test, verbose=0)
-    metrics = {"loss": module.loss, **{name: each for name, (_, each) in module.METRICS.items()}}
+    functions = {"loss": module.loss}
+    functions |= {name: function for name, (_, function) in module.METRICS.items()}
     return {
-        "test_" + name: float(each(data.y_test, outputs).numpy().mean())
-        for name, each in metrics.items()
+        f"test_{name}": float(function(data.y_test, outputs).numpy().mean())
+        for name, function in functions.items()
     }
 
 
 def write(model, directory):
     """Writes model.keras and saved_model/, each whole or not at all; returns their paths."""
     paths = directory / "model.keras", directory / "saved_model"
-    partial = [path.with_name(".%d-%s" % (os.getpid(), path.name)) for path in paths]
+    partial = [path.with_name(f".{os.getpid()}-{path.name}") for path in paths]
     try:
         model.save(partial[0])
         model.export(partial[1], verbose=False)

@@ -24,7 +24,7 @@ def command(arguments: list[str]) -> int:
     if left := registry.left(record):
         pids = ", ".join(str(process.pid) for process in left)
         return fail(f"{record['run']}: these processes do not end: {pids}", 1)
-    state = (registry.read(record["path"]) or {"state": "removed"})["state"]
+    state = common.refreshed(record)["state"]
     if flags.json:
         print(json.dumps({"run": record["run"], "state": state, "processes_killed": killed}))
     else:
@@ -50,11 +50,11 @@ def kill(record: dict) -> list[int]:
         with contextlib.suppress(psutil.Error):
             process.kill()
     if wait_until(lambda: not registry.left(record)) and record["state"] == "lost":
-        content = {name: value for name, value in record.items() if name != "path"}
-        content |= {"state": "stopped", "ended": time.time()}
-        for task in content["tasks"]:
+        for task in record["tasks"]:
             if task["process"]:
                 task |= {"state": "stopped", "process": None}
+        record |= {"state": "stopped", "ended": time.time()}
+        content = {name: record[name] for name in registry.NAMES}
         run_directory.write_whole(record["path"], json.dumps(content))
     return [process.pid for process in killed]
 

@@ -1,6 +1,7 @@
 """`tfrun logs RUN [TASK]`: what tasks have printed."""
 
 import json
+import os
 import pathlib
 import sys
 import time
@@ -20,48 +21,32 @@ def command(arguments: list[str]) -> int:
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
     flags = parser.parse_args(arguments)
     record = common.find(flags.run)
-    logs = {task["task"]: pathlib.Path(task["log"]) for task in record["tasks"]}
+    paths = {task["task"]: pathlib.Path(task["log"]) for task in record["tasks"]}
     if flags.task:
         name = flags.task.replace("-", " ")
-        if name not in logs:
-            return fail(f"{record['run']} has no task {name}; it has {', '.join(logs)}")
-        logs = {name: logs[name]}
-    follow(record, logs, flags)
-    return 0
-
-
-def follow(record: dict, logs: dict[str, pathlib.Path], flags):
-    """Prints the lines of these logs, and of a run that goes on what comes, if asked."""
-    positions, first = dict.fromkeys(logs, 0), True
+        if name not in paths:
+            return fail(f"{record['run']} has no task {name}; it has {', '.join(paths)}")
+        paths = {name: paths[name]}
+    files = {name: open(path, "rb") for name, path in paths.items() if path.exists()}
+    begins = True
     while True:
         live = flags.follow and common.refreshed(record)["state"] == "running"
-        for name, path in logs.items():
-            lines, positions[name] = lines_of(path, positions[name], whole=live)
-            for line in lines[-LAST_LINES:] if first and live else lines:
+        for name, file in files.items():
+            text = file.read()
+            if live:  # an incomplete line comes later
+                end = text.rfind(b"\n") + 1
+                file.seek(end - len(text), os.SEEK_CUR)
+                text = text[:end]
+            lines = text.decode(errors="replace").splitlines()
+            for line in lines[-LAST_LINES:] if begins and live else lines:
                 if NOISE.match(line.encode()):
                     continue
                 if flags.json:
                     print(json.dumps({"task": name, "line": line}))
                 else:
-                    print(f"[{name}] {line}" if len(logs) > 1 else line)
-        first = False
+                    print(f"[{name}] {line}" if len(paths) > 1 else line)
         sys.stdout.flush()
         if not live:
-            return
+            return 0
+        begins = False
         time.sleep(0.2)
-
-
-def lines_of(path: pathlib.Path, position: int, whole: bool) -> tuple[list[str], int]:
-    """Returns the lines of a file from a position on, and the position behind them.
-
-    whole: leave the last line for later if it has no end yet.
-    """
-    try:
-        with open(path, "rb") as file:
-            file.seek(position)
-            text = file.read()
-    except FileNotFoundError:
-        return [], position
-    if whole:
-        text = text[: text.rfind(b"\n") + 1]
-    return text.decode(errors="replace").splitlines(), position + len(text)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -27,8 +26,8 @@ def command(arguments: list[str]) -> int:
     parser = common.parser("monitor", about, run="optional")
     parser.add_argument("--once", action="store_true", help="once, instead of every second")
     flags = parser.parse_args(arguments)
-    record, sampler, screen = common.find(flags.run), Sampler(), console()
-    sampler.look(record)  # a share of processor time is that between two looks
+    record, processes, screen = common.find(flags.run), {}, console()
+    resources(record, processes)  # a share of processor time is that between two looks
     terminal = sys.stdout.isatty() and not flags.once and not flags.json
     in_place = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
     look_at = time.monotonic()
@@ -37,7 +36,7 @@ def command(arguments: list[str]) -> int:
             look_at += 0.25 if flags.once else 1
             time.sleep(max(0.0, look_at - time.monotonic()))
             record = common.refreshed(record)
-            seen = snapshot(record, sampler)
+            seen = snapshot(record, processes)
             if flags.json:
                 print(json.dumps(seen, indent=2 if flags.once else None), flush=True)
             elif terminal:
@@ -48,10 +47,8 @@ def command(arguments: list[str]) -> int:
                 return 0
 
 
-def gpu_figures():
-    """{index of a GPU, as text: (its use in %, its used memory in bytes)}; {} without any."""
-    if not shutil.which("nvidia-smi"):
-        return {}
+def gpu_figures() -> dict[str, tuple[float, int]]:
+    """Returns {index of a GPU, as text: (its use in %, its used memory in bytes)}; {} without."""
     figures = {}
     with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError):
         command = ["nvidia-smi", *QUERY]
@@ -62,101 +59,72 @@ def gpu_figures():
     return figures
 
 
-class Sampler:
-    """Looks at the processes of a run's tasks; processor time is that since the look before."""
+def resources(record: dict, processes: dict) -> dict[str, dict]:
+    """Returns {task: {"cpu_percent", "memory_bytes", "threads"}} of the tasks that run.
 
-    def __init__(self):
-        self.before = {}  # {identity of a task: (time, processor seconds of each of its processes)}
-
-    def look(self, record):
-        """{task: {"cpu_percent", "memory_bytes", "threads"}} of the tasks that run.
-
-        cpu_percent is 100 for one core in use, None at the first look at a task.
-        """
-        found, children = {}, self.children(record)
-        for task in record["tasks"]:
-            root = registry.process(task["process"]) if task["process"] else None
-            if not root:
-                continue
-            seconds, memory, threads = {}, 0, 0
-            for process in [root, *children(root.pid)]:
+    cpu_percent is 100 for one core in use since the last look, None at the first look at a task.
+    processes: {psutil.Process: itself} of the earlier looks, as each remembers when it was seen.
+    """
+    used = {}
+    for task in record["tasks"]:
+        root = registry.process(task["process"])
+        if not root:
+            continue
+        first_look = root not in processes
+        percent, memory, threads = 0.0, 0, 0
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in [root, *root.children(recursive=True)]:
+                process = processes.setdefault(process, process)
                 with contextlib.suppress(psutil.NoSuchProcess), process.oneshot():
-                    times = process.cpu_times()
-                    seconds[process.pid] = times.user + times.system
+                    percent += process.cpu_percent()
                     memory += process.memory_info().rss
                     threads += process.num_threads()
-            key, now = tuple(task["process"].values()), time.monotonic()
-            then, earlier = self.before.get(key, (now, {}))
-            self.before[key] = now, seconds
-            spent = sum(spent - earlier.get(pid, 0.0) for pid, spent in seconds.items())
-            found[task["task"]] = {
-                "cpu_percent": 100 * spent / (now - then) if now > then else None,
-                "memory_bytes": memory,
-                "threads": threads,
-            }
-        return found
-
-    @staticmethod
-    def children(record):
-        """A function: the processes below a process, by one look at all that tfrun has started."""
-        parents = {}
-        launcher = registry.process(record["tfrun"])
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for each in launcher.children(recursive=True) if launcher else []:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    parents.setdefault(each.ppid(), []).append(each)
-
-        def below(pid):
-            return [p for child in parents.get(pid, []) for p in (child, *below(child.pid))]
-
-        return below
+        percent = None if first_look else percent
+        used[task["task"]] = {"cpu_percent": percent, "memory_bytes": memory, "threads": threads}
+    return used
 
 
-def snapshot(record, sampler):
-    """All that monitor shows of a run, as --json prints it."""
-    costs, now = sampler.look(record), time.time()
+def snapshot(record: dict, processes: dict) -> dict:
+    """Returns all that monitor shows of a run, as --json prints it."""
+    used, now = resources(record, processes), time.time()
     gpus = gpu_figures() if any(task["gpus"] != "-1" for task in record["tasks"]) else {}
-    live = [formatting.file_name(name) for name in costs]
-    facts = progress.of_run(record["directory"], now, live)
-    tasks, total = [], psutil.virtual_memory().total
+    live = [formatting.file_name(name) for name in used]
+    progress_of_run = progress.of_run(record["directory"], now, live)
+    progress_of_tasks = progress_of_run.pop("tasks")
+    tasks, all_memory = [], psutil.virtual_memory().total
     for task in record["tasks"]:
-        cost = costs.get(task["task"], {})
+        running = task["task"] in used
+        own = used.get(task["task"], dict.fromkeys(["cpu_percent", "memory_bytes", "threads"]))
+        limit, memory = task["memory_limit"], own["memory_bytes"]
         lost = record["state"] == "lost" and task["state"] in ("running", "restarting", "waiting")
-        seen = [*gpus] if task["gpus"] is None else task["gpus"].split(",")
-        own = [name for name in seen if name in gpus and cost]
-        memory = cost.get("memory_bytes")
+        visible = [*gpus] if task["gpus"] is None else task["gpus"].split(",")
+        own_gpus = [name for name in visible if running and name in gpus]
+        file_name = formatting.file_name(task["task"])
         tasks.append(
             {
                 **{name: task[name] for name in ("task", "role", "restarts", "exit_code", "log")},
                 "state": "lost" if lost else task["state"],
-                "pid": task["process"]["pid"] if cost else None,
-                "cpu_percent": cost.get("cpu_percent"),
+                "pid": task["process"]["pid"] if running else None,
                 "cores": task["cpus"],
-                "threads": cost.get("threads"),
-                "memory_bytes": memory,
-                "memory_limit": task["memory_limit"],
-                "memory_percent": 100 * memory / (task["memory_limit"] or total) if cost else None,
-                "gpus": own,
-                "gpu_percent": progress.mean([gpus[name][0] for name in own]),
-                "gpu_memory_bytes": sum(gpus[name][1] for name in own) if own else None,
-                **facts["tasks"].pop(
-                    formatting.file_name(task["task"]), progress.of_task([], now, 0)
-                ),
+                **own,
+                "memory_limit": limit,
+                "memory_percent": 100 * memory / (limit or all_memory) if running else None,
+                "gpus": own_gpus,
+                "gpu_percent": progress.mean([gpus[name][0] for name in own_gpus]),
+                "gpu_memory_bytes": sum(gpus[name][1] for name in own_gpus) if own_gpus else None,
+                **progress_of_tasks.pop(file_name, progress.of_task([], now, False)),
             }
         )
     # The ranks of horovodrun are no tasks of tfrun's own, but leave metrics.
-    ranks = [{"task": name.replace("-", " "), **each} for name, each in facts["tasks"].items()]
-    return {
-        **{name: record[name] for name in ("run", "state", "example", "directory")},
-        **{name: record[name] for name in ("started", "ended", "exit_code")},
-        **{name: facts[name] for name in ("update", "steps", "test")},
-        "tasks": tasks + ranks,
-    }
+    for name, rank in progress_of_tasks.items():
+        tasks.append({"task": name.replace("-", " "), **rank})
+    names = ("run", "state", "example", "directory", "started", "ended", "exit_code")
+    return {**{name: record[name] for name in names}, **progress_of_run, "tasks": tasks}
 
 
 def memory(task):
-    """What a task uses, and its limit where it has one."""
-    limit = " of " + formatting.size(task["memory_limit"]) if task.get("memory_limit") else ""
+    """Returns what a task uses, and its limit where it has one."""
+    limit = f" of {formatting.size(task['memory_limit'])}" if task.get("memory_limit") else ""
     return formatting.size(task["memory_bytes"]) + limit if task.get("memory_bytes") else ""
 
 
@@ -177,30 +145,27 @@ COLUMNS = [
 
 
 def headline(seen):
-    """One line about the run as a whole."""
-    parts = ["%s: %s" % (seen["run"], seen["state"])]
+    """Returns one line about the run as a whole."""
+    parts = [f"{seen['run']}: {seen['state']}"]
     if seen["started"]:
         end = seen["ended"] or time.time()
         how = "after" if seen["ended"] else "for" if seen["state"] == "running" else "for at most"
-        parts[0] += " %s %s" % (how, formatting.age(end - seen["started"]))
+        parts[0] += f" {how} {formatting.age(end - seen['started'])}"
     if seen["update"]:
-        of = " of {:,}".format(seen["steps"]) if seen["steps"] else ""
-        parts.append("update {:,}{}".format(seen["update"], of))
+        steps = f" of {seen['steps']:,}" if seen["steps"] else ""
+        parts.append(f"update {seen['update']:,}{steps}")
     return ", ".join(filter(None, [*parts, formatting.tests(seen["test"])]))
 
 
 def table(seen, width):
-    """The table of a snapshot, for a terminal of that many columns."""
-    shown = Table(box=None)
-    gpus = any(task.get("gpus") for task in seen["tasks"])
-    columns = [
-        (title, text)
-        for title, text, needs in COLUMNS
-        if needs <= width and (gpus or not title.startswith("GPU"))
-    ]
-    for title, _ in columns:
-        left = title in ("task", "state")
-        shown.add_column(title, justify="left" if left else "right", no_wrap=True)
+    """Returns the table of a snapshot, for a terminal of that many columns."""
+    shown, texts = Table(box=None), []
+    has_gpus = any(task.get("gpus") for task in seen["tasks"])
+    for title, text, least_width in COLUMNS:
+        if least_width <= width and (has_gpus or not title.startswith("GPU")):
+            justify = "left" if title in ("task", "state") else "right"
+            shown.add_column(title, justify=justify, no_wrap=True)
+            texts.append(text)
     for task in seen["tasks"]:
-        shown.add_row(*(text(task) for _, text in columns))
+        shown.add_row(*(text(task) for text in texts))
     return Group(Text(headline(seen), style="bold"), shown)

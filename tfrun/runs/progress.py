@@ -63,16 +63,13 @@ def of_run(directory, now, live=()):
     steps = result.get("steps")
     whole = not live and isinstance(steps, (int, float)) and steps >= update
     tests = result if whole else metrics_csv.last_test(row for row in every_row if row["test"])
-    return {
-        "update": int(update) or None,
-        "steps": arguments_of(directory).get("steps"),
-        "test": {
-            name: value
-            for name, value in tests.items()
-            if name.startswith("test_") and isinstance(value, (int, float)) and math.isfinite(value)
-        },
-        "tasks": tasks,
+    tests = {
+        name: value
+        for name, value in tests.items()
+        if name.startswith("test_") and isinstance(value, (int, float)) and math.isfinite(value)
     }
+    steps = arguments_of(directory).get("steps")
+    return {"update": int(update) or None, "steps": steps, "test": tests, "tasks": tasks}
 
 
 def arguments_of(directory):

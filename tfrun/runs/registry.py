@@ -17,7 +17,7 @@ import psutil
 
 from tfrun.runs import run_directory
 
-NAMES = {"run", "example", "directory", "state", "started", "ended", "exit_code", "tfrun", "tasks"}
+NAMES = ("run", "example", "directory", "state", "started", "ended", "exit_code", "tfrun", "tasks")
 SEE = " (tfrun status lists all)"
 
 
@@ -75,7 +75,7 @@ class Record:
             path = folder() / f"{numbered.replace('/', '--')}.json"
             known = read(path)
             ours = known and known["directory"] == str(directory)
-            if not path.exists() or ours and state(known) != "running" and not left(known):
+            if not path.exists() or ours and known["state"] != "running" and not left(known):
                 return path, numbered
 
     def write(self, **changes):
@@ -97,41 +97,35 @@ def name_of(example, directory):
 
 
 def read(path):
-    """Returns the content of a record; None of another file, or one that was cut short."""
+    """Returns a record with its path; None of another file, or one that was cut short.
+
+    The state is running, done, failed or stopped; lost if its tfrun ended without writing how.
+    """
     with contextlib.suppress(OSError):
-        content = run_directory.read_json(path)
-        return content if content and NAMES <= content.keys() else None
-
-
-def state(record):
-    """Returns running, done, failed or stopped; lost if its tfrun ended without writing how."""
-    if record["state"] == "running" and not process(record["tfrun"]):
-        return "lost"
-    return record["state"]
+        record = run_directory.read_json(path)
+        if record and record.keys() >= set(NAMES):
+            lost = record["state"] == "running" and not process(record["tfrun"])
+            return {**record, "state": "lost" if lost else record["state"], "path": path}
 
 
 def read_all():
-    """Returns all records in the order of their start, each with its path.
+    """Returns all records in the order of their start.
 
     What cannot be read has the state unreadable; a live tfrun writes it again at the next change.
     """
-    found = []
-    for path in sorted(folder().glob("*.json")):
+    records = []
+    for path in folder().glob("*.json"):
         record = read(path)
-        if record is None:
-            with contextlib.suppress(FileNotFoundError):  # another command has just removed it
-                name = path.stem.replace("--", "/")
-                broken = dict.fromkeys(NAMES) | {"run": name, "state": "unreadable", "tasks": []}
-                found.append({**broken, "started": path.stat().st_mtime, "path": path})
-            continue
-        record = {**record, "state": state(record), "path": path}
-        if record["state"] != "running" and not os.path.isdir(record["directory"]):
-            if not left(record):
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                continue
-        found.append(record)
-    return sorted(found, key=lambda record: record["started"])
+        with contextlib.suppress(OSError):  # another command has just removed it
+            if record is None:
+                name, started = path.stem.replace("--", "/"), path.stat().st_mtime
+                record = dict.fromkeys(NAMES) | {"run": name, "state": "unreadable", "tasks": []}
+                records.append({**record, "started": started, "path": path})
+            elif record["state"] == "running" or os.path.isdir(record["directory"]) or left(record):
+                records.append(record)
+            else:
+                path.unlink()
+    return sorted(records, key=lambda record: record["started"])
 
 
 def left(record):
@@ -140,15 +134,13 @@ def left(record):
     A task begins a session of its own and has OUTPUT_DIR: by these its processes are known, should
     others have the ids of a run that ended long ago.
     """
-    leaders = {
-        task["process"]["pid"]: task["process"] for task in record["tasks"] if task["process"]
-    }
-    # A group outlives its leader; while it does nobody else gets the leader's id.
-    groups, found = set(leaders), []
-    for pid, who in leaders.items():
+    groups, found = set(), []
+    for leader in (task["process"] for task in record["tasks"] if task["process"]):
         with contextlib.suppress(psutil.Error):
-            if not is_same(psutil.Process(pid), who):
-                groups.remove(pid)
+            if not is_same(psutil.Process(leader["pid"]), leader):
+                continue
+        # A group outlives its leader; while it does nobody else gets the leader's id.
+        groups.add(leader["pid"])
     for pid in psutil.pids() if groups else []:
         with contextlib.suppress(psutil.Error, OSError):
             if os.getpgid(pid) in groups and os.getsid(pid) == os.getpgid(pid):

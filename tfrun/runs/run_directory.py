@@ -33,7 +33,11 @@ class RunDirectory:
             parent = base(example)
             new = [folder for folder in (parent, parent.parent) if not folder.exists()]
             parent.mkdir(parents=True, exist_ok=True)
-            self.path = new_folder(parent)
+            for name in numbered(datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")):
+                with contextlib.suppress(FileExistsError):
+                    self.path = parent / name
+                    self.path.mkdir()
+                    break
             self.made = [self.path, *new]
         (self.path / ".writable").touch()
         (self.path / ".writable").unlink()
@@ -59,14 +63,6 @@ def numbered(name):
     """Yields a name, and the same with -2, -3 and so on behind it."""
     yield name
     yield from (f"{name}-{number}" for number in itertools.count(2))
-
-
-def new_folder(parent):
-    """Makes a folder in `parent` that is named after the time, and a number if need be."""
-    for name in numbered(datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")):
-        with contextlib.suppress(FileExistsError):
-            (parent / name).mkdir()
-            return parent / name
 
 
 def write_whole(path, text):
