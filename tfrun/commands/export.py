@@ -8,11 +8,11 @@ in their order, and state_0, state_1, ... the others, as the chief had them.
 import argparse
 import importlib.util
 import math
-import os
 import pathlib
 import re
 import shutil
 import sys
+import tempfile
 
 import numpy as np
 
@@ -130,16 +130,13 @@ def evaluate(model, data, module):
 def write(model, directory):
     """Writes model.keras and saved_model/, each whole or not at all; returns their paths."""
     paths = directory / "model.keras", directory / "saved_model"
-    partial = [path.with_name(f".{os.getpid()}-{path.name}") for path in paths]
-    try:
-        model.save(partial[0])
-        model.export(partial[1], verbose=False)
-        shutil.rmtree(paths[1], ignore_errors=True)
-        for new, path in zip(partial, paths):
-            new.replace(path)
-    finally:
-        partial[0].unlink(missing_ok=True)
-        shutil.rmtree(partial[1], ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=directory) as folder:
+        partial = pathlib.Path(folder)
+        model.save(partial / "model.keras")
+        model.export(partial / "saved_model", verbose=False)
+        shutil.rmtree(directory / "saved_model", ignore_errors=True)
+        for path in paths:
+            (partial / path.name).replace(path)
     return paths
 
 

@@ -54,7 +54,7 @@ def kill(record: dict) -> list[int]:
             if task["process"]:
                 task |= {"state": "stopped", "process": None}
         record |= {"state": "stopped", "ended": time.time()}
-        content = {name: record[name] for name in registry.NAMES}
+        content = {name: value for name, value in record.items() if name != "path"}
         run_directory.write_whole(record["path"], json.dumps(content))
     return [process.pid for process in killed]
 

@@ -30,11 +30,9 @@ def command(arguments: list[str]) -> int:
     resources(record, processes)  # a share of processor time is that between two looks
     terminal = sys.stdout.isatty() and not flags.once and not flags.json
     in_place = Live(console=screen, auto_refresh=False, vertical_overflow="visible")
-    look_at = time.monotonic()
     with in_place if terminal else contextlib.nullcontext():
         while True:
-            look_at += 0.25 if flags.once else 1
-            time.sleep(max(0.0, look_at - time.monotonic()))
+            time.sleep(0.25 if flags.once else 1)
             record = common.refreshed(record)
             seen = snapshot(record, processes)
             if flags.json:
@@ -118,8 +116,8 @@ def snapshot(record: dict, processes: dict) -> dict:
     # The ranks of horovodrun are no tasks of tfrun's own, but leave metrics.
     for name, rank in progress_of_tasks.items():
         tasks.append({"task": name.replace("-", " "), **rank})
-    names = ("run", "state", "example", "directory", "started", "ended", "exit_code")
-    return {**{name: record[name] for name in names}, **progress_of_run, "tasks": tasks}
+    facts = {name: record[name] for name in registry.FACTS}
+    return {**facts, **progress_of_run, "tasks": tasks}
 
 
 def memory(task):

@@ -45,13 +45,12 @@ def command(arguments: list[str]) -> int:
 
 def status(record: dict) -> dict:
     """Returns what status shows of a run, as --json prints it. age_seconds: how long it ran."""
-    names = ("run", "state", "example", "directory", "started", "ended", "exit_code")
-    seen = {name: record[name] for name in names}
-    seen["age_seconds"] = (record["ended"] or time.time()) - record["started"]
-    facts = {"update": None, "steps": None, "test": {}}
+    facts = {name: record[name] for name in registry.FACTS}
+    facts |= {"update": None, "steps": None, "test": {}}
+    facts["age_seconds"] = (record["ended"] or time.time()) - record["started"]
     if record["directory"]:
-        running = record["state"] == "running"
-        live = [formatting.file_name(task["task"]) for task in record["tasks"] if running]
+        tasks = record["tasks"] if record["state"] == "running" else []
+        live = [formatting.file_name(task["task"]) for task in tasks]
         facts |= progress.of_run(record["directory"], time.time(), live)
-    seen |= {name: facts[name] for name in ("update", "steps", "test")}
-    return {**seen, "accuracy": facts["test"].get("test_accuracy")}
+        del facts["tasks"]
+    return {**facts, "accuracy": facts["test"].get("test_accuracy")}

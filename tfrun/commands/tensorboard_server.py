@@ -24,10 +24,13 @@ def main(directory, folder, port):
     run_events = events.Events(folder)
     run_events.update(RunData.read(directory))
     board = program.TensorBoard()
-    # load_fast=false: no second process, of which something could be left.
-    options = {"logdir": folder, "host": "127.0.0.1", "port": port, "load_fast": "false"}
-    options["reload_interval"] = REFRESH_SECONDS
-    board.configure(argv=["", *(f"--{name}={value}" for name, value in options.items())])
+    board.configure(
+        logdir=folder,
+        host="127.0.0.1",
+        port=int(port),
+        reload_interval=REFRESH_SECONDS,
+        load_fast="false",  # no second process, of which something could be left
+    )
     try:
         address = board.launch()  # in a thread
     except program.TensorBoardServerException as error:

@@ -17,7 +17,8 @@ import psutil
 
 from tfrun.runs import run_directory
 
-NAMES = ("run", "example", "directory", "state", "started", "ended", "exit_code", "tfrun", "tasks")
+FACTS = ("run", "state", "example", "directory", "started", "ended", "exit_code")
+NAMES = {*FACTS, "tfrun", "tasks"}  # what a record has
 SEE = " (tfrun status lists all)"
 
 
@@ -51,32 +52,26 @@ class Record:
     """The record that this tfrun keeps. Raises OSError where it cannot be written."""
 
     def __init__(self, example, directory):
-        self.content = {
-            "run": "",
+        self.content = dict.fromkeys(FACTS) | {
             "example": example,
             "directory": str(directory),
             "state": "running",
             "started": time.time(),
-            "ended": None,
-            "exit_code": None,
             "tfrun": identity(os.getpid()),
             "tasks": [],
         }
         folder().mkdir(parents=True, exist_ok=True)
         with open(folder() / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two that begin at once do not take the same name
-            self.path, self.content["run"] = self.free(name_of(example, directory), directory)
-            self.write()
-
-    @staticmethod
-    def free(name, directory):
-        """Returns (file, name): with a number, if a run in another directory has that name."""
-        for numbered in run_directory.numbered(name):
-            path = folder() / f"{numbered.replace('/', '--')}.json"
-            known = read(path)
-            ours = known and known["directory"] == str(directory)
-            if not path.exists() or ours and known["state"] != "running" and not left(known):
-                return path, numbered
+            # The name gets a number if a run in another directory has it.
+            for name in run_directory.numbered(name_of(example, directory)):
+                self.path = folder() / f"{name.replace('/', '--')}.json"
+                known = read(self.path)
+                ours = known and known["directory"] == str(directory)
+                ended = ours and known["state"] != "running" and not left(known)
+                if ended or not self.path.exists():
+                    break
+            self.write(run=name)
 
     def write(self, **changes):
         """Writes the record with these changes. Raises OSError."""
@@ -103,7 +98,7 @@ def read(path):
     """
     with contextlib.suppress(OSError):
         record = run_directory.read_json(path)
-        if record and record.keys() >= set(NAMES):
+        if record and NAMES <= record.keys():
             lost = record["state"] == "running" and not process(record["tfrun"])
             return {**record, "state": "lost" if lost else record["state"], "path": path}
 
