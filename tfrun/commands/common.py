@@ -1,11 +1,14 @@
 """What the commands about runs share: the argument RUN, and the record that it means."""
 
 import argparse
+import os
 import pathlib
 import sys
 
 from tfrun.arguments import fail
 from tfrun.runs import metrics_csv, registry
+
+SEE = "(tfrun status lists all)"
 
 
 def parser(command: str, description: str, run="required", json_too=True):
@@ -23,11 +26,28 @@ def parser(command: str, description: str, run="required", json_too=True):
 
 
 def find(name: str | None, unreadable_too=False) -> dict:
-    """Returns the record that `name` means; ends with one line if there is none."""
-    try:
-        record = registry.find(name)
-    except LookupError as error:
-        sys.exit(fail(error))
+    """Returns the record that `name` means: a run, a part of its name, or its directory.
+
+    Without a name it is the newest run that goes on, else the newest. Ends with one line if there
+    is no such record, if there are several, or if it cannot be read.
+    """
+    if name == "":
+        sys.exit(fail(f"RUN is empty {SEE}"))
+    records = registry.read_all()
+    if name is None and not records:
+        sys.exit(fail("there is no run yet"))
+    matching = (
+        [record for record in records if name in (None, record["run"])]
+        or [record for record in records if record["directory"] == os.path.realpath(name)]
+        or [record for record in records if name in record["run"]]
+    )
+    matching = [record for record in matching if record["state"] == "running"] or matching
+    if not matching:
+        sys.exit(fail(f"there is no run {name} {SEE}"))
+    if name is not None and len(matching) > 1:
+        names = ", ".join(record["run"] for record in matching[-5:])
+        sys.exit(fail(f"{name} may mean {len(matching)} runs: {names} {SEE}"))
+    record = matching[-1]
     if record["state"] == "unreadable" and not unreadable_too:
         sys.exit(fail(f"the record of {record['run']} cannot be read; tfrun kill removes it"))
     return record

@@ -19,7 +19,6 @@ from tfrun.runs import run_directory
 
 FACTS = ("run", "state", "example", "directory", "started", "ended", "exit_code")
 NAMES = {*FACTS, "tfrun", "tasks"}  # what a record has
-SEE = " (tfrun status lists all)"
 
 
 def folder():
@@ -144,27 +143,3 @@ def left(record):
                 if ours and running.status() != psutil.STATUS_ZOMBIE:
                     found.append(running)
     return found
-
-
-def find(name=None):
-    """Returns the record that `name` means: a run, a part of its name, or its directory.
-
-    Without a name the newest of those that run, else the newest. Raises LookupError.
-    """
-    if name == "":
-        raise LookupError("RUN is empty" + SEE)
-    records = read_all()
-    if name is None and not records:
-        raise LookupError("there is no run yet")
-    matching = (
-        [record for record in records if name in (None, record["run"])]
-        or [record for record in records if record["directory"] == os.path.realpath(name)]
-        or [record for record in records if name in record["run"]]
-    )
-    matching = [record for record in matching if record["state"] == "running"] or matching
-    if not matching:
-        raise LookupError(f"there is no run {name}{SEE}")
-    if name is not None and len(matching) > 1:
-        names = ", ".join(record["run"] for record in matching[-5:])
-        raise LookupError(f"{name} may mean {len(matching)} runs: {names}{SEE}")
-    return matching[-1]
