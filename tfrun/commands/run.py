@@ -65,8 +65,7 @@ properties:
           environment: *variables
       worker: *tasks
       chief: &single_task
-        type: [object, "null"]
-        additionalProperties: false
+        <<: *tasks
         properties: {<<: *resources, replicas: {enum: [0, 1]}}
       evaluator: *single_task
   timeout: {}
@@ -88,7 +87,8 @@ def read(path):
     validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA))
     # A key that is misspelt says more than one that is missing.
     errors = sorted(validator.iter_errors(job), key=lambda error: error.validator == "required")
-    for error in errors[:1]:
+    if errors:
+        error = errors[0]
         message = f"{': '.join(map(str, error.absolute_path)) or 'the file'}: {error.message}"
         if error.validator == "additionalProperties":
             message += f"; it may have {', '.join(error.schema['properties'])}"
