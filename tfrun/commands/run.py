@@ -86,9 +86,9 @@ def read(path):
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
     validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA))
     # A key that is misspelt says more than one that is missing.
-    errors = sorted(validator.iter_errors(job), key=lambda error: error.validator == "required")
-    if errors:
-        error = errors[0]
+    errors = validator.iter_errors(job)
+    error = min(errors, key=lambda error: error.validator == "required", default=None)
+    if error:
         message = f"{': '.join(map(str, error.absolute_path)) or 'the file'}: {error.message}"
         if error.validator == "additionalProperties":
             message += f"; it may have {', '.join(error.schema['properties'])}"

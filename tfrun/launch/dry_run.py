@@ -19,8 +19,7 @@ def script(jobs, command, example, shares, variables, evaluate) -> str:
     """
     steps = run_directory.steps_asked_for(command)
     reached = "true" if steps is None else REACHED.format(steps)
-    run = os.environ.get("OUTPUT_DIR")
-    run = run or f"{run_directory.base(example)}/$(date +%Y-%m-%d_%H-%M-%S)"
+    new = f"{run_directory.base(example)}/$(date +%Y-%m-%d_%H-%M-%S)"
     # Without jobs the command starts the workers itself.
     lines = tasks(jobs, command, shares, variables, evaluate) if jobs else [shlex.join(command)]
     work = "\n".join(lines)
@@ -28,7 +27,7 @@ def script(jobs, command, example, shares, variables, evaluate) -> str:
 # {example}, as tfrun would start it: save these lines and run them with bash.
 set -euo pipefail
 cd {shlex.quote(os.getcwd())}
-export OUTPUT_DIR="${{OUTPUT_DIR:-{run}}}"
+export OUTPUT_DIR="${{OUTPUT_DIR:-{os.environ.get("OUTPUT_DIR") or new}}}"
 if [ -e "$OUTPUT_DIR/result.json" ] && {reached}; then
     echo "{run_directory.FINISHED.format("$OUTPUT_DIR")}"
     exit 0
