@@ -24,7 +24,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MINUTES = ROOT / "tests" / "minutes.txt"
-OVER = 1.25  # fails a part: so many times its minutes, which a busy machine alone does not need
+OVER = 1.75  # fails a part: so many times its minutes; a busy machine may need a half more
 TIERS = {  # the flags of pytest
     "core": ["-m", "not long and not nightly"],
     "all": ["-m", "not short and not nightly"],
@@ -94,9 +94,9 @@ def run(flags, paths):
 def compare_minutes(minutes, allowed):
     """Returns whether a part took too long, and words about it."""
     words = f"in {minutes:.1f} of {allowed:g} minutes"
-    if minutes > OVER * allowed:
-        return True, words + ": TOO LONG; run it again when nothing else runs, or make it faster"
-    return False, words
+    if minutes > allowed:
+        words += ": TOO LONG; run it again when nothing else runs, or make it faster"
+    return minutes > OVER * allowed, words
 
 
 def run_core():

@@ -38,8 +38,8 @@ def test_the_minutes_only_fall():
 
 def test_too_many_minutes_fail():
     """Catches a comparison that nothing fails."""
-    assert parts.compare_minutes(12.4, 10)[0] is False
-    too_long, words = parts.compare_minutes(12.6, 10)
+    assert parts.compare_minutes(17.4, 10)[0] is False
+    too_long, words = parts.compare_minutes(17.6, 10)
     assert too_long and words.startswith("in 12.6 of 10 minutes: TOO LONG")
 
 
