@@ -40,7 +40,7 @@ def test_too_many_minutes_fail():
     """Catches a comparison that nothing fails."""
     assert parts.compare_minutes(17.4, 10)[0] is False
     too_long, words = parts.compare_minutes(17.6, 10)
-    assert too_long and words.startswith("in 12.6 of 10 minutes: TOO LONG")
+    assert too_long and words.startswith("in 17.6 of 10 minutes: TOO LONG")
 
 
 def run(folder, text, *flags):
