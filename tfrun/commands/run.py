@@ -35,47 +35,11 @@ from tfrun.arguments import fail
 from tfrun.commands import launch
 from tfrun.commands.console import console
 from tfrun.launch import cluster, quiet
-from tfrun.runs import run_directory
 from tfrun.launch import grid as grids
 from tfrun.launch.task import shell_code, start_process
+from tfrun.runs import run_directory
 
-# What a file may have, as a JSON schema. What tfrun's own flags check has the schema {}.
-SCHEMA = """
-type: object
-required: [script]
-additionalProperties: false
-properties:
-  script: {type: string}
-  arguments: &variables
-    type: [object, "null"]
-    additionalProperties: &value {type: [number, string, boolean]}
-  environment: *variables
-  roles:
-    type: [object, "null"]
-    additionalProperties: false
-    properties:
-      ps: &tasks
-        type: [object, "null"]
-        additionalProperties: false
-        properties: &resources
-          replicas: {type: integer, minimum: 0, maximum: 99}
-          cpus: {}
-          gpus: {}
-          memory: {}
-          environment: *variables
-      worker: *tasks
-      chief: &single_task
-        <<: *tasks
-        properties: {<<: *resources, replicas: {enum: [0, 1]}}
-      evaluator: *single_task
-  timeout: {}
-  restarts: {}
-  isolate: {type: [boolean, "null"]}
-  grid:
-    type: [object, "null"]
-    additionalProperties: {type: array, minItems: 1, items: *value}
-  parallel: {type: integer, minimum: 1}
-"""
+SCHEMA = pathlib.Path(__file__).with_name("job_schema.yaml")
 
 
 def read(path):
@@ -84,7 +48,7 @@ def read(path):
         job = yaml.safe_load(path.read_text()) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
-    validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA))
+    validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
     # A key that is misspelt says more than one that is missing.
     errors = validator.iter_errors(job)
     error = min(errors, key=lambda error: error.validator == "required", default=None)
