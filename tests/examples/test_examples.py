@@ -39,7 +39,7 @@ def steps_of(script):
 
 
 def run_and_check(launcher, directory, steps=None):
-    """Runs a run.sh, and looks at all that it leaves; returns its result.json."""
+    """Runs a run.sh, and looks at all that it leaves; returns (its result.json, its output)."""
     flags = ["--steps", str(steps)] if steps else []
     with support.ThreadCounts(directory) as threads:
         code, output, ports = support.launch(launcher, directory, *flags)
@@ -85,7 +85,7 @@ def run_and_check(launcher, directory, steps=None):
     assert not support.processes_of(directory)
     if "TF_CONFIG" in script.read_text():
         assert ports and not support.bound(ports)
-    return result
+    return result, output
 
 
 # Of HogWild, core has the whole run.
@@ -96,7 +96,7 @@ SHORT = [p for p in CLUSTERS if not support.needs_build(p) and p.parent.name != 
 @pytest.mark.parametrize("launcher", SHORT, ids=name)
 def test_a_short_run(launcher, tmp_path):
     words = of_words(launcher)  # which learn later
-    result = run_and_check(launcher, tmp_path, 300 if words else 100)
+    result, _ = run_and_check(launcher, tmp_path, 300 if words else 100)
     assert result["test_accuracy"] > (0.45 if words else 0.5)
 
 
@@ -106,8 +106,37 @@ def test_a_run_learns(launcher, tmp_path):
 
     For word vectors at least 63%: pairs of true neighbours are told from noise; 50% is guessing.
     """
-    result = run_and_check(launcher, tmp_path)
+    result, output = run_and_check(launcher, tmp_path)
     assert result["test_accuracy"] >= (0.63 if of_words(launcher) else 0.97)
+    if launcher.parent.name == "Sparse-Embeddings":
+        check_what_embeddings_say(launcher, output)
+    if launcher.parent.name == "Train-and-Evaluate":
+        check_the_exported_model(tmp_path, output)
+
+
+def check_what_embeddings_say(launcher, output):
+    """Neighbours of words, the baseline, and the bytes of an update, which the page's table has."""
+    assert len(re.findall(r"(?m)^\[worker 0\] \w+ +is near (?:\w+, ){4}\w+$", output)) == 8
+    assert "knows only how frequent words are has accuracy 50%, loss 2.703" in output
+    moved, whole = re.search(
+        r"moved (\d+) KB of rows; whole tables would be (\d+) KB", output
+    ).groups()
+    lines = json.loads((launcher.parent / "vocabulary.json").read_text())
+    line = next(each for each in lines if each["batch_size"] == 256)  # of the text itself
+    assert abs(int(moved) - line["bytes"] / 1e3) < 0.05 * int(moved), line
+    # The text grows a little from Python to Python.
+    assert abs(int(whole) - line["whole_bytes"] / 1e3) < 0.2 * int(whole), line
+
+
+def check_the_exported_model(directory, output):
+    """It is the best one: its client is right as often as the evaluator was with its checkpoint."""
+    tests = RunData.read(directory).tests("evaluator-0")
+    best = max(tests, key=lambda test: test["test_accuracy"])  # the first of equals
+    right, number = map(int, re.search(r"right: (\d+) of (\d+)", output).groups())
+    assert right / number == pytest.approx(best["test_accuracy"], abs=1e-4), output
+    checkpoint = "model.ckpt-%d" % best["global_step"]
+    assert f"exported {directory / 'best' / checkpoint}" in output
+    assert {path.stem for path in (directory / "best").iterdir()} == {checkpoint}
 
 
 DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
@@ -180,24 +209,6 @@ def test_a_run_with_two_ps_and_four_workers_learns(tmp_path):
     assert min(result["pushes_per_worker"]) >= 1, result["pushes_per_worker"]
     shards = list(tmp_path.glob("model.ckpt-%d.data-*" % result["steps"]))
     assert len(shards) == 2, "one part of the checkpoint from each ps"
-
-
-@pytest.mark.long
-def test_the_embeddings_say_what_they_have_learned(tmp_path):
-    """Neighbours of words, the baseline, and the bytes of an update, which the page's table has."""
-    launcher = support.ROOT / "Sparse-Embeddings" / "run.sh"
-    code, output, _ = support.launch(launcher, tmp_path, "--steps", "20")
-    assert code == 0, output
-    assert len(re.findall(r"(?m)^\[worker 0\] \w+ +is near (?:\w+, ){4}\w+$", output)) == 8
-    assert "knows only how frequent words are has accuracy 50%, loss 2.703" in output
-    moved, whole = re.search(
-        r"moved (\d+) KB of rows; whole tables would be (\d+) KB", output
-    ).groups()
-    lines = json.loads((launcher.parent / "vocabulary.json").read_text())
-    line = next(each for each in lines if each["batch_size"] == 256)  # of the text itself
-    assert abs(int(moved) - line["bytes"] / 1e3) < 0.05 * int(moved), line
-    # The text grows a little from Python to Python.
-    assert abs(int(whole) - line["whole_bytes"] / 1e3) < 0.2 * int(whole), line
 
 
 def test_distributed_is_non_distributed(tmp_path):

@@ -195,23 +195,6 @@ def saved(checkpoint, name):
 
 
 @pytest.mark.long
-def test_the_exported_model_is_the_best_one(tmp_path):
-    """run.sh: the client is right as often as the evaluator was with the best checkpoint."""
-    directory = tmp_path / "run"
-    flags = ["--steps", "400", "--checkpoint-steps", "100"]
-    records = {"RECORDS": str(tmp_path / "records")}
-    code, output, _ = support.launch(HERE / "run.sh", directory, *flags, **records)
-    assert code == 0, output
-    tests = evaluations(directory)
-    accuracy = max(accuracy for _, accuracy in tests)
-    best = next(step for step, value in tests if value == accuracy)
-    right, number = map(int, re.search(r"right: (\d+) of (\d+)", output).groups())
-    assert right / number == pytest.approx(accuracy, abs=1e-4), output
-    assert "exported %s" % (directory / "best" / ("model.ckpt-%d" % best)) in output
-    assert {path.stem for path in (directory / "best").iterdir()} == {"model.ckpt-%d" % best}
-
-
-@pytest.mark.long
 def test_training_ends_when_nothing_gets_better(records, tmp_path):
     """A rate of almost nothing: the evaluator ends it after three tests."""
     directory = tmp_path / "run"

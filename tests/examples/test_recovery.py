@@ -80,12 +80,16 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
 
 
 TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
+KILLS = [
+    *((1, victim) for victim in TASKS),
+    (2, "the last ps"),  # while the other lives
+    *(pytest.param(2, victim, marks=pytest.mark.nightly) for victim in ("a worker", "the chief")),
+]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("victim", TASKS)
-@pytest.mark.parametrize("ps", [1, 2])
+@pytest.mark.parametrize("ps, victim", KILLS)
 @pytest.mark.parametrize("example", ["HogWild", "Synchronous-SGD"])
 def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
     """After a checkpoint: the run ends well, with every update, and none that is counted twice."""
