@@ -1,5 +1,6 @@
 """Explains the errors in what a task has printed, by the table in known_errors.py."""
 
+import itertools
 import re
 
 from tfrun import known_errors
@@ -16,15 +17,8 @@ NOT_ALONE = re.compile(
 
 def known(line):
     """The Entry that knows a line of output, or None."""
-    return next(
-        (
-            entry
-            for each in known_errors.GROUPS.values()
-            for entry in each
-            if entry.pattern.search(line)
-        ),
-        None,
-    )
+    entries = itertools.chain(*known_errors.GROUPS.values())
+    return next((entry for entry in entries if entry.pattern.search(line)), None)
 
 
 def begin(lines):
@@ -45,7 +39,7 @@ def explain(text):
     for i in reversed(range(len(lines))):
         # The indented lines of a traceback are code, and could be found for their words.
         if not lines[i].startswith("  ") and (entry := known(lines[i])):
-            return "%s %s" % (entry.means, entry.do)
+            return f"{entry.means} {entry.do}"
         if lines[i].startswith(TRACEBACK) and not any(
             NOT_ALONE.match(line) for line in lines[max(0, i - 2) : i]
         ):

@@ -1,14 +1,22 @@
-"""What the commands about runs share: the argument RUN, and the record that it means."""
+"""What commands share: the argument RUN, the record that it means, and tables on the screen."""
 
 import argparse
 import os
 import pathlib
 import sys
 
+from rich.console import Console
+
 from tfrun.arguments import fail
 from tfrun.runs import metrics_csv, registry
 
 SEE = "(tfrun status lists all)"
+
+
+def console() -> Console:
+    """Returns rich's console; what goes to no terminal is not cut to the width of one."""
+    wide = {} if sys.stdout.isatty() or "COLUMNS" in os.environ else {"width": 200}
+    return Console(highlight=False, markup=False, emoji=False, **wide)
 
 
 def parser(command: str, description: str, run="required", json_too=True):

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from tfrun import formatting
 from tfrun.commands import common
-from tfrun.commands.console import console
 from tfrun.runs import progress, registry
 
 QUERY = ["--query-gpu=index,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
@@ -26,7 +25,7 @@ def command(arguments: list[str]) -> int:
     parser = common.parser("monitor", about, run="optional")
     parser.add_argument("--once", action="store_true", help="once, instead of every second")
     flags = parser.parse_args(arguments)
-    record, processes, screen = common.find(flags.run), {}, console()
+    record, processes, screen = common.find(flags.run), {}, common.console()
     resources(record, processes)  # a share of processor time is that between two looks
     terminal = sys.stdout.isatty() and not flags.once and not flags.json
     in_place = Live(console=screen, auto_refresh=False, vertical_overflow="visible")

@@ -32,8 +32,7 @@ from rich.table import Table
 
 from tfrun import formatting
 from tfrun.arguments import fail
-from tfrun.commands import launch
-from tfrun.commands.console import console
+from tfrun.commands import common, launch
 from tfrun.launch import cluster, quiet
 from tfrun.launch import grid as grids
 from tfrun.launch.task import shell_code, start_process
@@ -178,7 +177,7 @@ def report(points, codes, directory):
         )
     with contextlib.suppress(OSError):  # a full disk; the table is on the screen
         (directory / "grid.json").write_text(json.dumps(rows, indent=2) + "\n")
-    console().print(table)
+    common.console().print(table)
     print(f"the runs are in {directory}")
 
 

@@ -7,7 +7,6 @@ from rich.table import Table
 
 from tfrun import formatting
 from tfrun.commands import common
-from tfrun.commands.console import console
 from tfrun.runs import progress, registry
 
 # The columns, and how wide a terminal has to be for each.
@@ -25,7 +24,7 @@ def command(arguments: list[str]) -> int:
     if not runs:
         print("there is no run yet")
         return 0
-    screen, table = console(), Table(box=None)
+    screen, table = common.console(), Table(box=None)
     columns = [title for title, width in COLUMNS.items() if width <= screen.width]
     for title in columns:
         table.add_column(title, overflow="fold", no_wrap=title not in ("run", "result"))

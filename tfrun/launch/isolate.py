@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import os
+import pathlib
 import socket
 import struct
 import sys
@@ -23,13 +24,10 @@ def enter():
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWUSER | CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    for name, text in [
-        ("setgroups", "deny"),
-        ("uid_map", "%d %d 1" % (user, user)),
-        ("gid_map", "%d %d 1" % (group, group)),
-    ]:
-        with open("/proc/self/" + name, "w") as file:
-            file.write(text)
+    process = pathlib.Path("/proc/self")
+    (process / "setgroups").write_text("deny")
+    (process / "uid_map").write_text(f"{user} {user} 1")
+    (process / "gid_map").write_text(f"{group} {group} 1")
     # A new loopback interface is down.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         request = struct.pack("16sh14x", b"lo", 0)

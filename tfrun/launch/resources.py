@@ -65,37 +65,28 @@ def shares(jobs, cpus, gpus, memory):
     for flag, wanted in (("--cpus", cpus), ("--gpus", gpus), ("--memory", memory)):
         if absent := [role for role in wanted if role not in jobs]:
             raise ValueError(f"{flag} names {', '.join(absent)}, and this run has none")
-
-    def needed(wanted):
-        return sum(jobs[role] * amount for role, amount in wanted.items())
-
-    def account(wanted, text=str):
-        return ", ".join(f"{jobs[role]} {role} x {text(n)}" for role, n in wanted.items())
-
-    there = {"cores": [], "GPUs": cluster.gpus() if gpus else []}
-    if cpus:
-        there["cores"] = cluster.core_numbers()
-    if there["cores"] is None:
+    own_cores = cluster.core_numbers() if cpus else []
+    if own_cores is None:
         raise ValueError("--cpus needs Linux")
-    for what, wanted in (("cores", cpus), ("GPUs", gpus)):
-        if needed(wanted) > len(there[what]):
-            asked = formatting.plural(needed(wanted), what[:-1])
+    own_gpus = cluster.gpus() if gpus else []
+    for what, wanted, there, text in (
+        ("cores", cpus, len(own_cores), str),
+        ("GPUs", gpus, len(own_gpus), str),
+        ("of memory", memory, psutil.virtual_memory().total, formatting.size),
+    ):
+        needed = sum(jobs[role] * amount for role, amount in wanted.items())
+        if needed > there:
+            each = ", ".join(f"{jobs[role]} {role} x {text(n)}" for role, n in wanted.items())
+            what = what.removesuffix("s") if needed == 1 else what
             raise ValueError(
-                f"the run asks for {asked} ({account(wanted)}), and this machine has "
-                f"{len(there[what])}"
+                f"the run asks for {text(needed)} {what} ({each}), and this machine has "
+                f"{text(there)}"
             )
-    total = psutil.virtual_memory().total
-    if needed(memory) > total:
-        size = formatting.size
-        raise ValueError(
-            f"the run asks for {size(needed(memory))} of memory ({account(memory, size)}), and "
-            f"this machine has {size(total)}"
-        )
-    free = {what: iter(names) for what, names in there.items()}
+    free_cores, free_gpus = iter(own_cores), iter(own_gpus)
     return {
         (job, index): Share(
-            [next(free["cores"]) for _ in range(cpus[job])] if job in cpus else None,
-            [next(free["GPUs"]) for _ in range(gpus.get(job, 0))] if gpus else None,
+            [next(free_cores) for _ in range(cpus[job])] if job in cpus else None,
+            [next(free_gpus) for _ in range(gpus.get(job, 0))] if gpus else None,
             memory.get(job),
         )
         for job, index in cluster.tasks(jobs)

@@ -63,9 +63,8 @@ class Outcome:
 
     exit_code: int = 0  # 0, or that of the first task that failed for good
     done: bool = False  # whether all tasks have ended by themselves
-    interrupted: bool = False  # by a signal or the time-out
+    interrupted: bool = False  # by a signal, the time-out, or the end of our reader
     wrong_flag: bool = False  # before any task has trained
-    unread: bool = False  # whoever read our output has gone
 
 
 class Run:
@@ -206,7 +205,7 @@ class Run:
             self.outcome.exit_code = self.watch()
         except BrokenPipeError:  # `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self.outcome.exit_code, self.outcome.unread = 128 + signal.SIGPIPE, True
+            self.outcome.exit_code, self.outcome.interrupted = 128 + signal.SIGPIPE, True
         finally:
             self.end()
         return self.outcome
@@ -307,6 +306,5 @@ class Run:
     def close_record(self, exit_code: int):
         """Writes how the run ended into its record."""
         if self.record and self.record.path.exists():
-            by_user = self.outcome.interrupted or self.outcome.unread
-            state = "stopped" if by_user else "failed" if exit_code else "done"
+            state = "stopped" if self.outcome.interrupted else "failed" if exit_code else "done"
             self.write_record(state=state, ended=time.time(), exit_code=exit_code)

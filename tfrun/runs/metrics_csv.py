@@ -24,8 +24,12 @@ def files(directory) -> dict[str, pathlib.Path]:
     return {path.stem.removeprefix("metrics-"): path for path in paths}
 
 
-def complete_lines(path, last=None):
-    """Returns the complete lines of a file, or the header and those in its last `last` bytes."""
+def read(path, last=None):
+    """Returns (header, {row as text: its fields, numbers by name}, restarts) of one file.
+
+    An empty field is NaN. A row also says under "push" and "test" which of the two it is.
+    last: how many bytes of its end to read, beside the header; all of it by default.
+    """
     with open(path, "rb") as file:
         text = file.readline()
         skipped = os.path.getsize(path) - last if last else 0
@@ -34,16 +38,7 @@ def complete_lines(path, last=None):
             file.readline()  # the rest of a line
         text += file.read()
     # A line that a kill has cut short has no end.
-    return text.rpartition(b"\n")[0].decode("utf-8", "replace").split("\n")
-
-
-def read(path, last=None):
-    """Returns (header, {row as text: its fields, numbers by name}, restarts) of one file.
-
-    An empty field is NaN. A row also says under "push" and "test" which of the two it is.
-    last: how many bytes of its end to read, beside the header; all of it by default.
-    """
-    header, *lines = complete_lines(path, last)
+    header, *lines = text.rpartition(b"\n")[0].decode("utf-8", "replace").split("\n")
     header, rows = next(csv.reader([header]), []), {}
     for line in lines:
         # A line that a restart has marked was cut short, too.
