@@ -211,7 +211,7 @@ def test_not_measured_is_not_zero(tmp_path):
 def test_not_finished(tmp_path, tests):
     flags(tmp_path)
     metrics(tmp_path, "worker-0", push(10, 1), *tests, push(12, 6))
-    with pytest.raises(summary.Unfinished, match="not finished.*6"):
+    with pytest.raises(ValueError, match="not finished.*6"):
         summary.write(RunData.read(tmp_path))
     assert not (tmp_path / "result.json").exists()
 

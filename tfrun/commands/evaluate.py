@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its 
 import tensorflow as tf
 
 from tfrun.arguments import seconds
-from tfrun.commands import export
+from tfrun.commands import common, export
 from tfrun.runs import metrics_csv, progress
 
 TASK = "evaluator-0"
@@ -63,11 +63,8 @@ class Evaluator:
 
 def wait_for(find, timeout, what):
     """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        if found := find():
-            return found
-        time.sleep(POLL_SECONDS)
+    if found := common.wait_for(find, timeout, POLL_SECONDS):
+        return found
     raise TimeoutError(f"no new {what} came in {timeout:g} s")
 
 

@@ -42,14 +42,15 @@ def kill(record: dict) -> list[int]:
         for end in (launcher.terminate, launcher.kill):  # the first: it ends its tasks itself
             with contextlib.suppress(psutil.Error):
                 end()
-            if wait_until(lambda: not registry.process(record["tfrun"])):
+            if common.wait_for(lambda: not registry.process(record["tfrun"]), STOP_SECONDS):
                 break
     record = common.refreshed(record)
     killed = registry.left(record)
     for process in killed:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    if wait_until(lambda: not registry.left(record)) and record["state"] == "lost":
+    ended = common.wait_for(lambda: not registry.left(record), STOP_SECONDS)
+    if ended and record["state"] == "lost":
         for task in record["tasks"]:
             if task["process"]:
                 task |= {"state": "stopped", "process": None}
@@ -57,11 +58,3 @@ def kill(record: dict) -> list[int]:
         content = {name: value for name, value in record.items() if name != "path"}
         run_directory.write_whole(record["path"], json.dumps(content))
     return [process.pid for process in killed]
-
-
-def wait_until(condition) -> bool:
-    """Waits for condition() for STOP_SECONDS at most; returns whether it came true."""
-    deadline = time.monotonic() + STOP_SECONDS
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()

@@ -224,11 +224,9 @@ def launch_over_ssh(spec, host_of_task, directory, resume) -> int:
         for line in str(error).splitlines():
             fail(line)
         return 2
-    try:
-        tasks, notes = connected.tasks, connected.notes()
-        return launch(dataclasses.replace(spec, tasks=tasks, notes=notes), directory, resume)
-    finally:
-        connected.close()
+    with contextlib.closing(connected):
+        spec = dataclasses.replace(spec, tasks=connected.tasks, notes=connected.notes())
+        return launch(spec, directory, resume)
 
 
 def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str) -> int:

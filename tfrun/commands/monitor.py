@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import subprocess
 import sys
 import time
 
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from tfrun import formatting
 from tfrun.commands import common
+from tfrun.launch import cluster
 from tfrun.runs import progress, registry
 
 QUERY = ["--query-gpu=index,utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
@@ -47,10 +47,8 @@ def command(arguments: list[str]) -> int:
 def gpu_figures() -> dict[str, tuple[float, int]]:
     """Returns {index of a GPU, as text: (its use in %, its used memory in bytes)}; {} without."""
     figures = {}
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired, ValueError):
-        command = ["nvidia-smi", *QUERY]
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
-        for line in listed.splitlines():
+    for line in cluster.nvidia_smi(*QUERY):
+        with contextlib.suppress(ValueError):  # no figure: the GPU is not supported
             index, use, used = (field.strip() for field in line.split(","))
             figures[index] = float(use), int(float(used) * 2**20)
     return figures

@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import shutil
 import socket
 import subprocess
 
@@ -48,13 +46,18 @@ def gpus():
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [gpu for gpu in visible.split(",") if gpu not in ("", "-1")]
-    if not shutil.which("nvidia-smi"):
-        return []
+    listed = [line for line in nvidia_smi("-L") if line.startswith("GPU ")]
+    return [str(i) for i in range(len(listed))]
+
+
+def nvidia_smi(*options):
+    """Returns the lines that nvidia-smi prints, none where there is no such program."""
+    command = ["nvidia-smi", *options]
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [str(i) for i in range(len(re.findall("^GPU ", listed.stdout, re.MULTILINE)))]
+    return listed.stdout.splitlines()
 
 
 def environments(jobs, ports, directory, shares=None, variables=()):

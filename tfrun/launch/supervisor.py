@@ -298,8 +298,7 @@ class Run:
         for output in self.outputs.values():
             with contextlib.suppress(BrokenPipeError):
                 output.show_errors()
-        self.watchdog.stdin.close()
-        self.watchdog.wait()
+        self.watchdog.communicate()
         for held in self.sockets:
             held.close()
 

@@ -12,10 +12,6 @@ from tfrun.runs import metrics_csv, run_directory
 from tfrun.runs.data import RunData
 
 
-class Unfinished(ValueError):
-    """No evaluation has followed the last update."""
-
-
 def best_values(directions, tasks):
     """Returns {"test_…": its best value in all evaluations}, if its "max" or "min" is known."""
     best = {}
@@ -42,7 +38,7 @@ def late_pushes(pushes):
 def summarize(run: RunData) -> dict:
     """Returns the content of result.json.
 
-    Raises Unfinished where the run is not at its end, ValueError where there is no run.
+    Raises ValueError where there is no run, or no evaluation has followed its last update.
     """
     flags = run.flags or run_directory.read_flags(*run.directories)
     tasks, everything = flags["tasks"], run.tasks.values()
@@ -57,7 +53,7 @@ def summarize(run: RunData) -> dict:
         if test:
             reached = f"the last evaluation is after {test['global_step']:.0f}"
         where = run.directory
-        raise Unfinished(f"the run in {where} is not finished: {reached} of {steps} updates")
+        raise ValueError(f"the run in {where} is not finished: {reached} of {steps} updates")
     times = [p["push_time"] for p in pushes.values() if p["push_time"].size]
     begun = max([each.min() for each in times], default=0)  # from here on all take part
     seconds = max([each.max() for each in times], default=0) - begun
