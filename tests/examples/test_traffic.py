@@ -11,8 +11,8 @@ COUNT = """
 import json, pathlib, sys
 sys.path[:0] = sys.argv[1:4]
 from tfrun.launch import isolate
+isolate.enter()  # before anything starts a thread
 import support
-isolate.enter()
 
 def sent():
     lines = pathlib.Path("/proc/net/dev").read_text().splitlines()

@@ -72,13 +72,15 @@ def real(tmp_path_factory):
 
 
 def test_an_evaluator_beside_a_run_that_trains(real):
-    """It begins before there is a run, tests each newest checkpoint once, and the run waits for it.
+    """It tests each newest checkpoint once, and the run waits for it; it prints with its name.
+
+    That it may begin before the run is in test_follow.
 
     Catches an evaluator that tests a checkpoint twice, that stops before the last, or that is
     stopped in its last test.
     """
     directory, printed = real
-    assert "[evaluator 0] waiting for the chief to write" in printed
+    assert "\n[evaluator 0] " in printed
     steps = steps_tested(directory)
     assert steps == sorted(set(steps)) and steps[-1] == 4000 and len(steps) >= 2, steps
     assert support.result(directory)["steps"] == 4000

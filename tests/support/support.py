@@ -139,6 +139,8 @@ def caught(fails):
 
 def load(path, text=None):
     """The module of a script, a fresh one at each call; `text` instead of the file's, if given."""
+    if "tensorflow" in sys.modules:  # as in a process of the script's own: others switch it off
+        sys.modules["tensorflow"].compat.v1.enable_control_flow_v2()
     name = "script_%d" % time.monotonic_ns()
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
     exec(
