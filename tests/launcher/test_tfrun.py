@@ -51,7 +51,8 @@ def test_checkpoints_that_are_far_apart(tmp_path):
     body = """
 out = os.environ["OUTPUT_DIR"]
 with open(os.path.join(out, "flags.json"), "w") as file:
-    json.dump({"arguments": {"checkpoint_steps": 700}}, file)
+    facts = {"example": "train", "tasks": ["worker 0"], "ps": 0, "versions": {}}
+    json.dump({**facts, "arguments": {"checkpoint_steps": 700}}, file)
 for _ in range(45):
     if sys.argv[1] == "often":
         open(os.path.join(out, "checkpoint"), "w").close()
