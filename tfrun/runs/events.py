@@ -7,10 +7,10 @@ of each second, and its tests. The run's flags are a text beside its first task.
 import itertools
 import json
 import math
-import os
 import pathlib
 import shutil
 import statistics
+import tempfile
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.text.summary_v2 import text_pb
@@ -94,13 +94,9 @@ def means(pushes, before):
 
 def write(run: RunData):
     """Writes the folder `tensorboard` into the first directory, in place of an earlier one."""
-    folder = run.directory / FOLDER
-    partial = folder.with_name(f".{FOLDER}-{os.getpid()}")
-    events = Events(partial)
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{FOLDER}-", dir=run.directory) as partial:
+        events = Events(pathlib.Path(partial) / FOLDER)
         events.update(run)
         events.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.replace(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(run.directory / FOLDER, ignore_errors=True)
+        events.folder.replace(run.directory / FOLDER)
