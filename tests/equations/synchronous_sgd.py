@@ -21,4 +21,4 @@ MISTAKES = {
         "the step waits for one gradient too many": [(ENOUGH % "N", ENOUGH % "N + 1")],
     },
 }
-ENDLESS = ["the step waits for one gradient too many"]
+NOT_RUN = ["the step waits for one gradient too many"]  # for ever

@@ -21,7 +21,8 @@ VARIABLES   {"velocities": ".*_v"}: what else lasts from push to push, as values
             compared as well. Without it w alone is.
 WORKERS     1 where a single worker pulls and pushes in turn; else two are interleaved.
 PROBLEM     what the script trains on, one of tests/support/problem.py; problem.digits if left out.
-ENDLESS     the mistakes with which the script waits for ever.
+NOT_RUN     the mistakes that the test of whole runs leaves out, because they wait for ever, or
+            because a run needs more than the script.
 COMPARED_BY "tests/equations/test_ring.py::test_...": the test that compares a script that the tests
             here cannot, such as one without a ps. That test takes the fields from
             equations.of(script); without REFERENCE it has a reference of its own.

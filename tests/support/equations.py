@@ -17,7 +17,7 @@ DEFAULTS = {
     "VARIABLES": {},
     "PROBLEM": problem.digits,
     "COMPARED_BY": None,
-    "ENDLESS": [],
+    "NOT_RUN": [],
 }
 
 
@@ -87,11 +87,11 @@ def mistakes(scripts, core):
 
 
 def mistaken(scripts):
-    """Returns {name: text} of these scripts with each mistake that lets them end."""
+    """Returns {name: text} of these scripts with each mistake but for those of NOT_RUN."""
     return {
         f"{script.stem}: {name}": support.replaced(script, changes)
         for script in scripts
         for named in of(script).MISTAKES.values()
         for name, changes in named.items()
-        if name not in of(script).ENDLESS
+        if name not in of(script).NOT_RUN
     }
