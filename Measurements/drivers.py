@@ -23,7 +23,6 @@ from rich.progress import track
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for tfrun
-from tfrun.runs.data import RunData
 
 SLICE = 0.02  # seconds that a slow worker runs at a time
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
@@ -243,14 +242,22 @@ def output_directory(name):
     return directory
 
 
+def read_run(directory):
+    """Returns the RunData of a run."""
+    # Here, because NumPy's threads must not be there when Fault-Tolerance enters namespaces.
+    from tfrun.runs.data import RunData
+
+    return RunData.read(directory)
+
+
 def pushes(directory, task=None):
     """Returns the pushes of a run, or of one of its tasks: dicts of numbers, in order of time."""
-    return RunData.read(directory).pushes(task)
+    return read_run(directory).pushes(task)
 
 
 def tests(directory, task=None):
     """Returns the tests of a run, or of one of its tasks, in the same form."""
-    return RunData.read(directory).tests(task)
+    return read_run(directory).tests(task)
 
 
 def table_console(width):
