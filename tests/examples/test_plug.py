@@ -54,10 +54,24 @@ def quick():
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def trained(quick, tmp_path_factory):
+    """A run of HogWild with layers that keep something: (its directory, its script)."""
+    folder = tmp_path_factory.mktemp("trained")
+    script = plug(support.main_script("HogWild"), "convolution", folder)
+    codes, output = quick.run(script, folder / "run", "--steps", "240")
+    assert not any(codes), output
+    return folder / "run", script
+
+
 @pytest.mark.parametrize("script, problem", list(plugs()))
-def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
+def test_another_problem(script, problem, quick, tmp_path, monkeypatch, request):
     """Tests that it trains, and that the exported model has the metrics of the run."""
-    path = plug(script, problem, tmp_path)
+    reused = (script, problem) == (support.main_script("HogWild"), "convolution")
+    if reused:
+        directory, path = request.getfixturevalue("trained")
+    else:
+        directory, path = tmp_path / "run", plug(script, problem, tmp_path)
     before, text = script.read_text(), path.read_text()
     print(*difflib.unified_diff(before.splitlines(), text.splitlines(), n=0, lineterm=""), sep="\n")
     assert regions.difference(script, path) == [], "the region is all that differs"
@@ -71,12 +85,13 @@ def test_another_problem(script, problem, quick, tmp_path, monkeypatch):
     workers = 1 if one else 2
     monkeypatch.setattr(quick, "ps", int(kind.startswith(("parameter server", "coordinator"))))
     monkeypatch.setattr(quick, "chief", int(kind == "coordinator"))
-    codes, output = quick.run(path, tmp_path / "run", *steps, workers=workers)
-    assert not any(codes), output
-    result = summary.summarize(RunData.read(tmp_path / "run"))
+    if not reused:
+        codes, output = quick.run(path, directory, *steps, workers=workers)
+        assert not any(codes), output
+    result = summary.summarize(RunData.read(directory))
     assert PROBLEMS[problem](result), result
     assert result["metrics"].keys() == {name for name in result if name.startswith("test_")}
-    compare_export(tmp_path / "run", result)
+    compare_export(directory, result)
 
 
 @pytest.mark.parametrize(
@@ -104,16 +119,6 @@ def make_model(data):"""
     monkeypatch.setattr(quick, "ps", 0)
     (code,), output = quick.run(tmp_path / script.name, tmp_path / "run", workers=1)
     assert code == 1 and words in (errors.explain(output) or ""), output
-
-
-@pytest.fixture(scope="module")
-def trained(quick, tmp_path_factory):
-    """A run of HogWild with layers that keep something: (its directory, its script)."""
-    folder = tmp_path_factory.mktemp("trained")
-    script = plug(support.main_script("HogWild"), "convolution", folder)
-    codes, output = quick.run(script, folder / "run", "--steps", "150")
-    assert not any(codes), output
-    return folder / "run", script
 
 
 def test_the_files_of_an_export_predict(trained, tmp_path):
