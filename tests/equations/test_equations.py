@@ -85,6 +85,7 @@ def test_update_is_the_equation(script, tmp_path):
 
 
 ONE_STEP = {"local_steps": 1}
+STRONG, WEAK = {"compensation": 50.0}, {"compensation": 1e-30}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,9 @@ ONE_STEP = {"local_steps": 1}
         # Two workers, and one local step: HogWild.
         ("DOWNPOUR-Easy", references.HogWild, ONE_STEP, SCHEDULE),
         ("ADAG", references.HogWild, ONE_STEP, SCHEDULE),
+        # One worker, so that w is w_k; and a lambda that changes no float32.
+        ("Further-Algorithms/Delay-Compensation", references.HogWild, STRONG, IN_TURN),
+        ("Further-Algorithms/Delay-Compensation", references.HogWild, WEAK, SCHEDULE),
         # No staleness: DOWNPOUR-Easy.
         ("DynSGD", references.Easy, {"local_steps": 3}, IN_TURN),
     ],

@@ -11,6 +11,7 @@ import support
 
 DYNSGD = support.main_script("DynSGD")
 HOGWILD = support.main_script("HogWild")
+COMPENSATION = support.main_script("Further-Algorithms/Delay-Compensation")
 
 
 def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
@@ -310,6 +311,66 @@ def test_a_part_of_w_is_pulled_and_updated_as_a_whole():
         check_pulls(IN_HALVES)
 
 
+# Delay compensation.
+
+
+def test_compensation_is_exact_where_the_squared_gradient_is_the_hessian():
+    """On h/2 (w - c)^2 with g^2 = h at the pull, a late push steps as a fresh gradient does."""
+    h, c, lr = np.array([4.0, 0.25]), np.array([1.0, -3.0]), 0.1
+    start = c + 1 / np.sqrt(h)
+
+    def bowls(tf, w, _):
+        return 0.5 * tf.reduce_sum(tf.square(w[0] - c) * h)
+
+    flags = dict(learning_rate=lr, compensation=1.0)
+    with workers(COMPENSATION, 2, bowls, start, **flags) as group:
+        late, other = group
+        held = late.pull()
+        other.push()
+        other.push()
+        late.push(held)
+        last = group.values()["parameters"]
+    before = start - (1 - (1 - lr * h) ** 2) * (start - c)
+    assert np.allclose(last, before - lr * h * (before - c), atol=1e-6), last
+    assert np.abs(last - (before - lr * h * (start - c))).max() > 0.01, "that is HogWild's step"
+
+
+def check_two_pushes_at_once(changes=()):
+    """Two workers have pulled 0 and push 1 each, at once: the later push finds w moved by -0.5.
+
+    Between the read of w and the update of w each push pauses.
+    """
+    missed = "missed = flags.compensation * g * g * (v.read_value() - w_k)"
+    pause = """now = v.read_value()
+        with tf.control_dependencies([now]):
+            pause = tf.numpy_function(lambda: time.sleep(0.3), [], [])
+        with tf.control_dependencies([pause]):
+            missed = flags.compensation * g * g * (tf.identity(now) - w_k)"""
+    text = support.replaced(COMPENSATION, [(missed, pause), *changes])
+    flags = dict(learning_rate=0.5, compensation=1.0)
+    with workers(COMPENSATION, 2, all_ones, [0.0], text, **flags) as group:
+        threads = [
+            threading.Thread(target=worker.push, args=[held])
+            for worker, held in [(worker, worker.pull()) for worker in group]
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        last = group.values()["parameters"][0]
+    due = -0.5 - 0.5 * (1 - 0.5)
+    assert abs(last - due) < 1e-5, f"w: {last} after two pushes, not {due}"
+
+
+NO_LOCK = [("lock.execute(functools.partial(push, v, pair))", "push(v, pair)")]
+
+
+def test_compensation_reads_and_updates_under_a_lock():
+    check_two_pushes_at_once()
+    with support.caught("w"):
+        check_two_pushes_at_once(NO_LOCK)
+
+
 @pytest.mark.long
 def test_the_mistaken_scripts_run(tmp_path):
     texts = {
@@ -318,5 +379,6 @@ def test_the_mistaken_scripts_run(tmp_path):
         for name, changes in named.items()
     }
     texts["in halves"] = support.replaced(HOGWILD, IN_HALVES)
+    texts["no lock"] = support.replaced(COMPENSATION, NO_LOCK)
     texts["in more parts"] = support.replaced(HOGWILD, [MORE_PARTS])
     support.run_well(texts, tmp_path)
