@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,7 +143,7 @@ class Hosts:
         for process in engines.descendants(self.sshd(host)) if host else self.processes():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                 words, env = process.cmdline(), process.environ()
-                sent = words[1:2] == ["-c"] and "tfrun.ssh.agent" in words[2]
+                sent = words[1:2] == ["-c"] and "tfrun.ssh import agent" in words[2]
                 # The ssh of a task has the variables, too, here.
                 if sent or ("TF_CONFIG" in env and "TFRUN_REQUEST" not in env):
                     far.append(process)
@@ -228,9 +229,7 @@ if index == 2:
     )
     flags = ["--hosts", "host1:2,host2:2", "--ps", "1", "--workers", "3", "--restarts", "1"]
     flags += ["--env", "WORDS=" + words]
-    # tfrun itself need not be there.
-    own = [support.ROOT / "tfrun"]
-    with Hosts(tmp_path, *flags, script=("train.py", "--flag", "'x"), own=own) as run:
+    with Hosts(tmp_path, *flags, script=("train.py", "--flag", "'x")) as run:
         code, lines = run.end()
         text = "\n".join(lines)
         for task, host in ("ps 0", 1), ("worker 0", 1), ("worker 1", 2), ("worker 2", 2):
@@ -264,7 +263,9 @@ def test_hosts_that_cannot_be_used(tmp_path):
         write(folder, "print('never')")
     alone.mkdir()
     (tools / "python").symlink_to(sys.executable)
-    own = [empty, outer, tools, alone, os.path.join(packages, "tensorflow")]
+    other = tmp_path / "other"  # a tfrun that the hosts do not have
+    shutil.copytree(support.ROOT / "tfrun", other / "tfrun")
+    own = [empty, outer, tools, alone, other, os.path.join(packages, "tensorflow")]
     cases = [
         (code, "no.invalid:2", "no.invalid: ssh does not know this name"),
         (code, "nobody@host2:2", "nobody@host2: it does not accept your key"),
@@ -275,14 +276,17 @@ def test_hosts_that_cannot_be_used(tmp_path):
         (code, "host2:2", f"host2: {sys.executable} has no TensorFlow there"),
         (code, "host1:2", f"host1: there is no Python at {tools}/python there"),
         (code, "host1:2", f"host1: it does not see the folder {alone}: set OUTPUT_DIR"),
+        (code, "host2:2", f"host2: there is no {other}/tfrun there: copy it"),
     ]
-    lines = [f"PYTHONPATH={support.ROOT}:{packages}"]
+    lines = []
     for folder, host, message in cases:
         python = tools / "python" if "no Python" in message else sys.executable
         directory = alone if "see the folder" in message else tmp_path / "run"
+        root = other if f"{other}/tfrun" in message else support.ROOT
         command = [python, "-m", "tfrun", "--hosts", host, "--workers", "2", "--", "train.py"]
         command = shlex.join(map(str, command))
-        lines.append(f"cd {folder}; OUTPUT_DIR={directory} {command}; echo $?")
+        variables = f"PYTHONPATH={root}:{packages} OUTPUT_DIR={directory}"
+        lines.append(f"cd {folder}; {variables} {command}; echo $?")
     began = time.monotonic()
     with Hosts(tmp_path, command="\n".join(lines), own=own) as hosts:
         _, output = hosts.end(100)

@@ -1,4 +1,4 @@
-"""What tfrun does on a host of --hosts. It needs no tfrun there: connection.py sends it.
+"""What tfrun does on a host of --hosts, by the request in the first line of standard input.
 
     hold      checks the host, and holds ports until tfrun has ended
     task      runs a task until it ends, or tfrun does
@@ -8,7 +8,6 @@ tfrun are missing.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import importlib.util
 import json
@@ -21,6 +20,7 @@ import sys
 import time
 
 from tfrun.launch import cluster
+from tfrun.launch.task import end_with_parent, shell_code
 
 REPLY = "tfrun-reply "  # before the answer: a login may print lines of its own
 SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
@@ -88,14 +88,13 @@ def task(request):
         stopped = []
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: stopped.append(True))
-        parent = os.getpid()
         child = subprocess.Popen(
             request["command"],
             env={**os.environ, **request["env"]},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=lambda: end_with(parent),
+            preexec_fn=end_with_parent,
             pass_fds=[lock.fileno()],
         )
 
@@ -111,10 +110,8 @@ def task(request):
             deadline = time.monotonic() + seconds
             while not ended() and time.monotonic() < deadline:
                 time.sleep(0.05)
-        code = child.wait()
-    if not by_itself:
-        return 255  # as ssh's own
-    return code if code >= 0 else 128 - code
+        code = shell_code(child.wait())
+    return code if by_itself else 255  # as ssh's own
 
 
 def is_locked(lock):
@@ -132,9 +129,10 @@ def is_locked(lock):
     return False
 
 
-def end_with(parent):
-    """In a new process: it is killed when its parent ends, on Linux."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)
+def main():
+    """Serves the request; returns the exit code, 1 without a request."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 1
+    request = json.loads(line)
+    return {"hold": hold, "task": task}[request["do"]](request)

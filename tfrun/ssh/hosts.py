@@ -1,7 +1,7 @@
 """tfrun --hosts: the tasks of a run on several hosts, each at the end of an ssh of its own.
 
-The ssh is a child of tfrun, which treats it as it treats a task of this machine. agent.py is what
-runs on the hosts, connection.py what connects the two.
+Each ssh, in a shell that sends it heartbeats, is a child of tfrun, which treats it as it treats a
+task of this machine. agent.py runs at the other end.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,30 @@ from tfrun.ssh import agent
 # target: what ssh gets; name: the address for the other tasks; slots: how many tasks it may have.
 Host = collections.namedtuple("Host", "target name slots")
 ANSWER = 30  # seconds that a host may take to answer, its connection included
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+AGENT = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tfrun.ssh import agent"
+# A shell that ends as the program at the host does, by its exit code or its signal. What stops the
+# shell, or tfrun, ends the heartbeats, but not ssh: the host then has time to end.
+CONNECT = """
+trap : HUP INT TERM
+(trap '' HUP INT TERM; exec "$@") < <(
+    echo "$TFRUN_REQUEST"; while kill -0 $PPID && sleep 3; do echo; done 2> /dev/null)
+code=$?
+trap - HUP INT TERM
+if [ $code -gt 128 ]; then ulimit -c 0; kill -$((code - 128)) $$ 2> /dev/null; fi
+exit $code
+"""
+SSH = [
+    *("ssh", "-T", "-x", "-a"),
+    *("-o", "BatchMode=yes"),
+    *("-o", "ConnectTimeout=10"),
+    # Later than the far side ends: a task that starts again does not meet itself.
+    *("-o", "ServerAliveInterval=6"),
+    *("-o", "ServerAliveCountMax=3"),
+    *("-o", "ControlPath=none"),
+    *("-o", "ClearAllForwardings=yes"),
+    *("-o", "LogLevel=ERROR"),
+]
 REASONS = {  # what ssh says, and what it means
     "Could not resolve": "ssh does not know this name: correct it in --hosts or in /etc/hosts",
     "Permission denied": "it does not accept your key: give it one that needs no prompt, "
@@ -90,8 +115,8 @@ def plan(host_of_task):
 
 def connect(host, request):
     """Returns the command that serves a request on a host, and its variables."""
-    program = pathlib.Path(__file__).with_name("connection.py")
-    command = [sys.executable, "-SE", str(program), host.target, sys.executable]
+    agent = [sys.executable, "-c", f"{AGENT}; sys.exit(agent.main())"]
+    command = ["bash", "-c", CONNECT, "tfrun", *SSH, "--", host.target, f"exec {shlex.join(agent)}"]
     return command, {"TFRUN_REQUEST": json.dumps(request)}
 
 
@@ -131,6 +156,8 @@ class Connection:
         code = self.process.returncode
         if code in (126, 127):
             return f"there is no Python at {sys.executable} there: it must be at the same path"
+        if "No module named 'tfrun'" in "".join(self.lines[-1:]):
+            return f"there is no {ROOT}/tfrun there: copy it, or share its folder"
         for pattern, reason in REASONS.items():
             if code == 255 and re.search(pattern, "\n".join(self.lines)):
                 return reason.format(self.host.target)
@@ -138,7 +165,7 @@ class Connection:
 
 
 class RemoteTask(Task):
-    """A task on a host; its process here is that of connection.py."""
+    """A task on a host; its process here is the shell around ssh."""
 
     def __init__(self, host, job, index, command, env, directory):
         request = {
@@ -227,7 +254,8 @@ class Hosts:
         """Lets the ports go: ends the programs on the hosts, within a few seconds."""
         processes = [connection.process for connection in self.connections]
         for process in processes:
-            process.terminate()
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGTERM)
         for process in processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(GRACE)
