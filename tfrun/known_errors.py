@@ -1,6 +1,7 @@
 """The table of known errors: what each means, and what to do. errors.py looks into it.
 
-The page on troubleshooting is made from this table by tools/readmes.py --fix.
+The page on troubleshooting is made from this table by tools/readmes.py --fix. Before it stand the
+known lines that are no errors: tfrun does not show them.
 """
 
 import collections
@@ -9,6 +10,48 @@ import re
 # pattern: a regular expression that finds the error in a line of output; example: such a line, as
 # Python or TensorFlow prints it; means and do: plain text, a sentence or two each.
 Entry = collections.namedtuple("Entry", "pattern example means do")
+
+# What TensorFlow prints at every start and no setting removes. The logs keep it.
+NOTICE = re.compile(
+    rb"""
+    WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\)\ is\ called
+  | .*oneDNN\ custom\ operations\ are\ on
+  | .*Could\ not\ find\ cuda\ drivers\ on\ your\ machine
+  | .*This\ TensorFlow\ binary\ is\ optimized\ to\ use\ available\ CPU
+  | To\ enable\ the\ following\ instructions:.*rebuild\ TensorFlow
+  | .*Unable\ to\ register\ cu(DNN|FFT|BLAS)\ factory
+  | .*computation_placer\ already\ registered
+  | .*failed\ call\ to\ cuInit
+  | .*TF-TRT\ Warning
+""",
+    re.VERBOSE,
+)
+# What horovodrun, its shells and its library say of a failure, where tfrun says one line.
+AFTERMATH = re.compile(
+    rb"""
+    Traceback\ \(most\ recent\ call\ last\)
+  | \ \ .*  # of the traceback
+  | RuntimeError:\ Horovod\ detected
+  | Process\ name:
+  | Exit\ code:
+  | Terminating\ remaining\ workers
+  | (Killed|Terminated)$
+  | \[\d{4}-.*\ Horovod\ background\ loop\ uncaught\ exception
+  | .*resource_tracker:
+  | $
+""",
+    re.VERBOSE,
+)
+SSH = {  # what ssh says of a host, and what it means and what to do; {0}: the host
+    "Could not resolve": "ssh does not know this name: correct it in --hosts or in /etc/hosts",
+    "Permission denied": "it does not accept your key: give it one that needs no prompt, "
+    "by ssh-copy-id {0}",
+    "Host key verification failed": "its host key is not the one that is known here: "
+    "connect once by hand, ssh {0}",
+    "Connection refused": "no sshd listens there: start it, or name its port in ~/.ssh/config",
+    r"timed out|No route to host|[Uu]nreachable": "it cannot be reached: is it on, and does the "
+    "firewall let ssh through?",
+}
 
 GROUPS = {}  # {symptom: its entries}; where several entries know a line, the first explains it
 

@@ -26,7 +26,6 @@ Each has a --help of its own.
 
 import argparse
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shlex
@@ -35,7 +34,7 @@ import signal
 import sys
 
 from tfrun.arguments import Parser, count, fail, seconds
-from tfrun.launch import dry_run, horovod, isolate, quiet, resources
+from tfrun.launch import horovod, isolate, quiet, resources
 from tfrun.launch.supervisor import LaunchSpec, Run
 from tfrun.runs import run_directory
 from tfrun.ssh import hosts
@@ -152,6 +151,8 @@ def command(arguments: list[str]) -> int:
         print("\n".join(hosts.plan(host_of_task)))
         return 0
     if flags.dry_run:
+        from tfrun.launch import dry_run  # here, because Jinja would slow each launch down
+
         started = {} if by_horovodrun else jobs
         print(dry_run.script(started, program, example, shares, flags.env, flags.evaluator), end="")
         return 0
@@ -185,8 +186,16 @@ def command(arguments: list[str]) -> int:
         spec.variables = [("evaluator", "PYTHONPATH", quiet.python_path()), *flags.env]
     resume = shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
     resume = f"OUTPUT_DIR={shlex.quote(str(directory.path))} {resume}"
-    if host_of_task:
-        return launch_over_ssh(spec, host_of_task, directory, resume)
+    try:
+        spec = hosts.prepare(spec, host_of_task) if host_of_task else spec
+    except KeyboardInterrupt:
+        directory.discard()
+        return 128 + signal.SIGINT
+    except hosts.Unusable as error:
+        directory.discard()
+        for line in str(error).splitlines():
+            fail(line)
+        return 2
     return launch(spec, directory, resume)
 
 
@@ -210,23 +219,6 @@ def evaluator_command(directory: pathlib.Path, program: list[str]) -> list[str]:
     if steps := run_directory.steps_asked_for(program):
         follow += ["--steps", str(steps)]
     return follow
-
-
-def launch_over_ssh(spec, host_of_task, directory, resume) -> int:
-    """Launches the tasks on hosts, {(job, index): Host}; returns the exit code."""
-    try:
-        connected = hosts.Hosts(spec, host_of_task)
-    except KeyboardInterrupt:
-        directory.discard()
-        return 128 + signal.SIGINT
-    except hosts.Unusable as error:
-        directory.discard()
-        for line in str(error).splitlines():
-            fail(line)
-        return 2
-    with contextlib.closing(connected):
-        spec = dataclasses.replace(spec, tasks=connected.tasks, notes=connected.notes())
-        return launch(spec, directory, resume)
 
 
 def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str) -> int:

@@ -6,9 +6,9 @@ import pathlib
 import sys
 import time
 
+from tfrun import known_errors
 from tfrun.arguments import fail
 from tfrun.commands import common
-from tfrun.launch.task import NOISE
 
 LAST_LINES = 20  # of each log that -f begins with
 
@@ -39,7 +39,7 @@ def command(arguments: list[str]) -> int:
                 text = text[:end]
             lines = text.decode(errors="replace").splitlines()
             for line in lines[-LAST_LINES:] if begins and live else lines:
-                if NOISE.match(line.encode()):
+                if known_errors.NOTICE.match(line.encode()):
                     continue
                 if flags.json:
                     print(json.dumps({"task": name, "line": line}))

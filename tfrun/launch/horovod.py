@@ -10,27 +10,11 @@ import sys
 
 import psutil
 
+from tfrun import known_errors
 from tfrun.launch import cluster, task
 
 PREFIX = re.compile(rb"\[(\d+)\]<std(?:out|err)>:")  # how it marks the lines of a rank
 ENDED = re.compile(rb"Process (\d+) exit with status code (\d+)\.")
-# What it, its shells and its library say of a failure, which tfrun says in one line. The log keeps
-# it.
-NOISE = re.compile(
-    rb"""
-    Traceback\ \(most\ recent\ call\ last\)
-  | \ \ .*  # of the traceback
-  | RuntimeError:\ Horovod\ detected
-  | Process\ name:
-  | Exit\ code:
-  | Terminating\ remaining\ workers
-  | (Killed|Terminated)$
-  | \[\d{4}-.*\ Horovod\ background\ loop\ uncaught\ exception
-  | .*resource_tracker:
-  | $
-""",
-    re.VERBOSE,
-)
 
 
 def is_horovodrun(script: str) -> bool:
@@ -89,8 +73,10 @@ class Horovodrun(task.Task):
             self.failures.append((int(failure[1]), int(failure[2])))
             return None
         # A traceback is of interest where it is a rank's.
-        quiet = NOISE.match(line) and not (prefix and line.startswith((b"Traceback", b"  ")))
-        return None if quiet or task.NOISE.match(line) else (name, line)
+        quiet = known_errors.AFTERMATH.match(line) and not (
+            prefix and line.startswith((b"Traceback", b"  "))
+        )
+        return None if quiet or known_errors.NOTICE.match(line) else (name, line)
 
     def found_a_wrong_flag(self) -> bool:
         """Returns whether a rank ended because of a wrong flag."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+from tfrun import known_errors
 from tfrun.launch import task
 
 
@@ -34,7 +35,7 @@ def run(command: list[str], **variables: str) -> int:
     )
     try:
         for line in process.stderr:
-            if not task.NOISE.match(line):
+            if not known_errors.NOTICE.match(line):
                 sys.stderr.write(line.decode(errors="replace"))
         code = process.wait()
     except KeyboardInterrupt:

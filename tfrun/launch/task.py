@@ -4,32 +4,15 @@ import contextlib
 import ctypes
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
 
 import psutil
 
-from tfrun import formatting
+from tfrun import formatting, known_errors
 from tfrun.launch import resources
 from tfrun.runs import registry
-
-# What TensorFlow prints at every start and no setting removes. The logs keep it.
-NOISE = re.compile(
-    rb"""
-    WARNING:\ All\ log\ messages\ before\ absl::InitializeLog\(\)\ is\ called
-  | .*oneDNN\ custom\ operations\ are\ on
-  | .*Could\ not\ find\ cuda\ drivers\ on\ your\ machine
-  | .*This\ TensorFlow\ binary\ is\ optimized\ to\ use\ available\ CPU
-  | To\ enable\ the\ following\ instructions:.*rebuild\ TensorFlow
-  | .*Unable\ to\ register\ cu(DNN|FFT|BLAS)\ factory
-  | .*computation_placer\ already\ registered
-  | .*failed\ call\ to\ cuInit
-  | .*TF-TRT\ Warning
-""",
-    re.VERBOSE,
-)
 
 
 class Task:
@@ -104,7 +87,7 @@ class Task:
 
     def on_screen(self, line: bytes) -> tuple[str, bytes] | None:
         """Returns whose line it is and the line; None for one of the notices."""
-        return None if NOISE.match(line) else (self.name, line)
+        return None if known_errors.NOTICE.match(line) else (self.name, line)
 
     def found_a_wrong_flag(self) -> bool:
         """Returns whether it ended because of a wrong flag (exit code 2)."""

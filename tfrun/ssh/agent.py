@@ -1,6 +1,6 @@
 """What tfrun does on a host of --hosts, by the request in the first line of standard input.
 
-    hold      checks the host, and holds ports until tfrun has ended
+    check     says what a task would miss on the host, or else what the host has, and free ports
     task      runs a task until it ends, or tfrun does
 
 Standard input ends with tfrun. A connection that is cut does not end it: then the heartbeats of
@@ -12,6 +12,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -23,6 +24,7 @@ from tfrun.launch import cluster
 from tfrun.launch.task import end_with_parent, shell_code
 
 REPLY = "tfrun-reply "  # before the answer: a login may print lines of its own
+PORTS = range(20000, 30000)  # Linux takes none of these for a connection
 SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
 GRACE = 2  # seconds between asking a task to end and killing it; tfrun's own is 3
 
@@ -64,17 +66,24 @@ def problem(request):
     return None
 
 
-def hold(request):
-    """Answers with free ports and what the host has; holds the ports until tfrun is gone."""
-    if wrong := problem(request):
-        print(REPLY + json.dumps({"wrong": wrong}), flush=True)
-        return
-    ports, sockets = cluster.hold_ports(request["ports"])
+def check(request):
+    """Answers with free ports and what the host has, or with what is wrong."""
     machine = {"cores": cluster.cores(), "gpus": cluster.gpus()}
-    print(REPLY + json.dumps({"ports": ports, "machine": machine}), flush=True)
-    wait_for_end()
-    for held in sockets:
-        held.close()
+    wrong = problem(request)
+    answer = {"wrong": wrong} if wrong else {"machine": machine, "ports": free_ports(request["n"])}
+    print(REPLY + json.dumps(answer))
+
+
+def free_ports(n):
+    """Returns n ports that no socket of this host has now."""
+    free = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(free) == n:
+            break
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("", port))
+            free.append(port)
+    return free
 
 
 def task(request):
@@ -135,4 +144,4 @@ def main():
     if not line:
         return 1
     request = json.loads(line)
-    return {"hold": hold, "task": task}[request["do"]](request)
+    return {"check": check, "task": task}[request["do"]](request)

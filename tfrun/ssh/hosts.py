@@ -7,6 +7,7 @@ task of this machine. agent.py runs at the other end.
 import argparse
 import collections
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import os
@@ -14,23 +15,23 @@ import pathlib
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
+from tfrun import known_errors
 from tfrun.launch import cluster
-from tfrun.launch.supervisor import GRACE, LaunchSpec
-from tfrun.launch.task import Task, start_process
+from tfrun.launch.supervisor import LaunchSpec
+from tfrun.launch.task import Task, end_with_parent
 from tfrun.ssh import agent
 
 # target: what ssh gets; name: the address for the other tasks; slots: how many tasks it may have.
 Host = collections.namedtuple("Host", "target name slots")
 ANSWER = 30  # seconds that a host may take to answer, its connection included
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-AGENT = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tfrun.ssh import agent"
+AGENT = f"""import sys; sys.path.insert(0, {str(ROOT)!r})
+from tfrun.ssh import agent; sys.exit(agent.main())"""
 # A shell that ends as the program at the host does, by its exit code or its signal. What stops the
 # shell, or tfrun, ends the heartbeats, but not ssh: the host then has time to end.
 CONNECT = """
@@ -53,16 +54,6 @@ SSH = [
     *("-o", "ClearAllForwardings=yes"),
     *("-o", "LogLevel=ERROR"),
 ]
-REASONS = {  # what ssh says, and what it means
-    "Could not resolve": "ssh does not know this name: correct it in --hosts or in /etc/hosts",
-    "Permission denied": "it does not accept your key: give it one that needs no prompt, "
-    "by ssh-copy-id {0}",
-    "Host key verification failed": "its host key is not the one that is known here: "
-    "connect once by hand, ssh {0}",
-    "Connection refused": "no sshd listens there: start it, or name its port in ~/.ssh/config",
-    r"timed out|No route to host|[Uu]nreachable": "it cannot be reached: is it on, and does the "
-    "firewall let ssh through?",
-}
 
 
 class Unusable(Exception):
@@ -113,55 +104,58 @@ def plan(host_of_task):
     return [f"{name}: {', '.join(names)}" for name, names in tasks.items()]
 
 
-def connect(host, request):
-    """Returns the command that serves a request on a host, and its variables."""
-    agent = [sys.executable, "-c", f"{AGENT}; sys.exit(agent.main())"]
-    command = ["bash", "-c", CONNECT, "tfrun", *SSH, "--", host.target, f"exec {shlex.join(agent)}"]
-    return command, {"TFRUN_REQUEST": json.dumps(request)}
+def ssh_command(host: Host) -> list[str]:
+    """Returns the command that runs agent.py on a host."""
+    agent = [sys.executable, "-c", AGENT]
+    return [*SSH, "--", host.target, f"exec {shlex.join(agent)}"]
 
 
-class Connection:
-    """The program on a host that checks it and holds ports, until its standard input ends."""
+def ask(requests: dict[Host, dict]) -> dict[Host, dict]:
+    """Returns the answers of agent.check() on some hosts, each to its request."""
+    processes, deadline = {}, time.monotonic() + ANSWER
+    try:
+        for host, request in requests.items():
+            processes[host] = subprocess.Popen(
+                ssh_command(host),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                preexec_fn=end_with_parent,
+            )
+            with contextlib.suppress(BrokenPipeError):  # ssh has failed: see its output
+                processes[host].stdin.write(json.dumps(request) + "\n")
+                processes[host].stdin.flush()
+        return {host: answer(host, process, deadline) for host, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
 
-    def __init__(self, host, request):
-        self.host = host
-        command, variables = connect(host, request)
-        self.process = start_process(command, {**os.environ, **variables})
-        self.deadline = time.monotonic() + ANSWER
-        self.lines, self.reply = [], None  # lines before the reply are the login's or ssh's
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
 
-    def read(self):
-        """Reads the output up to the reply, or to its end."""
-        for line in self.process.stdout:
-            text = line.decode(errors="replace").strip()
-            if text.startswith(agent.REPLY):
-                self.reply = json.loads(text.removeprefix(agent.REPLY))
-                return
-            if text:
-                self.lines.append(text)
+def answer(host, process, deadline):
+    """Returns the answer of a host, {"wrong": why} where none comes in time."""
+    try:
+        output, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return {"wrong": f"it did not answer in {ANSWER} s"}
+    for line in output.splitlines():
+        if line.startswith(agent.REPLY):  # before it are the lines of the login
+            return json.loads(line.removeprefix(agent.REPLY))
+    return {"wrong": reason(host, process.returncode, output.strip())}
 
-    def answer(self):
-        """Returns the host's answer: its ports and what it has, or {"wrong": why it has none}."""
-        self.reader.join(max(0.0, self.deadline - time.monotonic()))
-        return self.reply or {"wrong": self.reason()}
 
-    def reason(self):
-        """Returns why there is no answer, by the exit code and what ssh has said."""
-        if self.reader.is_alive():
-            return f"it did not answer in {ANSWER} s"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(GRACE)
-        code = self.process.returncode
-        if code in (126, 127):
-            return f"there is no Python at {sys.executable} there: it must be at the same path"
-        if "No module named 'tfrun'" in "".join(self.lines[-1:]):
-            return f"there is no {ROOT}/tfrun there: copy it, or share its folder"
-        for pattern, reason in REASONS.items():
-            if code == 255 and re.search(pattern, "\n".join(self.lines)):
-                return reason.format(self.host.target)
-        return self.lines[-1] if self.lines else f"it gave no answer (exit code {code})"
+def reason(host, code, output):
+    """Returns why there is no answer, by the exit code and what ssh or Python has said."""
+    if code in (126, 127):
+        return f"there is no Python at {sys.executable} there: it must be at the same path"
+    if "No module named 'tfrun'" in output:
+        return f"there is no {ROOT}/tfrun there: copy it, or share its folder"
+    for pattern, meaning in known_errors.SSH.items():
+        if code == 255 and re.search(pattern, output):
+            return meaning.format(host.target)
+    return output.splitlines()[-1] if output else f"it gave no answer (exit code {code})"
 
 
 class RemoteTask(Task):
@@ -175,8 +169,9 @@ class RemoteTask(Task):
             "env": env,
             "command": command,
         }
-        command, variables = connect(host, request)
-        super().__init__(job, f"{job} {index}", command, env | variables, directory)
+        command = ["bash", "-c", CONNECT, "tfrun", *ssh_command(host)]
+        env = {**env, "TFRUN_REQUEST": json.dumps(request)}
+        super().__init__(job, f"{job} {index}", command, env, directory)
         self.host = host
 
     def exit_description(self):
@@ -186,79 +181,53 @@ class RemoteTask(Task):
         return f"{super().exit_description()} at {self.host.name}"
 
 
-class Hosts:
-    """The hosts of a run, ready for its tasks. Raises Unusable, and leaves nothing then."""
+def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> LaunchSpec:
+    """Returns the same with tasks on hosts, which were checked. Raises Unusable."""
+    if not shutil.which("ssh"):
+        raise Unusable("there is no ssh on this machine: apt install openssh-client")
+    chief = "chief" if "chief" in spec.jobs else "worker"
+    n_tasks = collections.Counter(host_of_task.values())
+    with tempfile.NamedTemporaryFile(dir=spec.directory, prefix=".host-") as mark:
+        request = {
+            "do": "check",
+            "folder": os.getcwd(),
+            "script": spec.commands[chief][1],
+            "mark": mark.name,
+            "names": [host.name for host in n_tasks],
+            "tensorflow": importlib.util.find_spec("tensorflow") is not None,
+        }
+        answers = ask({host: {**request, "n": n} for host, n in n_tasks.items()})
+    wrong = [f"{host.target}: {a['wrong']}" for host, a in answers.items() if "wrong" in a]
+    if wrong:
+        raise Unusable("\n".join(wrong))
+    tasks = make_tasks(spec, host_of_task, answers)
+    notes = [
+        *plan(host_of_task),
+        "anyone who can reach the ports of these tasks can use them: keep the hosts on a "
+        "network of their own",
+    ]
+    return dataclasses.replace(spec, tasks=tasks, notes=notes)
 
-    def __init__(self, spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]):
-        if not shutil.which("ssh"):
-            raise Unusable("there is no ssh on this machine: apt install openssh-client")
-        self.spec, self.host_of_task, self.connections = spec, host_of_task, []
-        try:
-            self.tasks = self.make_tasks(self.hold_ports())
-        except BaseException:
-            self.close()
-            raise
 
-    def hold_ports(self):
-        """Returns {host: its answer}; each host holds a port for each of its tasks."""
-        n = collections.Counter(self.host_of_task.values())
-        chief = "chief" if "chief" in self.spec.jobs else "worker"
-        with tempfile.NamedTemporaryFile(dir=self.spec.directory, prefix=".host-") as mark:
-            request = {
-                "do": "hold",
-                "folder": os.getcwd(),
-                "script": self.spec.commands[chief][1],
-                "mark": mark.name,
-                "names": [host.name for host in n],
-                "tensorflow": importlib.util.find_spec("tensorflow") is not None,
-            }
-            for host in n:
-                self.connections.append(Connection(host, {**request, "ports": n[host]}))
-            answers = {connection.host: connection.answer() for connection in self.connections}
-        wrong = [(host, answer["wrong"]) for host, answer in answers.items() if "wrong" in answer]
-        if wrong:
-            raise Unusable("\n".join(f"{host.target}: {reason}" for host, reason in wrong))
-        return answers
-
-    def make_tasks(self, answers) -> list[Task]:
-        """Returns the tasks, each with the environment that its host's answer gives it."""
-        spec, order = self.spec, cluster.tasks(self.spec.jobs)
-        hosts = [self.host_of_task[task] for task in order]
-        ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
-        addresses = cluster.addresses(
-            spec.jobs, [next(ports[host]) for host in hosts], [host.name for host in hosts]
+def make_tasks(spec, host_of_task, answers) -> list[Task]:
+    """Returns the tasks, each with the environment that its host's answer gives it."""
+    order = cluster.tasks(spec.jobs)
+    hosts = [host_of_task[task] for task in order]
+    ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
+    addresses = cluster.addresses(
+        spec.jobs, [next(ports[host]) for host in hosts], [host.name for host in hosts]
+    )
+    env = {}
+    for host, answer in answers.items():
+        env |= cluster.on_machine(
+            [task for task in order if host_of_task[task] == host],
+            addresses,
+            spec.directory,
+            **answer["machine"],
+            variables=spec.variables,
+            already_set=(),
         )
-        env = {}
-        for host, answer in answers.items():
-            env |= cluster.on_machine(
-                [task for task in order if self.host_of_task[task] == host],
-                addresses,
-                spec.directory,
-                **answer["machine"],
-                variables=spec.variables,
-                already_set=(),
-            )
-        return [
-            RemoteTask(host, job, index, spec.commands[job], env[job, index], spec.directory)
-            for host, (job, index) in zip(hosts, order)
-        ]
-
-    def notes(self):
-        """Returns what tfrun says at the start of the run."""
-        return plan(self.host_of_task) + [
-            "anyone who can reach the ports of these tasks can use them: keep the hosts on a "
-            "network of their own"
-        ]
-
-    def close(self):
-        """Lets the ports go: ends the programs on the hosts, within a few seconds."""
-        processes = [connection.process for connection in self.connections]
-        for process in processes:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGTERM)
-        for process in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    return [
+        RemoteTask(host, job, index, spec.commands[job], env[job, index], spec.directory)
+        for host, (job, index) in zip(hosts, order)
+    ]
