@@ -77,6 +77,15 @@ class Parser(argparse.ArgumentParser):
         return flags, chosen
 
 
+def leave_digests(examples, directory):
+    """Writes results_digests.json: which script of each example was measured."""
+    sys.path.append(str(ROOT / "tools"))
+    import regions  # here, because most measurements need no digest
+
+    digests = {name: regions.example_digest(script_of(name)) for name in sorted(set(examples))}
+    (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
+
+
 def by_turns(console, cases, repeats, measure):
     """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
 

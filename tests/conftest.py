@@ -89,6 +89,15 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield
+    if report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} was skipped as a whole: {report.longrepr}"
+    return report
+
+
 def pytest_sessionstart(session):
     """Runs leave their records apart."""
     session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="records-")

@@ -99,6 +99,11 @@ def compare_minutes(minutes, allowed):
     return minutes > OVER * allowed, words
 
 
+def first_failure(codes):
+    """Returns the first exit code that is not 0, or 0; one below 0 is that of a killed pytest."""
+    return next((code for code in codes if code), 0)
+
+
 def run_core():
     """Runs the tier core: what measures time one test at a time, the rest two at once."""
     began, codes = time.monotonic(), []
@@ -115,7 +120,7 @@ def run_core():
     minutes = (time.monotonic() - began) / 60
     too_long, words = compare_minutes(minutes, read_minutes(MINUTES.read_text())["core"])
     print("\n".join([*lines, f"core: {words}"]))
-    return max(codes) or int(too_long)
+    return first_failure(codes) or int(too_long)
 
 
 def run_part(tier, part, flags):

@@ -9,7 +9,7 @@ class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with a flag, without the usage above it."""
 
     def error(self, message):
-        sys.exit(fail(f"{message} (tfrun --help lists the flags)"))
+        sys.exit(fail(f"{message} ({self.prog} --help lists the flags)"))
 
 
 def fail(error, code: int = 2) -> int:

@@ -214,9 +214,10 @@ def late_workers(folder, more):
 
     HogWild's are those with as many workers and at the same rate, or `all`.
     """
-    results = read_json(ROOT / "Measurements" / "Late-Workers" / "results.json")
-    rows = []
+    path = ROOT / "Measurements" / "Late-Workers" / "results.json"
+    rows, results = [], read_json(path)
     for name, runs in results.items():
+        check_compared(name, runs, path)
         workers, example = name.split(": ")
         here = more == "all" or f"{workers}: {folder.name}" in results
         if example not in ("HogWild", folder.name, more) or not here:
@@ -385,20 +386,21 @@ def check_provenance(found, launcher):
 
 
 def check_compared(name, runs, source):
-    """Raises ToolError unless these runs of Compare are of that example, as its script is today.
+    """Raises ToolError unless these runs of a measurement are of that example's script of today.
 
-    The digests stand in a file of their own, because pictures name the digest of the results.
+    name: the example, behind a case and ": " or before flags. The digests stand in a file of their
+    own, because pictures name the digest of the results.
     """
-    folder = name.split()[0]  # the others are flags
+    folder = name.rpartition(": ")[2].split()[0]
     own_name = docstring(script(ROOT / folder)).partition(":")[0]
     for run in runs:
-        if run.get("example") != own_name:
+        if run.get("example", own_name) != own_name:
             raise ToolError(f"{shown(source)} shows {run.get('example')}'s numbers as {name}'s")
     digests = source.with_name(source.stem + "_digests.json")
     if read_json(digests).get(folder) != regions.example_digest(script(ROOT / folder)):
         raise ToolError(
             f"{shown(source)} is outdated, because the script of {folder} has changed: run "
-            f"Measurements/Compare again, or python tools/results.py {folder} --unchanged if the "
+            f"{shown(source.parent)} again, or python tools/results.py {folder} --unchanged if the "
             "change alters no number"
         )
 

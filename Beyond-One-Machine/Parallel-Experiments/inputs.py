@@ -34,7 +34,7 @@ def checked(map_fun, args_dict, logdir, direction, jobs, threads):
         if not isinstance(point, dict) or not point:
             raise BadInput("a combination must be a mapping {name: value}, is %r" % (point,))
         for name, value in point.items():
-            if not isinstance(name, str) or not isinstance(value, grid.SCALARS):
+            if not isinstance(name, str) or not isinstance(value, (str, int, float, bool)):
                 raise BadInput("%s must be a number, a text, true or false, is %r" % (name, value))
             if name in COLUMNS:
                 raise BadInput("no parameter may be named %s" % name)

@@ -22,6 +22,7 @@ import pickle
 import re
 import signal
 import sys
+import threading
 import time
 import traceback
 
@@ -155,6 +156,7 @@ def launch(
     call = functools.partial(one_run, map_fun, metric, inputs.COLUMNS)
     call, in_process = by_value(call, one_run, function), by_value(isolated, isolated)
     group, executors = f"experiments-{time.time_ns()}", []
+    lock, stopped = threading.Lock(), threading.Event()
 
     def run(name, gpus):
         began, env = time.time(), dict(environment)
@@ -165,7 +167,7 @@ def launch(
             status, metrics, error = as_spark_job(spark, group, name, in_process, *arguments)
         else:
             status, metrics, error = isolated(*arguments, executors.append)
-        return {
+        result = {
             "run": name,
             "parameters": runs[name],
             "status": status,
@@ -174,6 +176,9 @@ def launch(
             "seconds": round(time.time() - began, 2),
             "error": error,
         }
+        with lock:  # a run that was stopped has no result
+            if not stopped.is_set():
+                keep(result)
 
     def keep(result):
         path = folder / result["run"]
@@ -186,6 +191,7 @@ def launch(
         inputs.check_metric([result], metric)
 
     def stop():
+        stopped.set()
         if spark:
             context.cancelJobGroup(group)
         for executor in executors:
@@ -196,7 +202,7 @@ def launch(
         print(f"[experiments] {len(results)} of {len(runs)} have a result from before", flush=True)
     missing = [name for name in runs if name not in results]
     gpus = grid.deal(cluster.gpus() if here else [], min(jobs, len(runs)))
-    grid.run(missing, gpus, run, stop, keep)
+    grid.run(missing, gpus, run, stop)
     results = report.in_order(results.values(), metric, direction)
     report.write_events(folder, [report.hparams_config(results)])
     report.write_csv(results, folder / "results.csv")

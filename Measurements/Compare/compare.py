@@ -30,7 +30,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
 
 sys.path.append(str(drivers.ROOT / "tools"))
-import regions
 
 TARGET = 0.97  # a test accuracy
 KINDS = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
@@ -92,13 +91,6 @@ def run(example, seed, flags, directory):
         for row in drivers.tests(directory)
     ]
     return {**result, "evaluations": dict(zip(("seconds", "accuracy", "loss"), zip(*tested)))}
-
-
-def leave_digests(examples, directory):
-    """Writes results_digests.json: which script of each example was measured."""
-    folders = sorted({example.split()[0] for example in examples})
-    digests = {name: regions.example_digest(drivers.script_of(name)) for name in folders}
-    (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
 def file_name(example):
@@ -247,7 +239,7 @@ def main():
     flags = parse_flags()
 
     def measure(console, directory):
-        leave_digests(flags.examples, directory)
+        drivers.leave_digests([example.split()[0] for example in flags.examples], directory)
         cases = [(example,) for example in flags.examples]
         results = drivers.by_turns(
             console,

@@ -198,6 +198,7 @@ def main():
         def run(case, seed):
             return measure(context, case, seed, flags.steps, folder(case, seed))
 
+        drivers.leave_digests([case[1] for case in cases], directory)
         results = drivers.by_turns(console, cases, flags.repeats, run)
         facts = json.loads((folder(cases[0], 0) / "flags.json").read_text())
         return results, (

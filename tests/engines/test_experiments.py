@@ -272,7 +272,7 @@ def hparams(folder, n):
         [
             sys.executable,
             "-m",
-            "tfrun.commands.tensorboard_server",
+            "tfrun.commands.tensorboard",
             folder,
             folder,
             str(port[0]),

@@ -167,7 +167,7 @@ time.sleep(600)
 
 @virtual
 @pytest.mark.long
-@engines.one_kill(signal.SIGKILL, signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_on_the_hosts(tmp_path, number):
     """Neither tasks that ignore SIGTERM, nor what these started, nor tfrun's own programs there."""
     write(tmp_path, GRANDCHILD)
@@ -270,8 +270,8 @@ def test_hosts_that_cannot_be_used(tmp_path):
         (code, "nobody@host2:2", "nobody@host2: it does not accept your key"),
         (code, "10.77.0.2:2", "10.77.0.2: its host key is not the one that is known here"),
         (code, "10.77.0.99:2", "10.77.0.99: it cannot be reached"),
-        (outer / "inner", "host1:2", f"host1: there is no folder {outer}/inner there"),
-        (empty, "host2:2", "host2: there is no script train.py there"),
+        (outer / "inner", "host1:2", f"host1: there is no script {outer}/inner/train.py there"),
+        (empty, "host2:2", f"host2: there is no script {empty}/train.py there"),
         (code, "host2:2", f"host2: {sys.executable} has no TensorFlow there"),
         (code, "host1:2", f"host1: there is no Python at {tools}/python there"),
         (code, "host1:2", f"host1: it does not see the folder {alone}: set OUTPUT_DIR"),

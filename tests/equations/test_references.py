@@ -35,12 +35,17 @@ def test_a_script_has_a_reference(script):
         path, _, test = file.COMPARED_BY.partition("::")
         text = (support.ROOT / path).read_text()
         assert test in names(text), f"there is no test {file.COMPARED_BY}"
+        named = script.stem in text or script.parent.name in text
+        assert named, f"{file.COMPARED_BY} does not compare {script.name}"
         assert not hasattr(file, "REFERENCE") or "REFERENCE" in text, f"{path} ignores it"
     else:
         kind = support.kind_of(script)
         advice = "name the test that does it in COMPARED_BY"
         kinds = equations.INTERLEAVED + equations.TOGETHER
         assert kind in kinds, f"no test compares the reference of a {kind}: {advice}"
+        assert file.MISTAKES or file.WORKERS == 1, (
+            f"{script.name} has no MISTAKES that its test must catch"
+        )
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)

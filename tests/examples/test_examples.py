@@ -42,7 +42,9 @@ def run_and_check(launcher, directory, steps=None):
     """Runs a run.sh, and looks at all that it leaves; returns (its result.json, its output)."""
     flags = ["--steps", str(steps)] if steps else []
     with support.ThreadCounts(directory) as threads:
-        code, output, ports = support.launch(launcher, directory, *flags)
+        # RECORDS is Train-and-Evaluate's.
+        records = str(directory / "my-records")
+        code, output, ports = support.launch(launcher, directory, *flags, RECORDS=records)
     assert code == 0, output
     script, result = support.script_of(launcher), support.result(directory)
     steps = steps or steps_of(script)
@@ -129,7 +131,11 @@ def check_what_embeddings_say(launcher, output):
 
 
 def check_the_exported_model(directory, output):
-    """It is the best one: its client is right as often as the evaluator was with its checkpoint."""
+    """It is the best one: its client is right as often as the evaluator was with its checkpoint.
+
+    Both have read the files where RECORDS says.
+    """
+    assert (directory / "my-records" / "records.json").exists()
     tests = RunData.read(directory).tests("evaluator-0")
     best = max(tests, key=lambda test: test["test_accuracy"])  # the first of equals
     right, number = map(int, re.search(r"right: (\d+) of (\d+)", output).groups())

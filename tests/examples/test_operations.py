@@ -280,7 +280,7 @@ TESTED_ELSEWHERE = "SIG[A-Z]+ of a worker.*|Synchronous, a worker stops for good
     "name", [name for name in NAMES if not re.fullmatch(TESTED_ELSEWHERE, name)]
 )
 def test_a_promise_is_kept(name, tmp_path):
-    code, output = drills(tmp_path, "--only", name)
+    code, output = drills(tmp_path, "--only", name, "--slack", "2")  # beside another test
     assert code == 0, output
     results = json.loads((tmp_path / "results.json").read_text())
     assert list(results) == [name] and not results[name]["broken"]

@@ -215,7 +215,9 @@ def test_a_grid_that_is_stopped(tmp_path):
     process = start_job(tmp_path, text, "print('ready', flush=True); time.sleep(60)")
     ready = 0
     while ready < 2:
-        ready += "ready" in process.stdout.readline()
+        line = process.stdout.readline()
+        assert line, process.wait()
+        ready += "ready" in line
     process.send_signal(signal.SIGINT)
     rest = process.communicate(timeout=support.patience(20))[0].splitlines()
     assert process.returncode == 130

@@ -334,7 +334,10 @@ def test_a_flood_of_output(tmp_path):
         (["--hosts", "a;b", "--", "train.py"], "is not like host:2"),
         (["--hosts", "a:1,a:2", "--", "train.py"], "a is named twice"),
         (["--hosts", "localhost:1,a:2", "--", "train.py"], "localhost is another machine"),
-        (["--hosts", "a:2", "--ps", "1", "--workers", "2", "--", "train.py"], "3 tasks, and"),
+        (
+            ["--hosts", "a:2", "--ps", "1", "--workers", "2", "--", "train.py"],
+            "2 slots for 3 tasks",
+        ),
         (["--hosts", "a:2", "--isolate", "--", "train.py"], "--isolate is for the tasks of this"),
         (["--hosts", "a:2", "--cpus", "worker=1", "--", "train.py"], "--cpus is for"),
         (["--hosts", "a:2", "--memory", "worker=1G", "--", "train.py"], "--memory is for"),

@@ -43,6 +43,12 @@ def test_too_many_minutes_fail():
     assert too_long and words.startswith("in 17.6 of 10 minutes: TOO LONG")
 
 
+def test_a_killed_pytest_fails():
+    """Catches a run that passed because its exit code, minus the signal, is below 0."""
+    assert parts.first_failure([0, 0]) == 0
+    assert parts.first_failure([-9, 0]) == -9 and parts.first_failure([0, 1]) == 1
+
+
 def run(folder, text, *flags):
     """Runs a module of tests beside a copy of conftest.py; returns (exit code, output)."""
     (folder / "conftest.py").write_text((support.ROOT / "tests" / "conftest.py").read_text())

@@ -8,7 +8,7 @@ import time
 
 from rich.console import Console
 
-from tfrun.arguments import fail
+from tfrun.arguments import Parser, fail
 from tfrun.runs import metrics_csv, registry
 
 SEE = "(tfrun status lists all)"
@@ -20,9 +20,13 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False, **wide)
 
 
-def parser(command: str, description: str, run="required", json_too=True):
+def parser(command: str, description: str, run="required", json_too=True) -> Parser:
     """Returns the parser of a command. run: whether a RUN is "required", "optional", or None."""
-    made = argparse.ArgumentParser(prog=f"tfrun {command}", description=description)
+    made = Parser(
+        prog=f"tfrun {command}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     text = "its name, a part of that, or its directory"
     if run == "required":
         made.add_argument("run", metavar="RUN", help=text)

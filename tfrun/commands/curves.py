@@ -1,8 +1,9 @@
-"""`tfrun curves DIR...`: the picture of a run, also of one that goes on."""
+"""`tfrun curves DIR...`: draws curves.png of such a run, also while it goes on."""
 
 import pathlib
 
-from tfrun.arguments import Parser, fail
+from tfrun.arguments import fail
+from tfrun.commands import common
 from tfrun.pictures import curves
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
@@ -10,7 +11,7 @@ from tfrun.runs.data import RunData
 
 def command(arguments: list[str]) -> int:
     """Draws each run and prints where its picture is; returns the exit code."""
-    parser = Parser(prog="tfrun curves")
+    parser = common.parser("curves", __doc__, run=None, json_too=False)
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="DIR")
     for path in parser.parse_args(arguments).paths:
         try:

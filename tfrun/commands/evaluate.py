@@ -1,7 +1,4 @@
-"""`tfrun evaluate DIR`: tests checkpoints of a run, with the model and the data of its script.
-
-    tfrun evaluate DIR             tests the newest checkpoint
-    tfrun evaluate DIR --follow    tests each checkpoint that is the newest, up to the last update
+"""`tfrun evaluate DIR`: tests the newest checkpoint; --follow: each new one, while it trains.
 
 The script is imported, and its load_data(), make_model(), loss() and METRICS are used. Each test
 becomes a line of DIR/metrics-evaluator-0.csv. Training does not wait for it: the command may also
@@ -76,12 +73,11 @@ def run(flags):
             print(f"waiting for the chief to write {directory / 'flags.json'}", flush=True)
         wait_for(lambda: progress.arguments_of(directory), flags.timeout, "flags.json")
     evaluator = Evaluator(directory, flags.script)
-    checkpoint = evaluator.new_checkpoint()
     if flags.follow:
         steps = flags.steps or progress.arguments_of(directory)["steps"]
         evaluator.follow(steps, flags.timeout)
         print("done", flush=True)
-    elif checkpoint:
+    elif checkpoint := evaluator.new_checkpoint():
         evaluator.test(checkpoint)
     elif evaluator.tested:
         print(f"the newest checkpoint was tested before: see {evaluator.file}")

@@ -3,12 +3,13 @@
 import pathlib
 
 from tfrun import errors
-from tfrun.arguments import Parser, fail
+from tfrun.arguments import fail
+from tfrun.commands import common
 
 
 def command(arguments: list[str]) -> int:
     """Explains the last known error of each log; returns the exit code."""
-    parser = Parser(prog="tfrun explain")
+    parser = common.parser("explain", __doc__, run=None, json_too=False)
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="LOG")
     code = 0
     for path in parser.parse_args(arguments).paths:

@@ -5,7 +5,6 @@ are called. The checkpoint has the values: w, or w_0, w_1, ..., are the model's 
 in their order, and state_0, state_1, ... the others, as the chief had them.
 """
 
-import argparse
 import importlib.util
 import math
 import pathlib
@@ -17,7 +16,8 @@ import tempfile
 import numpy as np
 
 from tfrun import formatting
-from tfrun.arguments import Parser, fail
+from tfrun.arguments import fail
+from tfrun.commands import common
 from tfrun.runs import run_directory
 
 # As sessions name their variables, and as tf.train.Checkpoint does; of several towers the first.
@@ -142,11 +142,7 @@ def write(model, directory):
 
 def parser(name, description):
     """Returns the parser of a command that imports the script of a run."""
-    made = Parser(
-        prog=f"tfrun {name}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = common.parser(name, description, run=None, json_too=False)
     made.add_argument("directory", metavar="DIR", type=pathlib.Path, help="the run directory")
     made.add_argument("--script", metavar="FILE", help="instead of the script that ran")
     return made

@@ -1,4 +1,4 @@
-"""`tfrun kill RUN`: ends a run, also one whose tfrun has died."""
+"""`tfrun kill RUN`: ends a run and all its processes, also where its tfrun has died."""
 
 import contextlib
 import json
@@ -15,8 +15,7 @@ STOP_SECONDS = 4  # that tfrun has to end its tasks before it is killed, and the
 
 def command(arguments: list[str]) -> int:
     """Ends the run; returns the exit code."""
-    about = "Ends a run and all its processes, also where its tfrun has died."
-    flags = common.parser("kill", about).parse_args(arguments)
+    flags = common.parser("kill", __doc__).parse_args(arguments)
     record = common.find(flags.run, unreadable_too=True)
     if record["state"] not in ("running", "lost", "unreadable"):
         return fail(f"{record['run']} has ended already: {record['state']}", 1)

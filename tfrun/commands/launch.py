@@ -4,30 +4,16 @@
 
 runs script.py three times on this machine, with TF_CONFIG telling each process which task it is.
 
-    tfrun summary DIR...    result.json of a run that another launcher started, from what its tasks
-                            have left in DIR (on several hosts: a folder each)
-    tfrun curves DIR...     the picture of such a run, curves.png, also while it goes on
-    tfrun explain LOG...    what the error at the end of a log means
-    tfrun evaluate DIR      tests the newest checkpoint; --follow: each new one, while it trains
-    tfrun export DIR        the trained model of a run as DIR/model.keras and DIR/saved_model
+RUN is a name that tfrun status shows, a part of it, or a run directory. Each of these commands has
+a --help of its own:
 
-RUN is a name that tfrun status shows, a part of it, or a run directory:
-
-    tfrun status            all your runs on this machine, alive and past
-    tfrun monitor [RUN]     the tasks of a run, live: processor, memory, steps/s, staleness, loss
-    tfrun logs RUN [TASK]   what its tasks have printed; -f follows
-    tfrun kill RUN          ends it, even if its tfrun has died
-    tfrun tensorboard RUN   shows it in TensorBoard, on this machine only
-    tfrun trace RUN         when each task pulled and pushed, as a picture and for Perfetto
-    tfrun run JOB.yaml      starts what a file describes, also a grid of runs
-
-Each has a --help of its own.
 """
 
 import argparse
 import contextlib
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import signal
@@ -44,7 +30,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Returns the flags in `arguments`. Exits with 2 and one line if they are wrong."""
     parser = Parser(
         prog="tfrun",
-        description=__doc__,
+        description=__doc__ + commands(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]",
         allow_abbrev=False,
@@ -94,6 +80,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if wrong := contradiction(flags):
         parser.error(wrong)
     return flags
+
+
+def commands() -> str:
+    """Returns a line about each of the other commands: the first of its module."""
+    texts = [path.read_text() for path in sorted(pathlib.Path(__file__).parent.glob("*.py"))]
+    firsts = [re.match('"""`(tfrun .+)`: (.+?)("""|\n)', text) for text in texts]
+    return "".join(f"    {first[1]:24} {first[2]}\n" for first in firsts if first)
 
 
 def contradiction(flags: argparse.Namespace) -> str | None:
@@ -163,12 +156,6 @@ def command(arguments: list[str]) -> int:
         directory = run_directory.RunDirectory(example)
     except OSError as error:
         return fail(f"the run directory cannot be written: {error}")
-    if flags.isolate:
-        try:
-            isolate.enter()
-        except OSError as error:
-            directory.discard()
-            return fail(f"--isolate does not work on this machine: {error}")
     spec = LaunchSpec(
         example=example,
         jobs=jobs,
@@ -187,15 +174,16 @@ def command(arguments: list[str]) -> int:
     resume = shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
     resume = f"OUTPUT_DIR={shlex.quote(str(directory.path))} {resume}"
     try:
-        spec = hosts.prepare(spec, host_of_task) if host_of_task else spec
-    except KeyboardInterrupt:
+        if flags.isolate:
+            isolate.enter()
+        if host_of_task:
+            spec = hosts.prepare(spec, host_of_task)
+    except (OSError, ValueError, KeyboardInterrupt) as error:
         directory.discard()
-        return 128 + signal.SIGINT
-    except hosts.Unusable as error:
-        directory.discard()
-        for line in str(error).splitlines():
-            fail(line)
-        return 2
+        if flags.isolate:
+            error = f"--isolate does not work on this machine: {error}"
+        lines = str(error).splitlines()
+        return max([fail(line) for line in lines], default=128 + signal.SIGINT)
     return launch(spec, directory, resume)
 
 

@@ -1,4 +1,4 @@
-"""`tfrun logs RUN [TASK]`: what tasks have printed."""
+"""`tfrun logs RUN [TASK]`: what tasks have printed, without TensorFlow's notices at the start."""
 
 import json
 import os
@@ -15,8 +15,7 @@ LAST_LINES = 20  # of each log that -f begins with
 
 def command(arguments: list[str]) -> int:
     """Prints the logs; returns the exit code."""
-    about = "What the tasks of a run have printed, without TensorFlow's notices at the start."
-    parser = common.parser("logs", about)
+    parser = common.parser("logs", __doc__)
     parser.add_argument("task", nargs="?", metavar="TASK", help='such as "worker 0", or worker-0')
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
     flags = parser.parse_args(arguments)
@@ -38,9 +37,8 @@ def command(arguments: list[str]) -> int:
                 file.seek(end - len(text), os.SEEK_CUR)
                 text = text[:end]
             lines = text.decode(errors="replace").splitlines()
+            lines = [line for line in lines if not known_errors.NOTICE.match(line.encode())]
             for line in lines[-LAST_LINES:] if begins and live else lines:
-                if known_errors.NOTICE.match(line.encode()):
-                    continue
                 if flags.json:
                     print(json.dumps({"task": name, "line": line}))
                 else:

@@ -1,4 +1,4 @@
-"""`tfrun monitor [RUN]`: the live table of the tasks of a run: what they cost, how far they are."""
+"""`tfrun monitor [RUN]`: its tasks, live, until it ends: what they use, and how far they are."""
 
 import contextlib
 import json
@@ -21,8 +21,7 @@ QUERY = ["--query-gpu=index,utilization.gpu,memory.used", "--format=csv,noheader
 
 def command(arguments: list[str]) -> int:
     """Shows the table until the run ends; returns the exit code."""
-    about = "The tasks of a run, live, until it ends: what they use, and how far they are."
-    parser = common.parser("monitor", about, run="optional")
+    parser = common.parser("monitor", __doc__, run="optional")
     parser.add_argument("--once", action="store_true", help="once, instead of every second")
     flags = parser.parse_args(arguments)
     record, processes, screen = common.find(flags.run), {}, common.console()
@@ -47,7 +46,7 @@ def command(arguments: list[str]) -> int:
 def gpu_figures() -> dict[str, tuple[float, int]]:
     """Returns {index of a GPU, as text: (its use in %, its used memory in bytes)}; {} without."""
     figures = {}
-    for line in cluster.nvidia_smi(*QUERY):
+    for line in cluster.nvidia_smi(*QUERY, seconds=5):
         with contextlib.suppress(ValueError):  # no figure: the GPU is not supported
             index, use, used = (field.strip() for field in line.split(","))
             figures[index] = float(use), int(float(used) * 2**20)
@@ -95,14 +94,13 @@ def snapshot(record: dict, processes: dict) -> dict:
         visible = [*gpus] if task["gpus"] is None else task["gpus"].split(",")
         own_gpus = [name for name in visible if running and name in gpus]
         file_name = formatting.file_name(task["task"])
+        facts = {name: value for name, value in task.items() if name != "process"}
         tasks.append(
             {
-                **{name: task[name] for name in ("task", "role", "restarts", "exit_code", "log")},
+                **facts,
                 "state": "lost" if lost else task["state"],
                 "pid": task["process"]["pid"] if running else None,
-                "cores": task["cpus"],
                 **own,
-                "memory_limit": limit,
                 "memory_percent": 100 * memory / (limit or all_memory) if running else None,
                 "gpus": own_gpus,
                 "gpu_percent": progress.mean([gpus[name][0] for name in own_gpus]),

@@ -1,21 +1,8 @@
-"""A run, or a grid of runs, that a YAML file describes.
+"""`tfrun run JOB.yaml`: starts what a file describes, also a grid of runs.
 
-script: HogWild/hogwild.py        # relative to this file
-arguments: {steps: 600}           # --steps 600; true is a flag without a value
-roles:
-  ps: {replicas: 1, memory: 2G}
-  worker: {replicas: 2, cpus: 1, environment: {TF_CPP_MIN_LOG_LEVEL: 1}}
-environment: {RUNS: here}         # of all tasks
-timeout: 600                      # these three as tfrun's flags
-restarts: 1
-isolate: false
-grid:                             # a run for each combination
-  learning-rate: [0.05, 0.1, 0.2]
-  seed: [0, 1]
-parallel: 1                       # runs at once
+tfrun/README.md shows such a file, and job_schema.yaml all that it may have.
 """
 
-import argparse
 import collections
 import contextlib
 import json
@@ -183,9 +170,7 @@ def report(points, codes, directory):
 
 def command(arguments):
     """`tfrun run JOB.yaml`; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="tfrun run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = common.parser("run", __doc__, run=None, json_too=False)
     parser.add_argument("job", type=pathlib.Path, metavar="JOB.yaml")
     parser.add_argument("--dry-run", action="store_true", help="print the commands instead")
     flags = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""`tfrun status`: all runs of this user on this machine."""
+"""`tfrun status`: all your runs on this machine, alive and past; the newest is the last."""
 
 import json
 import time
@@ -15,8 +15,7 @@ COLUMNS = {"run": 0, "state": 0, "began": 90, "lasted": 60, "updates": 70, "resu
 
 def command(arguments: list[str]) -> int:
     """Prints the table; returns the exit code."""
-    about = "All your runs on this machine, alive and past; the newest is the last."
-    flags = common.parser("status", about, run=None).parse_args(arguments)
+    flags = common.parser("status", __doc__, run=None).parse_args(arguments)
     runs = [status(record) for record in registry.read_all()]
     if flags.json:
         print(json.dumps(runs, indent=2))

@@ -4,7 +4,8 @@ import json
 import pathlib
 
 from tfrun import formatting
-from tfrun.arguments import Parser, fail
+from tfrun.arguments import fail
+from tfrun.commands import common
 from tfrun.pictures import curves
 from tfrun.runs import events, summary
 from tfrun.runs.data import RunData
@@ -12,7 +13,7 @@ from tfrun.runs.data import RunData
 
 def command(arguments: list[str]) -> int:
     """Writes result.json and prints it; returns the exit code."""
-    parser = Parser(prog="tfrun summary")
+    parser = common.parser("summary", __doc__, run=None, json_too=False)
     parser.add_argument("--line", action="store_true", help="print the tests only, as a run does")
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="DIR")
     flags = parser.parse_args(arguments)

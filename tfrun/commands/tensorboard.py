@@ -1,17 +1,23 @@
 """`tfrun tensorboard RUN`: shows a run in TensorBoard, on this machine only."""
 
+import contextlib
 import signal
+import sys
 import tempfile
+import time
 
 from tfrun.arguments import fail
 from tfrun.commands import common
 from tfrun.launch import quiet
+from tfrun.runs import events
+from tfrun.runs.data import RunData
+
+REFRESH_SECONDS = 5
 
 
 def command(arguments: list[str]) -> int:
     """Serves the run until Ctrl-C; returns the exit code."""
-    about = "Shows a run in TensorBoard, which only this machine can reach; Ctrl-C ends it."
-    parser = common.parser("tensorboard", about, json_too=False)
+    parser = common.parser("tensorboard", __doc__, json_too=False)
     parser.add_argument("--port", type=int, default=0, help="of the address (a free one)")
     flags = parser.parse_args(arguments)
     if not 0 <= flags.port < 2**16:
@@ -20,6 +26,35 @@ def command(arguments: list[str]) -> int:
     # Also where a shell has started it in the background, which ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="tfrun-tensorboard-") as folder:
-        server = "tfrun.commands.tensorboard_server"
-        code = quiet.run_module(server, directory, folder, str(flags.port))
+        code = quiet.run_module("tfrun.commands.tensorboard", directory, folder, str(flags.port))
     return 0 if code == 128 + signal.SIGINT else code
+
+
+def serve(directory, folder, port):
+    """In a process of its own: serves events, made in `folder`; returns 2 where it cannot."""
+    from tensorboard import program  # here, because it prints notices, which quiet removes
+
+    run_events = events.Events(folder)
+    run_events.update(RunData.read(directory))
+    board = program.TensorBoard()
+    board.configure(
+        logdir=folder,
+        host="127.0.0.1",
+        port=int(port),
+        reload_interval=REFRESH_SECONDS,
+        load_fast="false",  # no second process, of which something could be left
+    )
+    try:
+        address = board.launch()  # in a thread
+    except program.TensorBoardServerException as error:
+        return fail(" ".join(str(error).split()))
+    print(f"{address}   (Ctrl-C ends it)", flush=True)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    while True:
+        time.sleep(REFRESH_SECONDS)
+        with contextlib.suppress(OSError):  # a file that was removed: TensorBoard serves the rest
+            run_events.update(RunData.read(directory))
+
+
+if __name__ == "__main__":
+    sys.exit(serve(*sys.argv[1:]))

@@ -1,6 +1,6 @@
-"""`tfrun trace RUN`: what the tasks of a run did when, as a picture and for a browser.
+"""`tfrun trace RUN`: when each task pulled, computed, pushed and waited: a picture, and a file.
 
-tfrun trace RUN     writes trace.json, for ui.perfetto.dev or chrome://tracing, and trace.png
+trace.png shows a moment; trace.json is for ui.perfetto.dev or chrome://tracing.
 """
 
 import json
@@ -16,8 +16,7 @@ from tfrun.runs.data import RunData
 
 def command(arguments):
     """Writes the trace and its picture; returns the exit code."""
-    about = "When each task pulled, computed, pushed and waited: trace.json and trace.png."
-    options = parser("trace", about)
+    options = parser("trace", __doc__)
     options.add_argument("--from", dest="begin", type=float, metavar="S", help="start of a window")
     options.add_argument("--seconds", type=seconds, metavar="S", help="length of that window")
     text = "where to write (the run)"

@@ -1,9 +1,13 @@
 """What a cluster on this machine is made of: ports, tasks, and the environment of each."""
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
+
+PORTS = range(20000, 30000)  # Linux takes none of these for a connection
 
 
 def hold_ports(n):
@@ -20,6 +24,18 @@ def hold_ports(n):
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((any_address, 0))
     return [held.getsockname()[1] for held in sockets], sockets
+
+
+def free_ports(n):
+    """Returns n ports that no socket of this machine has now. Nothing keeps them."""
+    ports = []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(ports) == n:
+            break
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("", port))
+            ports.append(port)
+    return ports
 
 
 def tasks(jobs):
@@ -50,11 +66,11 @@ def gpus():
     return [str(i) for i in range(len(listed))]
 
 
-def nvidia_smi(*options):
-    """Returns the lines that nvidia-smi prints, none where there is no such program."""
+def nvidia_smi(*options, seconds=20):
+    """Returns the lines that nvidia-smi prints, none where there is no such program, or in time."""
     command = ["nvidia-smi", *options]
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return listed.stdout.splitlines()

@@ -21,9 +21,7 @@ def script(jobs, command, example, shares, variables, evaluate) -> str:
     watches the memory there. evaluate: the evaluator runs `tfrun evaluate`, not the command.
     """
     new = f"{run_directory.base(example)}/$(date +%Y-%m-%d_%H-%M-%S)"
-    ports, held = cluster.hold_ports(len(cluster.tasks(jobs)))
-    for s in held:
-        s.close()
+    ports = cluster.free_ports(len(cluster.tasks(jobs)))
     addresses, tasks = cluster.addresses(jobs, ports), []
     for job, index in cluster.tasks(jobs):
         share = shares[job, index]

@@ -1,13 +1,10 @@
 """Grids: combinations of values, their names, and how their runs share a machine."""
 
 import concurrent.futures
-import contextlib
 import itertools
 import queue
 import re
 import time
-
-SCALARS = (str, int, float, bool)  # what a value of a grid may be
 
 
 def product(grid):
@@ -42,12 +39,11 @@ def deal(gpus, n):
     return [gpus[i::n] or gpus[i % len(gpus) :][:1] if gpus else [] for i in range(n)]
 
 
-def run(names, slots, run_one, stop, keep=lambda result: None):
-    """Runs every name once, at most one at a time in each slot, such as a set of GPUs.
+def run(names, slots, run_one, stop):
+    """Calls run_one(name, slot) for every name, in a thread, at most one at a time in each slot.
 
-    run_one(name, slot): called in a thread; its result goes to keep(result), in this thread.
-    stop(): ends the runs that go on. After Ctrl-C, or any other exception, no run begins any more,
-        and stop is called until all have ended. keep gets no result of a run that was stopped.
+    A slot is, for instance, a set of GPUs. stop(): ends the runs that go on. After Ctrl-C, or an
+    exception of run_one, no run begins any more, and stop is called until all have ended.
     """
     free = queue.SimpleQueue()
     for slot in slots:
@@ -56,25 +52,19 @@ def run(names, slots, run_one, stop, keep=lambda result: None):
     def in_slot(name):
         slot = free.get()
         try:
-            return run_one(name, slot)
+            run_one(name, slot)
         finally:
             free.put(slot)
 
     with concurrent.futures.ThreadPoolExecutor(len(slots)) as pool:
-        pending = set()
+        pending = []
         try:
-            for name in names:
-                pending.add(pool.submit(in_slot, name))
+            pending += [pool.submit(in_slot, name) for name in names]
             for future in concurrent.futures.as_completed(pending):
-                keep(future.result())
-                pending.remove(future)
+                future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            ended = [future for future in pending if future.done() and not future.cancelled()]
             while not all(future.done() for future in pending):
                 stop()
                 time.sleep(0.1)
-            for future in ended:
-                with contextlib.suppress(Exception):  # what ended the runs is raised instead
-                    keep(future.result())
             raise

@@ -44,17 +44,12 @@ class LaunchSpec:
         environments = cluster.environments(
             self.jobs, ports, self.directory, self.shares, self.variables
         )
-        return [
-            Task(
-                job=job,
-                name=f"{job} {index}",
-                command=self.commands[job],
-                env=env,
-                directory=self.directory,
-                share=self.shares.get((job, index), resources.NO_LIMIT),
-            )
-            for (job, index), env in environments.items()
-        ]
+        tasks = []
+        for (job, index), env in environments.items():
+            share = self.shares.get((job, index), resources.NO_LIMIT)
+            command, name = self.commands[job], f"{job} {index}"
+            tasks.append(Task(job, name, command, env, self.directory, share))
+        return tasks
 
 
 @dataclasses.dataclass
@@ -170,33 +165,25 @@ class Run:
             return False
         output.show_failure(task.found_a_wrong_flag())
         has_trained = metrics_csv.count_rows(self.spec.directory) != self.rows_before
-        if task.found_a_wrong_flag() and not has_trained:  # it was wrong from the start
-            self.outcome.wrong_flag = True
-            self.say(f"{how}; the run is stopped")
-            self.explain(task)
-            return True
-        if task.starts <= self.spec.restarts:
+        # It was wrong from the start.
+        self.outcome.wrong_flag = task.found_a_wrong_flag() and not has_trained
+        if task.starts <= self.spec.restarts and not self.outcome.wrong_flag:
             wait = min(30, 2 ** (task.starts - 1))
             task.start_at = time.monotonic() + wait
             restart = f"restart {task.starts} of {self.spec.restarts}"
             self.say(f"{how}; it starts again in {wait} s ({restart})")
             return False
         can_go = task.job in ("worker", "evaluator") and task.name != self.chief
-        if self.spec.restarts and can_go:
-            self.say(
-                f"{how}, has no restart left, and is let go: the others go on; log: {task.path}"
-            )
-            self.explain(task)
-            return False
-        self.say(f"{how}; the run is stopped")
-        self.explain(task)
-        self.say(f"all that it printed: {task.path}")
-        return True
-
-    def explain(self, task: Task):
-        """Shows the error of a task, and what it means."""
-        if meaning := self.outputs[task].explain(f"{task.name} {task.exit_description()}"):
+        if let_go := bool(self.spec.restarts and can_go and not self.outcome.wrong_flag):
+            what = f", has no restart left, and is let go: the others go on; log: {task.path}"
+        else:
+            what = "; the run is stopped"
+        self.say(how + what)
+        if meaning := output.explain(how):
             self.say(meaning)
+        if not let_go and not self.outcome.wrong_flag:
+            self.say(f"all that it printed: {task.path}")
+        return not let_go
 
     def supervise(self) -> Outcome:
         """Runs all tasks to the end, and leaves none; returns how the run ended."""

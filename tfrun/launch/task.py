@@ -140,7 +140,7 @@ class Task:
             "restarts": max(0, self.starts - 1),
             "exit_code": self.exit_code,
             "log": str(self.path),
-            "cpus": self.share.cpus,
+            "cores": self.share.cpus,
             "gpus": self.env.get("CUDA_VISIBLE_DEVICES"),
             "memory_limit": self.share.memory,
         }

@@ -40,19 +40,20 @@ def labels(points, digit):
 
     digit: the width of a digit, in units of x.
     """
-    groups, place = [[point] for point in points], 0
 
     def label(group):
         x, text = sum(x for x, _ in group) / len(group), f"{group[0][1]:.0f}"
         return x, text if len(group) == 1 else f"{text}\u2013{group[-1][1]:.0f}"
 
-    while place + 1 < len(groups):
-        (left, one), (right, other) = label(groups[place]), label(groups[place + 1])
-        if right - left < digit * (1 + (len(one) + len(other)) / 2):
-            groups[place : place + 2] = [groups[place] + groups[place + 1]]
-            place = max(0, place - 1)
-        else:
-            place += 1
+    def overlap(one, other):
+        (left, text), (right, other_text) = label(one), label(other)
+        return right - left < digit * (1 + (len(text) + len(other_text)) / 2)
+
+    groups = []
+    for point in points:
+        groups.append([point])
+        while len(groups) > 1 and overlap(*groups[-2:]):
+            groups[-2:] = [groups[-2] + groups[-1]]
     return [label(group) for group in groups]
 
 

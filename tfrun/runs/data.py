@@ -96,17 +96,14 @@ class RunData:
 
         A push is a dict of floats, with the name of its task under "task".
         """
-        return self._rows("pushes", task)
+        return in_order((name, m.pushes) for name, m in self.tasks.items() if task in (None, name))
 
     def tests(self, task=None) -> list[dict]:
         """Returns the tests of all tasks, or of one, in the form of `pushes`."""
-        return self._rows("tests", task)
+        return in_order((name, m.tests) for name, m in self.tasks.items() if task in (None, name))
 
-    def _rows(self, kind, task):
-        rows = [
-            {**row, "task": name}
-            for name, metrics in self.tasks.items()
-            if task in (None, name)
-            for row in rows_of(getattr(metrics, kind))
-        ]
-        return sorted(rows, key=lambda row: row["push_time"])
+
+def in_order(columns_of_tasks) -> list[dict]:
+    """Returns the rows of some (task, columns) in order of time, each with its task."""
+    rows = [{**row, "task": task} for task, cols in columns_of_tasks for row in rows_of(cols)]
+    return sorted(rows, key=lambda row: row["push_time"])

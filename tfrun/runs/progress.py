@@ -1,7 +1,7 @@
 """How far a run is, from the ends of the files that its tasks write: quick, also for a long run."""
 
+import contextlib
 import math
-import pathlib
 
 from tfrun import formatting
 from tfrun.runs import metrics_csv, run_directory
@@ -46,7 +46,6 @@ def of_run(directory, now, live=()):
     live: the tasks that run, by the names of their files, such as worker-0; the last evaluation is
     `test`. A key is None where nothing is known.
     """
-    directory = pathlib.Path(directory)
     tasks, every_row = {}, []
     for task, path in metrics_csv.files(directory).items():
         try:
@@ -58,15 +57,11 @@ def of_run(directory, now, live=()):
         tasks[task] = of_task(rows, now, task in live)
         every_row += rows
     update = max((row["global_step"] for row in every_row), default=0)
-    result = run_directory.result(directory) or {}
-    # A run that was begun again, with more --steps, has the result of before.
-    steps = result.get("steps")
-    whole = not live and isinstance(steps, (int, float)) and steps >= update
-    tests = result if whole else metrics_csv.last_test(row for row in every_row if row["test"])
+    last = metrics_csv.last_test(row for row in every_row if row["test"])
     tests = {
         name: value
-        for name, value in tests.items()
-        if name.startswith("test_") and isinstance(value, (int, float)) and math.isfinite(value)
+        for name, value in last.items()
+        if name.startswith("test_") and math.isfinite(value)
     }
     steps = arguments_of(directory).get("steps")
     return {"update": int(update) or None, "steps": steps, "test": tests, "tasks": tasks}
@@ -74,10 +69,9 @@ def of_run(directory, now, live=()):
 
 def arguments_of(directory):
     """Returns the flags that flags.json says of a run, {} without it."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         return run_directory.read_flags(directory)["arguments"]
-    except (OSError, ValueError):
-        return {}
+    return {}
 
 
 def checkpoint_warning(directory, began, now):

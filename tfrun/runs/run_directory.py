@@ -96,7 +96,7 @@ def read_flags(*directories):
     for path in (pathlib.Path(directory) / "flags.json" for directory in directories):
         if path.exists():
             flags = read_json(path)
-            if flags and FLAGS <= flags.keys():
+            if flags and FLAGS <= flags.keys() and isinstance(flags["arguments"], dict):
                 return flags
             raise ValueError(f"{path} is not what a chief writes")
     places = ", ".join(map(str, directories))

@@ -91,8 +91,8 @@ def summarize(run: RunData) -> dict:
 def write(run: RunData) -> dict:
     """Writes result.json into the first directory, whole or not at all; returns its content."""
     run.result = summarize(run)
-    path = run.directory / "result.json"
-    run_directory.write_whole(path, json.dumps(run.result, indent=2) + "\n")
+    text = json.dumps(run.result, indent=2) + "\n"
+    run_directory.write_whole(run.directory / "result.json", text)
     return run.result
 
 

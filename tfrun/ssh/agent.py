@@ -12,7 +12,6 @@ import fcntl
 import importlib.util
 import json
 import os
-import random
 import select
 import signal
 import socket
@@ -24,7 +23,6 @@ from tfrun.launch import cluster
 from tfrun.launch.task import end_with_parent, shell_code
 
 REPLY = "tfrun-reply "  # before the answer: a login may print lines of its own
-PORTS = range(20000, 30000)  # Linux takes none of these for a connection
 SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
 GRACE = 2  # seconds between asking a task to end and killing it; tfrun's own is 3
 
@@ -42,14 +40,11 @@ def wait_for_end(over=lambda: False):
 
 def problem(request):
     """Returns why a task would fail on this host, one line; None if it would not."""
-    folder, script, mark = request["folder"], request["script"], request["mark"]
-    if not os.path.isdir(folder):
-        return f"there is no folder {folder} there: copy it, or share it"
-    os.chdir(folder)
+    script = os.path.join(request["folder"], request["script"])
     if not os.path.isfile(script):
         return f"there is no script {script} there: copy it, or share its folder"
-    directory = os.path.dirname(mark)
-    if not os.path.exists(mark):
+    directory = os.path.dirname(request["mark"])
+    if not os.path.exists(request["mark"]):
         remedy = "set OUTPUT_DIR to one that this machine and all hosts share"
         return f"it does not see the folder {directory}: {remedy}"
     if not os.access(directory, os.W_OK):
@@ -70,20 +65,12 @@ def check(request):
     """Answers with free ports and what the host has, or with what is wrong."""
     machine = {"cores": cluster.cores(), "gpus": cluster.gpus()}
     wrong = problem(request)
-    answer = {"wrong": wrong} if wrong else {"machine": machine, "ports": free_ports(request["n"])}
+    answer = (
+        {"wrong": wrong}
+        if wrong
+        else {"machine": machine, "ports": cluster.free_ports(request["n"])}
+    )
     print(REPLY + json.dumps(answer))
-
-
-def free_ports(n):
-    """Returns n ports that no socket of this host has now."""
-    free = []
-    for port in random.sample(PORTS, len(PORTS)):
-        if len(free) == n:
-            break
-        with socket.socket() as s, contextlib.suppress(OSError):
-            s.bind(("", port))
-            free.append(port)
-    return free
 
 
 def task(request):

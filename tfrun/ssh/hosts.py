@@ -43,21 +43,10 @@ trap - HUP INT TERM
 if [ $code -gt 128 ]; then ulimit -c 0; kill -$((code - 128)) $$ 2> /dev/null; fi
 exit $code
 """
-SSH = [
-    *("ssh", "-T", "-x", "-a"),
-    *("-o", "BatchMode=yes"),
-    *("-o", "ConnectTimeout=10"),
-    # Later than the far side ends: a task that starts again does not meet itself.
-    *("-o", "ServerAliveInterval=6"),
-    *("-o", "ServerAliveCountMax=3"),
-    *("-o", "ControlPath=none"),
-    *("-o", "ClearAllForwardings=yes"),
-    *("-o", "LogLevel=ERROR"),
-]
-
-
-class Unusable(Exception):
-    """What is wrong with the hosts: a line for each."""
+OPTIONS = ["BatchMode=yes", "ConnectTimeout=10", "ControlPath=none", "ClearAllForwardings=yes"]
+# A cut connection ends here later than at the host: a task that starts again does not meet itself.
+OPTIONS += ["LogLevel=ERROR", "ServerAliveInterval=6", "ServerAliveCountMax=3"]
+SSH = ["ssh", "-T", "-x", "-a", *(f"-o{option}" for option in OPTIONS)]
 
 
 def parse(text):
@@ -67,8 +56,7 @@ def parse(text):
         match = re.fullmatch(r"((?:\w[\w.-]*@)?(\w[\w.-]*))(?::([1-9]\d?))?", part.strip())
         if not match:
             raise argparse.ArgumentTypeError(
-                f"{part!r} is not like host:2 or user@host:2, "
-                "a name and a number of slots from 1 to 99"
+                f"{part!r} is not like host:2 or user@host:2, with slots from 1 to 99"
             )
         hosts.append(Host(match[1], match[2], int(match[3] or 1)))
     names = [host.name for host in hosts]
@@ -90,8 +78,7 @@ def deal(jobs: dict[str, int], hosts: list[Host]) -> dict[tuple[str, int], Host]
     slots = [host for host in hosts for _ in range(host.slots)]
     if len(tasks) > len(slots):
         raise ValueError(
-            f"the run has {len(tasks)} tasks, and --hosts has {len(slots)} slots: "
-            "add hosts, or slots by host:N"
+            f"--hosts has {len(slots)} slots for {len(tasks)} tasks: add hosts, or slots by host:N"
         )
     return dict(zip(tasks, slots))
 
@@ -182,9 +169,12 @@ class RemoteTask(Task):
 
 
 def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> LaunchSpec:
-    """Returns the same with tasks on hosts, which were checked. Raises Unusable."""
+    """Returns the same with tasks on hosts, which were checked.
+
+    Raises ValueError: a line for each host that cannot be used.
+    """
     if not shutil.which("ssh"):
-        raise Unusable("there is no ssh on this machine: apt install openssh-client")
+        raise ValueError("there is no ssh on this machine: apt install openssh-client")
     chief = "chief" if "chief" in spec.jobs else "worker"
     n_tasks = collections.Counter(host_of_task.values())
     with tempfile.NamedTemporaryFile(dir=spec.directory, prefix=".host-") as mark:
@@ -199,7 +189,7 @@ def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> Laun
         answers = ask({host: {**request, "n": n} for host, n in n_tasks.items()})
     wrong = [f"{host.target}: {a['wrong']}" for host, a in answers.items() if "wrong" in a]
     if wrong:
-        raise Unusable("\n".join(wrong))
+        raise ValueError("\n".join(wrong))
     tasks = make_tasks(spec, host_of_task, answers)
     notes = [
         *plan(host_of_task),
@@ -211,8 +201,7 @@ def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> Laun
 
 def make_tasks(spec, host_of_task, answers) -> list[Task]:
     """Returns the tasks, each with the environment that its host's answer gives it."""
-    order = cluster.tasks(spec.jobs)
-    hosts = [host_of_task[task] for task in order]
+    hosts = host_of_task.values()
     ports = {host: iter(answer["ports"]) for host, answer in answers.items()}
     addresses = cluster.addresses(
         spec.jobs, [next(ports[host]) for host in hosts], [host.name for host in hosts]
@@ -220,7 +209,7 @@ def make_tasks(spec, host_of_task, answers) -> list[Task]:
     env = {}
     for host, answer in answers.items():
         env |= cluster.on_machine(
-            [task for task in order if host_of_task[task] == host],
+            [task for task in host_of_task if host_of_task[task] == host],
             addresses,
             spec.directory,
             **answer["machine"],
@@ -229,5 +218,5 @@ def make_tasks(spec, host_of_task, answers) -> list[Task]:
         )
     return [
         RemoteTask(host, job, index, spec.commands[job], env[job, index], spec.directory)
-        for host, (job, index) in zip(hosts, order)
+        for (job, index), host in host_of_task.items()
     ]
