@@ -2,7 +2,6 @@
 
     python kills.py                  on the cluster that SPARK_MASTER names
     python kills.py --output FILE    adds the figures to a list in that file
-    python kills.py --only worker    one of them
 
 HogWild runs as a ps, a chief and a worker. One after the other get SIGKILL: the worker, the ps, the
 chief, Spark's Python worker of the chief, Spark's executor of the chief.
@@ -57,7 +56,6 @@ def wait_for(condition, run, what):
 def main():
     parser = drivers.Parser(__doc__)
     parser.add_argument("--output", type=pathlib.Path, help="a file with the figures of all runs")
-    parser.add_argument("--only", choices=VICTIMS, help="the one process to kill")
     parser.number("--steps", 4000, "updates of the run")
     flags = parser.parse_args()
     given = os.environ.get("OUTPUT_DIR") or tempfile.mkdtemp(prefix="kills-")
@@ -67,7 +65,7 @@ def main():
     command += ["--checkpoint-steps", str(CHECKPOINT_STEPS)]
     run = subprocess.Popen(list(map(str, command)), env={**os.environ, "OUTPUT_DIR": given})
     try:
-        for victim in [flags.only] if flags.only else VICTIMS:
+        for victim in VICTIMS:
             enough = len(updates(directory)) + 2 * CHECKPOINT_STEPS
             wait_for(lambda enough=enough: len(updates(directory)) > enough, run, "it trains")
             old = drivers.tasks(directory)

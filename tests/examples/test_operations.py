@@ -271,13 +271,22 @@ def drills(directory, *flags):
 NAMES = [line.split(":")[0] for line in drills("unused", "--list")[1].splitlines()]
 
 
-# The chief is a worker, so its two drills say the same of any; test_synchronous stops one for good.
-TESTED_ELSEWHERE = "SIG[A-Z]+ of a worker.*|Synchronous, a worker stops for good"
+# The kills of one task are in test_recovery, too, and test_synchronous stops a worker for good. The
+# chief is a worker, so a worker that stops for a while is tested by its drill.
+ALSO_TESTED_ELSEWHERE = "SIGKILL of (a|one|the) .*|SIGSTOP of a worker .*|Synchronous, .*"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if not re.fullmatch(TESTED_ELSEWHERE, name)]
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.nightly
+            if re.fullmatch(ALSO_TESTED_ELSEWHERE, name)
+            else pytest.mark.long,
+        )
+        for name in NAMES
+    ],
 )
 def test_a_promise_is_kept(name, tmp_path):
     code, output = drills(tmp_path, "--only", name, "--slack", "2")  # beside another test
