@@ -18,7 +18,6 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 import xml.etree.ElementTree
 
@@ -75,15 +74,18 @@ def two_at_once(part):
     return ["-n2", f"--dist={TOGETHER.get(part, 'worksteal')}"]
 
 
-def run(flags, paths):
-    """Runs pytest in a process of its own; returns the exit code, and a line about it."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *flags, *paths]
-        code = subprocess.run(command, cwd=ROOT).returncode
-        if not report.exists():
-            return code, f"no result, exit code {code}"
-        suite = xml.etree.ElementTree.parse(report).getroot()[0]
+def run(name, flags, paths):
+    """Runs pytest in a process of its own; returns the exit code, and a line about it.
+
+    Its report, with the seconds of each test, is runs/tests/<name>.xml.
+    """
+    report = ROOT / "runs" / "tests" / f"{name}.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", f"--junit-xml={report}", *flags, *paths]
+    code = subprocess.run(command, cwd=ROOT).returncode
+    if not report.exists():
+        return code, f"no result, exit code {code}"
+    suite = xml.etree.ElementTree.parse(report).getroot()[0]
     names = ["tests", "failures", "errors", "skipped"]
     tests, failures, errors, skipped = [int(suite.get(name)) for name in names]
     failed = failures + errors
@@ -114,7 +116,7 @@ def run_core():
         ("two at once", others, two_at_once("core")),
         ("one at a time", alone, []),
     ):
-        code, line = run([*TIERS["core"], *flags], paths)
+        code, line = run(f"core, {name}", [*TIERS["core"], *flags], paths)
         codes.append(code)
         lines.append(f"core, {name}: {line}")
     minutes = (time.monotonic() - began) / 60
@@ -128,7 +130,7 @@ def run_part(tier, part, flags):
     began = time.monotonic()
     # With flags of pytest, such as -k or -s, a few tests are meant, and their output.
     more = flags or two_at_once(part)
-    code, line = run([*TIERS[tier], *more], PARTS[part])
+    code, line = run(f"{tier}, {part}", [*TIERS[tier], *more], PARTS[part])
     minutes = (time.monotonic() - began) / 60
     if flags or tier != "all":
         return code, f"{line} in {minutes:.1f} minutes"

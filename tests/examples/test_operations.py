@@ -271,9 +271,8 @@ def drills(directory, *flags):
 NAMES = [line.split(":")[0] for line in drills("unused", "--list")[1].splitlines()]
 
 
-# The kills of one task are in test_recovery, too, and test_synchronous stops a worker for good. The
-# chief is a worker, so a worker that stops for a while is tested by its drill.
-ALSO_TESTED_ELSEWHERE = "SIGKILL of (a|one|the) .*|SIGSTOP of a worker .*|Synchronous, .*"
+# test_recovery kills a task, too; test_tfrun kills tfrun; test_synchronous stops a worker.
+BY_NIGHT = "SIGKILL of .*|SIGSTOP of .*|Synchronous, .*"
 
 
 @pytest.mark.parametrize(
@@ -281,9 +280,7 @@ ALSO_TESTED_ELSEWHERE = "SIGKILL of (a|one|the) .*|SIGSTOP of a worker .*|Synchr
     [
         pytest.param(
             name,
-            marks=pytest.mark.nightly
-            if re.fullmatch(ALSO_TESTED_ELSEWHERE, name)
-            else pytest.mark.long,
+            marks=pytest.mark.nightly if re.fullmatch(BY_NIGHT, name) else pytest.mark.long,
         )
         for name in NAMES
     ],

@@ -80,17 +80,19 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
 
 
 TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
-KILLS = [
-    *((1, victim) for victim in TASKS),
-    (2, "the last ps"),  # while the other lives
-    *(pytest.param(2, victim, marks=pytest.mark.nightly) for victim in ("a worker", "the chief")),
+KILLS = [(example, 1, victim) for example in ("HogWild", "Synchronous-SGD") for victim in TASKS]
+KILLS += [("HogWild", 2, "the last ps")]  # while the other lives
+KILLS += [
+    pytest.param(example, 2, victim, marks=pytest.mark.nightly)
+    for example in ("HogWild", "Synchronous-SGD")
+    for victim in TASKS
+    if (example, 2, victim) not in KILLS
 ]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("ps, victim", KILLS)
-@pytest.mark.parametrize("example", ["HogWild", "Synchronous-SGD"])
+@pytest.mark.parametrize("example, ps, victim", KILLS)
 def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
     """After a checkpoint: the run ends well, with every update, and none that is counted twice."""
     directory, launcher = tmp_path / "run", support.ROOT / example / "run.sh"
