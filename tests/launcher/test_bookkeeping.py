@@ -1,0 +1,481 @@
+"""What Measurements, Fault-Tolerance and Parallel-Experiments count, from rows made by hand.
+
+Nothing trains here: a run is a folder of metrics, and what is expected was counted another way.
+"""
+
+import ast
+import itertools
+import json
+import multiprocessing
+import random
+import re
+import sys
+import types
+from unittest import mock
+
+import pytest
+import support
+
+MEASUREMENTS = support.ROOT / "Measurements"
+sys.path.append(str(MEASUREMENTS))
+import drivers
+
+HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+HEADER += ",test_loss,test_accuracy"
+
+
+def write(directory, rows):
+    """Writes {task: rows}: (time, step, staleness) of a push, (time, step, loss, accuracy)."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for task, each in rows.items():
+        lines = [HEADER]
+        for time, step, *values in each:
+            if len(values) == 1:
+                lines.append(f"{time},{time - 0.1},{step},1,32,0.5,{values[0]},800,0.001,,")
+            else:
+                lines.append(f"{time},,{step},,,,,,,{values[0]},{values[1]}")
+        (directory / f"metrics-{task}.csv").write_text("\n".join(lines) + "\n")
+
+
+def load(*parts):
+    """Returns the module of a script."""
+    return support.load(support.ROOT.joinpath(*parts))
+
+
+def cells(table):
+    """Returns the rows of a table as lists of texts."""
+    return [list(row) for row in zip(*(column.cells for column in table.columns))]
+
+
+# Compare -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compare():
+    return load("Measurements", "Compare", "compare.py")
+
+
+# Whether the workers make each update together, which the docstrings' `Kind:` tells Compare.
+TOGETHER = {
+    "Non-Distributed-Setup": False,
+    "HogWild": False,
+    "DOWNPOUR": False,
+    "ADAG": False,
+    "Parameter-Server-Strategy": False,
+    "Synchronous-SGD": True,
+    "SAGN": True,
+    "Collective-AllReduce": True,
+    "Ring-AllReduce": True,
+}
+
+
+@pytest.mark.parametrize("example", TOGETHER)
+@pytest.mark.parametrize("more", ["", " --local-steps 4"])
+def test_runs_that_are_compared_see_as_many_examples(example, more, compare, tmp_path, monkeypatch):
+    """Catches an algorithm that trains on twice as many as the others, and times from elsewhere."""
+    monkeypatch.setenv("WORKERS", "3")
+    text = drivers.script_of(example).read_text()
+    if "local-steps" in text:
+        default = int(text.split('("local-steps", ')[1].split(",")[0])
+    elif more:
+        return
+    else:
+        default = 1
+    commands = []
+
+    def run(command, directory):
+        commands.append([str(word) for word in command])
+        write(
+            directory,
+            {
+                "worker-0": [(102, 2, 0), (104.5, 2, 0.4, 0.9), (109, 3, 0.3, 0.98)],
+                "worker-1": [(101, 1, 0), (103, 3, 1)],
+            },
+        )
+        (directory / "result.json").write_text('{"test_loss": 0.3}')
+
+    monkeypatch.setattr(compare.drivers, "run", run)
+    flags = types.SimpleNamespace(examples_seen=48000, batch_size=16)
+    found = compare.run(example + more, 7, flags, tmp_path / "run")
+    (command,) = commands
+    value = dict(zip(command[2::2], command[3::2]))
+    local_steps = 4 if more else default
+    gradients = int(value["--steps"]) * local_steps * (3 if TOGETHER[example] else 1)
+    assert gradients * 16 == 48000
+    assert (value["--batch-size"], value["--seed"]) == ("16", "7")
+    assert found["evaluations"] == {
+        "seconds": (3.5, 8),  # since the first push of any worker
+        "accuracy": (0.9, 0.98),
+        "loss": (0.4, 0.3),
+    }
+    assert compare.seconds_to_target([found, {}]) == [8, None]
+
+
+def test_the_table_of_compare(compare):
+    """Means, what they are to the first, the median of the seconds."""
+    runs = {
+        "HogWild": [(0.1, 0.9, 1, 0.5), (0.3, 0.8, 3, 1.5), (0.2, 1.0, 9, 1.0)],
+        "DOWNPOUR": [(0.5, 0.5, 2, 4.0), (0.1, 0.7, 4, 5.0), (0.3, 0.6, 1, 9.0)],
+    }
+    names = "test_loss", "test_accuracy", "wall_seconds", "staleness_mean"
+    results = {
+        example: [{"ps": 1, "workers": 2, "steps": 9, **dict(zip(names, run))} for run in each]
+        for example, each in runs.items()
+    }
+    assert [row[3:] for row in cells(compare.table_of(results))] == [
+        ["0.200 ± 0.100", "+0.0%", "90.0 ± 10.0", "3.0", "1.00"],
+        ["0.300 ± 0.200", "+50.0%", "60.0 ± 10.0", "2.0", "6.00"],
+    ]
+
+
+# Late-Workers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", ["HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_late_workers_counts_pushes(example, trained, tmp_path, monkeypatch):
+    """Also where a push has T local steps. Catches: updates for mini-batches, the wrong worker."""
+    late = load("Measurements", "Late-Workers", "late_workers.py")
+    calls = []
+
+    def train(context, name, workers, slow, flags, directory):
+        calls.append((name, workers, slow, [str(flag) for flag in flags]))
+        write(
+            directory,
+            {
+                "worker-0": [
+                    (10, 1, 0),
+                    (11, 2, 1),
+                    (13, 4, 0),
+                    (13.5, 4, 0.9, 0.7),
+                    (19, 5, 0.2, 0.95),
+                ],
+                "worker-1": [(14, 5, 0)],
+                "worker-2": [(12, 3, 2), (16, 6, 3)],
+            },
+        )
+        return trained
+
+    monkeypatch.setattr(late, "train", train)
+    case = "a name", example, 3, True, 0.5
+    found = late.measure(None, case, 4, 3000, tmp_path / "run")
+    ((name, workers, slow, words),) = calls
+    assert (name, workers, slow) == (example, 3, True)
+    flags = dict(zip(words[::2], words[1::2]))
+    # HogWild has no local steps; DynSGD's default is another one than in this comparison.
+    local_steps = int(flags.get("--local-steps", 1))
+    text = drivers.script_of(example).read_text()
+    assert ("--local-steps" in flags) == ('"local-steps"' in text)
+    assert int(flags["--steps"]) * local_steps == 3000
+    assert (flags["--seed"], flags["--learning-rate"]) == ("4", "0.5")
+    assert found == {
+        "test_loss": 0.2 if trained else None,
+        "test_accuracy": 0.95 if trained else None,
+        "staleness_mean": 1.0,
+        "staleness_max": 3,
+        "late": 0.5,
+        "staleness_of_last_worker": 2.5,
+        "pushes": 6,
+        "pushes_of_last_worker": 2,
+        "seconds": 6.0,
+    }
+
+
+def test_the_table_of_late_workers():
+    """Medians over the runs, and those that diverged apart. Catches a mean, or a best run."""
+    late = load("Measurements", "Late-Workers", "late_workers.py")
+    names = "test_loss", "test_accuracy", "staleness_mean", "staleness_of_last_worker"
+    names += "staleness_max", "late", "seconds"
+    runs = [
+        (0.2, 0.9, 1.0, 7.0, 9, 0.25, 4.0),
+        (0.1, 0.8, 3.0, 2.0, 11, 0.5, 1.0),
+        (None, None, 8.0, 3.0, 10, 0.75, 2.0),
+    ]
+    results = {"8 workers: ADAG": [dict(zip(names, run)) for run in runs]}
+    (row,) = cells(late.table_of(results))
+    assert row[:2] == ["8 workers", "ADAG"] and row[2].endswith("(0.100-0.200) 1 diverged")
+    assert row[3:] == ["85.0%", "3.00", "3.00", "11", "50%", "2.0"]
+
+
+# Ring-Bandwidth ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_ring_bandwidth_counts_what_one_worker_sends(n, monkeypatch):
+    """One second passes in the timed part. Catches: the first call counted, or bytes of all n."""
+    bandwidth = load("Measurements", "Ring-Bandwidth", "ring_bandwidth.py")
+
+    class Ring:
+        def __init__(self, cluster, seconds):
+            self.rank, self.sent = json.loads(cluster)["task"]["index"], 0
+
+        def join(self, name):
+            pass
+
+    def all_reduce(x, ring):
+        """Sends 1,000 bytes to the right, or 500 from the last worker."""
+        ring.sent += 500 if ring.rank == n - 1 else 1000
+        x[:] = n * (n + 1) / 2
+
+    script = types.SimpleNamespace(
+        Ring=Ring,
+        Cluster=lambda: bandwidth.os.environ["TF_CONFIG"],
+        all_reduce=all_reduce,
+    )
+    seconds = itertools.count()
+    clock = types.SimpleNamespace(perf_counter=lambda: next(seconds))
+    monkeypatch.setattr(bandwidth, "time", clock)
+    before = multiprocessing.active_children()
+    try:
+        processes = bandwidth.start(script, n)
+        for size, times in (8, 300), (16 * 10**6, 4), (10**8, 1):
+            # In that one second: so many times 1,000 bytes; raw TCP sends all of the vector.
+            assert processes.bandwidth(size) == (size if n == 1 else 1000) * times
+    finally:
+        for process in set(multiprocessing.active_children()) - set(before):
+            process.terminate()
+            process.join()
+        for held in getattr(processes, "held", []):
+            held.close()
+
+
+def test_what_all_send_together_is_compared_with_tcp():
+    """Each repeat with its own. Catches: medians that are divided, the workers left out."""
+    bandwidth = load("Measurements", "Ring-Bandwidth", "ring_bandwidth.py")
+    results = {
+        "raw TCP, 1000 bytes": [8e6, 2e6, 4e6],
+        "ring, 3 workers, 1000 bytes": [4e6, 2e6, 1e6],
+        "raw TCP, 2000000 bytes": [9e6, 9e6, 9e6],
+        "ring, 3 workers, 2000000 bytes": [3e6, 3e6, 6e6],
+    }
+    assert cells(bandwidth.table_of(results)) == [
+        ["0.001 MB", "    4", "    2   1.50"],
+        ["2 MB", "    9", "    3   1.00"],
+    ]
+
+
+# Fault-Tolerance ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drills():
+    return load("Operations", "Fault-Tolerance", "fault_tolerance.py")
+
+
+def drill(synchronous, seed):
+    """Plays a run that loses its ps once, or goes on without a loss.
+
+    Returns its rows, the fault, and the updates that were in w before it and not after it.
+    """
+    draw = random.Random(seed)
+    now, step, w, saved = 1000.0, 0, [], 0
+    rows = {"worker-0": [], "worker-1": []}
+
+    def update(count):
+        nonlocal now, step
+        for _ in range(count):
+            step += 1
+            now += draw.uniform(0.01, 0.1)
+            tasks = list(rows) if synchronous else [draw.choice(list(rows))]
+            for task in tasks:
+                rows[task].append((round(now, 6), step, 0))
+            w.append(len(w))
+        del w[step:]
+
+    update(draw.randrange(20, 60))
+    saved = draw.choice([len(w), None])
+    update(draw.randrange(0, 30))
+    begin = now + 0.5
+    before = len(w)
+    if saved is not None:
+        del w[saved:]
+        step = saved
+    lost = before - len(w)
+    now += 3
+    update(draw.randrange(lost + 1, 60))
+    return rows, (begin, begin + 1), lost
+
+
+@pytest.mark.parametrize("synchronous", [False, True])
+def test_lost_updates_are_counted(synchronous, drills, tmp_path):
+    """Against a run that is played, in which w knows its updates.
+
+    Catches: two workers' one step counted as made twice, and lost updates off by one.
+    """
+    found = []
+    for seed in range(8):
+        rows, fault, lost = drill(synchronous, seed)
+        directory = tmp_path / str(seed)
+        write(directory, rows)
+        run = drills.Run.__new__(drills.Run)
+        run.directory, run.faults, run.synchronous = directory, [fault], synchronous
+        assert (run.lost(), len(run.twice())) == (lost, lost)
+        found.append(lost)
+        times = sorted({time for each in rows.values() for time, *_ in each})
+        late = [time for time in times if time > fault[0] - 0.5]
+        gaps = [b - a for a, b in zip(late, late[1:])]
+        assert run.longest_gap() == pytest.approx(max(gaps, default=float("inf")))
+    assert 0 in found and max(found) > 5
+
+
+KEPT = {"still": 3.0, "away": 15.0, "lost": 750, "accuracy": 0.95, "codes": [1, 130]}
+BROKEN = [
+    {"still": 3.1},
+    {"away": 15.1},
+    {"lost": 751},
+    {"accuracy": 0.94},
+    {"codes": [0, 130]},
+    {"codes": [1]},
+    {"codes": [1, 0]},
+    {"says": ""},
+    {"left": {("worker", 0): mock.Mock()}},
+]
+
+
+@pytest.mark.parametrize("change", [{}, *BROKEN], ids=str)
+def test_a_broken_promise_is_told(change, drills, tmp_path, monkeypatch):
+    """A drill that just keeps its promise, and one that breaks one part of it."""
+    numbers = {**KEPT, "says": "ps 0 was killed", "left": {}, **change}
+    output = tmp_path / "output.txt"
+    output.write_text(numbers["says"])
+    ended = []
+
+    class Run:
+        def __init__(self, folder, **flags):
+            self.output, self.codes, self.faults = output, numbers["codes"], []
+            self.process = mock.Mock(wait=ended.append)
+
+        def longest_gap(self, task=None):
+            return numbers["away" if task == "worker-1" else "still"]
+
+        tasks = staticmethod(lambda: numbers["left"] if ended else {})
+        lost = staticmethod(lambda: numbers["lost"])
+        twice = staticmethod(lambda: {7, 8})
+        accuracy = staticmethod(lambda: numbers["accuracy"])
+        tests = staticmethod(lambda: [])
+        pushes = staticmethod(lambda since, task: [(5.0, 1)])
+
+    monkeypatch.setattr(drills, "Run", Run)
+    monkeypatch.setattr(drills, "time", mock.Mock())
+    promise = drills.Drill(
+        "a name",
+        lambda run, off: None,
+        3,
+        "was killed",
+        away=("worker-1", 15),
+        lost=750,
+        codes=(drills.ERROR, drills.STOPPED),
+    )
+    found = drills.measure(promise, False, 1.0, tmp_path)
+    assert found["broken"] == list(change) and found["twice"] == 2
+
+
+# Parallel-Experiments ----------------------------------------------------------------------------
+
+EXPERIMENTS = support.ROOT / "Beyond-One-Machine" / "Parallel-Experiments"
+
+
+def test_an_experiment_is_tested_on_rows_that_it_never_saw(monkeypatch):
+    """Without Keras, which is played. Catches: an accuracy of training rows; loss as accuracy."""
+    digits = support.load(EXPERIMENTS / "digits.py")
+    keras = mock.MagicMock()
+    model = keras.Sequential.return_value
+    model.evaluate.return_value = 0.25, 0.75
+    monkeypatch.setitem(sys.modules, "keras", keras)
+    monkeypatch.setitem(sys.modules, "tensorflow", mock.MagicMock())
+    assert digits.train(0.01, 0.5, epochs=3, batch_size=64) == {"accuracy": 0.75, "loss": 0.25}
+    x, y, batch_size, epochs = model.fit.call_args.args
+    assert (batch_size, epochs) == (64, 3)
+    validation = model.fit.call_args.kwargs["validation_data"]
+    for x_test, y_test in (model.evaluate.call_args.args, validation):
+        seen = {row.tobytes() for row in x}
+        assert len(x_test) == len(y_test) == 360 and len(x) == len(y) == 1797 - 360
+        assert not any(row.tobytes() in seen for row in x_test)
+    assert keras.layers.Dropout.call_args.args == (0.5,)
+    assert keras.optimizers.Adam.call_args.args == (0.01,)
+
+
+def test_each_result_has_the_numbers_of_its_own_run(tmp_path):
+    """In the table and in the file, the best first. Catches rows that are sorted apart."""
+    monkey = support.load(EXPERIMENTS / "report.py")
+    results = [
+        {
+            "run": f"x={x}",
+            "parameters": {"x": x, "same": 1},
+            "metrics": {} if x == 4 else {"accuracy": None if x == 3 else x / 10, "loss": -x},
+            "status": "failed" if x == 4 else "done",
+            "seconds": x + 0.5,
+            "error": "KeyError: x" if x == 4 else "",
+        }
+        for x in (3, 1, 4, 5, 2)
+    ]
+    for direction, order in ("max", [5, 2, 1, 3, 4]), ("min", [1, 2, 5, 3, 4]):
+        found = monkey.in_order(results, "accuracy", direction)
+        assert [result["parameters"]["x"] for result in found] == order
+        monkey.write_csv(found, tmp_path / "results.csv")
+        lines = (tmp_path / "results.csv").read_text().splitlines()
+        assert lines[0] == "run,x,same,accuracy,loss,status,seconds,error"
+        assert lines[1:] == [
+            f"x={x},{x},1,"
+            + {3: ",-3,done", 4: ",,failed"}.get(x, f"{x / 10},-{x},done")
+            + f",{x + 0.5},"
+            + ("KeyError: x" if x == 4 else "")
+            for x in order
+        ]
+
+
+# Flags -------------------------------------------------------------------------------------------
+
+
+def flags_of(tree):
+    """Returns the names of the flags that a script declares, in the form in which it reads them."""
+    values, found = {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            pairs = zip(ast.walk(node.targets[0]), ast.walk(node.value))
+            values.update({a.id: b for a, b in pairs if isinstance(a, ast.Name)})
+    for table in ("all_flags", "MORE_FLAGS"):  # [(name, default, help)]; a default of None: no flag
+        for row in getattr(values.get(table), "elts", []):
+            if isinstance(row, ast.Tuple):
+                name, default, _ = row.elts
+                default = values.get(getattr(default, "id", None), default)
+                found |= {name.value} if ast.unparse(default) != "None" else set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            if getattr(node.func, "attr", getattr(node.func, "id", "")) in ADD_A_FLAG:
+                found.add(str(node.args[0].value))
+    names = {name.removeprefix("--").replace("-", "_") for name in found}
+    return {name for name in names if name.isidentifier()}
+
+
+ADD_A_FLAG = ["add_argument", "number", "add"]
+# What else reads the flags of a program.
+LOADED = {"Beyond-One-Machine/TensorFlowOnSpark/tfos.py": ["HogWild/hogwild.py"]}
+
+
+def programs():
+    """Returns all programs of the project that have flags, but those of tfrun, tools and tests."""
+    found = []
+    for path in support.regions.tracked("*.py"):
+        name = path.relative_to(support.ROOT).as_posix()
+        folders = ("tests/", "tfrun/", "tools/", "Basics-Tutorial/")
+        text = path.read_text()
+        if not name.startswith(folders) and "__main__" in text and flags_of(ast.parse(text)):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", programs())
+def test_each_flag_is_read(name):
+    """Catches a flag that changes nothing."""
+    tree = ast.parse((support.ROOT / name).read_text())
+    read = {
+        node.attr
+        for path in (name, *LOADED.get(name, []))
+        for node in ast.walk(ast.parse((support.ROOT / path).read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and re.search(r"\bflags$|\.parse_\w+\(.*\)", ast.unparse(node.value))
+    }
+    unread = flags_of(tree) - read
+    assert not unread
