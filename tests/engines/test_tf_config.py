@@ -30,6 +30,7 @@ with socket.socket() as s:
 with open(os.path.join(os.environ["OUTPUT_DIR"], "task.json"), "w") as file:
     json.dump([config, held, os.environ.get("CUDA_VISIBLE_DEVICES")], file)
 """
+HOSTS = ["h2", "h0", "h3", "h1"]  # of Ray's tasks and of Spark's, which know no order
 TASKS = {  # (ps, workers, a chief): the tasks in their order
     (1, 2, False): [("ps", 0), ("worker", 0), ("worker", 1)],
     (2, 1, True): [("ps", 0), ("ps", 1), ("chief", 0), ("worker", 0)],
@@ -74,7 +75,7 @@ def by_ray(script, folders, shape, monkeypatch):
     addresses = []
     for number, task in enumerate(tasks):
         ray = types.ModuleType("ray")
-        ray.util = types.SimpleNamespace(get_node_ip_address=lambda number=number: f"h{number}")
+        ray.util = types.SimpleNamespace(get_node_ip_address=lambda number=number: HOSTS[number])
         monkeypatch.setitem(sys.modules, "ray", ray)
         addresses.append(task.address(5))
     for task in tasks:
@@ -82,7 +83,7 @@ def by_ray(script, folders, shape, monkeypatch):
         assert failure is None, failure
         task.held.close()
         task.lock.close()
-    return [f"h{number}" for number in range(len(tasks))]
+    return HOSTS[: len(tasks)]
 
 
 def by_spark(script, folders, shape, monkeypatch):
@@ -98,7 +99,7 @@ def by_spark(script, folders, shape, monkeypatch):
         resources = staticmethod(dict)
 
         def getTaskInfos(self):
-            return [types.SimpleNamespace(address=f"h{number}:4040") for number in range(n)]
+            return [types.SimpleNamespace(address=f"{host}:4040") for host in HOSTS[:n]]
 
         def allGather(self, text):
             said[current.number] = text
@@ -116,7 +117,7 @@ def by_spark(script, folders, shape, monkeypatch):
 
     with concurrent.futures.ThreadPoolExecutor(n) as pool:
         assert list(pool.map(run, range(n))) == [[{}]] * n
-    return [f"h{number}" for number in range(n)]
+    return HOSTS[:n]
 
 
 @pytest.mark.parametrize("shape", TASKS, ids=str)

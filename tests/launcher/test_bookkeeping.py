@@ -61,6 +61,7 @@ TOGETHER = {
     "HogWild": False,
     "DOWNPOUR": False,
     "ADAG": False,
+    "DynSGD": False,
     "Parameter-Server-Strategy": False,
     "Synchronous-SGD": True,
     "SAGN": True,
