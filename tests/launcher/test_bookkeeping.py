@@ -398,29 +398,29 @@ def test_an_experiment_is_tested_on_rows_that_it_never_saw(monkeypatch):
 
 def test_each_result_has_the_numbers_of_its_own_run(tmp_path):
     """In the table and in the file, the best first. Catches rows that are sorted apart."""
-    monkey = support.load(EXPERIMENTS / "report.py")
+    report = support.load(EXPERIMENTS / "report.py")
     results = [
         {
             "run": f"x={x}",
             "parameters": {"x": x, "same": 1},
-            "metrics": {} if x == 4 else {"accuracy": None if x == 3 else x / 10, "loss": -x},
-            "status": "failed" if x == 4 else "done",
+            "metrics": {} if x == 3 else {"accuracy": None if x == 4 else x / 10, "loss": -x},
+            "status": "failed" if x == 3 else "done",
             "seconds": x + 0.5,
-            "error": "KeyError: x" if x == 4 else "",
+            "error": "KeyError: x" if x == 3 else "",
         }
         for x in (3, 1, 4, 5, 2)
     ]
-    for direction, order in ("max", [5, 2, 1, 3, 4]), ("min", [1, 2, 5, 3, 4]):
-        found = monkey.in_order(results, "accuracy", direction)
+    for direction, order in ("max", [5, 2, 1, 4, 3]), ("min", [1, 2, 5, 4, 3]):
+        found = report.in_order(results, "accuracy", direction)
         assert [result["parameters"]["x"] for result in found] == order
-        monkey.write_csv(found, tmp_path / "results.csv")
+        report.write_csv(found, tmp_path / "results.csv")
         lines = (tmp_path / "results.csv").read_text().splitlines()
         assert lines[0] == "run,x,same,accuracy,loss,status,seconds,error"
         assert lines[1:] == [
             f"x={x},{x},1,"
-            + {3: ",-3,done", 4: ",,failed"}.get(x, f"{x / 10},-{x},done")
+            + {4: ",-4,done", 3: ",,failed"}.get(x, f"{x / 10},-{x},done")
             + f",{x + 0.5},"
-            + ("KeyError: x" if x == 4 else "")
+            + ("KeyError: x" if x == 3 else "")
             for x in order
         ]
 
