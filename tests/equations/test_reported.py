@@ -232,17 +232,17 @@ def test_a_checkpoint_of_another_model_is_refused(quick, tmp_path):
 # Staleness ---------------------------------------------------------------------------------------
 
 
-def against_another(example, changes, calls=60):
+def against_another(example, changes, calls=60, local_steps=1):
     """One worker's calls, while another one counts in w and in the step, as fast as it can.
 
     In w it counts in the last number, a bias.
 
     Returns for each call (version, the number that the pulled w holds, staleness, how often the
-    other one has counted meanwhile).
+    other one has counted meanwhile, and before the call).
     """
     flags, found = {"--steps": 10**8, "--learning-rate": 1e-30}, []
     if '"local-steps"' in support.main_script(example).read_text():
-        flags["--local-steps"] = 1
+        flags["--local-steps"] = local_steps
     with interleaved_workers(2, example, changes, **flags) as (worker, other):
         tf, over = worker.tf, threading.Event()
         with other.session.graph.as_default():
@@ -270,8 +270,9 @@ def against_another(example, changes, calls=60):
                 version, w, ticket, _ = worker.session.run(
                     [worker.update.version, pulled, worker.update.ticket, worker.pushed]
                 )
-                meanwhile = int(other.session.run(step)) - before
-                found.append((int(version), int(round(w[-1])), int(ticket - version), meanwhile))
+                meanwhile, staleness = int(other.session.run(step)) - before, int(ticket - version)
+                before -= len(found)  # the pushes of the worker itself
+                found.append((int(version), int(round(w[-1])), staleness, meanwhile, before))
         finally:
             over.set()
             thread.join()
@@ -300,6 +301,14 @@ def check_the_ticket(example, changes, quick, folder):
     found = against_another(example, slow, calls=4)[1:]
     counted, meanwhile = found[:, 2].sum(), found[:, 3].sum()
     assert counted > 0.5 * meanwhile > 10, "staleness: %d of %d updates" % (counted, meanwhile)
+
+
+def check_the_place(example, changes, quick, folder):
+    """The pull comes after slow local steps: w has what the other one has counted meanwhile."""
+    slow = [(GRADIENT, GRADIENT + WAIT), *changes]
+    found = against_another(example, slow, calls=4, local_steps=3)[1:]
+    seen, meanwhile = (found[:, 1] - found[:, 4]).sum(), found[:, 3].sum()
+    assert seen > 0.25 * meanwhile > 5, f"pulled: {seen} of {meanwhile} updates of a call"
 
 
 # The columns -------------------------------------------------------------------------------------
@@ -435,6 +444,8 @@ CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     check_the_version: (["HogWild"], others("DynSGD")),
     # With elastic averaging no gradient lies between the pull and the push.
     check_the_ticket: (["HogWild"], others("AEASGD", "AEAMSGD")),
+    # Elsewhere the local steps begin at the pull.
+    check_the_place: (["AEASGD"], ["AEAMSGD"]),
     check_losses: (["HogWild"], []),
     check_examples: (["DOWNPOUR-Easy", "Multiple-GPUs-Single-Machine"], []),
     check_times: (["HogWild"], []),
@@ -476,6 +487,18 @@ STEP_ALONE = """            session.run(tf.global_variables_initializer())
             tf.train.get_global_step().load(int(checkpoint.split('-')[-1]), session)
 """
 COUNT = "        local_steps * flags.batch_size * batches_per_update,\n"
+PULL = """    with tf.control_dependencies(w_k), tf.device(step.device):
+        version = step.read_value()
+    with tf.control_dependencies([version]):
+        pulled = [v.read_value() for v in w]
+"""
+FIRST = "    start = [first, [v.read_value() for v in own]]\n"
+PULL_FIRST = (
+    PULL.replace("(w_k)", "([])")
+    + """    with tf.control_dependencies(pulled):
+        start = [tf.identity(first), [v.read_value() for v in own]]
+"""
+)
 # (the check, its example, the comparison that fails): {the mistake: [(text, what replaces it)]}
 CORE_MISTAKES = {
     (check_rows, "HogWild", "rows"): {
@@ -522,6 +545,9 @@ MISTAKES = {
     (check_the_version, "HogWild", "pulled"): {"noted after the pull": [(NOTED, NOTED_LATER)]},
     (check_the_ticket, "HogWild", "staleness"): {
         "taken at the pull": [(TICKET.replace("[%s]", "delta"), TICKET.replace("[%s]", "w_k"))]
+    },
+    (check_the_place, "AEASGD", "pulled"): {
+        "before the local steps": [(PULL, ""), (FIRST, PULL_FIRST)]
     },
     (check_losses, "HogWild", "losses"): {
         "a loss of something else": [("        update.loss,\n", "        0.9 * update.loss,\n")]

@@ -1,0 +1,294 @@
+"""What a model keeps, and what a run goes on with: each loss and each test, computed without it.
+
+tests/problems/counted.py is the model. The number before the point of its loss tells the mask of
+Dropout's kind, and what is behind the point the mini-batch and the penalty. Its tests tell how many
+mini-batches the tested copy has seen, and whose.
+"""
+
+import functools
+import json
+import types
+from unittest import mock
+
+import interleaved
+import numpy as np
+import problem
+import pytest
+import support
+from plugging import plug
+from problem import BATCH, SEED, command_line
+from tfrun.commands import export
+from tfrun.runs import summary
+from tfrun.runs.data import RunData
+
+COUNTED = support.ROOT / "tests" / "problems" / "counted.py"
+RATE, STEPS = 0.01, (12, 20)  # a run of 12 updates, which goes on to 20
+TOWERS = "Multiple-GPUs-Single-Machine/multiple_gpus_single_machine.py"
+MIRRORED = "Multiple-GPUs-Single-Machine/multiple_gpus_single_machine_mirrored.py"
+CORE = [
+    "HogWild/hogwild.py",
+    "Synchronous-SGD/synchronous_sgd.py",
+    "Collective-AllReduce/collective_allreduce.py",
+    "Ring-AllReduce/ring_allreduce.py",
+    TOWERS,
+    "Parameter-Server-Strategy/parameter_server_strategy.py",
+]
+OTHERS = [
+    MIRRORED,
+    "ADAG/adag.py",
+    "DOWNPOUR-Easy/downpour_easy.py",
+    "DynSGD/dynsgd.py",
+    "Further-Algorithms/Delay-Compensation/delay_compensation.py",
+    "SAGN/sagn.py",
+    "Synchronous-SGD/synchronous_sgd_optimizer.py",
+]
+
+
+@pytest.fixture(scope="module")
+def quick():
+    with support.QuickCluster(tasks=4) as cluster:
+        yield cluster
+
+
+@functools.cache
+def data():
+    return support.load(COUNTED).load_data("counted")
+
+
+def chiefs_masks():
+    """Returns the numbers of the masks that the chief may draw, in their order."""
+    import keras
+
+    module = support.load(COUNTED)
+    keras.utils.set_random_seed(SEED)
+    masks = module.make_model(data()).layers[0].masks
+    drawn = [keras.random.uniform((1,), seed=masks) for _ in range(3 * STEPS[1])]
+    return [int(1000 * float(number[0])) for number in drawn]
+
+
+def mean_target(k, number):
+    """The mean target of mini-batch `number` of worker k of two."""
+    y = data().y_train[k::2]
+    return y[problem.draw(k, number, BATCH, len(y))].mean()
+
+
+def train(script, text, quick, folder):
+    """Runs the script on this problem, and goes on; returns (the directory, its pushes).
+
+    The pushes are {task: rows}; a row also has the `version` that its mini-batch has for a number.
+    """
+    name = script.relative_to(support.ROOT).as_posix()
+    kind = support.kind_of(script)
+    source = script
+    if text is not None:
+        source = folder / "mistaken" / script.name
+        source.parent.mkdir()
+        source.write_text(text)
+    path = plug(source, "counted", folder)
+    quick.ps = int(kind.startswith(("parameter server", "coordinator")))
+    quick.chief = int(kind == "coordinator")
+    rate = RATE if exact(script) else 1e-30
+    flags = ["--seed", SEED, "--batch-size", BATCH, "--learning-rate", rate]
+    flags += ["--local-steps", 1] if '"local-steps"' in script.read_text() else []
+    flags += ["--devices", 2] if name in (TOWERS, MIRRORED) else []
+    rows, before = {}, 0
+    for steps in STEPS:
+        words = map(str, [*flags, "--steps", steps])
+        workers = 1 if name in (TOWERS, MIRRORED) else 2
+        codes, output = quick.run(path, folder / "run", *words, workers=workers)
+        assert not any(codes), output
+        pushes = RunData.read(folder / "run").pushes()
+        for row in pushes[sum(map(len, rows.values())) :]:
+            task = rows.setdefault(row["task"], [])
+            row["version"] = row["global_step"] - 1 - row["staleness"]
+            if quick.chief:  # each worker takes its own mini-batches in turn, from the step on
+                row["version"] = before + sum(each["part"] == steps for each in task)
+            task.append({**row, "part": steps})
+        before = steps
+    return folder / "run", rows
+
+
+def exact(script):
+    """Whether each step is known: those of workers that wait for one another."""
+    return support.synchronous(script) or support.kind_of(script) == "single process"
+
+
+def check(script, text, quick, folder):
+    """The named comparisons of numbers that a mistake must fail."""
+    directory, rows = train(script, text, quick, folder)
+    name = script.relative_to(support.ROOT).as_posix()
+    result = summary.summarize(RunData.read(directory))
+    wrong, masks = [], {}
+    towers = [0, 1] if name == TOWERS else None  # whose losses' mean a row has
+    for task, pushes in rows.items():
+        own = towers or [int(task.removeprefix("worker-"))]
+        for row in pushes:
+            version = int(row["version"])
+            penalty = 0.5 * (1 - RATE * exact(script)) ** (2 * version)
+            known = sum(mean_target(k, version) + penalty for k in own)
+            mask = row["loss"] * len(own) - known
+            if abs(mask - round(mask)) > 0.01:
+                wrong.append(f"losses: {row['loss']:g} of {task} at mini-batch {version}")
+            masks.setdefault(task, []).append(round(mask))
+    # The steps: all of them once, of each worker or of all together.
+    due = list(range(1, STEPS[1] + 1))
+    each = list(rows.values()) if exact(script) else [sum(rows.values(), [])]
+    for pushes in each:
+        if sorted(row["global_step"] for row in pushes) != due:
+            wrong.append(f"steps: {sorted(row['global_step'] for row in pushes)}")
+    # The masks: nobody else has the chief's, and it has each of them once.
+    first = chiefs_masks()
+    if towers:
+        if all(mask % 2 == 0 for mask in masks["worker-0"]):
+            wrong.append("masks: those of both towers are the same")
+    else:
+        for task, found in masks.items():
+            shared = sum(mask in first for mask in found) / len(found)
+            if task == "worker-0" and shared < 1 or task != "worker-0" and shared > 0.5:
+                wrong.append(f"masks: {shared:.0%} of those of {task} are the chief's")
+        if not quick.chief and len(set(masks["worker-0"])) < len(masks["worker-0"]) - 2:
+            wrong.append("masks: the chief has drawn some again")
+    # What is tested: of the chief, whose mini-batches count as 1; a last call may be void.
+    count, chiefs = result["test_count"], len(rows["worker-0"])
+    if quick.chief:
+        chiefs = count if count > 0 else -1  # all workers share it
+    if not 0 <= count - chiefs <= (0 if exact(script) else len(STEPS)):
+        wrong.append(f"count: {count:g} instead of {chiefs}")
+    scale = (1 - RATE * exact(script)) ** STEPS[1]
+    if not abs(result["test_scale"] - scale) < 1e-4:
+        wrong.append(f"scale: {result['test_scale']:g} instead of {scale:g}")
+    if not wrong:
+        model, rows, module, _ = export.trained_model(directory)
+        for metric, value in export.evaluate(model, rows, module).items():
+            if not abs(value - result[metric]) < 1e-3:
+                wrong.append(f"export: {metric} is {value:g}, and was {result[metric]:g}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "name", [*CORE, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
+)
+def test_the_state_is_the_chiefs(name, quick, tmp_path):
+    """Of a run that goes on. Catches: a copy of another worker that is tested, saved or exported;
+    masks that two workers share; a penalty that is left out; mini-batches that come again."""
+    check(support.ROOT / name, None, quick, tmp_path)
+
+
+# {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
+MISTAKES = {
+    (CORE[1], "losses"): {"no penalty": [("outputs)), *penalties])", "outputs))])")]},
+    (CORE[1], "export"): {
+        "the state that is tested is not saved": [
+            ("[v.assign(new) for v, new in zip(state, local_state)]", "[]")
+        ]
+    },
+    (CORE[3], "count"): {"the state is not saved": [("w=w, state=state)", "w=w)")]},
+    (TOWERS, "count"): {"the last tower's state is tested": [("w, states[0]", "w, states[-1]")]},
+    (CORE[5], "masks"): {"all have the same": [("rank if is_seed else 0", "0")]},
+}
+
+
+@pytest.mark.parametrize("name, fails, changes", support.mistakes(MISTAKES, core=0))
+def test_a_mistake_is_caught(name, fails, changes, quick, tmp_path):
+    with support.caught(fails):
+        text = support.replaced(support.ROOT / name, changes)
+        check(support.ROOT / name, text, quick, tmp_path)
+
+
+# An early end -------------------------------------------------------------------------------------
+
+ACCURACIES = [0.1, 0.5, 0.4, 0.5, 0.3, 0.2, 0.1, 0.1]
+
+
+@pytest.mark.parametrize("patience, tests", [(1, 3), (2, 4), (3, 5), (4, 6), (0, 8)])
+def test_so_many_tests_without_a_better_one_end_training(patience, tests, tmp_path, monkeypatch):
+    """The best is the second test; an equal one is no better. Catches: one test more, or less."""
+    script = support.load(support.main_script("Operations/Train-and-Evaluate"))
+    accuracies, tf = iter(ACCURACIES), script.tf
+    done = []
+
+    def next_checkpoint(*_):
+        if (tmp_path / "stop").exists() or len(done) == len(ACCURACIES):
+            return None
+        return f"model.ckpt-{10 * len(done) + 10}"
+
+    def evaluation(*_):
+        def measure():
+            done.append(next(accuracies))
+            return np.float32(done[-1])
+
+        return [tf.constant(1.0), tf.numpy_function(measure, [], tf.float32)]
+
+    for name, value in {
+        "next_checkpoint": next_checkpoint,
+        "evaluation": evaluation,
+        "copy_checkpoint": lambda *_: None,
+        "remove_all_but": lambda *_: None,
+        "shared_variables": lambda *_: ([], []),
+    }.items():
+        assert hasattr(script, name)
+        monkeypatch.setattr(script, name, value)
+    monkeypatch.setattr(tf.train, "Saver", mock.Mock())
+    monkeypatch.setenv("OUTPUT_DIR", str(tmp_path))
+    rows = types.SimpleNamespace(x_test=np.zeros(1), y_test=np.zeros(1))
+    flags = types.SimpleNamespace(steps=1000, early_stopping=patience)
+    _, best = script.judge(None, rows, flags)
+    assert len(done) == tests and best.endswith("model.ckpt-20")
+    assert (tmp_path / "stop").exists() == (patience > 0)
+
+
+# Who makes the model ------------------------------------------------------------------------------
+
+
+def test_the_chief_alone_makes_the_model(tmp_path):
+    """Catches a worker that makes it before the chief does, from values of its own."""
+    script = support.main_script("HogWild")
+    interleaved.forget()
+    workers = [interleaved.Worker(script, None, k, 2, command_line({}), None) for k in range(2)]
+    addresses = interleaved.servers()[1]
+    jobs = {"ps": addresses["ps"][:1], "worker": addresses["worker"][:2]}
+
+    def prepare(k):
+        """What worker k does before it trains."""
+        worker, task = workers[k], {"type": "worker", "index": k}
+        worker.script.REQUIRED_WAIT_SECONDS = 0.5
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
+            cluster = worker.script.Cluster()
+        with worker.session.graph.as_default():
+            worker.script.prepare(worker.session, cluster, None, str(tmp_path))
+
+    try:
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="the chief made no model"):
+                prepare(1)
+        prepare(0)
+        prepare(1)
+        assert np.isfinite(workers[1].push()[0])
+    finally:
+        for worker in workers:
+            worker.session.close()
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+
+def check_rows(text=None):
+    """No two words begin with the same vector, in whatever parts of the table they are."""
+    script = support.load(problem.SPARSE, text)
+    tf = script.tf
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(SEED)
+        tables = script.parameters(tf.get_variable, 19, 4, 3)
+        session.run(tf.global_variables_initializer())
+        rows = [
+            row for v in tables if v.op.name.startswith("words") for row in session.run(v).tolist()
+        ]
+    assert len(rows) == 19
+    assert len(set(map(tuple, rows))) == 19, "rows: two words begin as one"
+
+
+def test_no_two_words_begin_as_one():
+    check_rows()
+    with support.caught("rows"):
+        check_rows(support.replaced(problem.SPARSE, [("seed=part)", "seed=0)")]))
