@@ -176,7 +176,7 @@ def test_the_state_is_the_chiefs(name, quick, tmp_path):
 # {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
 MISTAKES = {
     (SYNCHRONOUS, "losses"): {"no penalty": [("outputs)), *penalties])", "outputs))])")]},
-    (SYNCHRONOUS, "export"): {
+    (SYNCHRONOUS, "count"): {
         "the state that is tested is not saved": [
             ("[v.assign(new) for v, new in zip(state, local_state)]", "[]")
         ]
