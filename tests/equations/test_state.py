@@ -250,7 +250,7 @@ def test_the_chief_alone_makes_the_model(tmp_path):
     def prepare(k):
         """What worker k does before it trains."""
         worker, task = workers[k], {"type": "worker", "index": k}
-        worker.script.REQUIRED_WAIT_SECONDS = 0.5
+        worker.script.REQUIRED_WAIT_SECONDS = 1
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
             cluster = worker.script.Cluster()
