@@ -183,24 +183,26 @@ def judge(model, data, flags):
     metrics = Metrics(("evaluator", 0), [None], [], flags)  # None: it is not the chief
     directory, folder = metrics.directory, os.path.join(metrics.directory, "best")
     tests = read_tests(directory)
+    since_best = list(reversed(tests)).index(best_step(tests)) if tests else 0
+    if since_best >= flags.early_stopping:  # and training goes on: somebody has removed `stop`
+        since_best = 0
     with tf.Graph().as_default(), tf.Session() as session:
         w, state = shared_variables(model, 1)
         rows = variables(tf.get_local_variable, "rows", [data.x_test, data.y_test])
         test = evaluation(model, w, state, state, *rows)
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         saver = tf.train.Saver()
-        while checkpoint := next_checkpoint(directory, tests, flags):
+        while checkpoint := next_checkpoint(directory, folder, tests, flags):
             began, step = time.time(), step_of(checkpoint)
-            copy_checkpoint(checkpoint, folder)  # at once: the chief keeps only the last five
-            saver.restore(session, os.path.join(folder, os.path.basename(checkpoint)))
+            saver.restore(session, checkpoint)
             means = session.run(test)
             metrics.test(began, step, *means)
             tests[step] = means[1]
             best = best_step(tests)
             remove_all_but(folder, f"model.ckpt-{best}")
-            tests_since_best = len(tests) - 1 - list(tests).index(best)
-            if tests_since_best == flags.early_stopping > 0:
-                print(f"no better one in {tests_since_best} tests: training ends", flush=True)
+            since_best = 0 if step == best else since_best + 1
+            if since_best >= flags.early_stopping > 0:
+                print(f"no better one in {since_best} tests: training ends", flush=True)
                 open(os.path.join(directory, "stop"), "a").close()
     return directory, os.path.join(folder, f"model.ckpt-{best_step(tests)}")
 
@@ -615,8 +617,11 @@ def read_tests(directory):
     return {int(row["global_step"]): np.float32(row[column]) for row in rows}
 
 
-def next_checkpoint(directory, tests, flags):
-    """Waits for a checkpoint without a test. Returns its path, or None after the last one."""
+def next_checkpoint(directory, folder, tests, flags):
+    """Waits for a checkpoint without a test, and copies it: the chief keeps only the last five.
+
+    Returns the path of the copy, or None after the last one.
+    """
 
     def newest():
         path = tf.train.latest_checkpoint(directory)
@@ -625,16 +630,23 @@ def next_checkpoint(directory, tests, flags):
     def over():
         return max(tests, default=0) >= last_update(directory, flags)
 
-    if not wait_until(lambda: over() or newest(), flags.checkpoint_timeout):
-        raise TimeoutError(f"no new checkpoint came in {flags.checkpoint_timeout} s")
-    return None if over() else newest()
+    while wait_until(lambda: over() or newest(), flags.checkpoint_timeout):
+        if over():
+            return None
+        # If the chief has just removed this one, there are newer ones.
+        with contextlib.suppress(FileNotFoundError):
+            if checkpoint := newest():
+                return copy_checkpoint(checkpoint, folder)
+    raise TimeoutError(f"no new checkpoint came in {flags.checkpoint_timeout} s")
 
 
 def copy_checkpoint(checkpoint, folder):
-    """Copies the files of a checkpoint into a folder."""
+    """Copies a checkpoint into a folder; returns its path there. It raises if a file is gone."""
     os.makedirs(folder, exist_ok=True)
-    for path in glob.glob(checkpoint + ".*"):
+    # A saver removes the index first. So if that is there in the end, no file was missing.
+    for path in [*glob.glob(checkpoint + ".data-*"), checkpoint + ".index"]:
         shutil.copy(path, folder)
+    return os.path.join(folder, os.path.basename(checkpoint))
 
 
 def remove_all_but(folder, checkpoint):

@@ -7,9 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 
+import numpy as np
 import pytest
 import support
+from problem import digits_like
 from tfrun.commands import evaluate
 from tfrun.runs.data import RunData
 
@@ -128,6 +131,111 @@ def test_who_starts_again_goes_on_where_it_was(pipeline):
         again = order(files, whole[at][0], 20)
         for (place, x, y), (other, u, v) in zip(again, whole[at + 1 :]):
             assert (place == other).all() and (x == u).all() and (y == v).all(), (at, place, other)
+
+
+# The evaluator alone, with a chief that saves checkpoints and trains nothing.
+
+
+class Chief:
+    """Saves the parameters of a model as a chief does, which keeps five checkpoints."""
+
+    def __init__(self, script, model, directory, step):
+        tf = self.tf = script.tf
+        self.directory, self.step = directory, step
+        with tf.Graph().as_default() as graph:
+            script.shared_variables(model, 1)
+            self.session, self.saver = tf.Session(graph=graph), tf.train.Saver()
+            self.session.run(tf.global_variables_initializer())
+
+    def save(self, times=1):
+        """Saves so many times. If the file `stop` is there, it writes its last update into it."""
+        if (self.directory / "stop").exists():
+            (self.directory / "stop").write_text(str(self.step))
+            return
+        for _ in range(times):
+            self.step += 10
+            path = str(self.directory / "model.ckpt")
+            with self.session.graph.as_default():
+                self.saver.save(self.session, path, self.step, write_meta_graph=False)
+
+
+def judged(directory, monkeypatch, steps, changes=(), patience=0, begin=0, in_a_test=1, lost=0):
+    """Runs judge() up to the update `steps`; returns (steps of its tests, names in best/).
+
+    The parameters stay the same, so the first test is the best. begin: the chief's last update
+    before. in_a_test: how often the chief saves during a test. lost: how many checkpoints it
+    removes as soon as the evaluator has found them.
+    """
+    script = support.load(SCRIPT, support.replaced(SCRIPT, changes))
+    x, y = digits_like()[2:]
+    data = script.Data([], x, y, [6], 3)
+    model = script.make_model(data)
+    directory.mkdir(exist_ok=True)
+    chief = Chief(script, model, directory, begin)
+    chief.save()
+    write_test, find = script.Metrics.test, script.tf.train.latest_checkpoint
+
+    def test(*row):
+        chief.save(in_a_test)
+        write_test(*row)
+
+    def latest_checkpoint(folder):
+        nonlocal lost
+        path = find(folder)
+        if lost:
+            lost -= 1
+            chief.save(5)
+        return path
+
+    script.Metrics.test = test
+    flags = types.SimpleNamespace(steps=steps, early_stopping=patience, checkpoint_timeout=5)
+    with monkeypatch.context() as patch:
+        patch.setenv("OUTPUT_DIR", str(directory))
+        patch.setattr(script.tf.train, "latest_checkpoint", latest_checkpoint)
+        folder, best = script.judge(model, data, flags)
+    assert best == f"{directory}/best/model.ckpt-{min(script.read_tests(folder))}"
+    names = {path.stem for path in (directory / "best").iterdir()}
+    return list(script.read_tests(folder)), names
+
+
+def compare_best(directory, monkeypatch, changes=()):
+    """Asserts that best/ holds the best one although the chief has removed it during its test."""
+    tests, names = judged(directory, monkeypatch, 130, changes, in_a_test=6)
+    assert tests == [10, 70, 130]
+    assert names == {"model.ckpt-10"}, f"best: {names}"
+    assert not (directory / "model.ckpt-10.index").exists()
+    assert np.isfinite(saved(directory / "best" / "model.ckpt-10", "w")).all()
+
+
+def test_the_best_checkpoint_outlives_a_long_test(tmp_path, monkeypatch):
+    """Catches an evaluator that keeps a checkpoint only when it has been tested."""
+    compare_best(tmp_path / "run", monkeypatch)
+    copy = "return copy_checkpoint(checkpoint, folder)"
+    test = "            metrics.test(began, step, *means)\n"
+    after = test + (
+        "            with contextlib.suppress(FileNotFoundError):\n"
+        "                copy_checkpoint(checkpoint, folder)\n"
+    )
+    with support.caught("best"):
+        compare_best(tmp_path / "late", monkeypatch, [(copy, "return checkpoint"), (test, after)])
+
+
+def test_a_checkpoint_that_was_just_removed_is_not_tested(tmp_path, monkeypatch):
+    """Catches an evaluator that dies of it, in place of taking a newer one."""
+    assert judged(tmp_path / "run", monkeypatch, 210, lost=4) == ([210], {"model.ckpt-210"})
+
+
+def test_early_stopping_ends_each_run(tmp_path, monkeypatch):
+    """Catches one that ends a directory's first run only, and one that ends the next at once.
+
+    After `stop` comes the chief's last checkpoint, which is tested, too.
+    """
+    for begin in 0, 50:
+        tests, names = judged(tmp_path / "run", monkeypatch, 300, patience=3, begin=begin)
+        # The first run has its best test at update 10, and the second has none.
+        assert tests == list(range(10, 60 if begin == 0 else 100, 10)), begin
+        assert names == {"model.ckpt-10"}
+        (tmp_path / "run" / "stop").unlink()
 
 
 # Train-and-Evaluate as a whole.
