@@ -37,6 +37,7 @@ need COMPARED_BY. test_references.py finds a script without a file.
 import equations
 import interleaved
 import numpy as np
+import problem
 import pytest
 import references
 import support
@@ -154,8 +155,8 @@ def compare_state(script, changes=()):
     flags = equations.of(script).FLAGS
     text = keeping(script, changes)
     with interleaved.Workers(script, 1, command_line(flags), text=text) as (worker, *_):
-        for _ in range(3):
-            worker.push()
+        for _ in range(3):  # the push alone, which must wait for the state: no loss is fetched
+            worker.session.run(worker.pushed)
         worker.session.run(worker.test)  # which brings the chief's state to the ps
         (mean, _, seed), kept = state_of(worker)  # the _ is the moving variance
     expected, batches = np.zeros(6), 3 * flags.get("local_steps", 1)
@@ -233,6 +234,40 @@ def test_a_mistake_about_the_state_is_caught(fails, changes):
 def test_a_state_that_is_lost_between_local_steps_is_caught():
     with support.caught("moving mean"):
         compare_state(support.main_script("DOWNPOUR"), FROZEN)
+
+
+@pytest.mark.parametrize("folder", ["AEASGD", "AEAMSGD"])
+def test_a_push_that_is_ahead_of_the_last_step_is_caught(folder):
+    """The force needs only the steps before, so the chief's state would be that before the last."""
+    move = "            *[v.assign(m - e) for v, m, e in zip(own, moved, force)],\n"
+    with support.caught("moving mean"):
+        compare_state(support.main_script(folder), [(move, "")])
+
+
+def compare_seeds(folder, changes=()):
+    """Asserts that each worker of Train-and-Evaluate draws masks of its own, once a mini-batch."""
+    script = support.main_script("Operations/Train-and-Evaluate")
+    text = keeping(script, changes).replace("data.x_train.shape[1:]", "data.shape")
+    data, _ = problem.records(script, 2, folder)
+    with interleaved.Workers(script, 2, command_line({}), data, text) as workers:
+        for worker in workers:
+            worker.push()
+        states, (*_, first) = [state_of(worker)[0] for worker in workers], state_of(worker)[1]
+    rows = [digits_like()[0][k * BATCH : (k + 1) * BATCH] for k in (0, 1)]
+    due = [first.astype(int) + [k, k + 1] for k in (0, 1)]  # (seed, draws), both + the rank
+    compared = {
+        "seeds": ([seed.astype(int) for _, _, seed in states], due),
+        "moving means": ([mean for mean, *_ in states], [0.5 * x.mean(0) for x in rows]),
+    }
+    interleaved.check_apart(compared, 1e-5)
+
+
+def test_no_two_workers_that_read_files_draw_the_same_masks(tmp_path):
+    compare_seeds(tmp_path)
+    with support.caught("seeds"):
+        compare_seeds(
+            tmp_path, [("copy_of_state(model, state, k)", "copy_of_state(model, state, 0)")]
+        )
 
 
 def compare_late(changes=()):
