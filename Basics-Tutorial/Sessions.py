@@ -435,7 +435,9 @@ config = json.loads(os.environ["TF_CONFIG"])
 cluster, job, k = config["cluster"], config["task"]["type"], config["task"]["index"]
 me, n = "/job:%s/task:%d" % (job, k), len(cluster["worker"])
 server = tf.train.Server(cluster, job_name=job, task_index=k)
-filters = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=60_000)
+filters = tf.ConfigProto(device_filters=["/job:ps", me])
+if job == "worker":  # a ps waits without a limit: training takes as long as it takes
+    filters.operation_timeout_in_ms = 60_000
 with tf.device("/job:ps/task:0"):  # queues live on the ps, as variables do
     started = tf.FIFOQueue(n, tf.int32, shapes=[[]], shared_name="started")
     done = tf.FIFOQueue(n, tf.int32, shapes=[[]], shared_name="done")

@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import concurrent.futures
 import difflib
 import io
 import json
@@ -11,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 
 import nbformat
 import notebooks
@@ -19,6 +21,7 @@ import pytest
 import regions
 import support
 from matplotlib import image
+from tfrun.launch import cluster
 
 SOURCES = notebooks.sources()
 GROUPS = notebooks.groups(SOURCES)
@@ -161,6 +164,42 @@ def fresh_cluster(group):
         executed = fresh(group[::-1], in_turn=True)
     assert not path.exists()
     return executed
+
+
+def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
+    """Its script with a limit of a second for a call, and workers that are done after two.
+
+    Catches a ps that gives up, as it did after a minute.
+    """
+    import tensorflow.compat.v1 as tf
+
+    cells = [cell.source for cell in notebooks.made(notebooks.ROOT / "Sessions.py").cells]
+    (program,) = [text for text in cells if text.startswith("%%writefile train.py")]
+    program = program.partition("\n")[2].replace("tf.disable_v2_behavior()\n", "")
+    assert "60_000" in program
+    jobs = {"ps": 1, "worker": 2}
+    ports, held = cluster.hold_ports(3)
+    addresses = cluster.addresses(jobs, ports)
+    config = {"cluster": addresses, "task": {"type": "ps", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    monkeypatch.setenv("TF_GRPC_REUSE_PORT", "1")
+
+    def serve():
+        with tf.Graph().as_default():
+            exec(compile(program.replace("60_000", "1_000"), "train.py", "exec"), {})
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool, tf.Graph().as_default():
+        ps = pool.submit(serve)
+        time.sleep(2.5)
+        assert not ps.done(), ps.exception()
+        with tf.device("/job:ps/task:0"):
+            done = tf.FIFOQueue(2, tf.int32, shapes=[[]], shared_name="done")
+        tokens = done.enqueue_many([[0, 1]])
+        only_ps = tf.ConfigProto(device_filters=["/job:ps"])
+        with tf.Session("grpc://" + addresses["ps"][0], config=only_ps) as session:
+            session.run(tokens)
+        ps.result(support.patience(30))
+    assert "ps: 2 workers are done" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
