@@ -8,6 +8,7 @@ Kind:          driver
 Run:           bash run.sh
 """
 
+import functools
 import importlib.metadata
 import json
 import logging
@@ -63,20 +64,9 @@ def train(hogwild, cluster, server, feed, flags):
     hogwild.keras.utils.set_random_seed(flags.seed)
     model = hogwild.make_model(data)
 
-    def fed_gradients(model, local_state, x, y, flags, rank):
-        inputs.extend(tf.placeholder(part.dtype, [None, *part.shape[1:]]) for part in (x, y))
-
-        def gradient(w, number):
-            variables = hogwild.unpack(model, w)
-            outputs, _ = model.stateless_call(variables, local_state, inputs[0], training=True)
-            mean = tf.reduce_mean(hogwild.loss(inputs[1], outputs))
-            return mean, tf.gradients(mean, w)
-
-        return gradient
-
     # TensorFlowOnSpark: what changes in HogWild is that a mini-batch comes from outside the graph.
     if feed:
-        hogwild.gradients = fed_gradients
+        hogwild.gradients = functools.partial(fed_gradients, hogwild, inputs)
 
     with tf.Graph().as_default():
         step, update, test = hogwild.build(cluster, model, data, flags)
@@ -94,6 +84,26 @@ def train(hogwild, cluster, server, feed, flags):
                 facts["accuracy"] = float(session.run(test)[1])
             session.run([barrier.arrive for barrier in done])
     return facts
+
+
+def fed_gradients(hogwild, inputs, model, local_state, x, y, flags, rank):
+    """HogWild's `gradients`, but for the mini-batch: its x and y are placeholders in `inputs`."""
+    tf = hogwild.tf
+    inputs.extend(tf.placeholder(part.dtype, [None, *part.shape[1:]]) for part in (x, y))
+
+    def gradient(w, number):
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in local_state]
+        outputs, after, penalties = model.stateless_call(
+            hogwild.unpack(model, w), before, inputs[0], training=True, return_losses=True
+        )
+        # The gradient comes after the state has moved.
+        with tf.control_dependencies([v.assign(new) for v, new in zip(local_state, after)]):
+            outputs = tf.identity(outputs)
+        mean = tf.add_n([tf.reduce_mean(hogwild.loss(inputs[1], outputs)), *penalties])
+        return mean, tf.gradients(mean, w)
+
+    return gradient
 
 
 def loop(run, feed, n_rows, flags):

@@ -1,8 +1,11 @@
 """TensorFlowOnSpark: both input modes train, no record is lost or fed twice, a failure ends it."""
 
 import concurrent.futures
+import types
 
 import engines
+import numpy as np
+import problem
 import pytest
 import support
 
@@ -50,6 +53,44 @@ def test_a_failing_task_ends_the_run(tmp_path):
     assert code == 1, lines
     errors = [line for line in lines if "FloatingPointError: loss is nan at update" in line]
     assert [line.split(":")[0] for line in errors] == ["[tfos] InputMode.SPARK"], lines
+
+
+def test_fed_mini_batches_train_a_model_as_with_keras():
+    """Catches a loss without the penalties, and a state that stays what it was."""
+    tfos, hogwild = support.load(FOLDER / "tfos.py"), support.load(support.main_script("HogWild"))
+    tf, layers, data = hogwild.tf, hogwild.keras.layers, problem.digits_like()
+    penalty = hogwild.keras.regularizers.L2(0.1)
+    model = hogwild.keras.Sequential(
+        [
+            hogwild.keras.Input([6]),
+            layers.BatchNormalization(momentum=0.5),
+            layers.Dropout(0.4),
+            layers.Dense(3, kernel_regularizer=penalty),
+        ]
+    )
+    batches, inputs, found = [(data[0][:20], data[1][:20]), (data[0][20:], data[1][20:])], [], []
+    with tf.Graph().as_default(), tf.Session() as session:
+        vector, state = hogwild.shared_variables(model, 1)
+        own = hogwild.copy_of_state(model, state, 0)
+        x, y = map(tf.constant, batches[0])
+        gradients = tfos.fed_gradients(
+            hogwild, inputs, model, own, x, y, types.SimpleNamespace(), 0
+        )
+        loss, (g,) = gradients([v.read_value() for v in vector], 0)
+        push = vector[0].assign_sub(problem.LR * g)
+        session.run(tf.global_variables_initializer())
+        session.run(tf.local_variables_initializer())
+        w, on_ps = session.run([hogwild.unpack(model, vector), state])
+        for batch in batches:
+            found.append(session.run([loss, push], dict(zip(inputs, batch)))[0])
+        last, kept = session.run([hogwild.unpack(model, vector), own])
+    due = []
+    for batch in batches:
+        mean, w, on_ps = problem.keras_step(model, w, on_ps, [batch])
+        due.append(mean)
+    np.testing.assert_allclose(found, due, atol=1e-5, err_msg="losses")
+    for one, other in zip([*last, *kept], [*w, *on_ps], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5, err_msg="parameters and state")
 
 
 def test_flags_need_no_spark():
