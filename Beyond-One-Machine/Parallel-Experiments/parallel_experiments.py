@@ -11,6 +11,7 @@ Run:           bash run.sh
 """
 
 import argparse
+import atexit
 import contextlib
 import functools
 import inspect
@@ -21,6 +22,7 @@ import pathlib
 import pickle
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -247,7 +249,18 @@ def session(master):
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = (builder.master(master) if master else builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    atexit.register(end, spark.sparkContext._gateway.proc)
     return spark
+
+
+def end(jvm):
+    """Ends the JVM that a session has started, if it has, and waits: it must not outlive run.sh."""
+    if jvm:
+        jvm.stdin.close()  # Spark's sign that its Python process has ended
+        try:
+            jvm.wait(20)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
 
 
 def main():

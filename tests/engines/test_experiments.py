@@ -190,6 +190,33 @@ def test_what_the_command_refuses(tmp_path, monkeypatch, capsys, flags, words):
     assert code == 2 and words in lines[-1] and not any("Traceback" in line for line in lines)
 
 
+def test_the_jvm_ends_first(tmp_path):
+    """Catches a JVM that outlives run.sh. It is a shell here, which needs a second for its end."""
+    program = """
+import subprocess, sys, types
+jvm = subprocess.Popen(["sh", "-c", "cat; sleep 1; touch ended"], stdin=subprocess.PIPE)
+
+class Spark:
+    sparkContext = types.SimpleNamespace(
+        _gateway=types.SimpleNamespace(proc=jvm), setLogLevel=lambda level: None
+    )
+    appName = config = lambda self, *_: self
+    getOrCreate = lambda self: self
+
+sys.modules["pyspark"] = types.ModuleType("pyspark")
+sys.modules["pyspark.sql"] = types.SimpleNamespace(
+    SparkSession=types.SimpleNamespace(builder=Spark())
+)
+sys.path.insert(0, sys.argv[1])
+import parallel_experiments
+parallel_experiments.session("")
+sys.exit(7)
+"""
+    done = support.finished(sys.executable, "-c", program, FOLDER, cwd=tmp_path)
+    assert done.returncode == 7, done.stderr
+    assert (tmp_path / "ended").exists()
+
+
 @pytest.mark.parametrize(
     "args_dict, words",
     [
