@@ -194,7 +194,10 @@ def test_the_jvm_ends_first(tmp_path):
     """Catches a JVM that outlives run.sh. It is a shell here, which needs a second for its end."""
     program = """
 import subprocess, sys, types
-jvm = subprocess.Popen(["sh", "-c", "cat; sleep 1; touch ended"], stdin=subprocess.PIPE)
+jvm = subprocess.Popen(
+    ["sh", "-c", "cat; sleep 1; touch ended"], stdin=subprocess.PIPE,
+    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+)
 
 class Spark:
     sparkContext = types.SimpleNamespace(

@@ -4,7 +4,7 @@ import concurrent.futures
 import types
 
 import engines
-import numpy as np
+import interleaved
 import problem
 import pytest
 import support
@@ -55,9 +55,10 @@ def test_a_failing_task_ends_the_run(tmp_path):
     assert [line.split(":")[0] for line in errors] == ["[tfos] InputMode.SPARK"], lines
 
 
-def test_fed_mini_batches_train_a_model_as_with_keras():
-    """Catches a loss without the penalties, and a state that stays what it was."""
-    tfos, hogwild = support.load(FOLDER / "tfos.py"), support.load(support.main_script("HogWild"))
+def compare_fed(changes=()):
+    """Asserts that fed mini-batches train a model with state and a penalty as Keras does."""
+    tfos = support.load(FOLDER / "tfos.py", support.replaced(FOLDER / "tfos.py", changes))
+    hogwild = support.load(support.main_script("HogWild"))
     tf, layers, data = hogwild.tf, hogwild.keras.layers, problem.digits_like()
     penalty = hogwild.keras.regularizers.L2(0.1)
     model = hogwild.keras.Sequential(
@@ -88,9 +89,25 @@ def test_fed_mini_batches_train_a_model_as_with_keras():
     for batch in batches:
         mean, w, on_ps = problem.keras_step(model, w, on_ps, [batch])
         due.append(mean)
-    np.testing.assert_allclose(found, due, atol=1e-5, err_msg="losses")
-    for one, other in zip([*last, *kept], [*w, *on_ps], strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5, err_msg="parameters and state")
+    compared = {"losses": (found, due), "parameters": (last, w), "state": (kept, on_ps)}
+    interleaved.check_apart(compared, 1e-5)
+
+
+def test_fed_mini_batches_train_a_model_as_with_keras():
+    compare_fed()
+
+
+@pytest.mark.parametrize(
+    "fails, change",
+    [
+        ("losses", (", *penalties])", "])")),
+        ("state", ("[v.assign(new) for v, new in zip(local_state, after)]", "[]")),
+    ],
+    ids=["no penalties", "frozen"],
+)
+def test_a_mistake_about_what_is_fed_is_caught(fails, change):
+    with support.caught(fails):
+        compare_fed([change])
 
 
 def test_flags_need_no_spark():
