@@ -260,9 +260,9 @@ class Cluster:
         port = int(self.addresses[self.task].rsplit(":", 1)[1])
         with socket.create_server(("", port), reuse_port="TF_GRPC_REUSE_PORT" in os.environ):
             for (job, index), address in self.addresses.items():
-                deadline = time.time() + REQUIRED_WAIT_SECONDS
+                deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
                 while not answers(address):
-                    if time.time() > deadline:
+                    if time.monotonic() > deadline:
                         text = f"{job} {index} did not answer at {address}"
                         raise TimeoutError(f"{text} in {REQUIRED_WAIT_SECONDS} s")
                     time.sleep(0.1)
@@ -278,14 +278,14 @@ class Cluster:
 
     def watch(self, step, flags):
         """Ends this task when it makes no step for --step-timeout seconds."""
-        number, since = step.numpy(), time.time()
+        number, since = step.numpy(), time.monotonic()
         seconds = REQUIRED_WAIT_SECONDS  # for the first step: TensorFlow compiles it
         while number < flags.steps:
             time.sleep(0.1)
             if step.numpy() != number:
-                number, since = step.numpy(), time.time()
+                number, since = step.numpy(), time.monotonic()
                 seconds = flags.step_timeout
-            elif time.time() > since + seconds:
+            elif time.monotonic() > since + seconds:
                 text = f"TimeoutError: No step was made in {seconds} s; {self.silent_workers()}"
                 print(text, file=sys.stderr, flush=True)
                 os._exit(1)
@@ -347,6 +347,8 @@ def evaluation(model, w, state, x, y):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
 TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+if {*TEST.values()} - {"max", "min"}:
+    raise ValueError('an entry of METRICS begins with neither "max" nor "min"')
 
 
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
@@ -389,11 +391,11 @@ class Metrics:
         self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            self.lock = open(f"{self.directory}/.chief", "w")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
             self.write_flags(workers, variables, flags, ps)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         self.file.write(
             "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
@@ -401,7 +403,7 @@ class Metrics:
 
     def write_flags(self, workers, variables, flags, ps):
         """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
-        path = os.path.join(self.directory, "flags.json")
+        path = f"{self.directory}/flags.json"
         layout = [[v.path, list(v.shape)] for v in variables]
         if tf.train.latest_checkpoint(self.directory):
             with open(path) as file:

@@ -331,6 +331,8 @@ def evaluation(w, state, stages, places, x, y):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
 TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+if {*TEST.values()} - {"max", "min"}:
+    raise ValueError('an entry of METRICS begins with neither "max" nor "min"')
 
 
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
@@ -373,11 +375,11 @@ class Metrics:
         self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            self.lock = open(f"{self.directory}/.chief", "w")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
             self.write_flags(workers, variables, flags, ps)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         self.file.write(
             "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
@@ -385,7 +387,7 @@ class Metrics:
 
     def write_flags(self, workers, variables, flags, ps):
         """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
-        path = os.path.join(self.directory, "flags.json")
+        path = f"{self.directory}/flags.json"
         layout = [[v.path, list(v.shape)] for v in variables]
         if tf.train.latest_checkpoint(self.directory):
             with open(path) as file:
@@ -465,8 +467,8 @@ def answers(address):
 
 def wait_until(condition, seconds):
     """Waits for condition() for so many seconds at most; returns whether it came true."""
-    deadline = time.time() + seconds
-    while time.time() < deadline:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         if condition():
             return True
         time.sleep(0.1)
@@ -482,7 +484,7 @@ def heartbeat(k):
 def serve(cluster, server, flags):
     """Lends the devices of this worker to the client until that one is done."""
     print("listening at", cluster.addresses[cluster.rank], flush=True)
-    client, beat, made, since = cluster.addresses[0], heartbeat(cluster.rank), 0, time.time()
+    client, beat, made, since = cluster.addresses[0], heartbeat(cluster.rank), 0, time.monotonic()
     alone = tf.ConfigProto(device_filters=[f"/job:worker/task:{cluster.rank}"])
     with tf.Session(server.target, config=alone) as session:
         while made >= 0:
@@ -492,8 +494,8 @@ def serve(cluster, server, flags):
                 made = session.run(beat)
             limit = flags.step_timeout if made or gone else REQUIRED_WAIT_SECONDS
             if made != before:
-                since = time.time()
-            elif time.time() > since + limit:
+                since = time.monotonic()
+            elif time.monotonic() > since + limit:
                 job, index = cluster.workers[0]
                 what = f"did not answer at {client}" if gone else "made no update"
                 raise TimeoutError(f"{job} {index} {what} for {limit} s")

@@ -270,6 +270,8 @@ def evaluation(model, w, state, x, y):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
 TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+if {*TEST.values()} - {"max", "min"}:
+    raise ValueError('an entry of METRICS begins with neither "max" nor "min"')
 
 
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
@@ -312,11 +314,11 @@ class Metrics:
         self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            self.lock = open(f"{self.directory}/.chief", "w")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
             self.write_flags(workers, variables, flags, ps)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         self.file.write(
             "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
@@ -324,7 +326,7 @@ class Metrics:
 
     def write_flags(self, workers, variables, flags, ps):
         """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
-        path = os.path.join(self.directory, "flags.json")
+        path = f"{self.directory}/flags.json"
         layout = [[v.path, list(v.shape)] for v in variables]
         if tf.train.latest_checkpoint(self.directory):
             with open(path) as file:

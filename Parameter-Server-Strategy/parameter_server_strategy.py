@@ -251,7 +251,7 @@ class Cluster:
             for index, address in enumerate(jobs[job])
         }
         self.workers = [task for task in self.servers if task[0] == "worker"]
-        self.last_sign = time.time()  # of life, of those that this task needs
+        self.last_sign = time.monotonic()  # of life, of those that this task needs
 
     def wait_for_servers(self):
         """Returns when every ps and worker listens at its address."""
@@ -274,8 +274,8 @@ class Cluster:
 
     def watch(self):
         """Ends the chief when no update came for REQUIRED_WAIT_SECONDS: no call of it does."""
-        self.last_sign = time.time()
-        while time.time() < self.last_sign + REQUIRED_WAIT_SECONDS:
+        self.last_sign = time.monotonic()
+        while time.monotonic() < self.last_sign + REQUIRED_WAIT_SECONDS:
             time.sleep(0.5)
         what = f"no update came in {REQUIRED_WAIT_SECONDS} s; {self.silent_servers()}"
         print(f"TimeoutError: {what}", file=sys.stderr, flush=True)
@@ -304,8 +304,8 @@ class Cluster:
         session, shall_end, _ = self.session(server.target, self.job, self.index)
         while not run(session, shall_end):
             if answers(self.chief, 1):
-                self.last_sign = time.time()
-            elif time.time() > self.last_sign + REQUIRED_WAIT_SECONDS:
+                self.last_sign = time.monotonic()
+            elif time.monotonic() > self.last_sign + REQUIRED_WAIT_SECONDS:
                 what = f"did not answer at {self.chief} in {REQUIRED_WAIT_SECONDS} s"
                 raise TimeoutError(f"the chief {what}")
             time.sleep(0.2)
@@ -347,8 +347,8 @@ def answers(address, first_bytes=0):
 
 def wait_until(condition, seconds):
     """Waits for condition() for so many seconds at most; returns whether it came true."""
-    deadline = time.time() + seconds
-    while time.time() < deadline:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         if condition():
             return True
         time.sleep(0.1)
@@ -487,7 +487,7 @@ def train(coordinator, built, metrics, cluster, flags):
         for row in rows:
             metrics[rank].push(row)
             made = max(made, metrics[rank].step)
-        cluster.last_sign = time.time()
+        cluster.last_sign = time.monotonic()
         if saved + flags.checkpoint_steps <= made < flags.steps:
             test_and_save()
             saved = made
@@ -506,6 +506,8 @@ def train(coordinator, built, metrics, cluster, flags):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
 TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+if {*TEST.values()} - {"max", "min"}:
+    raise ValueError('an entry of METRICS begins with neither "max" nor "min"')
 
 
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
@@ -548,11 +550,11 @@ class Metrics:
         self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            self.lock = open(f"{self.directory}/.chief", "w")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
             self.write_flags(workers, variables, flags, ps)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         self.file.write(
             "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
@@ -560,7 +562,7 @@ class Metrics:
 
     def write_flags(self, workers, variables, flags, ps):
         """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
-        path = os.path.join(self.directory, "flags.json")
+        path = f"{self.directory}/flags.json"
         layout = [[v.path, list(v.shape)] for v in variables]
         if tf.train.latest_checkpoint(self.directory):
             with open(path) as file:

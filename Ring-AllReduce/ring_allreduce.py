@@ -346,7 +346,7 @@ class Cluster:
 # region: neighbours
 def neighbours(ring):
     """Returns the connections of a worker: from its left neighbour, and to its right one."""
-    deadline = time.time() + REQUIRED_WAIT_SECONDS
+    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
     family = socket.getaddrinfo(*ring.address(), type=socket.SOCK_STREAM)[0][0]
     reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
     with socket.create_server(ring.address(), family=family, reuse_port=reuse_port) as listener:
@@ -359,7 +359,7 @@ def neighbours(ring):
 
 def connect(ring, deadline):
     """Returns a connection to the right neighbour, which may not listen yet."""
-    while time.time() < deadline:
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             s = socket.create_connection(ring.address(1), timeout=5)
             if s.getsockname() != s.getpeername():  # a port can connect to itself
@@ -375,7 +375,7 @@ def connect(ring, deadline):
 def accept(ring, listener, right, deadline):
     """Returns a connection from the left neighbour, when the right one has answered, too."""
     left, waiting = None, [listener, right]
-    while waiting and time.time() < deadline:
+    while waiting and time.monotonic() < deadline:
         readable, _, _ = select.select(waiting, [], [], 1)
         if right in readable:
             check_answer(ring, right)
@@ -482,6 +482,8 @@ def evaluation(model, w, state, x, y):
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
 TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+if {*TEST.values()} - {"max", "min"}:
+    raise ValueError('an entry of METRICS begins with neither "max" nor "min"')
 
 
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
@@ -524,11 +526,11 @@ class Metrics:
         self.step = self.shown = 0
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
-            self.lock = open(os.path.join(self.directory, ".chief"), "w")
+            self.lock = open(f"{self.directory}/.chief", "w")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
             self.write_flags(workers, variables, flags, ps)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(os.path.join(self.directory, "metrics-%s-%d.csv" % task), "a", buffering=1)
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         self.file.write(
             "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
@@ -536,7 +538,7 @@ class Metrics:
 
     def write_flags(self, workers, variables, flags, ps):
         """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
-        path = os.path.join(self.directory, "flags.json")
+        path = f"{self.directory}/flags.json"
         layout = [[v.path, list(v.shape)] for v in variables]
         if tf.train.latest_checkpoint(self.directory):
             with open(path) as file:

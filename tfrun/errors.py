@@ -37,8 +37,8 @@ def explain(text):
     """
     lines = [PREFIX.sub("", line) for line in text.splitlines()]
     for i in reversed(range(len(lines))):
-        # The indented lines of a traceback are code, and could be found for their words.
-        if not lines[i].startswith("  ") and (entry := known(lines[i])):
+        # Indented lines are code, which has words of errors, too; but tf.function indents errors.
+        if not re.match(r"  +(?! |\w+Error: )", lines[i]) and (entry := known(lines[i])):
             return f"{entry.means} {entry.do}"
         if lines[i].startswith(TRACEBACK) and not any(
             NOT_ALONE.match(line) for line in lines[max(0, i - 2) : i]

@@ -110,6 +110,13 @@ group(
 group(
     "It ends at once: the model",
     (
+        r"resource: Attempting to capture an EagerTensor",
+        "resource: Attempting to capture an EagerTensor without building a function.",
+        "METRICS or loss has an object that keeps variables, where it needs a function.",
+        "Write keras.metrics.sparse_categorical_accuracy instead of "
+        "keras.metrics.SparseCategoricalAccuracy(), and so with others.",
+    ),
+    (
         r"Attempting to capture an EagerTensor",
         "my: Attempting to capture an EagerTensor without building a function.",
         "A tensor that was made between the layers of the model belongs to no graph.",
@@ -127,6 +134,12 @@ group(
         "TypeError: cannot unpack non-iterable function object",
         "An entry of METRICS is not a pair.",
         'Write "name": ("max", function) or ("min", function); "max" means that higher is better.',
+    ),
+    (
+        r'neither "max" nor "min"',
+        'ValueError: an entry of METRICS begins with neither "max" nor "min"',
+        "The first part of an entry of METRICS must say which values are the better ones.",
+        'Write "max" if higher is better, as for accuracy; write "min" if lower is better.',
     ),
     (
         r"that don't all match",
@@ -296,10 +309,41 @@ group(
         "Replace or drop those rows.",
     ),
     (
+        r"label value of -\d+ which is outside the valid range",
+        "Received a label value of -1 which is outside the valid range of [0, 3).",
+        "A label is negative.",
+        "Number the classes from 0.",
+    ),
+    (
         r"outside the valid range",
         "Received a label value of 5 which is outside the valid range of [0, 3).",
-        "A label is negative, or higher than every label in y_train.",
-        "Number the classes from 0; the highest must occur in y_train.",
+        "The model has fewer outputs than there are classes.",
+        "Give the last layer of your own model an output for each class. The model of the examples "
+        "takes their number from y_train: the highest label must occur there.",
+    ),
+    (
+        r"must have rank \(ndim\).* target\.shape=\(\w+, [^)]*\), output\.shape=\(\w+,\)",
+        "ValueError: Argument `output` must have rank (ndim) `target.ndim - 1`. Received: "
+        "target.shape=(32, 10), output.shape=(32,)",
+        "The loss has its arguments in the wrong order: it takes the outputs for the labels.",
+        "Write def loss(y, outputs): labels come first, as in the losses and metrics of Keras.",
+    ),
+    (
+        r"must have rank \(ndim\).* target\.shape=\(\w+, \w+\), output\.shape=\(\w+, \w+\)",
+        "ValueError: Argument `output` must have rank (ndim) `target.ndim - 1`. Received: "
+        "target.shape=(32, 10), output.shape=(32, 10)",
+        "Each label is a row of numbers, as one-hot labels are, but the loss needs the number of "
+        "a class.",
+        "Use y.argmax(axis=-1) as the labels; if they are no classes, write another loss and "
+        "METRICS.",
+    ),
+    (
+        r"must have rank \(ndim\).* output\.shape=\(\w+, \w+, ",
+        "ValueError: Argument `output` must have rank (ndim) `target.ndim - 1`. Received: "
+        "target.shape=(32,), output.shape=(32, 8, 10)",
+        "The inputs have several axes, as images have, and the model keeps all but the last one.",
+        "Save x.reshape(len(x), -1) instead of x, or put keras.layers.Flatten() before the Dense "
+        "layers of the model.",
     ),
     (
         r"`labels.shape` must equal|Dimensions must be equal|inhomogeneous shape"
@@ -310,8 +354,15 @@ group(
         "features as x_train.",
     ),
     (
-        r"could not convert string to float|invalid literal for int\(\).*np\.str_|Cannot cast",
-        "ValueError: invalid literal for int() with base 10: np.str_('a')",
+        r"invalid literal for int\(\).*: (np\.str_|b')|Object arrays cannot be loaded",
+        "ValueError: invalid literal for int() with base 10: np.str_('cow')",
+        "The labels, or the inputs, are words and not numbers.",
+        "Number the classes from 0: numpy.unique(labels, return_inverse=True) returns the words "
+        "and their numbers. Number the labels of training and test together.",
+    ),
+    (
+        r"could not convert string to float|Cannot cast",
+        "ValueError: could not convert string to float: np.str_('a')",
         "The arrays hold something other than numbers.",
         "Convert them to numbers before you save them.",
     ),
@@ -401,8 +452,8 @@ group(
         r"[Ll]oss is -?(nan|inf)|Tensor had (-?Inf|NaN)|NaN loss",
         "FloatingPointError: loss is nan at update 12",
         "Training has diverged, because its steps were too long; or the data hold NaN.",
-        "Lower --learning-rate, still more with many workers or stale gradients. At the very first "
-        "update look for NaN in the data.",
+        "Lower --learning-rate, still more with many workers or stale gradients. Scale inputs such "
+        "as pixels to about 1. At the very first update look for NaN in the data.",
     ),
 )
 

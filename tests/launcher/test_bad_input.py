@@ -1,5 +1,6 @@
 """Bad input: a script raises, in bounded time, and loses nothing; tfrun has an explanation."""
 
+import ast
 import collections
 import concurrent.futures
 import fcntl
@@ -11,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+import regions
 import support
 from tfrun import errors
 
@@ -26,6 +28,8 @@ COLLECTIVE = support.main_script("Collective-AllReduce")
 RING = support.main_script("Ring-AllReduce")
 RATES = support.main_script("Synchronous-SGD-different-learning-rates")
 COORDINATOR = support.main_script("Parameter-Server-Strategy")
+MIRRORED = SINGLE.parents[1] / "Multiple-GPUs-Single-Machine"
+MIRRORED = MIRRORED / "multiple_gpus_single_machine_mirrored.py"
 
 
 def config(cluster=None, job="worker", index=0, **more):
@@ -312,6 +316,85 @@ def test_each_kind_is_raised_and_explained(zygote, tmp_path):
         problems += [future.result() for future in slow]
     problems = list(filter(None, problems))
     assert not problems, "\n\n".join(problems)
+
+
+MORE_AXES = {"x_train": np.ones((8, 3, 3)), "x_test": np.ones((4, 3, 3))}
+ONE_HOT = {"y_train": np.eye(2)[np.arange(8) % 2], "y_test": np.eye(2)[np.arange(4) % 2]}
+METRIC = "keras.metrics.sparse_categorical_accuracy)}"
+METRIC_OBJECT = [(METRIC, "keras.metrics.SparseCategoricalAccuracy())}")]
+# {what was done: (script, changes of its text, arrays of its data set, words of the explanation)}
+OWN_MODELS = {
+    "inputs with more axes": (SINGLE, [], MORE_AXES, "keras.layers.Flatten()"),
+    "one-hot labels": (SINGLE, [], ONE_HOT, "y.argmax(axis=-1)"),
+    "arguments the wrong way round": (
+        SINGLE,
+        [("def loss(y, outputs):", "def loss(outputs, y):")],
+        {},
+        "wrong order",
+    ),
+    "too few outputs": (
+        SINGLE,
+        [("Dense(int(data.y_train.max()) + 1)", "Dense(1)")],
+        {},
+        "fewer outputs than there are classes",
+    ),
+    "an object in METRICS": (SINGLE, METRIC_OBJECT, {}, "METRICS or loss has an object"),
+    "words of pandas": (
+        SINGLE,
+        [],
+        {"y_train": np.array(list("abababab"), dtype=object)},
+        "Number the classes from 0",
+    ),
+    "inputs with more axes, in a tf.function": (MIRRORED, [], MORE_AXES, "keras.layers.Flatten()"),
+    "an object in METRICS, in a tf.function": (
+        MIRRORED,
+        METRIC_OBJECT,
+        {},
+        "METRICS or loss has an object",
+    ),
+}
+
+
+@pytest.mark.long
+def test_a_mistake_in_an_own_model_is_explained_by_what_it_is(zygote, tmp_path):
+    problems = []
+    with support.Zygote(MIRRORED) as zygote_of_2:
+        for number, (what, case) in enumerate(OWN_MODELS.items()):
+            script, changes, arrays, words = case
+            folder = tmp_path / ("case %d" % number)
+            folder.mkdir()
+            (folder / script.name).write_text(support.replaced(script, changes))
+            dataset(folder, **arrays)
+            runner = zygote_of_2 if script == MIRRORED else zygote
+            process = runner.run(script.name, [*NPZ, "--steps", "2"], folder)
+            said = errors.explain(process.stderr) or "not explained: " + process.stderr
+            if process.returncode != 1 or words not in said:
+                problems.append("%s: exit %d: %s" % (what, process.returncode, said))
+    assert not problems, "\n\n".join(problems)
+
+
+def test_a_direction_that_is_none_is_refused_at_the_start(zygote, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    text = support.replaced(SINGLE, [('{"accuracy": ("max"', '{"accuracy": ("maximum"')])
+    (folder / SINGLE.name).write_text(text)
+    process = zygote.run(SINGLE.name, ["--steps", "3"], folder)
+    words = 'ValueError: an entry of METRICS begins with neither "max" nor "min"'
+    assert process.returncode == 1, process.stderr
+    assert process.stderr.splitlines()[-1] == words, process.stderr
+    assert 'Write "max" if higher is better' in errors.explain(process.stderr)
+    assert [path.name for path in folder.iterdir()] == [SINGLE.name]
+
+
+def test_no_script_waits_by_a_clock_that_can_be_set():
+    """Tests that no example calculates or compares with time.time(): it may jump back an hour."""
+    checked = 0
+    for path in regions.scripts():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.BinOp, ast.Compare)):
+                checked += "time.monotonic()" in ast.unparse(node)
+                assert "time.time()" not in ast.unparse(node), f"{path}:{node.lineno}"
+    assert checked > 25
 
 
 def two_layers(folder, first, second):

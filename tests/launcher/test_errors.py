@@ -21,6 +21,10 @@ def test_each_entry_explains_its_example(entry):
         assert re.fullmatch(r"[A-Z`x].*[.)]", text) and "\n" not in text, text
 
 
+RANK = (
+    "ValueError: Argument `output` must have rank (ndim) `target.ndim - 1`. Received: "
+    "target.shape=%s, output.shape=%s"
+)
 # As TensorFlow 2.21, NumPy, Keras and Python print them, and what the explanation must say.
 REAL = {
     """Node: 'save/RestoreV2'
@@ -39,7 +43,35 @@ Key v not found in checkpoint""": "another model",
     "checkpoint: [3]": "another model",
     "InvalidArgumentError: Matrix size-incompatible: In[0]: [32,3], In[1]: [64,128]": "another "
     "model",
-    "Received a label value of -5 which is outside the valid range of [0, 3).": "Number the class",
+    "Received a label value of -5 which is outside the valid range of [0, 3).": "is negative",
+    "Received a label value of 9 which is outside the valid range of [0, 9).": "an output for each",
+    # Of METRICS with an object of Keras, and of a tensor that was made between the layers.
+    "resource: Attempting to capture an EagerTensor without building a function.": "METRICS",
+    "my: Attempting to capture an EagerTensor without building a function.": "between the layers",
+    RANK % ("(32, 10)", "(32, 10)"): "one-hot",
+    RANK % ("(None, 3)", "(None, 10)"): "one-hot",
+    RANK % ("(32, 10)", "(32,)"): "loss(y, outputs)",
+    RANK % ("(32, 8, 10)", "(32,)"): "loss(y, outputs)",
+    RANK % ("(32,)", "(32, 8, 10)"): "Flatten",
+    RANK % ("(None,)", "(None, 28, 28, 10)"): "Flatten",
+    # As a tf.function shows an error of the code in it.
+    errors.TRACEBACK
+    + """
+  File "/a.py", line 9, in main
+ValueError: in user code:
+
+    File "/a.py", line 7, in loss
+        return keras.losses.sparse_categorical_crossentropy(y, outputs)
+
+    """
+    + RANK % ("(32,)", "(32, 8, 10)")
+    + "\n\n": "Flatten",
+    "ValueError: invalid literal for int() with base 10: np.str_('cow')": "Number the classes",
+    "ValueError: invalid literal for int() with base 10: b'cow'": "Number the classes",
+    "ValueError: Object arrays cannot be loaded when allow_pickle=False": "Number the classes",
+    """ValueError: could not convert string to float: np.str_('cow')""": "other than numbers",
+    'ValueError: an entry of METRICS begins with neither "max" nor "min"': "higher is better",
+    """tfrun: the better test_mae is 'lower', neither "max" nor "min\"""": "higher is better",
     "ValueError: This file contains pickled (object) data. If you trust the file": ".npz",
     "FileNotFoundError: [Errno 2] No such file or directory: 'digitz'": "misspelt",
     "ValueError: zero-size array to reduction operation maximum which has no": "fewer rows",
@@ -88,6 +120,8 @@ def test_real_texts(text):
 
 def test_the_last_error_counts():
     """Not a warning before its traceback, nor code in it; but the one that it came from."""
+    code = errors.TRACEBACK + '\n  File "a.py", line 3\n        raise ValueError("loss is nan")\n'
+    assert errors.explain(code + "ZeroDivisionError") is None
     warning = "E0000 failed to connect to all addresses\n"
     trace = errors.TRACEBACK + '\n  File "a.py", line 3\n    raise CancelledError\n'
     assert errors.explain(warning + trace + "ZeroDivisionError: division by zero") is None

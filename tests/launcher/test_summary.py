@@ -179,6 +179,17 @@ def test_any_metrics_of_the_test(tmp_path):
     assert curves.draw(RunData.read(tmp_path)).exists()
 
 
+def test_a_direction_that_is_none(tmp_path):
+    two_workers(tmp_path)
+    flags(tmp_path, metrics={"test_loss": "min", "test_accuracy": "maximum"})
+    words = """test_accuracy is 'maximum', neither "max" nor "min\""""
+    with pytest.raises(ValueError, match=words):
+        summary.summarize(RunData.read(tmp_path))
+    process = support.tfrun("summary", tmp_path)
+    assert process.returncode == 1 and "'maximum'" in process.stderr, process.stderr
+    assert not (tmp_path / "result.json").exists()
+
+
 def test_the_evaluation_of_the_highest_step(tmp_path):
     """Not the last in time: after a restart the steps begin again from the checkpoint."""
     two_workers(tmp_path)

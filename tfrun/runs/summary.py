@@ -13,9 +13,11 @@ from tfrun.runs.data import RunData
 
 
 def best_values(directions, tasks):
-    """Returns {"test_…": its best value in all evaluations}, if its "max" or "min" is known."""
+    """Returns {"test_…": its best value}. Raises ValueError unless each is by "max" or "min"."""
     best = {}
     for name, direction in directions.items():
+        if direction not in ("max", "min"):
+            raise ValueError(f'the better {name} is {direction!r}, neither "max" nor "min"')
         values = joined(metrics.tests[name] for metrics in tasks if name in metrics.tests)
         if values.size:
             best[name] = float(values.max() if direction == "max" else values.min())
@@ -31,8 +33,7 @@ def joined(arrays):
 def late_pushes(pushes):
     """Returns the number of pushes with any staleness; None where it was not measured."""
     staleness = pushes["staleness"]
-    measured = staleness[~np.isnan(staleness)]
-    return int((measured > 0).sum()) if measured.size or not staleness.size else None
+    return None if staleness.size and np.isnan(staleness).all() else int((staleness > 0).sum())
 
 
 def summarize(run: RunData) -> dict:
@@ -49,11 +50,10 @@ def summarize(run: RunData) -> dict:
     steps = min([asked_for, *stopped])
     test = metrics_csv.last_test(run.tests())
     if not test or not test["global_step"] >= steps:
-        reached = f"no evaluation, {made:.0f}"
+        tested = f"no evaluation, {made:.0f}"
         if test:
-            reached = f"the last evaluation is after {test['global_step']:.0f}"
-        where = run.directory
-        raise ValueError(f"the run in {where} is not finished: {reached} of {steps} updates")
+            tested = f"the last evaluation is after {test['global_step']:.0f}"
+        raise ValueError(f"the run in {run.directory} is not finished: {tested} of {steps} updates")
     times = [p["push_time"] for p in pushes.values() if p["push_time"].size]
     begun = max([each.min() for each in times], default=0)  # from here on all take part
     seconds = max([each.max() for each in times], default=0) - begun
