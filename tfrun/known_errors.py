@@ -112,9 +112,8 @@ group(
     (
         r"resource: Attempting to capture an EagerTensor",
         "resource: Attempting to capture an EagerTensor without building a function.",
-        "METRICS or loss has an object that keeps variables, where it needs a function.",
-        "Write keras.metrics.sparse_categorical_accuracy instead of "
-        "keras.metrics.SparseCategoricalAccuracy(), and so with others.",
+        "The loss, or a layer, uses a variable that is not the model's own.",
+        "Write the loss as a function without variables, and create a layer's in its build().",
     ),
     (
         r"Attempting to capture an EagerTensor",
@@ -136,8 +135,16 @@ group(
         'Write "name": ("max", function) or ("min", function); "max" means that higher is better.',
     ),
     (
-        r'neither "max" nor "min"',
-        'ValueError: an entry of METRICS begins with neither "max" nor "min"',
+        r"METRICS needs .*, not \('(max|min)', ",
+        'ValueError: METRICS needs ("max" or "min", function), not (\'max\', '
+        "<SparseCategoricalAccuracy name=sparse_categorical_accuracy>)",
+        "METRICS has an object of Keras, where it needs a function.",
+        "Write keras.metrics.sparse_categorical_accuracy instead of "
+        "keras.metrics.SparseCategoricalAccuracy(), and other metrics accordingly.",
+    ),
+    (
+        r'METRICS needs |neither "max" nor "min"',
+        'ValueError: METRICS needs ("max" or "min", function), not (\'maximum\', <function mae>)',
         "The first part of an entry of METRICS must say which values are the better ones.",
         'Write "max" if higher is better, as for accuracy; write "min" if lower is better.',
     ),

@@ -320,8 +320,6 @@ def test_each_kind_is_raised_and_explained(zygote, tmp_path):
 
 MORE_AXES = {"x_train": np.ones((8, 3, 3)), "x_test": np.ones((4, 3, 3))}
 ONE_HOT = {"y_train": np.eye(2)[np.arange(8) % 2], "y_test": np.eye(2)[np.arange(4) % 2]}
-METRIC = "keras.metrics.sparse_categorical_accuracy)}"
-METRIC_OBJECT = [(METRIC, "keras.metrics.SparseCategoricalAccuracy())}")]
 # {what was done: (script, changes of its text, arrays of its data set, words of the explanation)}
 OWN_MODELS = {
     "inputs with more axes": (SINGLE, [], MORE_AXES, "keras.layers.Flatten()"),
@@ -338,7 +336,6 @@ OWN_MODELS = {
         {},
         "fewer outputs than there are classes",
     ),
-    "an object in METRICS": (SINGLE, METRIC_OBJECT, {}, "METRICS or loss has an object"),
     "words of pandas": (
         SINGLE,
         [],
@@ -346,12 +343,6 @@ OWN_MODELS = {
         "Number the classes from 0",
     ),
     "inputs with more axes, in a tf.function": (MIRRORED, [], MORE_AXES, "keras.layers.Flatten()"),
-    "an object in METRICS, in a tf.function": (
-        MIRRORED,
-        METRIC_OBJECT,
-        {},
-        "METRICS or loss has an object",
-    ),
 }
 
 
@@ -373,16 +364,29 @@ def test_a_mistake_in_an_own_model_is_explained_by_what_it_is(zygote, tmp_path):
     assert not problems, "\n\n".join(problems)
 
 
-def test_a_direction_that_is_none_is_refused_at_the_start(zygote, tmp_path):
+METRIC = '("max", keras.metrics.sparse_categorical_accuracy)'
+OBJECT = '("max", keras.metrics.SparseCategoricalAccuracy())'
+
+
+@pytest.mark.parametrize(
+    "entry, shown, explanation",
+    [
+        (METRIC.replace("max", "maximum"), "('maximum', <function ", 'Write "max" if higher'),
+        (OBJECT, "('max', <SparseCategoricalAccuracy ", "METRICS has an object of Keras"),
+    ],
+    ids=["a direction that is none", "an object of Keras"],
+)
+def test_a_wrong_entry_of_metrics_is_refused_at_the_start(
+    entry, shown, explanation, zygote, tmp_path
+):
     folder = tmp_path / "folder"
     folder.mkdir()
-    text = support.replaced(SINGLE, [('{"accuracy": ("max"', '{"accuracy": ("maximum"')])
-    (folder / SINGLE.name).write_text(text)
+    (folder / SINGLE.name).write_text(support.replaced(SINGLE, [(METRIC, entry)]))
     process = zygote.run(SINGLE.name, ["--steps", "3"], folder)
-    words = 'ValueError: an entry of METRICS begins with neither "max" nor "min"'
+    words = 'ValueError: METRICS needs ("max" or "min", function), not ' + shown
     assert process.returncode == 1, process.stderr
-    assert process.stderr.splitlines()[-1] == words, process.stderr
-    assert 'Write "max" if higher is better' in errors.explain(process.stderr)
+    assert process.stderr.splitlines()[-1].startswith(words), process.stderr
+    assert explanation in errors.explain(process.stderr)
     assert [path.name for path in folder.iterdir()] == [SINGLE.name]
 
 

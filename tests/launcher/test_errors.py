@@ -25,6 +25,7 @@ RANK = (
     "ValueError: Argument `output` must have rank (ndim) `target.ndim - 1`. Received: "
     "target.shape=%s, output.shape=%s"
 )
+METRICS = 'ValueError: METRICS needs ("max" or "min", function), not %s'
 # As TensorFlow 2.21, NumPy, Keras and Python print them, and what the explanation must say.
 REAL = {
     """Node: 'save/RestoreV2'
@@ -45,8 +46,7 @@ Key v not found in checkpoint""": "another model",
     "model",
     "Received a label value of -5 which is outside the valid range of [0, 3).": "is negative",
     "Received a label value of 9 which is outside the valid range of [0, 9).": "an output for each",
-    # Of METRICS with an object of Keras, and of a tensor that was made between the layers.
-    "resource: Attempting to capture an EagerTensor without building a function.": "METRICS",
+    "resource: Attempting to capture an EagerTensor without building a function.": "The loss",
     "my: Attempting to capture an EagerTensor without building a function.": "between the layers",
     RANK % ("(32, 10)", "(32, 10)"): "one-hot",
     RANK % ("(None, 3)", "(None, 10)"): "one-hot",
@@ -70,7 +70,8 @@ ValueError: in user code:
     "ValueError: invalid literal for int() with base 10: b'cow'": "Number the classes",
     "ValueError: Object arrays cannot be loaded when allow_pickle=False": "Number the classes",
     """ValueError: could not convert string to float: np.str_('cow')""": "other than numbers",
-    'ValueError: an entry of METRICS begins with neither "max" nor "min"': "higher is better",
+    METRICS % "('maximum', <function f at 0x7f>)": "higher is better",
+    METRICS % "('max', <SparseCategoricalAccuracy name=a>)": "object of Keras",
     """tfrun: the better test_mae is 'lower', neither "max" nor "min\"""": "higher is better",
     "ValueError: This file contains pickled (object) data. If you trust the file": ".npz",
     "FileNotFoundError: [Errno 2] No such file or directory: 'digitz'": "misspelt",
