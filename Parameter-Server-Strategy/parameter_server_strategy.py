@@ -119,7 +119,7 @@ def build(strategy, coordinator, model, data, flags, n):
         if len(places) > 1:
             text = ", ".join(f"{rows} rows on ps {ps}" for rows, ps in places)
             print(f"w_{i} is split: {text}", flush=True)
-    batches = mini_batches(coordinator, step, data, flags, n)
+    batches = []  # made after a checkpoint is restored, because their numbers begin at the step
 
     # ParameterServerStrategy: a closure, which any worker can execute. It leaves nothing there.
     @tf.function
@@ -133,7 +133,9 @@ def build(strategy, coordinator, model, data, flags, n):
         return rank, rows.stack()
 
     def schedule(count):
-        return coordinator.schedule(closure, (batches, tf.constant(count)))
+        if not batches:
+            batches.append(mini_batches(coordinator, step, data, flags, n))
+        return coordinator.schedule(closure, (*batches, tf.constant(count)))
 
     x, y = tf.constant(data.x_test), tf.constant(data.y_test)
 
