@@ -333,7 +333,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("change", [{}, *BROKEN], ids=str)
+@pytest.mark.parametrize("change", [{}, *BROKEN], ids=" ".join)
 def test_a_broken_promise_is_told(change, drills, tmp_path, monkeypatch):
     """A drill that just keeps its promise, and one that breaks one part of it."""
     numbers = {**KEPT, "says": "ps 0 was killed", "left": {}, **change}
