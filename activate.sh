@@ -15,14 +15,16 @@ activate() {
         export PATH="$root/tfrun/bin:$PATH"
         return
     fi
-    for python in "${PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10; do
+    local pythons=(python3 python3.13 python3.12 python3.11 python3.10)
+    [ -z "${PYTHON:-}" ] || pythons=("$PYTHON")
+    for python in "${pythons[@]}"; do
         if "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
             "$python" "$root/tools/environment.py" "$root" || return
             export VIRTUAL_ENV="$root/.venv" PATH="$root/tfrun/bin:$root/.venv/bin:$PATH"
             return
         fi
     done
-    echo "set-up failed: Python 3.10, 3.11, 3.12 or 3.13 is needed; install one, or name it: PYTHON=/path/to/python" >&2
+    echo "set-up failed: Python 3.10, 3.11, 3.12 or 3.13 is needed${PYTHON:+, and PYTHON=$PYTHON is none}; install one, or name it: PYTHON=/path/to/python" >&2
     return 1
 }
 activate

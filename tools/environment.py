@@ -64,7 +64,14 @@ def make(root):
 
     if is_complete():
         return
-    with open(root / ".venv.lock", "w") as only_one:
+    try:
+        lock_file = open(root / ".venv.lock", "w")
+    except OSError as error:
+        fail(
+            f"{root} cannot be written ({error.strerror}): copy it to a folder of your own, "
+            "or activate an environment that has the packages of requirements.lock"
+        )
+    with lock_file as only_one:
         try:
             fcntl.flock(only_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -126,6 +126,33 @@ def test_no_fitting_python(project, tmp_path):
     assert "Python 3.10, 3.11, 3.12 or 3.13 is needed" in told[0]
 
 
+def test_a_python_that_is_not_there(project):
+    """A typo in PYTHON is told, and no other Python is taken."""
+    code, _, told = activate(project, PYTHON="/no/python3")
+    assert code != 0 and len(told) == 1 and "PYTHON=/no/python3 is none" in told[0], told
+    assert not (project / ".venv").exists()
+
+
+def test_a_project_that_cannot_be_written(project):
+    (project / ".venv.lock").mkdir()  # fails for root, too
+    code, _, told = activate(project)
+    assert code != 0 and len(told) == 1, told
+    assert told[0].startswith("set-up failed: ") and "copy it to a folder of your own" in told[0]
+
+
+def test_pages_activate_before_they_need_python():
+    """In a block of commands; and git ignores the run directories that pages name."""
+    named = set()
+    for page in [support.ROOT / "README.md", *(support.ROOT / "docs").glob("*.md")]:
+        for block in re.findall(r"^```\w*\n(.*?)^```$", page.read_text(), re.M | re.S):
+            before, activates, _ = block.partition("source activate.sh")
+            assert not (activates and re.search("^(python|tfrun) ", before, re.M)), page
+            named.update(re.findall(r"OUTPUT_DIR=([\w-]+) ", block))
+    assert named
+    done = support.finished("git", "check-ignore", *(f"{name}/" for name in named))
+    assert set(done.stdout.split()) == {f"{name}/" for name in named}
+
+
 def test_an_active_environment(project):
     """Used as it is when it has what the lock file asks for, and left alone when it has not."""
     env = {"VIRTUAL_ENV": sys.prefix, "PATH": "%s/bin:/usr/bin:/bin" % sys.prefix}

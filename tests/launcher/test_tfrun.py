@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -206,6 +207,76 @@ time.sleep(60)""",
     assert any(f"{job} {index} {words}" in line for line in lines), lines
     assert lines.count(f"[{job} {index}] my last line") == 1, lines
     assert lines[-1].endswith(f"{tmp_path}/run/{job}-{index}.log")
+
+
+def test_the_first_failure_gives_the_exit_code(tmp_path):
+    """Worker 1 is let go with 3, then the chief ends with 5, and the ps, when it is stopped, 9."""
+    write(
+        tmp_path,
+        """
+import signal
+log = os.path.join(os.environ["OUTPUT_DIR"], "worker-1-ended")
+if job == "ps":
+    signal.signal(15, lambda *_: os._exit(9))
+if (job, index) == ("worker", 1):
+    if os.path.exists(log + "-once"):
+        open(log, "w").close()
+    open(log + "-once", "w").close()
+    sys.exit(3)
+while job == "ps" or not os.path.exists(log):
+    time.sleep(0.05)
+time.sleep(0.3)
+sys.exit(5)""",
+    )
+    code, lines = run(tmp_path, "--ps", "1", "--workers", "2", "--restarts", "1")
+    assert any("worker 1 failed with exit code 3, has no restart left" in line for line in lines)
+    assert any("worker 0 failed with exit code 5; the run is stopped" in line for line in lines)
+    assert code == 3, lines
+
+
+def test_a_task_that_ends_leaves_nothing_running(tmp_path):
+    """Worker 1 ends by itself, with a child; worker 0 looks half a second later."""
+    write(
+        tmp_path,
+        """
+import psutil, subprocess
+path = os.path.join(os.environ["OUTPUT_DIR"], "child")
+if index == 1:
+    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(99)'])
+    open(path + ".new", "w").write(str(child.pid))
+    os.rename(path + ".new", path)
+    sys.exit()
+while not os.path.exists(path):
+    time.sleep(0.05)
+child, end = int(open(path).read()), time.monotonic() + 5
+while psutil.pid_exists(child) and time.monotonic() < end:
+    time.sleep(0.05)
+print("the child runs:", psutil.pid_exists(child))""",
+    )
+    code, lines = run(tmp_path, "--workers", "2")
+    assert code == 0 and "[worker 0] the child runs: False" in lines, lines
+
+
+def test_the_command_that_goes_on_runs_in_any_shell(tmp_path):
+    """Ctrl-C prints it; a shell without an environment of ours runs it."""
+    write(tmp_path, "print('ready', sys.argv[1:], flush=True); time.sleep(60)")
+    command = [support.ROOT / "tfrun" / "bin" / "tfrun", "train.py", "--steps", "a b"]
+    env = support.environment(tmp_path / "run")
+    process = subprocess.Popen(
+        command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
+    )
+    try:
+        log = tmp_path / "run" / "worker-0.log"
+        support.wait_until(lambda: log.exists() and "ready" in log.read_text(), 20, "ready")
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=support.patience(20))[0]
+    finally:
+        process.kill()
+    write(tmp_path, "print('goes on', sys.argv[1:])")
+    resume = output.splitlines()[-1].partition(" with: ")[2]
+    bare = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = support.finished("bash", "-c", resume, cwd=tmp_path, env=bare)
+    assert "[worker 0] goes on ['--steps', 'a b']" in done.stdout, resume + done.stderr
 
 
 def test_time_out(tmp_path):

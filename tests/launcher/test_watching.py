@@ -110,6 +110,8 @@ def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
     }
     lines = tfrun("status").stdout.splitlines()
     assert len(lines) == 6 and "failed (3)" in lines[4]
+    newest = tfrun("status", "-n", "2").stdout.splitlines()
+    assert [line.split()[0] for line in newest] == ["run", "bad/run", "late/run"]
     assert lines[5].split()[:2] == ["late/run", "stopped"]
 
 
@@ -151,6 +153,25 @@ def test_monitor_shows_what_psutil_sees(tmp_path):
         busy, idle = (task["cpu_percent"] for task in seen["tasks"])
         assert busy > 25 > idle
         assert seen["tasks"][1]["memory_bytes"] > 200 << 20 > seen["tasks"][0]["memory_bytes"]
+
+
+FAMILY = """
+import subprocess
+code = "held = bytearray(150 << 20); print('ready', flush=True)\\nwhile True: pass"
+subprocess.run([sys.executable, "-c", code])
+"""
+
+
+def test_monitor_counts_the_children_of_a_task(tmp_path):
+    """The task sleeps; its child computes, and holds 150 MiB."""
+    with running(tmp_path, FAMILY, "--workers", "1"):
+        family = tasks(tmp_path)
+        assert len(family) == 2
+        (seen,) = monitor()["tasks"]
+        memory = sum(process.memory_info().rss for process in family)
+        assert abs(seen["memory_bytes"] - memory) < 0.05 * memory
+        assert seen["threads"] == sum(process.num_threads() for process in family)
+        assert seen["cpu_percent"] > 25
 
 
 NVIDIA_SMI = """#!/bin/sh
@@ -394,6 +415,7 @@ def test_logs(tmp_path):
     assert tfrun("logs", name).stdout.splitlines() == lines
     for task in ("worker-1", "worker 1"):
         assert tfrun("logs", name, task).stdout == "a line worker 1\n"
+    assert tfrun("logs", name, "worker", "1").stdout == "a line worker 1\n"
     seen = [json.loads(line) for line in tfrun("logs", name, "--json").stdout.splitlines()]
     assert seen[0] == {"task": "ps 0", "line": "a line ps 0"}
     wrong = tfrun("logs", name, "worker-7")

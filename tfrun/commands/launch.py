@@ -46,8 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "one task more, of the type evaluator, which runs the script like the others"
     add("--own-evaluator", action="store_true", help=text)
     text = "stop everything after that many seconds and exit with 124 (TFRUN_TIMEOUT, or never)"
-    timeout = variables.get("TFRUN_TIMEOUT")
-    add("--timeout", type=seconds, default=timeout, metavar="S", help=text)
+    add("--timeout", type=seconds, default=variables.get("TFRUN_TIMEOUT"), metavar="S", help=text)
     text = "start a task that failed again, in its place, up to N times (TFRUN_RESTARTS, or 0)"
     restarts = variables.get("TFRUN_RESTARTS", "0")
     add("--restarts", type=count, default=restarts, metavar="N", help=text)
@@ -73,8 +72,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--hosts", type=hosts.parse, metavar="HOST:N,...", help=text)
     text = "print a bash script that does the same without tfrun (also: DRY_RUN=1)"
     add("--dry-run", action="store_true", default=bool(variables.get("DRY_RUN")), help=text)
-    text = "the training script; or horovodrun, which starts the workers itself"
-    add("script", help=text)
+    add("script", help="the training script; or horovodrun, which starts the workers itself")
     add("arguments", nargs=argparse.REMAINDER, help="what the script gets")
     flags = parser.parse_args(arguments)
     if wrong := contradiction(flags):
@@ -155,7 +153,7 @@ def command(arguments: list[str]) -> int:
     try:
         directory = run_directory.RunDirectory(example)
     except OSError as error:
-        return fail(f"the run directory cannot be written: {error}")
+        return fail(run_directory.UNWRITABLE.format(error))
     spec = LaunchSpec(
         example=example,
         jobs=jobs,
@@ -171,7 +169,7 @@ def command(arguments: list[str]) -> int:
     if flags.evaluator:
         spec.commands["evaluator"] = evaluator_command(directory.path, program)
         spec.variables = [("evaluator", "PYTHONPATH", quiet.python_path()), *flags.env]
-    resume = shlex.join([shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
+    resume = shlex.join([sys.executable, shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
     resume = f"OUTPUT_DIR={shlex.quote(str(directory.path))} {resume}"
     try:
         if flags.isolate:
@@ -182,8 +180,7 @@ def command(arguments: list[str]) -> int:
         directory.discard()
         if flags.isolate:
             error = f"--isolate does not work on this machine: {error}"
-        lines = str(error).splitlines()
-        return max([fail(line) for line in lines], default=128 + signal.SIGINT)
+        return max([fail(line) for line in str(error).splitlines()], default=128 + signal.SIGINT)
     return launch(spec, directory, resume)
 
 

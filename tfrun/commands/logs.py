@@ -16,13 +16,13 @@ LAST_LINES = 20  # of each log that -f begins with
 def command(arguments: list[str]) -> int:
     """Prints the logs; returns the exit code."""
     parser = common.parser("logs", __doc__)
-    parser.add_argument("task", nargs="?", metavar="TASK", help='such as "worker 0", or worker-0')
+    parser.add_argument("task", nargs="*", metavar="TASK", help="such as worker 0, or worker-0")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the run has ended")
     flags = parser.parse_args(arguments)
     record = common.find(flags.run)
     paths = {task["task"]: pathlib.Path(task["log"]) for task in record["tasks"]}
     if flags.task:
-        name = flags.task.replace("-", " ")
+        name = " ".join(flags.task).replace("-", " ")
         if name not in paths:
             return fail(f"{record['run']} has no task {name}; it has {', '.join(paths)}")
         paths = {name: paths[name]}

@@ -141,9 +141,8 @@ def headline(seen):
     """Returns one line about the run as a whole."""
     parts = [f"{seen['run']}: {seen['state']}"]
     if seen["started"]:
-        end = seen["ended"] or time.time()
         how = "after" if seen["ended"] else "for" if seen["state"] == "running" else "for at most"
-        parts[0] += f" {how} {formatting.age(end - seen['started'])}"
+        parts[0] += f" {how} {formatting.age((seen['ended'] or time.time()) - seen['started'])}"
     if seen["update"]:
         steps = f" of {seen['steps']:,}" if seen["steps"] else ""
         parts.append(f"update {seen['update']:,}{steps}")

@@ -179,8 +179,7 @@ def command(arguments):
         lines = [command_line(job, point) for point in grids.product(job["grid"])]
         n = min(int(job.get("parallel", 1)), len(lines))
         for line in lines:  # what is wrong is told before the first run
-            _, _, shares = launch.check(line)
-            fits(n, shares)
+            fits(n, launch.check(line)[2])
     except (OSError, ValueError) as error:
         return fail(f"{flags.job}: {error}")
     if flags.dry_run:
@@ -192,5 +191,5 @@ def command(arguments):
     try:
         directory = run_directory.RunDirectory(job["script"].parent.name).path
     except OSError as error:
-        return fail(f"the run directory cannot be written: {error}")
+        return fail(run_directory.UNWRITABLE.format(error))
     return run_grid(job, n, directory)

@@ -6,6 +6,7 @@ import time
 from rich.table import Table
 
 from tfrun import formatting
+from tfrun.arguments import count
 from tfrun.commands import common
 from tfrun.runs import progress, registry
 
@@ -15,8 +16,10 @@ COLUMNS = {"run": 0, "state": 0, "began": 90, "lasted": 60, "updates": 70, "resu
 
 def command(arguments: list[str]) -> int:
     """Prints the table; returns the exit code."""
-    flags = common.parser("status", __doc__, run=None).parse_args(arguments)
-    runs = [status(record) for record in registry.read_all()]
+    parser = common.parser("status", __doc__, run=None)
+    parser.add_argument("-n", type=count, default=0, metavar="N", help="only the newest N (0: all)")
+    flags = parser.parse_args(arguments)
+    runs = [status(record) for record in registry.read_all()[-flags.n :]]
     if flags.json:
         print(json.dumps(runs, indent=2))
         return 0

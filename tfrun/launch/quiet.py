@@ -18,8 +18,7 @@ def python_path() -> str:
 
 def run_module(module: str, *arguments: str) -> int:
     """Runs a module of tfrun in a process; returns its exit code."""
-    command = [sys.executable, "-m", module, *arguments]
-    return run(command, PYTHONPATH=python_path())
+    return run([sys.executable, "-m", module, *arguments], PYTHONPATH=python_path())
 
 
 def run(command: list[str], **variables: str) -> int:

@@ -13,6 +13,7 @@ FINISHED = (
     "There is a finished run in {}: give it more --steps, or set OUTPUT_DIR to another folder"
 )
 STOPPED = "The run in {0} was ended early: remove {0}/stop, and it goes on"
+UNWRITABLE = "the run directory cannot be written: {}; set OUTPUT_DIR to a folder of your own"
 FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
 
