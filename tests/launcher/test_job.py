@@ -209,6 +209,15 @@ grid: {rate: [0.5, 0.75, 2], seed: [0, 1]}
     assert sum("There is a finished run" in line for line in lines) == 4
 
 
+def test_a_grid_stops_at_a_wrong_flag(tmp_path):
+    """Its exit code is 2, and no other run begins."""
+    text = "script: train.py\ngrid: {seed: [0, 1, 2]}\n"
+    code, lines = job(tmp_path, text, "argparse.ArgumentParser().parse_args()")
+    assert code == 2, lines
+    ends = [" ".join(line.split()[-2:]) for line in lines[-4:-1]]
+    assert ends == ["code 2", "not begun", "not begun"], lines
+
+
 def test_a_grid_that_is_stopped(tmp_path):
     """Ctrl-C ends the runs that go on and begins no other; the table says so."""
     text = "script: train.py\ngrid: {seed: [a/b, a_b, 2]}\nparallel: 2\n"

@@ -105,6 +105,8 @@ def run_grid(job, n, directory):
     ]
 
     def run_one(name, slot):
+        if 2 in codes.values():  # a wrong flag: no other run begins
+            sys.exit(2)
         cores, gpus = slot
         env = {**os.environ, "OUTPUT_DIR": str(directory / name)}
         env["PYTHONPATH"] = quiet.python_path()
