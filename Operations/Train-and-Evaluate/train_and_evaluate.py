@@ -77,10 +77,10 @@ DATASET, DATASETS = "records", "the folder of the files that write_records.py ha
 
 def load_data(folder):
     """Returns the paths of the files to train on, and the rows of the test."""
-    with open(os.path.join(folder, "records.json")) as file:
+    with open(f"{folder}/records.json") as file:
         about = json.load(file)
-    files = sorted(glob.glob(os.path.join(folder, "train-*.tfrecord")))
-    test_files = sorted(glob.glob(os.path.join(folder, "test-*.tfrecord")))
+    files = sorted(glob.glob(f"{folder}/train-*.tfrecord"))
+    test_files = sorted(glob.glob(f"{folder}/test-*.tfrecord"))
     if len(files) != about["files"]:
         raise ValueError(f"{folder} has {len(files)} files to train on, not {about['files']}")
     rows = next(iter(tf.data.TFRecordDataset(test_files).batch(about["test_rows"])))
@@ -181,7 +181,7 @@ def judge(model, data, flags):
     its metrics: when it starts again it tests no checkpoint twice.
     """
     metrics = Metrics(("evaluator", 0), [None], [], flags)  # None: it is not the chief
-    directory, folder = metrics.directory, os.path.join(metrics.directory, "best")
+    directory, folder = metrics.directory, f"{metrics.directory}/best"
     tests = read_tests(directory)
     since_best = list(reversed(tests)).index(best_step(tests)) if tests else 0
     if since_best >= flags.early_stopping:  # and training goes on: somebody has removed `stop`
@@ -203,8 +203,8 @@ def judge(model, data, flags):
             since_best = 0 if step == best else since_best + 1
             if since_best >= flags.early_stopping > 0:
                 print(f"no better one in {since_best} tests: training ends", flush=True)
-                open(os.path.join(directory, "stop"), "a").close()
-    return directory, os.path.join(folder, f"model.ckpt-{best_step(tests)}")
+                open(f"{directory}/stop", "a").close()
+    return directory, f"{folder}/model.ckpt-{best_step(tests)}"
 
 
 def best_step(tests):
@@ -614,7 +614,7 @@ def step_of(checkpoint):
 
 def read_tests(directory):
     """Returns {step: the first of METRICS} of the evaluator's metrics."""
-    with open(os.path.join(directory, "metrics-evaluator-0.csv")) as file:
+    with open(f"{directory}/metrics-evaluator-0.csv") as file:
         rows = csv.DictReader([line for line in file if "#" not in line])
     column = list(TEST)[1]
     # As float32, like a new test, so that equal ones compare as equal.
@@ -650,14 +650,14 @@ def copy_checkpoint(checkpoint, folder):
     # A saver removes the index first. So if that is there in the end, no file was missing.
     for path in [*glob.glob(checkpoint + ".data-*"), checkpoint + ".index"]:
         shutil.copy(path, folder)
-    return os.path.join(folder, os.path.basename(checkpoint))
+    return f"{folder}/{os.path.basename(checkpoint)}"
 
 
 def remove_all_but(folder, checkpoint):
     """Removes the files of other checkpoints from a folder."""
     for name in os.listdir(folder):
         if not name.startswith(checkpoint + "."):
-            os.remove(os.path.join(folder, name))
+            os.remove(f"{folder}/{name}")
 
 
 def export(model, checkpoint, directory):
@@ -667,7 +667,7 @@ def export(model, checkpoint, directory):
         v.assign(value)
     for i, v in enumerate(model.non_trainable_variables):
         v.assign(reader.get_tensor(f"state_{i}"))
-    path = os.path.join(directory, "saved_model")
+    path = f"{directory}/saved_model"
     model.export(path, verbose=False)
     print(f"exported {checkpoint} to {path}", flush=True)
 
@@ -700,7 +700,7 @@ STOPPED = 2**40  # added to the step, it ends training early: no update is left 
 def last_update(directory, flags):
     """Returns --steps, or at an early end what the chief has written into the file `stop`."""
     with contextlib.suppress(FileNotFoundError, ValueError):  # ValueError: it is still empty
-        with open(os.path.join(directory, "stop")) as file:
+        with open(f"{directory}/stop") as file:
             return int(file.read())
     return flags.steps
 
@@ -710,7 +710,7 @@ def train_until_stopped(cluster, server, variables, step, update, start_reading,
     n, ps = len(cluster.workers), len(cluster.ps)
     row = push_row(update, step, flags)
     metrics = Metrics(cluster.task, cluster.workers, variables, flags, ps)
-    stop_file = os.path.join(metrics.directory, "stop")
+    stop_file = f"{metrics.directory}/stop"
     saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
     start = Barrier("start", cluster.rank)
     done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
@@ -718,7 +718,7 @@ def train_until_stopped(cluster, server, variables, step, update, start_reading,
 
     def save(session):
         session.run(save_state)
-        path = os.path.join(metrics.directory, "model.ckpt")
+        path = f"{metrics.directory}/model.ckpt"
         saver.save(session, path, step, write_meta_graph=False)
 
     def make_updates(session):
