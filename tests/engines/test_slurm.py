@@ -186,7 +186,7 @@ def test_a_real_slurm_deals_out_the_ranks_as_we_think(tmp_path):
         assert sizes == {"ps": 2, "chief": 1, "worker": 2}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @slurm
 def test_a_job_trains_and_goes_on_after_a_kill(tmp_path):
     """ps, chief and worker by run.sh: the worker is killed, the job begins again and ends well.

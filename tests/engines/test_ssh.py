@@ -167,7 +167,7 @@ time.sleep(600)
 
 @virtual
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@engines.one_kill(signal.SIGKILL, signal.SIGINT)
 def test_nothing_is_left_on_the_hosts(tmp_path, number):
     """Neither tasks that ignore SIGTERM, nor what these started, nor tfrun's own programs there."""
     write(tmp_path, GRANDCHILD)

@@ -5,4 +5,4 @@ compare() of One-Step, a step on the union of the mini-batches.
 """
 
 MISTAKES = {}
-COMPARED_BY = "tests/examples/test_examples.py::test_the_optimizer_makes_the_step_on_the_union"
+COMPARED_BY = "tests/examples/test_examples.py::test_a_driver"  # of One-Step

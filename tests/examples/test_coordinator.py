@@ -226,7 +226,7 @@ class Lossy(support.Run):
 @pytest.mark.long
 def test_a_run_survives_a_killed_worker(tmp_path):
     """It makes at least --steps updates: what was cut off is made again, on any worker."""
-    directory, steps = tmp_path / "run", min(12000, int(support.patience(6000)))
+    directory, steps = tmp_path / "run", min(12000, int(support.patience(4000)))
     with Lossy(LAUNCHER, directory, steps) as run:
         run.trains()
         killed = run.lose("worker", 1)

@@ -151,7 +151,7 @@ FEW = {  # the flags with which a driver measures little
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1"],
     "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild"],
     "Late-Workers": ["--steps", "200", "--repeats", "1", "--only", "4 slow: HogWild"],
-    "One-Step": ["--workers", "2", "--only", "towers"],
+    "One-Step": ["--workers", "2", "--only", "SyncReplicasOptimizer"],
     "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps"],
     "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB"],
     "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1"],
@@ -175,6 +175,8 @@ def test_a_driver(launcher, tmp_path):
     code, output, _ = support.launch(launcher, tmp_path, *FEW[launcher.parent.name])
     assert code == 0, output
     assert not support.processes_of(tmp_path)
+    if launcher.parent.name == "One-Step":  # each other example has a test of its own of its step
+        assert len(re.findall(r"│ 2 +│ \d\.\de-\d\d ", output)) == 1, output
 
 
 def test_what_the_drivers_change_is_there():
@@ -191,27 +193,18 @@ def test_what_the_drivers_change_is_there():
 
 
 @pytest.mark.long
-def test_the_optimizer_makes_the_step_on_the_union(tmp_path):
-    """One-Step of SyncReplicasOptimizer; each of the others has a test of its own of that."""
-    launcher = support.ROOT / "Measurements" / "One-Step" / "run.sh"
-    flags = ["--workers", "2", "--only", "SyncReplicasOptimizer"]
-    code, output, _ = support.launch(launcher, tmp_path, *flags)
-    assert code == 0 and len(re.findall(r"│ 2 +│ \d\.\de-\d\d ", output)) == 1, output
-
-
-@pytest.mark.long
 def test_a_run_with_two_ps_and_four_workers_learns(tmp_path):
-    """At least 95% in half the steps, of four mini-batches each.
+    """At least 93% in a fifth of the steps, of four mini-batches each.
 
     test_where_everything_is has all examples with two ps.
     """
     launcher = support.ROOT / "Synchronous-SGD" / "run.sh"
-    half = str(steps_of(support.script_of(launcher)) // 2)
-    code, output, _ = support.launch(launcher, tmp_path, "--steps", half, PS="2", WORKERS="4")
+    few = str(steps_of(support.script_of(launcher)) // 5)
+    code, output, _ = support.launch(launcher, tmp_path, "--steps", few, PS="2", WORKERS="4")
     assert code == 0, output
     result = support.result(tmp_path)
     assert (result["ps"], result["workers"]) == (2, 4)
-    assert result["test_accuracy"] >= 0.95, output
+    assert result["test_accuracy"] >= 0.93, output
     assert min(result["pushes_per_worker"]) >= 1, result["pushes_per_worker"]
     shards = list(tmp_path.glob("model.ckpt-%d.data-*" % result["steps"]))
     assert len(shards) == 2, "one part of the checkpoint from each ps"

@@ -1,6 +1,7 @@
 """What a run does when its tasks die, come late, or all of it is killed."""
 
 import concurrent.futures
+import itertools
 import os
 import random
 import signal
@@ -80,13 +81,13 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
 
 
 TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
-KILLS = [(example, 1, victim) for example in ("HogWild", "Synchronous-SGD") for victim in TASKS]
-KILLS += [("HogWild", 2, "the last ps")]  # while the other lives
+KILLS = [("HogWild", 2, "the last ps")]  # while the other lives
+KILLS += [("HogWild", 1, victim) for victim in ("a worker", "the chief")]
+KILLS += [("Synchronous-SGD", 1, victim) for victim in TASKS]
 KILLS += [
-    pytest.param(example, 2, victim, marks=pytest.mark.nightly)
-    for example in ("HogWild", "Synchronous-SGD")
-    for victim in TASKS
-    if (example, 2, victim) not in KILLS
+    pytest.param(*kill, marks=pytest.mark.nightly)
+    for kill in itertools.product(["HogWild", "Synchronous-SGD"], [1, 2], TASKS)
+    if kill not in KILLS
 ]
 
 
