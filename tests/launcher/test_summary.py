@@ -156,6 +156,23 @@ def test_folders_of_several_hosts(tmp_path):
     assert summary.summarize(RunData.read(tmp_path / "b", tmp_path / "a", tmp_path / "one")) == one
 
 
+def test_two_runs_are_not_one(tmp_path):
+    """Their metrics have the names of the same tasks, but each has a chief's flags.json."""
+    folders = tmp_path / "a", tmp_path / "b"
+    for folder in folders:
+        two_workers(folder)
+    flags(folders[1], versions={"tensorflow": "2.20.0"})  # of one run, on two hosts
+    summary.summarize(RunData.read(*folders))
+    arguments = {"steps": 6, "dataset": "digits", "batch_size": 64}
+    for other in {"example": "X"}, {"ps": 2}, {"tasks": ["worker-0"]}, {"arguments": arguments}:
+        flags(folders[1], **other)
+        with pytest.raises(ValueError, match="not of one run"):
+            summary.summarize(RunData.read(*folders))
+    process = support.tfrun("summary", "--line", *folders)
+    assert process.returncode == 1 and "/a, " in process.stderr, process.stdout
+    assert not (folders[0] / "result.json").exists()
+
+
 def test_a_task_that_moved_to_another_host(tmp_path):
     two_workers(tmp_path / "a")
     metrics(tmp_path / "b", "worker-1", push(13.5, 5, 3))

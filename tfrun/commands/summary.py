@@ -24,8 +24,7 @@ def command(arguments: list[str]) -> int:
     except (OSError, ValueError) as error:
         return fail(error, 1)
     if flags.line:
-        tests = formatting.tests(result)
-        print(f"[tfrun] {tests}; everything of this run is in {run.directory}")
+        print(f"[tfrun] {formatting.tests(result)}; everything of this run is in {run.directory}")
     else:
         print(json.dumps(result, indent=2))
     if missing := summary.missing_tasks(result):

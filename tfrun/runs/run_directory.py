@@ -92,16 +92,20 @@ def result(directory):
 def read_flags(*directories):
     """Returns the content of flags.json in the first directory with one, a dict.
 
-    Raises ValueError where there is none, or another script's; OSError if it cannot be read.
+    Raises OSError, or ValueError where there is none, another script's, or a second run's.
     """
+    first, places = None, ", ".join(map(str, directories))
     for path in (pathlib.Path(directory) / "flags.json" for directory in directories):
         if path.exists():
             flags = read_json(path)
-            if flags and FLAGS <= flags.keys() and isinstance(flags["arguments"], dict):
-                return flags
-            raise ValueError(f"{path} is not what a chief writes")
-    places = ", ".join(map(str, directories))
-    raise ValueError(f"there is no flags.json in {places}: no chief has trained there")
+            if not (flags and FLAGS <= flags.keys() and isinstance(flags["arguments"], dict)):
+                raise ValueError(f"{path} is not what a chief writes")
+            first = first or flags
+            if any(flags[name] != first[name] for name in FLAGS - {"versions"}):
+                raise ValueError(f"{places} are not of one run: their flags.json differ")
+    if not first:
+        raise ValueError(f"there is no flags.json in {places}: no chief has trained there")
+    return first
 
 
 def steps_asked_for(arguments):

@@ -63,13 +63,11 @@ def problem(request):
 
 def check(request):
     """Answers with free ports and what the host has, or with what is wrong."""
-    machine = {"cores": cluster.cores(), "gpus": cluster.gpus()}
-    wrong = problem(request)
-    answer = (
-        {"wrong": wrong}
-        if wrong
-        else {"machine": machine, "ports": cluster.free_ports(request["n"])}
-    )
+    if wrong := problem(request):
+        answer = {"wrong": wrong}
+    else:
+        machine = {"cores": cluster.cores(), "gpus": cluster.gpus()}
+        answer = {"machine": machine, "ports": cluster.free_ports(request["n"])}
     print(REPLY + json.dumps(answer))
 
 

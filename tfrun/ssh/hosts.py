@@ -187,8 +187,7 @@ def prepare(spec: LaunchSpec, host_of_task: dict[tuple[str, int], Host]) -> Laun
             "tensorflow": importlib.util.find_spec("tensorflow") is not None,
         }
         answers = ask({host: {**request, "n": n} for host, n in n_tasks.items()})
-    wrong = [f"{host.target}: {a['wrong']}" for host, a in answers.items() if "wrong" in a]
-    if wrong:
+    if wrong := [f"{host.target}: {a['wrong']}" for host, a in answers.items() if "wrong" in a]:
         raise ValueError("\n".join(wrong))
     tasks = make_tasks(spec, host_of_task, answers)
     notes = [
