@@ -376,9 +376,31 @@ def test_what_is_not_of_the_run_is_not_killed(tmp_path, record):
         other.wait()
 
 
+def test_a_run_directory_has_one_run_at_a_time(tmp_path):
+    """The second ends with one line, and the first one's files stay as they are."""
+    with running(tmp_path) as first:
+        logs = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.log")}
+        second = start(tmp_path, "--workers", "1")
+        try:
+            line = second.stdout.readline()
+            assert f"a run goes on in {tmp_path / 'run'}: wait" in line
+            assert second.wait(support.patience(20)) == 2 and not second.stdout.read()
+        finally:
+            second.terminate()
+            second.communicate()
+        assert {path: path.read_bytes() for path in (tmp_path / "run").glob("*.log")} == logs
+        assert states() == ["running"]
+        first.kill()
+        support.wait_until(lambda: not tasks(tmp_path), 10, "an end of the tasks")
+    write(tmp_path, "print('trained')")
+    code, lines = run(tmp_path)
+    assert code == 0 and "[worker 0] trained" in lines, lines
+
+
 def test_two_runs_in_one_directory_have_two_records(tmp_path):
+    """That can be where a file system has no locks."""
     with running(tmp_path):
-        other = start(tmp_path, "--workers", "1")
+        other = start(tmp_path, "--workers", "1", patch="import fcntl; fcntl.flock = print")
         try:
             support.wait_until(lambda: states() == ["running", "running"], 10, "two records")
         finally:

@@ -191,7 +191,7 @@ def command(arguments):
     if not job["grid"]:
         return launch.command(lines[0])
     try:
-        directory = run_directory.RunDirectory(job["script"].parent.name).path
+        directory = run_directory.RunDirectory(job["script"].parent.name)
     except OSError as error:
         return fail(run_directory.UNWRITABLE.format(error))
-    return run_grid(job, n, directory)
+    return run_grid(job, n, directory.path)

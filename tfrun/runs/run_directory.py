@@ -2,17 +2,22 @@
 
 import contextlib
 import datetime
+import fcntl
 import itertools
 import json
 import os
 import pathlib
 import re
 import shutil
+import sys
+
+from tfrun.arguments import fail
 
 FINISHED = (
     "There is a finished run in {}: give it more --steps, or set OUTPUT_DIR to another folder"
 )
 STOPPED = "The run in {0} was ended early: remove {0}/stop, and it goes on"
+OCCUPIED = "a run goes on in {0}: wait, or `tfrun kill {0}`, or set OUTPUT_DIR to another folder"
 UNWRITABLE = "the run directory cannot be written: {}; set OUTPUT_DIR to a folder of your own"
 FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
@@ -23,7 +28,10 @@ def base(example):
 
 
 class RunDirectory:
-    """OUTPUT_DIR, or a new folder; `path` is where. Raises OSError."""
+    """OUTPUT_DIR, or a new folder; `path` is where. It is locked as long as this object lives.
+
+    Raises OSError; exits with one line where another tfrun has locked it.
+    """
 
     def __init__(self, example):
         self.made = []
@@ -40,8 +48,13 @@ class RunDirectory:
                     self.path.mkdir()
                     break
             self.made = [self.path, *new]
-        (self.path / ".writable").touch()
-        (self.path / ".writable").unlink()
+        self.lock = open(self.path / ".tfrun", "w")  # no task inherits it
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(fail(OCCUPIED.format(self.path)))
+        except OSError:  # a file system without locks
+            pass
 
     def discard(self):
         """Removes the folder, but not one that was given; returns whether it did."""
