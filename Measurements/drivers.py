@@ -261,12 +261,12 @@ def read_run(directory):
 
 def pushes(directory, task=None):
     """Returns the pushes of a run, or of one of its tasks: dicts of numbers, in order of time."""
-    return read_run(directory).pushes(task)
+    return read_run(directory).rows("pushes", task)
 
 
 def tests(directory, task=None):
     """Returns the tests of a run, or of one of its tasks, in the same form."""
-    return read_run(directory).tests(task)
+    return read_run(directory).rows("tests", task)
 
 
 def table_console(width):

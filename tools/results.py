@@ -43,7 +43,7 @@ def facts(directory, seconds):
     """{name: a number} of a run: what its page reports."""
     result = readmes.read_json(directory / "result.json")
     pushes = collections.defaultdict(list)
-    for push in RunData.read(directory).pushes():
+    for push in RunData.read(directory).rows("pushes"):
         for name in ("bytes", "wait_seconds"):
             if np.isfinite(push.get(name, np.nan)):
                 pushes[name].append(push[name])

@@ -95,7 +95,7 @@ def train(script, text, quick, folder):
         workers = 1 if name in (TOWERS, MIRRORED) else 2
         codes, output = quick.run(path, folder / "run", *words, workers=workers)
         assert not any(codes), output
-        pushes = RunData.read(folder / "run").pushes()
+        pushes = RunData.read(folder / "run").rows("pushes")
         for row in pushes[sum(map(len, rows.values())) :]:
             task = rows.setdefault(row["task"], [])
             row["version"] = row["global_step"] - 1 - row["staleness"]

@@ -136,7 +136,7 @@ def check_the_exported_model(directory, output):
     Both have read the files where RECORDS says.
     """
     assert (directory / "my-records" / "records.json").exists()
-    tests = RunData.read(directory).tests("evaluator-0")
+    tests = RunData.read(directory).rows("tests", "evaluator-0")
     best = max(tests, key=lambda test: test["test_accuracy"])  # the first of equals
     right, number = map(int, re.search(r"right: (\d+) of (\d+)", output).groups())
     assert right / number == pytest.approx(best["test_accuracy"], abs=1e-4), output

@@ -47,7 +47,7 @@ class Job(support.Run):
 
 def evaluations(directory, task="evaluator-0"):
     """Returns the tests of a task, [(step, accuracy)] in their order."""
-    tests = RunData.read(directory).tests(task)
+    tests = RunData.read(directory).rows("tests", task)
     return [(int(row["global_step"]), row["test_accuracy"]) for row in tests]
 
 
@@ -277,7 +277,7 @@ def test_tfrun_evaluate_agrees(stopped, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(stopped, copy, ignore=shutil.ignore_patterns("metrics-evaluator-0.csv"))
     assert evaluate.main([str(copy)]) == 0
-    both = [RunData.read(path).tests(evaluate.TASK)[-1] for path in (stopped, copy)]
+    both = [RunData.read(path).rows("tests", evaluate.TASK)[-1] for path in (stopped, copy)]
     for column in ("global_step", "test_loss", "test_accuracy"):
         assert both[0][column] == pytest.approx(both[1][column], abs=1e-5), column
 

@@ -43,7 +43,7 @@ LAYERS += ["batch_normalization/beta", "dense/kernel", "dense/bias"]
 
 def evaluations_of(directory, task="evaluator-0"):
     """Returns the tests of a task in their order, each as {column: number}."""
-    return RunData.read(directory).tests(task)
+    return RunData.read(directory).rows("tests", task)
 
 
 def steps_tested(directory):
@@ -221,13 +221,13 @@ def test_follow(known):
     finally:
         process.terminate()
         process.communicate(timeout=20)
-    path = metrics_csv.path_of(known.directory, evaluate.TASK)
+    path = metrics_csv.files(known.directory)[evaluate.TASK]
     with open(path, "a") as file:
         file.write(path.read_text().splitlines()[-1][:30])
     due[30] = known.save(30)
     again = subprocess.run(command, **begin, timeout=support.patience(60))
     assert again.returncode == 0 and again.stdout.splitlines()[-1] == "done", again.stdout
-    assert RunData.read(known.directory).tasks[evaluate.TASK].restarts == 1
+    assert len(RunData.read(known.directory).tasks[evaluate.TASK].times) == 2
     tests = {int(row["global_step"]): row["test_loss"] for row in evaluations_of(known.directory)}
     assert [*tests] == steps_tested(known.directory) == [10, 20, 30]
     assert tests == pytest.approx({step: loss for step, (loss, _) in due.items()}, rel=1e-5)

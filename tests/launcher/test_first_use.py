@@ -133,7 +133,7 @@ def test_the_chief_prints_a_line_a_second(monkeypatch, capsys, tmp_path):
 def test_what_a_task_writes_for_them(monkeypatch, capsys, tmp_path):
     """Tests the columns: a push leaves those of a test empty, and a test those of a push."""
     progress(monkeypatch, capsys, tmp_path, ROWS[:1])
-    push, test = metrics_csv.read(metrics_csv.path_of(tmp_path, "worker-0"))[1].values()
+    push, test = metrics_csv.read(tmp_path / "metrics-worker-0.csv")[1].values()
     assert [push[name] for name in metrics_csv.PUSH] == [
         20.01,
         20,

@@ -300,6 +300,21 @@ def test_the_mean_staleness_in_the_picture(tmp_path, monkeypatch):
     assert "Staleness, mean 2.25" in titles
 
 
+def test_time_in_which_nothing_ran_does_not_count(tmp_path):
+    """The run stopped at 2.2 and went on at 100; worker 1 alone had started again before that."""
+    flags(tmp_path, steps=8)
+    one = push(1, 1), push(1.5, 2), push(2, 4), "# restart", push(100.25, 5), push(101.25, 7)
+    metrics(tmp_path, "worker-0", *one, test(101.5, 8, 0.9, 0.25))
+    two = push(1.1, 1), "# restart", push(2.2, 3), "# restart", push(100.75, 6), push(101.25, 8)
+    metrics(tmp_path, "worker-1", *two)
+    run = RunData.read(tmp_path)
+    ends = [row["push_time"] for row in run.without_pauses().rows("pushes")]
+    expected = [1, 1.1, 1.5, 2, 2.2, 2.45, 2.95, 3.45, 3.45]
+    assert ends == pytest.approx(expected) and run.rows("pushes")[-1]["push_time"] == 101.25
+    result = summary.summarize(run)
+    assert result["wall_seconds"] == pytest.approx(3.45 - 1.1) and result["restarts"] == 3
+
+
 def test_the_command_that_draws(tmp_path):
     """Also where the run goes on; where there is nothing to draw one line says so."""
 

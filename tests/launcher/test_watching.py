@@ -16,6 +16,8 @@ import pytest
 import support
 from small import TFRUN, run, start, tasks, write
 from support import tfrun
+from tfrun.commands import tensorboard
+from tfrun.launch import quiet
 from tfrun.runs import progress, registry
 
 SLEEP = "print('ready', flush=True); time.sleep(60)\n"
@@ -383,7 +385,7 @@ def test_a_run_directory_has_one_run_at_a_time(tmp_path):
         second = start(tmp_path, "--workers", "1")
         try:
             line = second.stdout.readline()
-            assert f"a run goes on in {tmp_path / 'run'}: wait" in line
+            assert f"a run goes on in {tmp_path / 'run'}: wait for it" in line
             assert second.wait(support.patience(20)) == 2 and not second.stdout.read()
         finally:
             second.terminate()
@@ -466,6 +468,22 @@ def test_logs_that_are_followed(tmp_path):
 def test_bad_use(arguments):
     done = tfrun(*arguments)
     assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+def test_tensorboard_says_that_it_starts(record, monkeypatch, capsys):
+    """Its import takes long on a busy machine."""
+    said = []
+    monkeypatch.setattr(quiet, "run_module", lambda *_: said.append(capsys.readouterr()) or 0)
+    assert tensorboard.command([record[1]["run"]]) == 0
+    assert said[0].err.startswith("TensorBoard starts") and not said[0].out
+
+
+def test_a_run_that_nothing_was_saved_of(tmp_path):
+    """The next one begins again, and says so."""
+    body = "open(os.environ['OUTPUT_DIR'] + '/metrics-worker-0.csv', 'a').write('1,1\\n')"
+    write(tmp_path, body)
+    said = [any("nothing was saved" in line for line in run(tmp_path)[1]) for _ in range(2)]
+    assert said == [False, True]
 
 
 # What real examples do.

@@ -24,7 +24,7 @@ class Evaluator:
     """Tests checkpoints of a run, each once, and writes the results into its directory."""
 
     def __init__(self, directory, script):
-        self.directory, self.file = directory, metrics_csv.path_of(directory, TASK)
+        self.directory, self.file = directory, directory / f"metrics-{TASK}.csv"
         self.model, self.data, self.module = export.untrained_model(directory, script)
         rows = metrics_csv.read(self.file)[1].values() if self.file.exists() else []
         self.tested = {int(row["global_step"]) for row in rows if row["test"]}

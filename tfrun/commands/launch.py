@@ -220,7 +220,7 @@ def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str)
     with contextlib.suppress(BrokenPipeError):
         if outcome.wrong_flag and directory.discard():
             if run.record:
-                run.record.remove()
+                run.record.path.unlink(missing_ok=True)
             run.say("nothing is left of this run: it had not begun")
         elif outcome.interrupted:
             saved = run_directory.saved_step(spec.directory)

@@ -108,8 +108,7 @@ def run_grid(job, n, directory):
         if 2 in codes.values():  # a wrong flag: no other run begins
             sys.exit(2)
         cores, gpus = slot
-        env = {**os.environ, "OUTPUT_DIR": str(directory / name)}
-        env["PYTHONPATH"] = quiet.python_path()
+        env = {**os.environ, "OUTPUT_DIR": str(directory / name), "PYTHONPATH": quiet.python_path()}
         if gpus:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         command = [sys.executable, "-m", "tfrun", *command_line(job, points[name])]

@@ -25,6 +25,7 @@ def command(arguments: list[str]) -> int:
     directory = common.directory_of(flags.run)
     # Also where a shell has started it in the background, which ignores Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    print("TensorBoard starts, which takes some seconds", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="tfrun-tensorboard-") as folder:
         code = quiet.run_module("tfrun.commands.tensorboard", directory, folder, str(flags.port))
     return 0 if code == 128 + signal.SIGINT else code

@@ -22,7 +22,7 @@ def command(arguments):
     text = "where to write (the run)"
     options.add_argument("--output", type=pathlib.Path, metavar="DIR", help=text)
     flags = options.parse_args(arguments)
-    run = RunData.read(directory_of(flags.run))
+    run = RunData.read(directory_of(flags.run)).without_pauses()
     found = activities(run)
     ends = [activity.end for activity in found if activity.name == "push"]
     if not ends:
@@ -45,8 +45,7 @@ def command(arguments):
     except OSError as error:
         return fail(f"the trace cannot be written: {error}")
     if flags.json:
-        names = {name: str(path) for name, path in paths.items()}
-        print(json.dumps({**names, "from": begin - start, "seconds": length}))
+        print(json.dumps({**paths, "from": begin - start, "seconds": length}, default=str))
     else:
         print(f"{paths['picture']}\n{paths['json']}   open it in https://ui.perfetto.dev")
     return 0

@@ -78,9 +78,8 @@ def nvidia_smi(*options, seconds=20):
 
 def environments(jobs, ports, directory, shares=None, variables=()):
     """Returns {(job, index): the task's own variables}, of all tasks on this machine."""
-    machine = {"cores": cores(), "gpus": gpus()}
     own, cluster = tasks(jobs), addresses(jobs, ports)
-    return on_machine(own, cluster, directory, **machine, shares=shares, variables=variables)
+    return on_machine(own, cluster, directory, cores(), gpus(), shares, variables)
 
 
 def core_numbers():

@@ -81,16 +81,14 @@ class TaskOutput:
 
     def release_overdue(self):
         """Shows what was held back for too long."""
-        now = time.monotonic()
-        self.release(*(name for name, deadline in self.deadlines.items() if now > deadline))
+        self.release(*(name for name, at in self.deadlines.items() if time.monotonic() > at))
 
     def show_failure(self, wrong_flag: bool):
         """Shows the first usage or traceback that is held back, of the others their error.
 
         wrong_flag: show the error of the usage alone.
         """
-        if self.held_lines:
-            name = next(iter(self.held_lines))
+        for name in [*self.held_lines][:1]:
             if wrong_flag:
                 self.held_lines = {name: self.held_lines[name][-1:]}
             self.release(name)

@@ -47,8 +47,8 @@ class LaunchSpec:
         tasks = []
         for (job, index), env in environments.items():
             share = self.shares.get((job, index), resources.NO_LIMIT)
-            command, name = self.commands[job], f"{job} {index}"
-            tasks.append(Task(job, name, command, env, self.directory, share))
+            name = f"{job} {index}"
+            tasks.append(Task(job, name, self.commands[job], env, self.directory, share))
         return tasks
 
 
@@ -213,6 +213,8 @@ class Run:
             )
         if saved := run_directory.saved_step(spec.directory):
             self.say(f"it goes on from update {saved}, the last that was saved")
+        elif self.rows_before:
+            self.say("nothing was saved of the run that was here: it begins again")
 
     def watch(self) -> int:
         """Runs to the end; returns 0, or the exit code of the first task that failed for good."""

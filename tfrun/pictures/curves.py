@@ -56,7 +56,7 @@ def draw_tests(axes, run, start):
     errors = bool(names) and all(name.endswith("accuracy") for name in names)
     best = (run.result or {}).get("best", {})
     for name, colour in zip(names, ["#333333", *COLOURS[4:]] * len(names)):
-        tests = [test for test in run.tests() if np.isfinite(test.get(name, np.nan))]
+        tests = [test for test in run.rows("tests") if np.isfinite(test.get(name, np.nan))]
         if not tests:
             continue
         seconds, values = np.array([(test["push_time"], test[name]) for test in tests]).T
@@ -116,6 +116,7 @@ def draw_parts(axes, found, colours, counts):
 
 def draw(run: RunData):
     """Draws curves.png in the directory of a run and returns its path, None without any push."""
+    run = run.without_pauses()
     pushing = [task for task, metrics in run.tasks.items() if metrics.pushes["push_time"].size]
     names = sorted((task.replace("-", " ") for task in pushing), key=timeline.key)
     tasks = {name: run.tasks[formatting.file_name(name)].pushes for name in names}

@@ -4,7 +4,9 @@ The chief leaves flags.json, and each task that trains or tests leaves metrics-<
 """
 
 import collections
+import copy
 import dataclasses
+import itertools
 import pathlib
 
 import numpy as np
@@ -21,7 +23,7 @@ class TaskMetrics:
 
     pushes: dict[str, np.ndarray]
     tests: dict[str, np.ndarray]
-    restarts: int  # how often the task was started again
+    times: list[list[float]]  # in its rows; those of each start are a list
 
     @classmethod
     def read(cls, *paths):
@@ -30,19 +32,19 @@ class TaskMetrics:
         Several files are those of a task that has run on several hosts. A file whose rows are all
         in another one is a copy of it. Raises OSError.
         """
-        header, rows, restarts, parts = {}, {}, 0, 0
+        header, rows, times = {}, {}, []
         for path in paths:
-            names, more, new_restarts = metrics_csv.read(path)
+            names, more, new_times = metrics_csv.read(path)
             header.update(dict.fromkeys(names))
             if more.keys() - rows.keys():
-                restarts, parts = restarts + new_restarts, parts + 1
+                times += new_times
             rows.update(more)
         if "push_time" not in header:
             return None
         ordered = sorted(rows.values(), key=lambda row: row["push_time"])
         pushes = columns_of([row for row in ordered if row["push"]], header)
         tests = columns_of([row for row in ordered if row["test"]], header)
-        return cls(pushes, tests, restarts + max(0, parts - 1))
+        return cls(pushes, tests, times)
 
 
 def columns_of(rows, names) -> dict[str, np.ndarray]:
@@ -91,19 +93,21 @@ class RunData:
         """The name of the example; that of the directory where flags.json says none."""
         return self.flags["example"] if self.flags else self.directory.name
 
-    def pushes(self, task=None) -> list[dict]:
-        """Returns the pushes of all tasks, or of one, in order of time.
+    def without_pauses(self):
+        """Returns the run as if it had gone on at once wherever no task ran for a time."""
+        times = [each for metrics in self.tasks.values() for each in metrics.times if each]
+        spans = sorted((np.nanmin(each), np.nanmax(each)) for each in times)
+        ends = itertools.accumulate((end for _, end in spans), max)
+        pauses = [(end, begin - end) for end, (begin, _) in zip(ends, spans[1:]) if begin > end]
+        run = copy.deepcopy(self)
+        for metrics in run.tasks.values():
+            for columns in metrics.pushes, metrics.tests:
+                for name in {"push_time", "pull_time"} & columns.keys():
+                    columns[name] -= sum((columns[name] > end) * s for end, s in pauses)
+        return run
 
-        A push is a dict of floats, with the name of its task under "task".
-        """
-        return in_order((name, m.pushes) for name, m in self.tasks.items() if task in (None, name))
-
-    def tests(self, task=None) -> list[dict]:
-        """Returns the tests of all tasks, or of one, in the form of `pushes`."""
-        return in_order((name, m.tests) for name, m in self.tasks.items() if task in (None, name))
-
-
-def in_order(columns_of_tasks) -> list[dict]:
-    """Returns the rows of some (task, columns) in order of time, each with its task."""
-    rows = [{**row, "task": task} for task, cols in columns_of_tasks for row in rows_of(cols)]
-    return sorted(rows, key=lambda row: row["push_time"])
+    def rows(self, kind, task=None) -> list[dict]:
+        """Returns {column: number} and "task" of all "pushes" or "tests", in order of time."""
+        tasks = {name: m for name, m in self.tasks.items() if task in (None, name)}
+        rows = [{**row, "task": t} for t in tasks for row in rows_of(getattr(tasks[t], kind))]
+        return sorted(rows, key=lambda row: row["push_time"])

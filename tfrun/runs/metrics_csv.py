@@ -5,17 +5,13 @@ where the task started again. Other lines that begin with # are those of older s
 """
 
 import csv
+import math
 import os
 import pathlib
 
 PUSH = ["push_time", "pull_time", "global_step", "local_steps", "examples", "loss", "staleness"]
 PUSH += ["bytes", "wait_seconds"]  # the columns before those of the tests
 RESTART = "# restart"
-
-
-def path_of(directory, task: str) -> pathlib.Path:
-    """Returns the path of a task's metrics; task: as in names of files, such as worker-0."""
-    return pathlib.Path(directory) / f"metrics-{task}.csv"
 
 
 def files(directory) -> dict[str, pathlib.Path]:
@@ -25,7 +21,7 @@ def files(directory) -> dict[str, pathlib.Path]:
 
 
 def read(path, last=None):
-    """Returns (header, {row as text: its fields, numbers by name}, restarts) of one file.
+    """Returns (header, {row as text: its fields, numbers by name}, the times of each start).
 
     An empty field is NaN. A row also says under "push" and "test" which of the two it is.
     last: how many bytes of its end to read, beside the header; all of it by default.
@@ -39,8 +35,10 @@ def read(path, last=None):
         text += file.read()
     # A line that a kill has cut short has no end.
     header, *lines = text.rpartition(b"\n")[0].decode("utf-8", "replace").split("\n")
-    header, rows = next(csv.reader([header]), []), {}
+    header, rows, times = next(csv.reader([header]), []), {}, [[]]
     for line in lines:
+        if RESTART in line:
+            times.append([])
         # A line that a restart has marked was cut short, too.
         texts = dict(zip(header, line.rstrip("\r").split(",")))
         if "#" in line or line.count(",") != len(header) - 1:
@@ -52,7 +50,8 @@ def read(path, last=None):
         except ValueError:
             continue
         rows[line] = {**row, "push": bool(texts.get("loss")), "test": bool(texts.get("test_loss"))}
-    return header, rows, sum(RESTART in line for line in lines)
+        times[-1] += [row["push_time"], row.get("pull_time", math.nan)]
+    return header, rows, times
 
 
 def last_test(tests):

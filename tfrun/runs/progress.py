@@ -58,11 +58,7 @@ def of_run(directory, now, live=()):
         every_row += rows
     update = max((row["global_step"] for row in every_row), default=0)
     last = metrics_csv.last_test(row for row in every_row if row["test"])
-    tests = {
-        name: value
-        for name, value in last.items()
-        if name.startswith("test_") and math.isfinite(value)
-    }
+    tests = {n: v for n, v in last.items() if n.startswith("test_") and math.isfinite(v)}
     steps = arguments_of(directory).get("steps")
     return {"update": int(update) or None, "steps": steps, "test": tests, "tasks": tasks}
 

@@ -66,8 +66,7 @@ class Record:
             for name in run_directory.numbered(name_of(example, directory)):
                 self.path = folder() / f"{name.replace('/', '--')}.json"
                 known = read(self.path)
-                ours = known and known["directory"] == str(directory)
-                ended = ours and known["state"] != "running" and not left(known)
+                ended = known and known["directory"] == str(directory) and not left(known)
                 if ended or not self.path.exists():
                     break
             self.write(run=name)
@@ -76,10 +75,6 @@ class Record:
         """Writes the record with these changes. Raises OSError."""
         self.content.update(changes)
         run_directory.write_whole(self.path, json.dumps(self.content))
-
-    def remove(self):
-        """Removes the record of a run that had not begun."""
-        self.path.unlink(missing_ok=True)
 
 
 def name_of(example, directory):

@@ -9,15 +9,12 @@ import os
 import pathlib
 import re
 import shutil
-import sys
-
-from tfrun.arguments import fail
 
 FINISHED = (
     "There is a finished run in {}: give it more --steps, or set OUTPUT_DIR to another folder"
 )
 STOPPED = "The run in {0} was ended early: remove {0}/stop, and it goes on"
-OCCUPIED = "a run goes on in {0}: wait, or `tfrun kill {0}`, or set OUTPUT_DIR to another folder"
+OCCUPIED = "a run goes on in {0}: wait for it, or end it with `tfrun kill {0}`"
 UNWRITABLE = "the run directory cannot be written: {}; set OUTPUT_DIR to a folder of your own"
 FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
@@ -28,10 +25,7 @@ def base(example):
 
 
 class RunDirectory:
-    """OUTPUT_DIR, or a new folder; `path` is where. It is locked as long as this object lives.
-
-    Raises OSError; exits with one line where another tfrun has locked it.
-    """
+    """OUTPUT_DIR, or a new folder; `path` is where. Raises OSError, also where a run goes on."""
 
     def __init__(self, example):
         self.made = []
@@ -48,13 +42,9 @@ class RunDirectory:
                     self.path.mkdir()
                     break
             self.made = [self.path, *new]
-        self.lock = open(self.path / ".tfrun", "w")  # no task inherits it
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit(fail(OCCUPIED.format(self.path)))
-        except OSError:  # a file system without locks
-            pass
+        self.lock = open(self.path / ".tfrun", "w")  # tfrun keeps it, no task inherits it
+        if not is_locked(self.lock):
+            raise OSError(OCCUPIED.format(self.path))
 
     def discard(self):
         """Removes the folder, but not one that was given; returns whether it did."""
@@ -65,6 +55,15 @@ class RunDirectory:
             for folder in self.made[1:]:
                 folder.rmdir()
         return True
+
+
+def is_locked(file):
+    """Locks a file, where the file system has locks; returns False if another process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+    return True
 
 
 def given():

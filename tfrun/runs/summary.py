@@ -42,13 +42,14 @@ def summarize(run: RunData) -> dict:
     Raises ValueError where there is no run, or no evaluation has followed its last update.
     """
     flags = run.flags or run_directory.read_flags(*run.directories)
+    run = run.without_pauses()
     tasks, everything = flags["tasks"], run.tasks.values()
     pushes = {task: run.tasks[task].pushes for task in tasks if task in run.tasks}
     made = max([step for p in pushes.values() for step in p["global_step"]], default=0)
     asked_for = flags["arguments"].get("steps", int(made))
     stopped = [run_directory.stopped_at(directory) or asked_for for directory in run.directories]
     steps = min([asked_for, *stopped])
-    test = metrics_csv.last_test(run.tests())
+    test = metrics_csv.last_test(run.rows("tests"))
     if not test or not test["global_step"] >= steps:
         tested = f"no evaluation, {made:.0f}"
         if test:
@@ -80,7 +81,7 @@ def summarize(run: RunData) -> dict:
         "staleness_mean": finite(staleness.mean()) if staleness.size else None,
         "pushes_per_worker": each_task(lambda p: p["push_time"].size),
         "late_per_worker": each_task(late_pushes),
-        "restarts": sum(metrics.restarts for metrics in everything),
+        "restarts": sum(max(0, len(metrics.times) - 1) for metrics in everything),
         **({"missing": missing} if missing else {}),
         **({"stopped_early": True} if steps < asked_for else {}),
         "arguments": flags["arguments"],

@@ -8,7 +8,6 @@ tfrun are missing.
 """
 
 import contextlib
-import fcntl
 import importlib.util
 import json
 import os
@@ -21,6 +20,7 @@ import time
 
 from tfrun.launch import cluster
 from tfrun.launch.task import end_with_parent, shell_code
+from tfrun.runs import run_directory
 
 REPLY = "tfrun-reply "  # before the answer: a login may print lines of its own
 SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
@@ -112,14 +112,9 @@ def is_locked(lock):
     """Waits for the process that had this task before a lost connection; False if it stays."""
     deadline = time.monotonic() + SILENCE + 2 * GRACE
     while time.monotonic() < deadline:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.2)
-            continue
-        except OSError:  # a file system without locks
-            pass
-        return True
+        if run_directory.is_locked(lock):
+            return True
+        time.sleep(0.2)
     return False
 
 

@@ -19,7 +19,9 @@ def take(directory):
     run = RunData.read(directory)
     for number in (0, 1):
         task, last = f"worker-{number}", None
-        for row in sorted(run.pushes(task) + run.tests(task), key=lambda row: row["push_time"]):
+        for row in sorted(
+            run.rows("pushes", task) + run.rows("tests", task), key=lambda row: row["push_time"]
+        ):
             is_push = not math.isnan(row["loss"])
             if is_push and last:
                 rows.append(
