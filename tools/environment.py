@@ -46,6 +46,11 @@ def say(text, end="\n"):
     print(start + text, end=end, file=sys.stderr, flush=True)
 
 
+def say_now(text):
+    """Says what goes on; on a terminal the next line takes its place."""
+    say(text, "" if sys.stderr.isatty() else "\n")
+
+
 def fail(text):
     """Ends with one line."""
     say("set-up failed: " + text)
@@ -106,16 +111,29 @@ def install(venv, lock):
     total, number, last = len(PACKAGES.findall(lock.read_text())), 0, []
     for line in process.stdout:
         last = [*last, line][-50:]
-        number += line.startswith(("Collecting ", "Ignoring "))
+        # "Processing": pip has found a file of the package on this machine.
+        number += line.startswith(("Collecting ", "Processing ", "Ignoring "))
         if line.startswith("Installing collected packages"):
-            say("installing the packages")
-        elif line.startswith("Collecting "):
-            name = line.split()[1]
-            say(
-                f"fetching package {number} of {total}: {name}", "" if sys.stderr.isatty() else "\n"
-            )
+            show_installing(process, venv, line.count(",") + 1)
+        elif line.startswith(("Collecting ", "Processing ")):
+            say_now(f"fetching package {number} of {total}: {pathlib.Path(line.split()[1]).name}")
     if process.wait():
         pip_failed(last, log)
+
+
+def show_installing(process, venv, total):
+    """Says once a second how many packages are installed, until pip ends."""
+
+    def installed():
+        return len([*venv.glob("lib/*/site-packages/*.dist-info")])
+
+    before, told = installed(), None
+    while process.poll() is None:
+        number = min(installed() - before + 1, total)
+        if number != told:
+            say_now(f"installing package {number} of {total}")
+            told = number
+        time.sleep(1)
 
 
 def pip_failed(last, log):

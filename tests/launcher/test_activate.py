@@ -98,6 +98,32 @@ def test_two_at_once_make_it_once(project):
     assert sum("setting up" in text for text in told) == 1, told
 
 
+PIP = """#!/bin/sh
+echo "Ignoring other: markers do not match your environment"
+echo "Processing /wheels/one-1.0-py3-none-any.whl (from line 1)"
+echo "Collecting two==2.0 (from line 2)"
+echo "Installing collected packages: one, two"
+packages=$(dirname "$0")/../lib/python3/site-packages
+sleep 1; mkdir -p "$packages/one-1.0.dist-info"; sleep 1.5
+"""
+
+
+def test_progress_goes_on_to_the_last_package(project, capsys):
+    """Also where pip finds files on this machine, and while it installs."""
+    lock, venv = project / "requirements.lock", project / ".venv"
+    lock.write_text("one==1.0\ntwo==2.0\nother==3.0\n")
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text(PIP)
+    (venv / "bin" / "python").chmod(0o755)
+    support.load(support.ROOT / "tools" / "environment.py").install(venv, lock)
+    assert capsys.readouterr().err.splitlines() == [
+        "fetching package 2 of 3: one-1.0-py3-none-any.whl",
+        "fetching package 3 of 3: two==2.0",
+        "installing package 1 of 2",
+        "installing package 2 of 2",
+    ]
+
+
 def test_no_network(project):
     (project / "requirements.lock").write_text(BROKEN)
     nothing = dict.fromkeys(["PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"], "")
