@@ -41,14 +41,12 @@ class LaunchSpec:
 
     def make_tasks(self, ports: list[int]) -> list[Task]:
         """Returns a task for each port, on this machine."""
-        environments = cluster.environments(
-            self.jobs, ports, self.directory, self.shares, self.variables
-        )
+        arguments = self.jobs, ports, self.directory, self.shares, self.variables
         tasks = []
-        for (job, index), env in environments.items():
+        for (job, index), env in cluster.environments(*arguments).items():
             share = self.shares.get((job, index), resources.NO_LIMIT)
-            name = f"{job} {index}"
-            tasks.append(Task(job, name, self.commands[job], env, self.directory, share))
+            command, name = self.commands[job], f"{job} {index}"
+            tasks.append(Task(job, name, command, env, self.directory, share))
         return tasks
 
 
