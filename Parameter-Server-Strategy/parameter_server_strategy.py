@@ -14,6 +14,7 @@ Run:           bash run.sh
 import argparse
 import collections
 import fcntl
+import functools
 import gc
 import json
 import os
@@ -119,7 +120,8 @@ def build(strategy, coordinator, model, data, flags, n):
         if len(places) > 1:
             text = ", ".join(f"{rows} rows on ps {ps}" for rows, ps in places)
             print(f"w_{i} is split: {text}", flush=True)
-    batches = []  # made after a checkpoint is restored, because their numbers begin at the step
+    # The first call makes them, after a checkpoint is restored: their numbers begin at the step.
+    batches = functools.cache(lambda: mini_batches(coordinator, step, data, flags, n))
 
     # ParameterServerStrategy: a closure, which any worker can execute. It leaves nothing there.
     @tf.function
@@ -133,9 +135,7 @@ def build(strategy, coordinator, model, data, flags, n):
         return rank, rows.stack()
 
     def schedule(count):
-        if not batches:
-            batches.append(mini_batches(coordinator, step, data, flags, n))
-        return coordinator.schedule(closure, (*batches, tf.constant(count)))
+        return coordinator.schedule(closure, (batches(), tf.constant(count)))
 
     x, y = tf.constant(data.x_test), tf.constant(data.y_test)
 

@@ -7,6 +7,7 @@ mini-batches the tested copy has seen, and whose.
 
 import functools
 import json
+import sys
 import types
 from unittest import mock
 
@@ -14,6 +15,8 @@ import interleaved
 import numpy as np
 import problem
 import pytest
+import regions
+import small
 import support
 from plugging import plug
 from problem import BATCH, SEED, command_line
@@ -23,22 +26,59 @@ from tfrun.runs.data import RunData
 
 COUNTED = support.ROOT / "tests" / "problems" / "counted.py"
 RATE, STEPS = 0.01, (12, 20)  # a run of 12 updates, which goes on to 20
+EPOCH = 2 * BATCH  # rows of a file
 SYNCHRONOUS = "Synchronous-SGD/synchronous_sgd.py"
 RING = "Ring-AllReduce/ring_allreduce.py"
 TOWERS = "Multiple-GPUs-Single-Machine/multiple_gpus_single_machine.py"
 MIRRORED = "Multiple-GPUs-Single-Machine/multiple_gpus_single_machine_mirrored.py"
 COORDINATOR = "Parameter-Server-Strategy/parameter_server_strategy.py"
+PLACES = "Model-Parallelism/model_parallelism.py"
+ALONE = "Non-Distributed-Setup/non_distributed_setup.py"
+HOROVOD = "Horovod-RingAllReduce/horovod_ringallreduce.py"
+FILES = "Operations/Train-and-Evaluate/train_and_evaluate.py"
+DIFFERENT_RATES = (
+    "Synchronous-SGD-different-learning-rates/synchronous_sgd_different_learning_rates.py"
+)
+ONE_WORKER = [
+    TOWERS,
+    MIRRORED,
+    ALONE,
+    "Distributed-Setup/distributed_setup.py",
+    "Distributed-Setup/distributed_setup_supervisor.py",
+]
+ELASTIC = ["AEASGD/aeasgd.py", "AEAMSGD/aeamsgd.py"]  # a worker counts its own mini-batches
 # One of each kind; the others have the same regions around the algorithm.
 CORE = [SYNCHRONOUS, RING, TOWERS, COORDINATOR, "Collective-AllReduce/collective_allreduce.py"]
 OTHERS = [
-    MIRRORED,
+    *ONE_WORKER[1:],
+    *ELASTIC,
+    DIFFERENT_RATES,
+    FILES,
+    PLACES,
     "ADAG/adag.py",
+    "DOWNPOUR/downpour.py",
     "DOWNPOUR-Easy/downpour_easy.py",
     "DynSGD/dynsgd.py",
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
     "HogWild/hogwild.py",
     "SAGN/sagn.py",
     "Synchronous-SGD/synchronous_sgd_optimizer.py",
+]
+# {script: why it has no such state}
+WITHOUT = {
+    problem.SPARSE: "its tables are no Keras model: test_words_go_on",
+    support.ROOT / "Horovod-RingAllReduce/horovod_embeddings.py": "the same tables",
+}
+MICRO_BATCHES = 2
+# A coordinator's workers read the step as soon as they can, and not by chance later.
+AT_ONCE = [
+    (
+        "    return iter(coordinator.create_per_worker_dataset(dataset))",
+        "    iterators = iter(coordinator.create_per_worker_dataset(dataset))\n"
+        "    for iterator in iterators._values:\n"
+        "        iterator.get()\n"
+        "    return iterators",
+    )
 ]
 
 
@@ -60,46 +100,106 @@ def chiefs_masks():
     module = support.load(COUNTED)
     keras.utils.set_random_seed(SEED)
     masks = module.make_model(data()).layers[0].masks
-    drawn = [keras.random.uniform((1,), seed=masks) for _ in range(3 * STEPS[1])]
+    drawn = [keras.random.uniform((1,), seed=masks) for _ in range(4 * STEPS[1])]
     return [int(np.float32(1000) * np.float32(number[0])) for number in drawn]
 
 
-def mean_target(k, number):
-    """The mean target of mini-batch `number` of worker k of two."""
-    y = data().y_train[k::2]
+def mean_target(k, n, number):
+    """The mean target of mini-batch `number` of worker k of n."""
+    y = data().y_train[k::n]
     return y[problem.draw(k, number, BATCH, len(y))].mean()
 
 
-def train(script, text, quick, folder):
+class Ranks:
+    """Runs a script as horovodrun does, in the place of a QuickCluster."""
+
+    def run(self, script, directory, *flags, workers):
+        command = [*small.TFRUN, "--timeout", "150", "--", "horovodrun", "--gloo", "-np"]
+        command += [str(workers), sys.executable, script, *flags]
+        done = support.finished(*command, env=support.environment(directory), seconds=160)
+        return [done.returncode], done.stdout + done.stderr
+
+
+def write_files(folder):
+    """Writes the rows of two workers as Train-and-Evaluate reads them, with targets as floats."""
+    import tensorflow as tf
+
+    parts = {f"train-{k}": (data().x_train[k::2], data().y_train[k::2]) for k in (0, 1)}
+    parts = {name: (x[:EPOCH], y[:EPOCH]) for name, (x, y) in parts.items()}
+    parts["test-0"] = data().x_test, data().y_test
+    for name, rows in parts.items():
+        with tf.io.TFRecordWriter(str(folder / f"{name}.tfrecord")) as writer:
+            for row in zip(*rows):
+                features = {
+                    key: tf.train.Feature(float_list=tf.train.FloatList(value=np.ravel(value)))
+                    for key, value in zip("xy", row)
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(example.SerializeToString())
+    about = {"files": 2, "test_rows": len(data().x_test), "shape": [1], "classes": 1}
+    (folder / "records.json").write_text(json.dumps(about))
+
+
+def plug_files(script, folder):
+    """Copies a script that reads files, with this model and targets that are floats."""
+    text, model = script.read_text(), COUNTED.read_text()
+    begin, end = text.index("def make_model(data):"), text.index("# endregion: records")
+    model = model[model.index("class Counted") : model.index("# endregion: problem")]
+    model = model.replace("data.x_train.shape[1:]", "data.shape")
+    text = text[:begin] + model + text[end:]
+    for old, new in [
+        ("FixedLenFeature([], tf.int64)", "FixedLenFeature([], tf.float32)"),
+        ('tf.cast(example["y"], tf.int32)', 'example["y"]'),
+    ]:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = folder / script.name
+    path.write_text(text)
+    return path
+
+
+def train(script, changes, quick, folder):
     """Runs the script on this problem, and goes on; returns (the directory, its pushes).
 
     The pushes are {task: rows}; a row also has the `version` that its mini-batch has for a number.
     """
     name = script.relative_to(support.ROOT).as_posix()
     kind = support.kind_of(script)
-    source = script
-    if text is not None:
-        source = folder / "mistaken" / script.name
-        source.parent.mkdir()
-        source.write_text(text)
-    path = plug(source, "counted", folder)
-    quick.ps = int(kind.startswith(("parameter server", "coordinator")))
-    quick.chief = int(kind == "coordinator")
+    source = folder / "changed" / script.name
+    source.parent.mkdir()
+    source.write_text(
+        support.replaced(script, [*changes, *(AT_ONCE if name == COORDINATOR else [])])
+    )
     rate = RATE if exact(script) else 1e-30
-    flags = ["--seed", SEED, "--batch-size", BATCH, "--learning-rate", rate]
-    flags += ["--local-steps", 1] if '"local-steps"' in script.read_text() else []
+    flags = ["--seed", SEED, "--batch-size", BATCH]
+    flags += {
+        DIFFERENT_RATES: ["--learning-rates", f"{0.4 * RATE},{0.6 * RATE}"],  # a step has their sum
+        HOROVOD: ["--learning-rate", RATE / 2],  # and here both
+    }.get(name, ["--learning-rate", rate])
+    flags += ["--local-steps", local_steps(script)] if local_steps(script) else []
+    flags += ["--server-lr", rate] if '"server-lr"' in script.read_text() else []
     flags += ["--devices", 2] if name in (TOWERS, MIRRORED) else []
+    flags += ["--micro-batches", MICRO_BATCHES] if name == PLACES else []
+    if name == FILES:
+        write_files(folder)
+        flags += ["--dataset", folder]
+        path = plug_files(source, folder)
+    else:
+        path = plug(source, "counted", folder)
+    quick.ps = int(kind.startswith(("parameter server", "coordinator", "train")))
+    quick.chief = int(kind == "coordinator")
+    quick.evaluator = int(name == FILES)
     rows, before = {}, 0
     for steps in STEPS:
         words = map(str, [*flags, "--steps", steps])
-        workers = 1 if name in (TOWERS, MIRRORED) else 2
+        workers = 1 if name in ONE_WORKER else 2
         codes, output = quick.run(path, folder / "run", *words, workers=workers)
         assert not any(codes), output
         pushes = RunData.read(folder / "run").rows("pushes")
         for row in pushes[sum(map(len, rows.values())) :]:
             task = rows.setdefault(row["task"], [])
             row["version"] = row["global_step"] - 1 - row["staleness"]
-            if quick.chief:  # each worker takes its own mini-batches in turn, from the step on
+            if quick.chief or name in ELASTIC:  # each takes its own in turn, from the step on
                 row["version"] = before + sum(each["part"] == steps for each in task)
             task.append({**row, "part": steps})
         before = steps
@@ -108,26 +208,50 @@ def train(script, text, quick, folder):
 
 def exact(script):
     """Whether each step is known: those of workers that wait for one another."""
-    return support.synchronous(script) or support.kind_of(script) == "single process"
+    kinds = ("single process", "model parallel")
+    return support.synchronous(script) or support.kind_of(script) in kinds
 
 
-def check(script, text, quick, folder):
+def local_steps(script):
+    """Returns how many mini-batches of a worker a push has, 0 for a script without the flag."""
+    if '"local-steps"' not in script.read_text():
+        return 0
+    return 1 if exact(script) else 3
+
+
+def check(script, changes, quick, folder):
     """The named comparisons of numbers that a mistake must fail."""
-    directory, rows = train(script, text, quick, folder)
+    directory, rows = train(script, changes, quick, folder)
     name = script.relative_to(support.ROOT).as_posix()
     result = summary.summarize(RunData.read(directory))
-    wrong, masks = [], {}
-    towers = [0, 1] if name == TOWERS else None  # whose losses' mean a row has
+    wrong, masks, late = [], {}, {}
+    # Whose mini-batches' mean a row has, and among how many workers the rows are dealt out.
+    means = {TOWERS: [0, 1], PLACES: MICRO_BATCHES * [0]}.get(name)
+    n = 1 if name in ONE_WORKER[2:] or name == PLACES else 2
+    T = local_steps(script) or 1
+    batches = T * (MICRO_BATCHES if name == PLACES else 1)  # that a push counts
+
+    def mask_of(row, version, own):
+        penalty = 0.5 * (1 - RATE * exact(script)) ** (2 * version)
+        known = sum(mean_target(k, n, version * T + T - 1) + penalty for k in own)
+        return row["loss"] * len(own) - known
+
     for task, pushes in rows.items():
-        own = towers or [int(task.removeprefix("worker-"))]
+        own = means or [int(task.removeprefix("worker-"))]
+
         for row in pushes:
             version = int(row["version"])
-            penalty = 0.5 * (1 - RATE * exact(script)) ** (2 * version)
-            known = sum(mean_target(k, version) + penalty for k in own)
-            mask = row["loss"] * len(own) - known
-            if abs(mask - round(mask)) > 0.01:
+            if name in ELASTIC:  # a worker that begins later begins one push later
+                mask = mask_of(row, version, own)
+                version += late.setdefault((task, row["part"]), abs(mask - round(mask)) > 0.01)
+            mask = mask_of(row, version, own)
+            if name == FILES:  # which rows these are tells the whole epoch
+                mask = np.floor(row["loss"] - 0.5)
+            elif abs(mask - round(mask)) > 0.01:
                 wrong.append(f"losses: {row['loss']:g} of {task} at mini-batch {version}")
             masks.setdefault(task, []).append(round(mask))
+        if name == FILES:
+            wrong += epochs_wrong(task, pushes)
     # The steps: all of them once, of each worker or of all together.
     due = list(range(1, STEPS[1] + 1))
     each = list(rows.values()) if exact(script) else [sum(rows.values(), [])]
@@ -136,9 +260,13 @@ def check(script, text, quick, folder):
             wrong.append(f"steps: {sorted(row['global_step'] for row in pushes)}")
     # The masks: nobody else has the chief's, and it has each of them once.
     first = chiefs_masks()
-    if towers:
+    if name == TOWERS:
         if all(mask % 2 == 0 for mask in masks["worker-0"]):
             wrong.append("masks: those of both towers are the same")
+    elif name == PLACES:
+        sums = np.reshape(first, [-1, MICRO_BATCHES]).sum(1)[: STEPS[1]]
+        if masks["worker-0"] != sums.tolist():
+            wrong.append("masks: the micro-batches have others than the whole model")
     else:
         for task, found in masks.items():
             shared = sum(mask in first for mask in found) / len(found)
@@ -147,9 +275,12 @@ def check(script, text, quick, folder):
             if (exact(script) or task == "worker-0") and not quick.chief:
                 if len(set(found)) < len(found) - 2:
                     wrong.append(f"masks: {task} has drawn some again")
-    # What is tested: of the chief, whose mini-batches count as 1; a last call may be void.
-    count, low = result["test_count"], len(rows["worker-0"])
-    high = low + (0 if exact(script) else len(STEPS))
+    # What is tested: of the chief, whose mini-batches count as 1; a last call may be void. Where
+    # all rows are one worker's, half of them count by 1000 more, which the mean of a batch tells.
+    count, low = result["test_count"], batches * len(rows["worker-0"])
+    high = low + (0 if exact(script) and name != ALONE else T * len(STEPS))
+    if n == 1:
+        count %= 1000 / BATCH
     if quick.chief:  # all workers share it, and some may overwrite what others have counted
         low, high = 1, sum(len(rows[f"worker-{k}"]) * (1 + 1000 * k) for k in range(2))
     if not low <= count <= high:
@@ -165,13 +296,38 @@ def check(script, text, quick, folder):
     assert not wrong, "\n".join(wrong)
 
 
+def epochs_wrong(task, pushes):
+    """In each epoch of a worker's file its mini-batches have each row once, also if it goes on."""
+    k, wrong = int(task.removeprefix("worker-")), []
+    found = [row["loss"] % 1 - 0.5 for row in pushes]  # the mean target, and the penalty
+    mean = data().y_train[k::2][:EPOCH].mean()
+    per_epoch = EPOCH // BATCH
+    for number in range(len(found) // per_epoch):
+        epoch = found[number * per_epoch : (number + 1) * per_epoch]
+        if not abs(np.mean(epoch) - mean) < 0.003:
+            wrong.append(f"losses: epoch {number} of {task} has not each row once: {epoch}")
+    return wrong
+
+
 @pytest.mark.parametrize(
     "name", [*CORE, *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)]
 )
 def test_the_state_is_the_chiefs(name, quick, tmp_path):
     """Of a run that goes on. Catches: a copy of another worker that is tested, saved or exported;
     masks that two workers share; a penalty that is left out; mini-batches that come again."""
-    check(support.ROOT / name, None, quick, tmp_path)
+    check(support.ROOT / name, [], quick, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(support.BUILD_SECONDS + 300)
+def test_the_state_is_that_of_rank_0(tmp_path):
+    support.build(support.ROOT / HOROVOD)
+    check(support.ROOT / HOROVOD, [], Ranks(), tmp_path)
+
+
+def test_each_script_has_its_proof():
+    proven = {support.ROOT / name for name in [*CORE, *OTHERS, HOROVOD]}
+    assert proven.isdisjoint(WITHOUT) and proven | set(WITHOUT) == set(regions.scripts())
 
 
 # {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
@@ -194,8 +350,7 @@ MISTAKES = {
 @pytest.mark.parametrize("name, fails, changes", support.mistakes(MISTAKES, core=0))
 def test_a_mistake_is_caught(name, fails, changes, quick, tmp_path):
     with support.caught(fails):
-        text = support.replaced(support.ROOT / name, changes)
-        check(support.ROOT / name, text, quick, tmp_path)
+        check(support.ROOT / name, changes, quick, tmp_path)
 
 
 # An early end -------------------------------------------------------------------------------------

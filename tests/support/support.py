@@ -389,6 +389,7 @@ class QuickCluster:
 
     def __init__(self, *warm, ps=1, chief=0, tasks=3):
         self.warm, self.ps, self.chief, self.tasks = warm, ps, chief, tasks
+        self.evaluator = 0
 
     def __enter__(self):
         self.zygotes = [Zygote(*self.warm).__enter__() for _ in range(self.tasks)]
@@ -399,8 +400,9 @@ class QuickCluster:
             zygote.__exit__()
 
     def run(self, script, directory, *flags, workers=2, **env):
-        """(the exit codes of the ps, the chief and the workers; all that they printed)"""
+        """(the exit codes of the ps, the chief, the workers, and the evaluator; their output)"""
         numbers = {"ps": self.ps, "chief": self.chief, "worker": workers}
+        numbers["evaluator"] = self.evaluator
         jobs = {job: n for job, n in numbers.items() if n}
         ports, held = cluster.hold_ports(sum(jobs.values()))
         environments = cluster.environments(jobs, ports, directory)
