@@ -47,13 +47,14 @@ def algorithm(w, step, gradient, flags, k, n):
 
     # SyncReplicasOptimizer: an accumulator for each of w drops what was taken at an older w. A
     # thread of the chief takes the mean of N gradients, applies it, and hands out n tokens.
+    # That thread must wait for no op here, or it would compute the chief's gradient once more.
     sgd = tf.train.GradientDescentOptimizer(flags.learning_rate)
     optimizer = tf.train.SyncReplicasOptimizer(sgd, N, n)
-    delta = send(w, g)
-    with tf.control_dependencies(delta):
+    with tf.control_dependencies(g):
         now = step.read_value()
     with tf.control_dependencies([now]):
-        push = optimizer.apply_gradients(zip(delta, w), global_step=step)
+        delta = send(w, g)
+    push = optimizer.apply_gradients(zip(delta, w), global_step=step)
 
     # Some workers still wait after the last step, because their gradients were dropped. The first
     # that goes on puts tokens there for all.
@@ -116,7 +117,6 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 def build(cluster, model, data, flags):
     """Builds the graph: the step counter, one update, the test, the optimizer."""
-
     k, n = cluster.rank, len(cluster.workers)
     with tf.device(
         tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
