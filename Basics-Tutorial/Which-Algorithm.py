@@ -676,20 +676,21 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
 #
-# ![Decision chart. Is the model too large for a device? If yes: Model-Parallelism (tables: Sparse-Embeddings). Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: SAGN. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; some very late: DynSGD. Otherwise T steps between two pushes: DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD; or with own weights: AEASGD, AEAMSGD.](../docs/figures/choose.svg)
+# ![Decision chart. Is the model too large for a device? If yes: Model-Parallelism, FSDP*; tables: Sparse-Embeddings. Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: local SGD*, SAGN. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; DynSGD near the highest rate that learns. Otherwise T steps between two pushes: DOWNPOUR-Easy; with many workers DOWNPOUR or ADAG; with own weights AEASGD, AEAMSGD. FSDP and local SGD are from the literature: nothing here has measured them.](../docs/figures/choose.svg)
 #
 # | choose | when | what it costs you |
 # | --- | --- | --- |
 # | [Non-Distributed-Setup](../Non-Distributed-Setup/) | one device is fast enough | nothing |
-# | [Collective-AllReduce](../Collective-AllReduce/) | equal machines, fast network | all wait for the slowest; one failure stops all |
-# | [Synchronous-SGD](../Synchronous-SGD/) with `--backup-workers` | a few stragglers | the late gradients are thrown away |
+# | [Collective-AllReduce](../Collective-AllReduce/) | equal machines that all stay | all wait for the slowest; one failure stops all |
+# | local SGD (literature) or [SAGN](../SAGN/) | the same, on a slow network | workers drift apart for T steps; a step of SAGN is only as long as one gradient |
+# | [Synchronous-SGD](../Synchronous-SGD/) with `--backup-workers` | one or two slow workers | the late gradients are thrown away |
 # | [HogWild](../HogWild/) | unequal machines, gradients that cost much | stale gradients |
-# | [DynSGD](../DynSGD/) | some workers are very late | a lock, and smaller steps |
+# | [DynSGD](../DynSGD/) | the same, near the highest rate that learns | a lock, and smaller steps |
 # | [DOWNPOUR-Easy](../DOWNPOUR-Easy/) | few workers, slow round trips | sums go far: with many workers it can diverge |
+# | [DOWNPOUR](../DOWNPOUR/) | the same with many workers | Adagrad's rate only falls |
 # | [ADAG](../ADAG/) | the same with many workers | a mean goes a short way: the learning rate must be tuned |
-# | [AEASGD](../AEASGD/) | slow round trips; each worker may explore | one more constant, `alpha`, and `w` lags behind |
-# | [SAGN](../SAGN/) | equal machines, slow network | as ADAG, and all wait |
-# | [Model-Parallelism](../Model-Parallelism/), [Sparse-Embeddings](../Sparse-Embeddings/) | the model, or a table, is too large | workers wait for activations; sparse updates only |
+# | [AEASGD](../AEASGD/), [AEAMSGD](../AEAMSGD/) | slow round trips; each worker may explore | one more constant, `alpha`, and `w` lags behind |
+# | [Model-Parallelism](../Model-Parallelism/), FSDP (literature), [Sparse-Embeddings](../Sparse-Embeddings/) | the model, or a table, is too large | workers wait for activations or parameters; sparse updates only |
 #
 # In new TensorFlow 2 code the asynchronous choice is
 # [Parameter-Server-Strategy](../Parameter-Server-Strategy/), and the synchronous one

@@ -142,20 +142,36 @@ def errors(_, __):
     return "\n".join(parts)
 
 
+def paper(path):
+    """Returns the first author and the year of a script's paper, as a link if one is known.
+
+    docs/papers.txt has a line for each link: author, year, address.
+    """
+    text = field(path, "Paper")
+    found = re.match(r"(\w+).*?\b((?:19|20)\d\d)\b", text)
+    if not found:
+        return "" if text == "none" else text.partition(",")[0]
+    name = " ".join(found.groups())
+    lines = regions.read(ROOT / "docs" / "papers.txt").splitlines()
+    links = dict(line.rsplit(" ", 1) for line in lines if line)
+    return f"[{name}]({links[name]})" if name in links else name
+
+
 def examples(_, __):
-    """The examples in reading order, a table for each group."""
-    parts = []
+    """The examples in reading order: one table, and a line of links for each folded group."""
+    rows, folded = [], []
     for group, names in reading_order.groups().items():
-        rows = []
-        for name in names:
-            path = script(ROOT / name)
-            rows.append((f"[{path.parent.name}]({name}/)", title(path), field(path, "Paper")))
-        text = "\n".join(table(["example", "what it shows", "paper"], rows))
+        paths = [script(ROOT / name) for name in names]
+        links = [f"[{path.parent.name}]({name}/)" for path, name in zip(paths, names)]
         if group in reading_order.folded():
-            parts.append(f"<details>\n<summary>{group}</summary>\n\n{text}\n\n</details>")
-        else:
-            parts.append(f"**{group}**\n\n{text}")
-    return "\n\n".join(parts)
+            folded.append(f"**{group}:** {' · '.join(links)}")
+            continue
+        rows.append((f"**{group}**", "", "", ""))
+        for path, link in zip(paths, links):
+            rows.append((link, title(path), regions.lines_above(path.read_text()), paper(path)))
+    return "\n\n".join(
+        ["\n".join(table(["example", "what it shows", "lines", "paper"], rows)), *folded]
+    )
 
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
@@ -464,6 +480,13 @@ def output(folder, launcher):
     return "```\n%s\n```" % "\n".join(found["output"]) if found else TO_DO
 
 
+def excerpt(folder, launcher):
+    """The lines of that output which tell of updates, and the last."""
+    found = measured_runs(folder, launcher)
+    lines = [line for line in found["output"] if ": update" in line or "] update" in line]
+    return "```\n%s\n```" % "\n".join([*lines[:2], "...", lines[-1], found["output"][-1]])
+
+
 def vocabulary(folder, _):
     """What an update of Sparse-Embeddings moves against the number of words: vocabulary.json."""
     rows = []
@@ -583,7 +606,19 @@ PARTS = {
     part.__name__: part
     for part in (
         *(examples, results, compare, compare_rates, late_workers, glossary, errors, links, text),
-        *(diff, flags, result, output, drills, rates, batch_sizes, vocabulary, kills, retries),
+        *(
+            diff,
+            flags,
+            result,
+            output,
+            excerpt,
+            drills,
+            rates,
+            batch_sizes,
+            vocabulary,
+            kills,
+            retries,
+        ),
         *(measured, start_up),
     )
 }

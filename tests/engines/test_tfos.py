@@ -45,7 +45,7 @@ def test_both_modes_train(tmp_path):
 
 
 @pytest.mark.needs("java")
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_failing_task_ends_the_run(tmp_path):
     """Catches an error in map_fun that nobody reports, a feed that waits for ever for a worker that
     is gone, and processes that outlive the run."""

@@ -283,9 +283,11 @@ def test_a_lost_worker_and_restarts(tmp_path):
         output = run.process.communicate(timeout=90)[0]
     assert run.process.returncode == 0, output
     assert "worker 1 was killed by SIGKILL" in output
-    assert support.result(tmp_path / "run")["steps"] == 900
+    result = support.result(tmp_path / "run")
+    assert result["steps"] == 900 and result["restarts"] == 2
     steps = [row["global_step"] for row in support.pushes(tmp_path / "run")]
-    assert sorted(set(steps)) == list(range(1, 901)) and len(steps) > 2 * 900
+    # A kill right after a checkpoint has cost no step.
+    assert sorted(set(steps)) == list(range(1, 901)) and len(steps) >= 2 * 900
 
 
 @pytest.mark.long

@@ -354,7 +354,7 @@ def check_words(script, changes, cluster, folder):
     saved = tf.train.load_checkpoint(str(folder / "run"))
     w = [saved.get_tensor(name).astype(float) for name in ("words_0", "neighbours_0")]
     train = support.load(path).load_data(str(folder / "prose.txt")).train
-    rows, wrong = RunData.read(folder / "run").pushes(), []
+    rows, wrong = RunData.read(folder / "run").rows("pushes"), []
     for row in rows:
         k, version = int(row["task"].removeprefix("worker-")), row["global_step"] - 1
         version = int(version - row["staleness"])
@@ -370,7 +370,13 @@ def check_words(script, changes, cluster, folder):
 
 @pytest.mark.long
 @pytest.mark.timeout(support.BUILD_SECONDS + 300)
-@pytest.mark.parametrize("name", list(WITHOUT))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.nightly if name.startswith("Horovod") else [])
+        for name in WITHOUT
+    ],
+)
 def test_words_go_on(name, quick, tmp_path):
     script, ranks = support.ROOT / name, name.startswith("Horovod")
     if ranks:

@@ -32,6 +32,7 @@ def few_examples(tmp_path_factory):
     (root / "docs").mkdir()
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
+    shutil.copy(support.ROOT / "docs" / "papers.txt", root / "docs")
     limits = root / "tests" / "limits.txt"
     lines = limits.read_text().splitlines()
     limits.write_text("\n".join(line for line in lines if line.split("/")[0] in FEW) + "\n")

@@ -6,10 +6,12 @@ import pathlib
 import re
 import shlex
 import shutil
+import statistics
 import sys
 
 import diagrams
 import engines
+import equations
 import new_example
 import picture_marks
 import pytest
@@ -237,6 +239,34 @@ def test_numbers_in_prose_are_those_of_the_results():
             checked += 1
             assert number in results, "%s: %s" % (name, number)
     assert checked > 3
+
+
+def test_the_numbers_of_the_front_page():
+    """Catches a number on it that no longer is that of the tests, drills, notebooks or results."""
+    page = " ".join((support.ROOT / "README.md").read_text().split())
+    assert len(re.findall(r"\S*\w\S*", page)) <= 1300
+    named = [equations.of(script).MISTAKES.values() for script in regions.scripts()]
+    mistakes = sum(len(changes) for each in named for changes in each)
+    drills = readmes.read_json(support.ROOT / "Operations" / "Fault-Tolerance" / "results.json")
+    notebooks = [path for path in regions.tracked("*.ipynb")]
+    for words in (
+        f"They catch {mistakes} mistakes",
+        f"**{len(drills)} faults in real runs**",
+        f"has {len(notebooks)} notebooks",
+    ):
+        assert words in page, words
+    found = re.search(r"## What was found (.*?) ## ", page)[1]
+    measured = (support.ROOT / "Measurements" / "Late-Workers" / "table.txt").read_text()
+    measured += (support.ROOT / "Basics-Tutorial" / "Why-Distribute.ipynb").read_text()
+    numbers = re.findall(r"\d\.\d{2,}", found)
+    assert numbers and all(number in measured for number in numbers), numbers
+    runs = readmes.read_json(readmes.COMPARE)
+    seconds = {
+        name: statistics.median(run["wall_seconds"] for run in runs[name])
+        for name in ("HogWild", "DOWNPOUR-Easy")
+    }
+    assert "a seventh of HogWild's" in found
+    assert round(seconds["HogWild"] / seconds["DOWNPOUR-Easy"]) == 7, seconds
 
 
 def test_commands_exist():
