@@ -48,6 +48,7 @@ class RunDirectory:
 
     def discard(self):
         """Removes the folder, but not one that was given; returns whether it did."""
+        (self.path / ".tfrun").unlink(missing_ok=True)
         if not self.made:
             return False
         shutil.rmtree(self.path, ignore_errors=True)
