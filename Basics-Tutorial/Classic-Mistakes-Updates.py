@@ -497,9 +497,9 @@ show(figure, "w over 20 pushes, four curves that end near 100. The late E begins
      "equation and then lies close to it, the wrong sign swings about it, and lr twice comes slowly.")
 
 # %% [markdown]
-# After a few pushes the late `E` lies close to the equation, and a plot of the whole run would not
-# show it. After the first push it is the farthest away. After *one* push, `w` differs in every variant. **Mended:** the equation, term by term, with `w_k` and `w` read before either of
-# them moves. And a test that compares a single update with the equation.
+# Within a few pushes the late `E` comes close to the equation, so a plot of the whole run hides it.
+# Its own gap is widest after the first push. After *one* push, `w` differs in every variant.
+# **Mended:** the equation, term by term, with `w_k` and `w` read before either of them moves. And a test that compares a single update with the equation.
 #
 # ## Data and runs that tell nothing
 # The last lesson is about tests. Take another common slip: all T local steps use the *same
@@ -548,8 +548,8 @@ assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).
 
 # %% [markdown]
 # On constant data right and wrong are the same to the last bit, and both look perfect. On the
-# digits the wrong program learns, too. It has seen a tenth of the data, and that costs it a few
-# points of accuracy at the end. Without the right curve beside it you would not notice.
+# digits the wrong program learns, too. It has made a tenth of the draws, so it has seen fewer rows,
+# and that costs it a few points of accuracy at the end. Without the right curve beside it you would not notice.
 #
 # So, for your own tests:
 # - use data in which examples differ, and batches that differ from step to step;

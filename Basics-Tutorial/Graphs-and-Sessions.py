@@ -439,7 +439,7 @@ print(finish(start("both.py", {}, "worker")))
 # ## Why `compat.v1` at all?
 # - Asynchronous algorithms need several programs that share variables: a `tf.train.Server` in each
 #   process, and sessions that reach the variables of others.
-# - In TensorFlow 2 only these sessions can do that. Eager programs share no variables.
+# - TensorFlow 2 supports no other way for independent programs to share variables.
 #   `ParameterServerStrategy` has one coordinator that hands out the work; no worker has a loop of
 #   its own.
 # - `compat.v1` is part of every TensorFlow 2 release, and all that we need works in 2.21. Where a

@@ -36,8 +36,8 @@
 # $$\text{pull: } w_k \leftarrow w \qquad \text{compute: } g \leftarrow g(w_k) \qquad
 # \text{push: } w \leftarrow w - lr \cdot g$$
 #
-# All workers together make a fixed number of updates. How many each makes is open. So each push
-# first takes a *ticket*: it adds 1 to `step` and gets the number from before. `count_up_to` does
+# All workers together make a fixed number of updates; how they share them is not fixed in advance.
+# So before each push a worker takes a *ticket*: it adds 1 to `step` and receives the old value. `count_up_to` does
 # both in one indivisible operation, so no two pushes get the same ticket. When all tickets are
 # taken, it raises `OutOfRangeError`.
 #
@@ -429,8 +429,7 @@ print("mean staleness %.2f, the largest %d" % (staleness.mean(), staleness.max()
 #
 # </details>
 #
-# [Stale-Gradients](Stale-Gradients.ipynb) shows what staleness does to training. Here it did little
-# harm: the accuracy above is that of one worker after as many updates, or close to it.
+# [Stale-Gradients](Stale-Gradients.ipynb) shows what staleness does to training.
 #
 # ## What is shared, and what is local
 # Both workers now wait for the second round, so their servers still answer. Each has a local

@@ -336,8 +336,8 @@ with tf.Session(target, config=tf.ConfigProto(operation_timeout_in_ms=3000)) as 
 #
 # Before its first step a session's master asks *all* servers for their devices, also those that the
 # graph does not use. So without filters the session waits for worker 1, here until our time limit,
-# otherwise for ever. With filters it asks only the tasks that they name. So it starts at once, in
-# whatever order the tasks come. The death of worker 1 would not disturb it either.
+# otherwise for ever. With filters it asks only the tasks that they name, and starts as soon as
+# these are there. The death of worker 1 would not disturb it either.
 #
 # </details>
 #

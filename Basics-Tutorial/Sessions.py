@@ -518,15 +518,15 @@ assert sum(updates) == 500 and min(updates) > 0
 # All three processes ended by themselves, with exit code 0. The order in which you start them does not
 # matter: before the ps is there the workers' servers try to connect, and before the model is there
 # worker 1 waits. A ps does not end by itself: `server.join()` waits for ever. So this one waits
-# for the workers' tokens instead. The examples do the same: see `serve` in
-# [hogwild.py](../HogWild/hogwild.py).
+# for the workers' tokens instead. In the examples it looks at a table on the ps from time to time:
+# see `serve` in [hogwild.py](../HogWild/hogwild.py).
 #
 # | what is added | by | used by |
 # | --- | --- | --- |
 # | one makes or restores the model, the others wait | SessionManager | the creators, Supervisor |
 # | threads that end together | Coordinator | MonitoredSession, Supervisor |
 # | initialiser, ready operation, saver, with defaults | Scaffold | the creators |
-# | a session, as often as one is needed | Chief-, WorkerSessionCreator | MonitoredSession |
+# | a fresh session whenever one is lost | ChiefSessionCreator and WorkerSessionCreator | MonitoredSession |
 # | hooks; a new session after a loss; an end by OutOfRange | MonitoredSession | MonitoredTrainingSession |
 # | all of it, by `is_chief` | MonitoredTrainingSession | your script |
 

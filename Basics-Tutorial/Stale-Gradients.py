@@ -31,13 +31,14 @@
 # `w` is by then.
 # ```
 # pull    w_k <- w                  version: how many updates w has had
-# push    w <- w - lr * g(w_k)      ticket: how many updates w has had now
+# push    w <- w - lr * g(w_k)      ticket: how many updates w has had just before it
 #         tau = ticket - version    staleness: updates by others, since the pull
 # ```
 # ![Staleness. Worker 0 pulls version 0 of w and pushes first: staleness 0. Worker 1 has pulled version 0, too, and pushes after worker 0: staleness 1. Worker 0 has pulled version 1, and pushes after worker 1: staleness 1.](../docs/figures/staleness.svg)
 #
 # There is one `w`, on the ps, and each worker has a copy of it. No lock keeps `w` in place between
-# a pull and its push. [HogWild](../HogWild/) trains like this.
+# a pull and its push. [HogWild](../HogWild/) trains like this. Elsewhere it is called asynchronous
+# SGD: Hogwild! itself has threads that share memory, and sparse gradients.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -384,7 +385,7 @@ assert taus == [0] + 23 * [1] and abs(in_turns[-6:]).max() > 4
 # large for two.*
 #
 # ## DynSGD: the later a push, the smaller its step
-# [DynSGD](../DynSGD/) divides each step by what the ps knows about its lateness:
+# [DynSGD](../DynSGD/) divides each step by its staleness plus one:
 #
 # $$w \leftarrow w - \frac{lr}{\tau + 1} \, g(w_k)$$
 
@@ -490,8 +491,8 @@ for name, losses in unequal.items():
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Twice the workers, half the best rate; just above it the loss jumps up. With unequal workers
-# DynSGD reaches the lower loss. The late pushes forbid HogWild a large rate for *all* pushes, even
+# With twice the workers the best rate is about half, on a grid of factor 2; just above it the loss
+# jumps up. With unequal workers DynSGD reaches the lower loss. The late pushes forbid HogWild a large rate for *all* pushes, even
 # for those that are hardly late. DynSGD shortens the late ones alone. With equal workers it would
 # gain nothing: all pushes but the first few have the same staleness, so it is HogWild at the rate
 # `lr / (tau + 1)`.
@@ -779,8 +780,10 @@ folder.cleanup()
 # ## Read more
 # - Niu et al. 2011, [Hogwild!](https://arxiv.org/abs/1106.5730): threads without locks, for sparse
 #   gradients.
-# - Zhang et al. 2015, [Staleness-aware Async-SGD](https://arxiv.org/abs/1511.05950): the rate
-#   divided by the staleness.
+# - Jiang et al. 2017, [Heterogeneity-aware Distributed Parameter
+#   Servers](https://doi.org/10.1145/3035918.3035933): DynSGD.
+# - Zhang et al. 2015, [Staleness-aware Async-SGD](https://arxiv.org/abs/1511.05950): another way to
+#   divide the rate by the staleness.
 # - Dutta et al. 2018, [Slow and Stale Gradients Can Win the
 #   Race](https://arxiv.org/abs/1803.01113): what staleness costs, against the time that waiting
 #   costs.

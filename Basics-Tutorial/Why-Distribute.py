@@ -177,8 +177,8 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 #
 # </details>
 #
-# So data parallelism changes nothing in the mathematics, as long as all use the same `w`. The
-# workers must exchange gradients or weights after a step. With model parallelism they must
+# So data parallelism changes nothing in the mathematics, as long as all use the same `w`, the parts
+# are equal, and no layer looks across rows, as BatchNormalization does. The workers must exchange gradients or weights after a step. With model parallelism they must
 # exchange activations *within* a step. That is why data parallelism comes first, and model
 # parallelism where the model is too large for one device. Most of this course is about data
 # parallelism.
@@ -270,8 +270,8 @@ print("staleness:", *staleness.astype(int))
 #
 # </details>
 #
-# Two lessons. With few workers of equal speed, staleness is small. And *these* two workers do
-# not help: they pass messages nearly all the time.
+# Two lessons. With few workers of equal speed, staleness is small. And these two workers pass
+# messages nearly all the time, so one process without a server would be faster than both.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
@@ -344,12 +344,13 @@ for workers in 2, 10, 100, 1000:
 # </details>
 #
 # Amdahl's law is too kind: it has no messages. Let `t_g` be the time of the gradient of the whole
-# batch, and `t_m` that of an exchange. A step of `n` workers takes at least `t_g / n + t_m`. So
+# batch, and `t_m` that of an exchange. Unless the exchange begins before the gradient is complete,
+# as in [DDP](From-Here-to-DDP-and-FSDP.ipynb), a step of `n` workers takes at least `t_g / n + t_m`:
 #
 # $$speedup(n) \leq \frac{t_g}{t_g / n + t_m}.$$
 #
-# Two workers gain nothing unless a gradient takes more than *twice* as long as an exchange. This
-# is necessary, but not sufficient: the measurement below shows what else they can lose.
+# Two workers then gain nothing unless a gradient takes more than *twice* as long as an exchange.
+# Even that may not suffice: the measurement below shows what else they can lose.
 # And `t_m` seldom stays the same. With one parameter server it grows with `n`, because every
 # message goes to the same place.
 
@@ -530,9 +531,9 @@ print(json.dumps(results))
 #   32;
 # - **convolutions**: two layers of 32 filters of 3 × 3 on the 8 × 8 pixels; batches of 512.
 #
-# The second has four times as many weights, so its message is four times as long. But it uses
-# each weight at all 64 pixels of every row, so its gradient takes far more than four times as
-# long.
+# The second has four times as many weights, so its message is four times as long. Its gradient
+# takes far more than four times as long, because it uses each weight at all 64 pixels of a row,
+# and a batch has 16 times as many rows.
 #
 # **Predict:** at most a speed-up of 2 is possible. About which do you expect for each model? And
 # do one worker and two workers end with the same weights?
@@ -608,8 +609,8 @@ show(figure, "Left: the time of a step of each model: one worker, the same worke
 #   [SGD-by-Experiment](SGD-by-Experiment.ipynb) shows how.
 # - **Each worker has one core.** A worker stands for a machine here. On one machine of two cores
 #   you would let TensorFlow use both for each operation, and not distribute.
-# - **The workers are neighbours.** Their messages never leave the machine. On a network an
-#   exchange costs more, and a gradient must cost more, too, before it pays.
+# - **The workers are neighbours.** Their messages never leave the machine. Over a network an
+#   exchange takes longer, so a gradient must take longer, too, before distributing pays.
 
 # %% [markdown]
 # ## When not to distribute
@@ -622,9 +623,9 @@ show(figure, "Left: the time of a step of each model: one worker, the same worke
 # | one device is too slow | several devices in one machine |
 # | one machine is too slow | several machines, with an all-reduce, if they are equal and the network is fast |
 # | unequal machines, or some may vanish | asynchronous, or synchronous with backup workers |
-# | the model does not fit into a device | model parallelism |
+# | the model does not fit into a device | smaller micro-batches, then sharding (ZeRO, FSDP) or model parallelism |
 #
-# Each row costs more than the one above it: in code, in messages, and in what can fail. So stop
+# Most rows cost more than those above them: in code, in messages, and in what can fail. So stop
 # at the first that suffices. The last notebook, [Which-Algorithm](Which-Algorithm.ipynb), trains
 # the digits by seven algorithms and chooses between them.
 
@@ -682,7 +683,7 @@ show(figure, "Left: the time of a step of each model: one worker, the same worke
 # best = workers[np.argmax(faster)]
 # assert best == np.sqrt(t_g / t_m) == 10 and faster.max() == 5
 # assert faster[-1] < 1  # 100 workers are slower than one
-# # The remedy is a ring all-reduce, in which each worker talks to its neighbour only. No process
+# # One remedy is a ring all-reduce, in which each worker talks to its neighbour only. No process
 # # receives more than about twice the size of the gradient, however many take part.
 # ```
 #
