@@ -942,7 +942,8 @@ with tf.train.MonitoredSession(creator, hooks) as session:  # Mistake 8: it fina
 # ```
 #
 # What this does not prove: a checkpoint is not taken in one instant. While the `Saver` reads one
-# variable after the other, a worker may push. So `w` in the file may be one update ahead of `step`.
+# variable after the other, a worker may push. So `w` in the file may be ahead of `step`; or behind,
+# because a worker takes its ticket before its push. After a restore nobody makes that update.
 # Synchronous training without backup workers avoids this: the next update needs the gradient of the
 # chief, which is busy saving. See [Synchronous-SGD](../Synchronous-SGD/).
 #

@@ -24,7 +24,7 @@
 #
 # **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb),
 # [Ring-AllReduce](Ring-AllReduce.ipynb), [SGD-by-Experiment](SGD-by-Experiment.ipynb).
-# **Time:** 110 minutes, 60 of them for the project.
+# **Time:** 110 minutes, and 90 for the project.
 
 # %% [markdown]
 # ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 15, shards of different sizes. Gradient: 16, statistics of one worker's data. Mean: 10, gradients from anyone; 13, the sum; 14, another order. Step: 11, a token too many; 12, an old count.](../docs/figures/mistakes-sync.svg)

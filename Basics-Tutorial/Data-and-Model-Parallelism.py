@@ -31,7 +31,8 @@
 # ![Two layers W1 and W2, and a batch X. Data parallelism gives each device half of the rows of X and a copy of both matrices; the devices exchange gradients as large as w. Model parallelism gives each device one matrix; h and its gradient cross. Tensor parallelism gives each device half of the columns of W1 and half of the rows of W2; the devices add partial sums.](../docs/figures/parallelism.svg)
 #
 # The second and third are both *model parallelism*: a device has only a part of the model. In this
-# notebook the word means the second, as it usually does; the third is *tensor parallelism*.
+# notebook the word means the second; the third is *tensor parallelism*, which papers on language
+# models often call model parallelism.
 #
 # All three must give the same update as one device. We check each of them against this one: the
 # digits model, $B$ = 64 rows, one step of SGD with lr = 0.2.
@@ -520,6 +521,8 @@ for schedule in gpipe, one_f_one_b:
 # In general the bubble is
 #
 # $$\frac{K - 1}{M + K - 1}$$
+#
+# Many texts divide by the ideal time instead, which gives $(K - 1) / M$.
 
 # %% jupyter={"source_hidden": true}
 counts = np.arange(1, 33)

@@ -870,7 +870,8 @@ show(figure, "Gigabytes that each worker stores of a model with 7.5 billion para
 # So how do you choose?
 # - **DDP**, if 16 bytes for each parameter and the activations fit into one device. It is the
 #   simplest, and no stage of ZeRO sends less.
-# - **ZeRO 1 or 2**, if the model fits but the optimizer state does not. They send no more than DDP.
+# - **ZeRO 1 or 2**, if the model fits but the optimizer state does not. They send no more than DDP, if
+#   no gradients are accumulated over several mini-batches.
 # - **ZeRO 3, FSDP**, if the model does not fit. It needs a fast network, and large mini-batches that
 #   hide the all-gathers.
 # - If even one *layer* is too large, or the activations: *tensor parallelism* divides the matrices

@@ -435,9 +435,10 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 #
 # </details>
 #
-# So the warning has three causes:
+# So the warning has four causes:
 # - one session both trains and tests: a test does not move the step;
 # - a session that only tests is faster than those that train;
+# - `SyncReplicasOptimizer`, whose steps the chief's thread makes;
 # - the update does not count, because you called `minimize` without `global_step`.
 #
 # Only the last one is a bug. The warning comes five times in a process at most.

@@ -241,8 +241,8 @@ for pipeline in shard_first, shuffle_first:
 #
 # All 1,437, and about three quarters of them. With `shuffle` first, each worker takes half of *its
 # own* random order: a row is missed by both with a chance of 1/2 x 1/2. A quarter of the data is
-# lost in each epoch, and another quarter counts twice. `shard` comes first. It also saves work: the
-# worker reads only what it keeps.
+# lost in each epoch, and another quarter counts twice. `shard` comes first. If you shard the
+# names of files, the worker also reads only what it keeps.
 #
 # </details>
 #
@@ -337,7 +337,7 @@ show(figure, "The labels of each batch of one epoch. With a buffer of 1 a batch 
 # <details><summary>Answer</summary>
 #
 # With a small buffer the network learns one digit, then forgets it for the next. Even 100 rows,
-# three batches, are far too few; 500 of 1,437 help. A buffer of all rows is a true shuffle. If your
+# three batches, are far too few; 500 of 1,437 help. A buffer of all rows mixes best. If your
 # data do not fit into memory, shuffle the file names too, and read several files at once:
 # `tf.data.Dataset.from_tensor_slices(files).shuffle(10).interleave(tf.data.TFRecordDataset,
 # cycle_length=10)`.
@@ -364,13 +364,14 @@ for reshuffle in True, False:
 # %% [markdown]
 # ## Hide slow reads
 # A read from a disk or a network store takes time in which the processor has nothing to do. We
-# imitate a store that needs 10 ms for each batch. A step with 6,000 rows computes for about half as
-# long.
+# imitate a store that needs 10 ms for each batch. A step with 6,000 rows computes for less than
+# half as long.
 #
-# - Without `prefetch` read and step alternate: the times add up. (Today tf.data runs
-#   maps in parallel and prefetches by itself. We switch that off to see the difference.)
+# - Without `prefetch` read and step alternate: the times add up. (Today tf.data
+#   prefetches by itself, and runs stateless maps in parallel. We switch that off.)
 # - `prefetch(2)` lets a thread read the next batch meanwhile: the longer of the two counts.
-# - `num_parallel_calls=4` has four reads under way: a batch every 2.5 ms, and the step counts.
+# - `num_parallel_calls=4` has four reads under way. They could give a batch every 2.5 ms; on two
+#   cores the reads also wait for the step.
 #
 # The rates below are measured on this machine, side by side, as the median of three rounds.
 

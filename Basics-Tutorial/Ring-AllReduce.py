@@ -685,7 +685,8 @@ show(figure, "Time of an all-reduce of four processes against its size: measured
 # bytes, lies in the flat part: its all-reduce costs latency, hardly any bytes.
 #
 # Real libraries soften both costs. They send the gradients of the last layers while the first ones
-# are still computed. They join small tensors into *buckets*, and choose ring or tree by size.
+# are still computed. They join small tensors into *buckets*, and choose ring or tree by
+# size. NCCL's tree is pipelined, so it is faster than ours for long vectors, too.
 # [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) shows where you find that.
 #
 # One cost remains, whatever the algorithm: all workers wait for the slowest, and if one is lost,

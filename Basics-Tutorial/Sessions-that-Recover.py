@@ -30,7 +30,7 @@
 # | --- | --- | --- |
 # | ps | the only copy of its variables | nobody can go on, and the values are gone |
 # | chief | nothing; it makes, restores and saves the model | the others train on; nobody saves |
-# | worker | nothing | asynchronous: the others train on. Synchronous: they wait for it |
+# | worker | nothing shared | asynchronous: the others train on. Synchronous: they wait for it |
 #
 # (The others train on if *device filters* keep the workers apart: see [Servers](Servers.ipynb).)
 #
@@ -585,7 +585,7 @@ with tf.Graph().as_default():
 # - **backup workers**: the step needs fewer gradients than there are workers, as in the last line
 #   above;
 # - **a supervisor of processes**, such as Kubernetes or `tfrun`, the launcher of this repository.
-#   It starts the worker again, which gives its gradient, and the step is completed.
+#   It starts the worker again, which gives its gradient, unless it died with the token to go.
 #
 # ## What to remember
 # | what happens | TensorFlow by itself | the examples |

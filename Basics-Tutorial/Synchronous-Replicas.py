@@ -468,7 +468,7 @@ print("B\n" + "".join(map(finish, workers)))
 # that closes waits for its threads, for up to two minutes. `EndOptimizer` asks the thread to stop,
 # and closes the session first.
 #
-# Were the 200 updates of B the same as those of one worker with both mini-batches? We train that
+# Were the 100 updates of B the same as those of one worker with both mini-batches? We train that
 # worker here, and compare it with the `w` that B has left on its ps.
 
 # %%
@@ -725,7 +725,7 @@ def train(n, N, lr, ticks, synchronous, seed=0, most=10**9):
 
 # %% [markdown]
 # An asynchronous update uses one gradient, a synchronous one the mean of eight. So which learning
-# rate is fair? We try 0.1, 0.2, 0.4, 0.8 and 1.6, and compare the test loss after 480 gradients. A
+# rate is fair? We try 0.1, 0.2, 0.4, 0.8 and 1.6, and compare the test loss after 320 gradients. A
 # loss of 1 or more counts as "fails".
 #
 # **Predict:** which rate is the best for the synchronous workers? Up to which rate do the
@@ -750,8 +750,8 @@ for name, N, synchronous in ("synchronous", 8, True), ("asynchronous", 1, False)
 #
 # </details>
 #
-# So we take 0.8 for the synchronous ways, and 0.1 for the asynchronous one. Then one gradient moves
-# `w` about equally far in all of them: by 0.8 / 8 = 0.1 times the gradient, or 0.8 / 6 = 0.13 with
+# So we take 0.8 for the synchronous ways. For the asynchronous one we take 0.1, although 0.2 was a
+# little better. Then one gradient moves `w` about equally far in all of them: by 0.8 / 8 = 0.1 times the gradient, or 0.8 / 6 = 0.13 with
 # two backup workers, which drop some gradients.
 
 # %%
@@ -879,7 +879,8 @@ show(figure, "The test loss of synchronous, backup and asynchronous training of 
 
 # %% [markdown]
 # **4. How many backup workers?** ★★★ Draw the durations of eight workers 10,000 times, as `train`
-# does. A step ends with the `N`-th of them; the later workers begin anew. Which `N` gives the most
+# does. A step ends with the `N`-th of them. Unlike in `train`, the later workers stop at once and
+# begin again. Which `N` gives the most
 # gradients per tick? How much more than `N = 8`?
 #
 # <details><summary>Hint</summary>

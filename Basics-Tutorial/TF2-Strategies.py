@@ -520,6 +520,7 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 #
 # ![A chief with a queue of closures. Two workers take closures from it, pull w from two parameter servers, and push updates to them.](../docs/figures/strategy.svg)
 #
+# In the figure a closure makes K updates, with two servers; here it makes one, with one.
 # `schedule` puts an update into a queue and returns at once. A *closure* is such an entry: a
 # function and its arguments. A free worker takes the next one. `join` waits until all are done.
 # The rest of the program is as before.

@@ -406,9 +406,10 @@ def synchronous_sgd(w, clock, loss_at, G):
 # %% [markdown]
 # ## The race
 # The ps is the short program of [Servers](Servers.ipynb). A worker imports TensorFlow once, and
-# then runs all algorithms, one after another. A run is fair only if all have the same chances:
+# then runs all algorithms, one after another. All have these in common:
 #
-# - the same first weights, the same batch size and learning rate, and `G` = 1,200 gradients in all;
+# - the same first weights, the same batch size and `G` = 1,200 gradients in all; also the same
+#   learning rate, which is not fair: each algorithm has another best one;
 # - each worker has mini-batches of its own, drawn by its number and a counter;
 # - the clock starts when both workers are ready. The first update sends the graph to the ps and is
 #   slow, so it happens before, and `w` is set back after it.
