@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Classic mistakes: practice
 # The algorithm is right, and the code raises no error. Still the training hangs, starts anew, or
-# reports a number that is too good. Here are eight such mistakes. Each one fails in front of you;
-# then we mend it.
+# reports a number that is too good. Here are eight such mistakes. You watch each one fail, and then
+# fix it.
 #
 # After this notebook you can:
 # - give every wait a deadline, and see why a worker comes 30 s late;
@@ -279,8 +279,8 @@ with tf.Graph().as_default():
 # </details>
 #
 # With a longer limit it sleeps through the first 30 s, and perhaps through your whole training. It
-# does so again after each loss of the session. The mend is a *session creator*, the object that makes
-# a session for `MonitoredSession`, with a `SessionManager` of its own.
+# does so again after each loss of the session. To fix it, give `MonitoredSession` a *session
+# creator*, the object that makes its sessions, whose `SessionManager` looks more often.
 
 # %%
 class QuickWorker(tf.train.SessionCreator):
@@ -627,8 +627,9 @@ assert two_workers(take_ticket=True) == 600
 # half never. The other order, add 1 and then read, is no better: two workers add, then both read the
 # same number.
 #
-# The ticket also ends the training exactly. After 600 tickets comes an `OutOfRangeError`, which
-# `MonitoredSession` takes for a normal end. Note the price: if a worker dies between its ticket and
+# Tickets also end the training after exactly 600 updates: the next one raises an `OutOfRangeError`,
+# which `MonitoredSession` treats as a normal end. Note the price: if a worker dies between its
+# ticket and
 # its update, that update is missing.
 #
 # ## The process itself

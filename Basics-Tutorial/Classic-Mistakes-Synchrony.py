@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Classic mistakes: synchrony
 # Synchronous training has one promise: all workers compute at the same `w`, and each counts once.
-# Programs break it without an error message. This notebook shows eight ways, each failing by a
-# number and then corrected. It ends part three with a project.
+# Programs break it without an error message. This notebook shows eight ways to break it. For each a
+# number shows the damage; then we repair it. It ends part three with a project.
 #
 # After this notebook you can:
 # - let a worker wait until the chief has initialised `w`;

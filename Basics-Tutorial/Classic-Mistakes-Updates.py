@@ -381,8 +381,9 @@ for name, rate in ("lr * task_index", lambda k: 0.2 * k), ("lr (mended)", lambda
 assert min(found) > 90
 
 # %% [markdown]
-# Worker 0 computes in vain: its rate is 0. With several workers the loss falls all the same. And
-# worker 0 is the chief, the only worker when you try the program alone.
+# The rate of worker 0 is 0, so its work is wasted. With several workers you would not notice,
+# because the others still lower the loss. But worker 0 is the chief, and the only worker when you
+# try the program alone.
 #
 # The second case is subtler. [DOWNPOUR](../DOWNPOUR/) has *Adagrad* on the ps. Adagrad keeps for
 # each coordinate the sum `h` of all its squared gradients so far, and divides by the root of that

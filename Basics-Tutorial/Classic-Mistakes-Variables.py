@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Classic mistakes: variables
 # The mistakes in this notebook have been made again and again in distributed training. None of them
-# raises an error: the program runs, and often it even learns. Here a number shows you each of them.
-# You learn why it happens, and mend it. All four are about variables: where they live, when they
+# raises an error: the program runs and often even learns. For each one a number exposes it; you
+# learn its cause, and fix it. All four are about variables: where they live, when they
 # are read, and whether they are updated at all.
 #
 # After this notebook you can:
@@ -425,7 +425,7 @@ assert np.allclose(fresh[:, 0], fresh[:, 1], rtol=1e-5)
 # op that does this once.
 #
 # **Predict:** the program makes that op, so that it waits for the training op `train`. Then it runs
-# `train` 300 times. Which accuracy has the average at the end?
+# `train` 300 times. How accurate is the average at the end?
 
 # %%
 def accuracy_curves(run_the_average, updates=300):

@@ -673,8 +673,8 @@ for name, stored, sent, what in (
 # | pipeline | $D d^2 / K$ | $4 \cdot 2 B d$ | the batch | $2 M$ |
 # | tensor parallelism | $D d^2 / K$ | $4 \cdot 2\frac{K-1}{K} D B d$ | batch and depth | $D$ all-reduces, and the next layer waits for each |
 #
-# For tensor parallelism: each pair of layers has two all-reduces of $B d$ numbers. $B$ are the
-# rows of the whole step there; with data parallelism the rows do not matter. For language models,
+# For tensor parallelism: each pair of layers has two all-reduces of $B d$ numbers. There $B$ counts
+# all rows of the step; with data parallelism the bytes do not depend on it. For language models,
 # a row is one token.
 
 # %% jupyter={"source_hidden": true}

@@ -26,7 +26,7 @@
 
 # %% [markdown]
 # ## Where this leads
-# In an all-reduce training as you know it, every worker stores the whole model. This is *DDP*,
+# When you train by an all-reduce, every worker stores the whole model. This is *DDP*,
 # *DistributedDataParallel*. *ZeRO*, the Zero Redundancy Optimizer, removes the copies in three
 # stages. *FSDP*, *Fully Sharded Data Parallel*, is PyTorch's form of stage 3. A *shard* is the part
 # that one worker stores.

@@ -199,9 +199,9 @@ print("the newest:", os.path.basename(tf.train.latest_checkpoint("run")))
 # We make the same 25 updates again, in a new folder, and continue in a new graph with 25 more. A
 # third run forgets to restore. A fourth makes 50 updates without a break, for comparison.
 #
-# Each run writes its losses to a folder of its own, and `events` reads them. The name of a file of
-# events tells at which second it began. In one folder, two runs that begin in the same second would
-# share a name, and one would overwrite the other's file.
+# Each run writes its losses to a folder of its own, and `events` reads them. The name of an event
+# file contains the second in which it began. Two runs that start in one folder within a second
+# would share a name, and one would overwrite the other's file.
 
 # %%
 def events(path, tag="loss"):

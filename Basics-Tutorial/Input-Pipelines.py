@@ -418,7 +418,7 @@ for name, measured in rates.items():
 
 # %% [markdown]
 # ## Four ways to feed a step
-# The small step of the digits, 32 rows, shows what each way costs in itself:
+# With a step as small as that of the digits, 32 rows, you see the overhead of each way:
 # - **feed_dict**: Python prepares the batch while TensorFlow waits, and copies it in;
 # - **queues**: `tf.train.shuffle_batch`, the way of the first releases of TensorFlow: threads (`QueueRunner`s, under a `Coordinator`) fill
 #   a queue row by row. Old code has it; write no new one;

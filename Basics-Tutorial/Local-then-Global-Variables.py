@@ -463,9 +463,9 @@ show(figure, "The loss of w and of the two copies over four windows. Within a wi
 #
 # Here `w_0` and `w_1` are the copies of worker 0 and worker 1, not the layers of digits.py, and
 # "alone" means: since the last pull. After the first window the loss of `w` is lower than either worker reached alone, because `w`
-# received both sums. That is about a step at twice the rate: while the way is long, it helps. After
-# the fourth window the loss of `w` is higher than either. Each worker has gone the whole way, as if
-# it were alone. The ps adds the two ways, and `w` goes too far.
+# received both sums. Adding both sums is like training at twice the rate. Far from the minimum that
+# helps. After the fourth window the loss of `w` is higher than either. Near the minimum each worker
+# has already covered the whole distance by itself. The ps adds both distances, so `w` overshoots.
 #
 # </details>
 #

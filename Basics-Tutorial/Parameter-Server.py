@@ -453,8 +453,8 @@ assert sent["ps 1", "worker 0"] == sent["worker 0", "ps 1"] == 8192
 # Besides, each ps sends an empty message: a control dependency that says "my update is done".
 #
 # ## What crosses the network: dense gradients
-# **Predict:** the mini-batch grows from 32 rows to 512. How many times as many bytes travel in one
-# update?
+# **Predict:** the mini-batch grows from 32 rows to 512. By what factor do the bytes of one update
+# grow?
 
 # %%
 size_of_w = sum(map(size, w))

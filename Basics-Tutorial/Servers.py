@@ -154,8 +154,9 @@ def stop(*processes):
 # the graph to the server where it belongs.
 #
 # A distributed call can wait for something that never comes. So each session gets a time limit. If
-# a call takes longer, it ends with `DeadlineExceededError`. One wait has no limit: that for a missing
-# task, if the master is in the same process. The last section avoids it.
+# a call takes longer, it ends with `DeadlineExceededError`. There is one exception: if the
+# session's master runs in your own process, the wait for a task that never starts has no limit. The
+# last section shows how to avoid it.
 #
 # **Predict:** a session without a target sees the devices of its own process. Which devices does a
 # session see that is connected to the worker's server: the worker's, or those of the whole cluster?

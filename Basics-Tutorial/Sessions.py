@@ -295,8 +295,8 @@ with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
 #
 # </details>
 #
-# The worker looks, sleeps for `recovery_wait_secs`, and looks again. The default is 30 seconds. A
-# worker that comes one second too early then sleeps for 30, and can miss a short run. Keep this
+# The worker looks, sleeps for `recovery_wait_secs`, and looks again. The default is 30 seconds. So
+# a worker that asks one second too early sleeps for 30 seconds, and may miss a short run. Keep this
 # number in mind; you will meet it twice more.
 #
 # ## Scaffold and session creators

@@ -11,7 +11,8 @@
 # %% [markdown]
 # # Stale gradients
 # Asynchronous workers do not wait for each other. While one computes its gradient, the others move
-# the shared parameters, so its push is right for parameters that are gone. This notebook shows what
+# the shared parameters, so the gradient that it pushes belongs to parameters that no longer exist.
+# This notebook shows what
 # such a *stale* gradient does: first on a loss with one parameter, where you can follow each move,
 # then on the digits.
 #

@@ -664,8 +664,8 @@ assert fits == ["learns"] * 3 + ["ValueError"] * 2, fits
 # %% [markdown]
 # How to read the rows:
 # - **own_loop, keras_optimizer.** A loop of your own works everywhere, with an optimizer of Keras,
-#   too. CentralStorage only asks what to do when two replicas write to its one variable. Exercise 3
-#   answers.
+#   too. Only CentralStorage refuses: two replicas write to one variable, so you must say how their
+#   values combine (exercise 3).
 # - **keras_fit.** In TensorFlow 2.21 with Keras 3.15, `fit` learns within one process only. This is
 #   a limit of Keras 3, not of the strategies. TensorFlow up to 2.15 contained Keras 2, and documents
 #   `fit` with several workers. You can still have Keras 2: install the package `tf_keras`, and set

@@ -33,7 +33,7 @@
 #
 # ![Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again. DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: HogWild subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T; DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean.](../docs/figures/algorithms.svg)
 #
-# The reference is one process that makes the same number of gradients without any ps. The next
+# The reference is a single process without a ps, which computes as many gradients. The next
 # three cells are the folded ones of every notebook.
 
 # %% jupyter={"source_hidden": true}
@@ -544,9 +544,9 @@ for name in names:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# 19,280 in the first two: each gradient needs a pull and a push of 9,640 bytes. To wait for
-# others does not change that. With `T` local steps one pull and one push serve ten gradients:
-# 1,928. Sum, mean, or force: what is pushed always has the shape of `w`.
+# 19,280 in the first two: each gradient needs a pull and a push of 9,640 bytes. Waiting for others
+# does not change that. With `T` local steps one pull and one push serve ten gradients:
+# 1,928. Whether a worker pushes a sum, a mean or a force, it is as large as `w`.
 #
 # </details>
 

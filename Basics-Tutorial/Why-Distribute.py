@@ -263,7 +263,7 @@ print("staleness:", *staleness.astype(int))
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The pull: it includes the call into TensorFlow and the way of the request to the server. The
+# The pull. It includes the time to call TensorFlow and to send the request to the server. The
 # gradient of so small a model takes 4% of the time. The two workers are about equally fast, so the
 # other one pushes once or not at all between a pull and its push. It could be more: a slow worker
 # can be late by any number of updates.

@@ -283,8 +283,8 @@ with meeting("Worker-2", seconds=180) as cluster:
 # ## Train, and take the time
 # At the barrier both workers begin: the same three lines, with the time between them.
 #
-# **Predict:** the model is small: 2,410 parameters, 32 rows in a mini-batch. How many times as long
-# as compute do pull and push take together?
+# **Predict:** the model is small: 2,410 parameters, 32 rows in a mini-batch. Do pull and push
+# together take about as long as computing, three times as long, or ten times?
 
 # %%
 barrier("begin")
