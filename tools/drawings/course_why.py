@@ -74,14 +74,15 @@ def circle(x, y):
 @figure("field.svg", 600, 632)
 def field():
     """Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild,
-    Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD,
+    Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, Delay-Compensation, AEASGD, AEAMSGD,
     Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with different
     learning rates, SAGN. Synchronous, all-reduce: Ring-AllReduce, Collective-AllReduce,
     Horovod-RingAllReduce, Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One
     worker: Non-Distributed-Setup, Distributed-Setup."""
     column, row = (130, 368), (112, 324)
-    no_folder = ("no folder:", "an all-reduce needs everybody")
-    asynchronous = ["HogWild", "Sparse-Embeddings", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD"]
+    no_folder = ("no folder: peers that", "average in pairs (AD-PSGD)")
+    asynchronous = ["HogWild, Sparse-Embeddings", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD"]
+    asynchronous += ["Delay-Compensation"]
     synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates", "SAGN"]
     all_reduce = ["Ring-AllReduce", "Collective-AllReduce", "Horovod-RingAllReduce"]
     lists = {
