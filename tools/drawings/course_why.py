@@ -81,7 +81,7 @@ def field():
     worker: Non-Distributed-Setup, Distributed-Setup."""
     column, row = (130, 368), (112, 324)
     no_folder = ("no folder: peers that", "average in pairs (AD-PSGD)")
-    asynchronous = ["HogWild", "Sparse-Embeddings", "DOWNPOUR-Easy, DOWNPOUR", "ADAG, DynSGD"]
+    asynchronous = ["HogWild", "Sparse-Embeddings", "DOWNPOUR-Easy", "DOWNPOUR, ADAG", "DynSGD"]
     asynchronous += ["Delay-Compensation"]
     synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates", "SAGN"]
     all_reduce = ["Ring-AllReduce", "Collective-AllReduce", "Horovod-RingAllReduce"]
