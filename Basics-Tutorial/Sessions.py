@@ -419,13 +419,14 @@ print("second run:", supervised(2))
 # does for a variable. Each worker puts one value in, its *token*: into `started` when it begins,
 # into `done` when it has finished.
 #
-# One file is the program of all three tasks. Read it from top to bottom: it is the smallest
-# complete asynchronous training script.
+# One file is the program of all three tasks. Read it from top to bottom: it is a whole
+# asynchronous training script but for checkpoints.
 
 # %%
 # %%writefile train.py
 import json
 import os
+import time
 import tensorflow.compat.v1 as tf
 tf.logging.set_verbosity(tf.logging.ERROR)
 tf.disable_v2_behavior()
@@ -472,7 +473,7 @@ def train():
             server.target, is_chief=(k == 0), config=filters) as session:
         session.run(token)
         while session.run(all_started) < n:  # a common start
-            pass
+            time.sleep(0.02)
         while not session.should_stop():
             session.run(push)
             updates += 1
