@@ -672,9 +672,9 @@ print("each row counts 1/40:       error %.2f" % direction_error([32 / 40, 8 / 4
 assert direction_error([32 / 40, 8 / 40]) < 1e-5 < 0.1 < direction_error([1 / 2, 1 / 2])
 
 # %% [markdown]
-# **Corrected:** the same number of steps on all workers: agree on the smallest, drop the last
-# incomplete mini-batch, or let a worker without rows take part with zeros (DDP: `join`). And add up
-# sums over rows and numbers of rows, instead of means.
+# **Corrected:** all workers make the same number of steps. Take the smallest number that any of them
+# has, drop the last, incomplete mini-batch, or let a worker without rows contribute zeros (`join` in
+# DDP). And add up sums and numbers of rows instead of means.
 #
 # ## Mistake 16: statistics of one worker's data
 # *Batch normalisation* subtracts from each unit its mean over the mini-batch, and divides by the

@@ -461,10 +461,10 @@ for M in 1, 2, 4, 8:
     print("%d micro-batches, the gradient of the whole batch:" % M, close(mean, g_whole))
 
 # %% [markdown]
-# The gaps at the beginning and the end of a schedule are the *bubble*. How large is it? We
-# simulate a schedule of $K$ stages: each forward and each backward pass takes one unit of time,
-# messages take none. Under both schedules `w` waits for the last micro-batch, which is called a
-# *flush*.
+# The gaps at the beginning and the end of a schedule are the *bubble*. How large is it? We simulate a
+# schedule of $K$ stages: each forward and each backward pass takes one unit of time, messages take
+# none. (A real backward pass takes about twice as long; the bubble is the same.) Under both schedules
+# `w` waits for the last micro-batch, which is called a *flush*.
 
 # %%
 def gpipe(k, K, M):
@@ -844,7 +844,7 @@ show(figure, "Bytes that a device sends in a step against the width d of 24 laye
 #     return np.mean(scores.argmax(1) == y)
 #
 # correct = {delay: train(delay) for delay in (0, 1, 16)}
-# assert correct[0] - correct[1] < 0.03  # 96.4 and 95.3%: two stages learn nearly as well
+# assert correct[0] - correct[1] < 0.03  # two stages learn nearly as well
 # assert correct[16] < 0.9  # at this learning rate a long pipeline would not
 # ```
 #

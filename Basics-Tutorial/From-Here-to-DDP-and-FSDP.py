@@ -34,7 +34,7 @@
 # ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
 # PyTorch is not installed here, and you do not need it. The workers below are real processes that
-# use NumPy only, so that you see every line. This notebook itself starts as the others do.
+# use NumPy only, so that you see every line.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -308,7 +308,7 @@ for k, (x, part, total) in enumerate(in_threads(4, both_halves)):
 # DDP and FSDP depend on the order in which things happen within one step. So here is the digits
 # model without a framework. The parameters of a layer are one flat vector: its weights, then its
 # biases. The first version of FSDP joins parameters like this, in a FlatParameter; FSDP2 shards
-# each tensor by itself. Two functions are all:
+# each tensor by itself. It takes only two functions:
 # - `forward` needs the parameters of layer 0, 1, 2, … in turn;
 # - `backward` needs them in the opposite order. It *yields* the gradient of a layer as soon as it
 #   is known, before it goes on to the layer below.
@@ -563,16 +563,17 @@ show(figure, "When worker 0 computes and when it sends, in a step of each of the
 #
 # Fastest: buckets during the backward pass. Most of the sending is hidden behind the computation.
 # Slowest: each layer alone, after it. Its nine all-reduces pay eighteen latencies, one after the
-# other, and nothing is hidden. The two in the middle have one of the two advantages each. One message for all cannot overlap, because
-# it is complete only when the backward pass ends. (On a busy machine the computation takes longer
-# and hides the latencies, too. Then each layer alone, during the pass, can catch up.)
+# other, and nothing is hidden. The two in the middle have one of the two advantages each. One message
+# for all cannot overlap, because it is complete only when the backward pass ends. (On a busy machine
+# the computation takes longer and hides the latencies, too. Then each layer alone, during the pass,
+# can catch up.)
 #
 # </details>
 #
-# What cannot be hidden? The last bucket: it is complete when the backward pass ends. So buckets
-# must not be too large. DDP also makes its first bucket small (1 MB), to begin early. Overlap also needs hardware
-# that sends while the processor computes. Our imitated network does, because it only waits. On the
-# loopback of two busy cores [Packing](../Measurements/Packing/) found no gain.
+# What cannot be hidden? The last bucket: it is complete when the backward pass ends. So buckets must
+# not be too large. DDP also makes its first bucket small (1 MB), to begin early. Overlap also needs
+# hardware that sends while the processor computes. Our imitated network does, because it only waits.
+# On the loopback of two busy cores [Packing](../Measurements/Packing/) found no gain.
 #
 # In PyTorch all of this is one line, `DDP(model)`. (These cells of PyTorch code are to read. They
 # were not executed here.)
@@ -609,8 +610,9 @@ show(figure, "When worker 0 computes and when it sends, in a step of each of the
 # | Adam's mean of their squares, $v$ | float32 | 4 |
 # | together | | **16** |
 #
-# Rajbhandari et al. 2020 call the last three the *optimizer state*, 12 bytes. Note that plain
-# float32 training with Adam needs 16 bytes, too: 4 + 4 + 0 + 4 + 4. Mixed precision saves time, and
+# Rajbhandari et al. 2020 call the last three the *optimizer state*, 12 bytes. Plain float32 training
+# with Adam needs 16 bytes, too: 4 + 4 + 0 + 4 + 4. So do PyTorch's `autocast` and FSDP's mixed
+# precision, which keep parameters and gradients in float32. Mixed precision saves time, and
 # memory for *activations*, the values between the layers. They come on top of the 16 bytes.
 #
 # ## ZeRO: every byte is stored once
@@ -870,13 +872,13 @@ show(figure, "Gigabytes that each worker stores of a model with 7.5 billion para
 # So how do you choose?
 # - **DDP**, if 16 bytes for each parameter and the activations fit into one device. It is the
 #   simplest, and no stage of ZeRO sends less.
-# - **ZeRO 1 or 2**, if the model fits but the optimizer state does not. They send no more than DDP, if
-#   no gradients are accumulated over several mini-batches.
+# - **ZeRO 1 or 2**, if the model fits but the optimizer state does not. They send no more than DDP,
+#   but with gradient accumulation (below) stage 2 sends for every mini-batch.
 # - **ZeRO 3, FSDP**, if the model does not fit. It needs a fast network, and large mini-batches that
 #   hide the all-gathers.
 # - If even one *layer* is too large, or the activations: *tensor parallelism* divides the matrices
 #   (Shoeybi et al. 2019), *pipeline parallelism* the layers ([Model-Parallelism](../Model-Parallelism/)).
-#   Large models combine them with ZeRO.
+#   Large models combine them with ZeRO; a pipeline with stage 1, because of its micro-batches.
 #
 # Three more tools go with all of these:
 # - *Gradient accumulation* adds up the gradients of several mini-batches before one all-reduce, and

@@ -42,8 +42,8 @@
 # `session.run` as what your loop fetches, and gives it to `after_run`.
 
 # %% [markdown]
-# The next two cells hold what every notebook needs: TensorFlow, and the handwritten digits with
-# their network. Their code is folded in JupyterLab: click on the bar to read it.
+# The next two cells, which are folded, hold what every notebook needs: TensorFlow, and the
+# handwritten digits with their network.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -204,8 +204,8 @@ with tf.Graph().as_default():
 # Four times: the third update is tried twice. The new session calls `after_create_session`, but not
 # `begin`: the graph is the same and already finalized.
 #
-# `end` prints 1. The step was 0 again, because the variables were initialised anew: this session has
-# no `checkpoint_dir`. Three calls of `run` succeeded, and the model has learned from one.
+# `end` prints 1. The step was 0 again, because the variables were initialised again: this session
+# has no `checkpoint_dir`. Three calls of `run` succeeded, and the model has learned from one.
 #
 # </details>
 #
@@ -296,7 +296,7 @@ show(figure, "Above, the loss of each mini-batch falls; points mark the updates 
 # %% [markdown]
 # `LoggingTensorHook` logs the runs 1, 51, 101 and 151. It counts the runs of its own
 # session, not global steps: two workers each log their own. The other lines came from the session.
-# At the level ERROR nothing appears, a common surprise. Between its lines this hook fetches nothing
+# At the level ERROR nothing appears. Between its lines this hook fetches nothing
 # and costs nothing.
 #
 # One warning about `StopWhenGood`. It fetches the accuracy in the same run as the update, and

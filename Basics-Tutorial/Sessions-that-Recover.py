@@ -30,7 +30,7 @@
 # | --- | --- | --- |
 # | ps | the only copy of its variables | nobody can go on, and the values are gone |
 # | chief | nothing; it makes, restores and saves the model | the others train on; nobody saves |
-# | worker | nothing shared | asynchronous: the others train on. Synchronous: they wait for it |
+# | worker | its place in the data; in AEASGD its own `w_k` | asynchronous: the others train on. Synchronous: they wait for it |
 #
 # (The others train on if *device filters* keep the workers apart: see [Servers](Servers.ipynb).)
 #
@@ -409,8 +409,7 @@ for recovery_wait_secs in 0.1, 0.4, 1.2:
 
 # %% [markdown]
 # The worker begins at its first look after the model is ready. With 30 s a short run is over before
-# the worker comes back. In one run that we measured, the loss of a ps left one worker with 2,369
-# updates and the other with 146.
+# the worker comes back.
 #
 # ## A chief that comes back
 # Now the ps lives, and the *chief* dies. It has saved at step 50 and 100, and `w` is at step 130
@@ -575,7 +574,8 @@ with tf.Graph().as_default():
 #
 # `DeadlineExceededError` after one second, and it names no task. Without a limit the call waits for
 # ever, and silently, because nothing has failed: only a gradient does not come. The call that failed
-# took nothing from the accumulators. So the chief's gradient is still there, and makes step 21.
+# took nothing, because no accumulator had two gradients. So the chief's gradient is still there, and
+# makes step 21.
 #
 # </details>
 #
@@ -585,7 +585,8 @@ with tf.Graph().as_default():
 # - **backup workers**: the step needs fewer gradients than there are workers, as in the last line
 #   above;
 # - **a supervisor of processes**, such as Kubernetes or `tfrun`, the launcher of this repository.
-#   It starts the worker again, which gives its gradient, unless it died with the token to go.
+#   It starts the worker again, and the new one gives the missing gradient. (In our program it cannot
+#   if the old one had taken the only token.)
 #
 # ## What to remember
 # | what happens | TensorFlow by itself | the examples |

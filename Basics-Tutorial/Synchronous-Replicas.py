@@ -674,8 +674,7 @@ assert all(step == [0, 1] for step in whose)
 # without its data. If the same worker is always late, `w` never learns from its data.
 # [Stragglers](../Measurements/Stragglers/) measures all of this with real processes.
 #
-# (Here the pushes come one after the other. Real ones come at the same time, so Synchronous-SGD has
-# a lock around the report of a gradient.)
+# (Real pushes come at the same time, so Synchronous-SGD has a lock around the report of a gradient.)
 #
 # ## Synchronous against asynchronous, on the digits
 # Now eight workers train the digits. All draw from the same data. A gradient takes 1.2 ticks on
@@ -726,7 +725,7 @@ def train(n, N, lr, ticks, synchronous, seed=0, most=10**9):
 # %% [markdown]
 # An asynchronous update uses one gradient, a synchronous one the mean of eight. So which learning
 # rate is fair? We try 0.1, 0.2, 0.4, 0.8 and 1.6, and compare the test loss after 320 gradients. A
-# loss of 1 or more counts as "fails".
+# loss of 2 or more counts as "fails".
 #
 # **Predict:** which rate is the best for the synchronous workers? Up to which rate do the
 # asynchronous ones learn? The staleness with eight workers is about 7.
@@ -751,8 +750,8 @@ for name, N, synchronous in ("synchronous", 8, True), ("asynchronous", 1, False)
 # </details>
 #
 # So we take 0.8 for the synchronous ways. For the asynchronous one we take 0.1, although 0.2 was a
-# little better. Then one gradient moves `w` about equally far in all of them: by 0.8 / 8 = 0.1 times the gradient, or 0.8 / 6 = 0.13 with
-# two backup workers, which drop some gradients.
+# little better. Then one gradient moves `w` about equally far in all of them: by 0.8 / 8 = 0.1 times
+# the gradient, or 0.8 / 6 = 0.13 with two backup workers, which drop some gradients.
 
 # %%
 ways = {"synchronous, 8 of 8": (8, 0.8, True, BLUE), "6 of 8, two backups": (6, 0.8, True, GREEN),
@@ -776,9 +775,9 @@ show(figure, "The test loss of synchronous, backup and asynchronous training of 
              "one falls far more slowly, and the one with two backup workers lies between.")
 
 # %% [markdown]
-# By gradients, the three are alike: on this small problem a gradient is worth the same in each.
-# By time they are not. All eight wait for the slowest of eight draws, so synchronous workers
-# compute fewer gradients. Two backup workers recover much of that.
+# By gradients, the three are alike, partly because we chose the rates so. By time they are not. All
+# eight wait for the slowest of eight draws, so synchronous workers compute fewer gradients. Two
+# backup workers recover much of that.
 #
 # Two warnings before you generalise. The asynchronous rate depends on the number of workers: with
 # twice as many, 0.1 may fail. And Chen et al. found that on other networks staleness costs test
@@ -880,8 +879,7 @@ show(figure, "The test loss of synchronous, backup and asynchronous training of 
 # %% [markdown]
 # **4. How many backup workers?** ★★★ Draw the durations of eight workers 10,000 times, as `train`
 # does. A step ends with the `N`-th of them. Unlike in `train`, the later workers stop at once and
-# begin again. Which `N` gives the most
-# gradients per tick? How much more than `N = 8`?
+# begin again. Which `N` gives the most gradients per tick? How much more than `N = 8`?
 #
 # <details><summary>Hint</summary>
 #

@@ -520,7 +520,8 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 #
 # ![A chief with a queue of closures. Two workers take closures from it, pull w from two parameter servers, and push updates to them.](../docs/figures/strategy.svg)
 #
-# In the figure a closure makes K updates, with two servers; here it makes one, with one.
+# The figure shows two servers and closures of K updates; here it is one server and one update.
+#
 # `schedule` puts an update into a queue and returns at once. A *closure* is such an entry: a
 # function and its arguments. A free worker takes the next one. `join` waits until all are done.
 # The rest of the program is as before.
@@ -639,9 +640,8 @@ show(figure, "Left: the loss of 300 updates. The curves of OneDevice, Mirrored a
      "ParameterServer is far above them.")
 
 # %% [markdown]
-# Three curves are one: the two synchronous strategies make the steps of one device. The fourth
-# learns as well, but it takes other steps. That is the difference between synchronous and
-# asynchronous training.
+# Three curves are one: the two synchronous strategies make the steps of one device. The fourth,
+# which is asynchronous, learns as well, but it takes other steps.
 #
 # ## What works with what
 # Each entry of this table was executed: `checks.py` ran in this notebook, in the workers, and in
@@ -663,9 +663,9 @@ assert fits == ["learns"] * 3 + ["ValueError"] * 2, fits
 
 # %% [markdown]
 # How to read the rows:
-# - **own_loop, keras_optimizer.** A loop of your own works everywhere, with an optimizer of Keras,
-#   too. Only CentralStorage refuses: two replicas write to one variable, so you must say how their
-#   values combine (exercise 3).
+# - **own_loop, keras_optimizer.** Only CentralStorage refuses a loop of your own: two replicas write
+#   to one variable, so you must say how their values combine (exercise 3). With an optimizer of
+#   Keras the loop works everywhere.
 # - **keras_fit.** In TensorFlow 2.21 with Keras 3.15, `fit` learns within one process only. This is
 #   a limit of Keras 3, not of the strategies. TensorFlow up to 2.15 contained Keras 2, and documents
 #   `fit` with several workers. You can still have Keras 2: install the package `tf_keras`, and set

@@ -17,7 +17,7 @@
 # After this notebook you can:
 # - write HogWild, DOWNPOUR-Easy, ADAG, DynSGD, AEASGD and synchronous SGD from their equations;
 # - compute how many bytes a gradient costs in each;
-# - compare algorithms fairly, and read loss against gradients and against seconds;
+# - say what makes a comparison fair, and read loss against gradients and against seconds;
 # - choose an algorithm for a situation, and give the reason.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
@@ -217,7 +217,7 @@ assert bytes_of_w == 4 * 2410
 #
 # - `w`, the vector on the ps, and `clock`, the number of its updates so far;
 # - `loss_at(w_k, number)`, the loss of this worker's mini-batch `number` at `w_k`;
-# - `G`, how many gradients all workers may make together.
+# - `G`, how many gradients all workers may compute together.
 #
 # `tf.count_up_to` takes a *ticket*: it returns the clock and adds 1 as one operation. So no two
 # pushes have the same ticket, and `ticket - version` is the staleness. At the limit it raises
@@ -409,7 +409,7 @@ def synchronous_sgd(w, clock, loss_at, G):
 # then runs all algorithms, one after another. All have these in common:
 #
 # - the same first weights, the same batch size and `G` = 1,200 gradients in all; also the same
-#   learning rate, which is not fair: each algorithm has another best one;
+#   learning rate, which is not fair: each should have its own best one, found with equal effort;
 # - each worker has mini-batches of its own, drawn by its number and a counter;
 # - the clock starts when both workers are ready. The first update sends the graph to the ps and is
 #   slow, so it happens before, and `w` is set back after it.
@@ -570,7 +570,7 @@ for name in names:
 # ## One table
 # Now we test the last `w` of each run on the 360 digits that no worker has seen.
 #
-# **Predict:** all made the same number of gradients at the same learning rate. Which algorithm
+# **Predict:** all computed the same number of gradients at the same learning rate. Which algorithm
 # ends with the highest loss? Which takes the longest time, and which of those with a ps the
 # shortest?
 
@@ -621,8 +621,8 @@ for name in names:
 #
 # - **The same.** HogWild and DOWNPOUR-Easy end close to one process. HogWild and Synchronous-SGD
 #   take several times as long as those with ten local steps.
-# - **ADAG** is behind in both: there at twice the loss of one process, here at a multiple. Training
-#   is shorter here, so its small steps have less time to catch up.
+# - **ADAG** ends with a higher loss in both: twice that of one process there, several times here.
+#   Training is shorter here, so its small steps have less time to catch up.
 # - **DynSGD** took longest there and is among the fastest here. There it has `T` = 1, its default.
 #   Here we gave it ten local steps, so that it differs from DOWNPOUR-Easy in one thing only.
 # - **Synchronous SGD** is 10% behind one process there, and some 25% here. Again training is
@@ -696,7 +696,7 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # In new TensorFlow 2 code the asynchronous choice is
 # [Parameter-Server-Strategy](../Parameter-Server-Strategy/), and the synchronous one
 # `tf.distribute` with an all-reduce: see [TF2-Strategies](TF2-Strategies.ipynb). And tune the
-# learning rate of each algorithm before you decide. Here all have the same, which favours some.
+# learning rate of each algorithm before you decide.
 
 # %% [markdown]
 # ## Exercises
