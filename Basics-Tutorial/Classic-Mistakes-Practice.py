@@ -10,13 +10,13 @@
 
 # %% [markdown]
 # # Classic mistakes: practice
-# The algorithm is right, and the code raises no error. Still the training hangs, starts anew, or
-# reports a number that is too good. Here are eight such mistakes. You watch each one fail, and then
-# fix it.
+# The algorithm is right, and the code raises no error. Still the training hangs, starts from scratch,
+# or reports a number that is too good. Here are eight such mistakes. You watch each one fail, and
+# then fix it.
 #
 # After this notebook you can:
 # - give every wait a deadline, and see why a worker comes 30 s late;
-# - notice a training that silently begins anew, or restores another model;
+# - notice a training that silently begins again, or restores another model;
 # - check which rows each worker reads, and whether your test rows are new to the model;
 # - number the updates of several workers so that no number comes twice;
 # - find out why a loop is slow, and its memory grows;
@@ -180,8 +180,7 @@ def batch(x, y, number, worker=0, size=32):
 # endregion: digits
 
 # %% [markdown]
-# The model is the network for the digits that you know: after 300 updates it reads 96% of the test
-# digits correctly.
+# The model is the network for the digits that you know.
 
 # %%
 import threading
@@ -313,7 +312,7 @@ assert not thread.is_alive()
 
 # %% [markdown]
 # ## Checkpoints
-# ### Mistake 3: the training begins anew, and says nothing
+# ### Mistake 3: the training begins again from scratch, and says nothing
 # `MonitoredSession` makes a new session when it has lost one. Without a `checkpoint_dir` it
 # initialises the variables once more. A hook plays the lost parameter server: at the 190th run it
 # raises the error that its death would raise.
@@ -387,7 +386,7 @@ show(figure, "The test accuracy of two trainings that lose their session at call
 # So set `checkpoint_dir`, and let a hook refuse a silent second beginning:
 
 # %%
-class RefuseToBeginAnew(tf.train.SessionRunHook):
+class RefuseToBeginAgain(tf.train.SessionRunHook):
     sessions = 0
 
     def after_create_session(self, session, coord):
@@ -396,7 +395,7 @@ class RefuseToBeginAnew(tf.train.SessionRunHook):
             raise RuntimeError("the session was lost, and nothing was restored: set checkpoint_dir")
 
 try:
-    train(None, RefuseToBeginAnew())
+    train(None, RefuseToBeginAgain())
 except RuntimeError as error:
     print("RuntimeError:", error)
 
@@ -472,8 +471,8 @@ with tf.Graph().as_default():
 #
 # Two workers train synchronously: each update uses the mean of their gradients.
 #
-# **Predict:** how many percent of the test digits does the network read when both workers read the
-# first half? Which digits?
+# **Predict:** how many percent of the test digits does the network recognise when both workers read
+# the first half? Which digits?
 
 # %%
 def train_together(shards, updates=600):
@@ -511,11 +510,11 @@ figure, axes = plt.subplots(figsize=(7, 2.8))
 for shift, (name, accuracy), color in zip((-0.2, 0.2), trained.items(), (RED, GREEN)):
     right = [accuracy(x_test[y_test == digit], y_test[y_test == digit]) for digit in range(10)]
     axes.bar(np.arange(10) + shift, right, width=0.4, color=color, label=name)
-axes.set(xlabel="digit", ylabel="read correctly (%)", xticks=range(10))
+axes.set(xlabel="digit", ylabel="recognised (%)", xticks=range(10))
 axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.22), ncols=2)
 axes.grid(axis="x", visible=False)
 show(figure, "The accuracy for each digit. When both workers read shard 0, the digits 0 to 4 are "
-     "read and 5 to 9 never. When each reads its own shard, all digits are read.")
+     "recognised, 5 to 9 never. When each reads its own shard, all are recognised.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -526,7 +525,7 @@ show(figure, "The accuracy for each digit. When both workers read shard 0, the d
 # </details>
 #
 # To make this mistake harmless, shuffle before you cut, or give worker k the rows `k::n`. Then shard 0
-# holds all digits. Alone it reaches about 96% here, and you merely waste the second worker.
+# holds all digits, and you merely waste the second worker.
 #
 # To find the mistake, let each worker print the number and a checksum of its rows: no two lines may
 # be equal. Check the seed of the batches, too. With one seed and one shard for all, n workers compute
@@ -569,7 +568,7 @@ report("whole images", random.permutation(200)[image] < 40)
 #
 # More than 6: its images have copies in the training data, so it rewards memory. With whole images
 # the test no longer flatters. Here it even says too little. It is rough, because it has only 40
-# images; take more where you can. (The second network is worse on new images, too: it has seen 160
+# images. (The second network is worse on new images, too: it has seen 160
 # images instead of 200.)
 #
 # </details>
@@ -629,13 +628,12 @@ assert two_workers(take_ticket=True) == 600
 #
 # Tickets also end the training after exactly 600 updates: the next one raises an `OutOfRangeError`,
 # which `MonitoredSession` treats as a normal end. Note the price: if a worker dies between its
-# ticket and
-# its update, that update is missing.
+# ticket and its update, that update is missing.
 #
 # ## The process itself
 # ### Mistake 8: a graph that grows
 # This loop tests the model after each update. `digits.accuracy(...)` looks like a call that computes
-# something. It *builds ops*, in each round anew. Each time TensorFlow must prepare the larger graph
+# something. It *builds ops*, again in each round. Each time TensorFlow must prepare the larger graph
 # before it can run.
 
 # %% tags=["measured"]
@@ -697,12 +695,12 @@ with tf.Graph().as_default() as graph:
 # | it waits, and prints nothing | a task did not start, or a queue stays empty | `operation_timeout_in_ms`, or a limit for the call; name the task that is missing |
 # | a worker begins 30 s late, or "was not ready after waiting" | `SessionManager` looks only every 30 s | a session creator with `recovery_wait_secs=0.5` |
 # | `UnknownError: Could not start gRPC server` | another program has the port | choose a free one: exercise 1 |
-# | the accuracy falls back, `step` is too small | a new session initialised the variables | set `checkpoint_dir`; refuse to begin anew |
+# | the accuracy falls back, `step` is too small | a new session initialised the variables | set `checkpoint_dir`; refuse to begin again |
 # | `Key … not found`, or errors about shapes after a restore | the checkpoint of another model | a folder for each model; compare names and shapes |
 # | some classes are never recognised | workers read the same shard, or a sorted file | shuffle, `k::n`, print a checksum of each shard |
 # | the test is better than practice | test rows, or copies of them, were in the training | cut first, then copy; choose by validation data |
 # | a worker reports a bad accuracy of a good model | it tested its old local copy | pull, then test: exercise 2 |
-# | batches come twice, the run ends at 601 | read and add are two ops | a ticket: `tf.count_up_to` |
+# | batches come twice | read and add are two ops | a ticket: `tf.count_up_to` |
 # | the loop is slow, the memory grows | ops are built in the loop | build once, `graph.finalize()` |
 # | the loss is NaN | an earlier update, or this batch | see [Hooks](Hooks.ipynb) |
 # | old checkpoints are gone | a `Saver` keeps five | see [Hooks-with-Files](Hooks-with-Files.ipynb) |
@@ -717,7 +715,7 @@ with tf.Graph().as_default() as graph:
 # otherwise the training would be over before you can disturb it.
 #
 # One weakness is left. A chief that comes back would restore the last checkpoint, although the model
-# lives on the ps. `CarefulCreator` of [Sessions-that-Recover](Sessions-that-Recover.ipynb) mends that.
+# lives on the ps. `CarefulCreator` of [Sessions-that-Recover](Sessions-that-Recover.ipynb) fixes that.
 
 # %%
 # %%writefile train.py
@@ -822,7 +820,7 @@ with tf.train.MonitoredSession(creator, hooks) as session:  # Mistake 8: it fina
 
 # %% [markdown]
 # **2. The accuracy of an old copy.** ★★☆ A worker pulls `w` into a local copy, then the others make
-# 300 updates. The worker reports the accuracy of its copy. Show by how much it is wrong, and mend it.
+# 300 updates. The worker reports the accuracy of its copy. Show by how much it is wrong, and fix it.
 #
 # <details><summary>Hint</summary>
 #
@@ -849,7 +847,7 @@ with tf.train.MonitoredSession(creator, hooks) as session:  # Mistake 8: it fina
 #         for _ in range(300):
 #             session.run(update)
 #         reported = session.run(accuracy)
-#         session.run(pull)  # the mend: pull, then test
+#         session.run(pull)  # the fix: pull, then test
 #         assert reported < 0.3 and session.run(accuracy) > 0.95
 # ```
 #
@@ -861,7 +859,7 @@ with tf.train.MonitoredSession(creator, hooks) as session:  # Mistake 8: it fina
 # the end show three things:
 # - the new worker 1 has worked;
 # - no ticket was used twice among those from which the final model comes;
-# - the final model reads 96% of the test digits correctly.
+# - the final model recognises 96% of the test digits.
 #
 # <details><summary>Hint</summary>
 #

@@ -18,7 +18,7 @@
 # - save by `CheckpointSaverHook`, and say at which steps it saves;
 # - continue a run, and prove that it continued;
 # - say which checkpoints a `Saver` deletes, and keep those that you need;
-# - write a loss curve and a rate to a file of events, and read them without TensorBoard;
+# - write a loss curve and a rate to an event file, and read them without TensorBoard;
 # - say what `MonitoredTrainingSession` adds by itself, and to which worker.
 #
 # **Before it:** [Hooks](Hooks.ipynb). **Time:** 60 minutes.
@@ -205,7 +205,7 @@ print("the newest:", os.path.basename(tf.train.latest_checkpoint("run")))
 
 # %%
 def events(path, tag="loss"):
-    """[(step, value)] from the file of events in a folder."""
+    """[(step, value)] from the event file in a folder."""
     tf.summary.FileWriterCache.clear()  # closes the files: until then a part of them is in memory
     (file,) = glob.glob(os.path.join(path, "events*"))
     return [(event.step, value.simple_value) for event in tf.train.summary_iterator(file)
@@ -236,7 +236,7 @@ axes.annotate("wide: without a break", (1, 1.1), color=GRAY)
 axes.annotate("continued", (29, 0.62), color=GREEN)
 axes.annotate("forgot to restore", (36.5, 2.05), color=RED)
 axes.set(xlabel="updates made, in both runs together", ylabel="loss of a batch", ylim=(0.4, 2.75))
-show(figure, "The losses from the files of events. After the break the continued run goes on along "
+show(figure, "The losses from the event files. After the break the continued run goes on along "
      "the curve of a run without a break. The run that forgot to restore jumps back to the start.")
 
 # %% [markdown]
@@ -347,7 +347,7 @@ print("saved at steps", saved("listener"))
 
 # %% [markdown]
 # ## SummarySaverHook: what a point of the curve shows
-# A *summary op* packs values for TensorBoard; `SummarySaverHook` writes them to the file of events.
+# A *summary op* packs values for TensorBoard; `SummarySaverHook` writes them to the event file.
 # Above it wrote each step. In a long run you write every 100 steps, say. A point is not the mean of
 # these steps: it is the loss of *one* mini-batch. Here it writes every 10 of 300 steps.
 
@@ -365,7 +365,7 @@ figure, axes = plt.subplots()
 axes.plot(range(1, 301), losses, color=BLUE, lw=0.8, alpha=0.5)
 axes.plot(*zip(*curve), "o-", ms=3, lw=1, color=ORANGE)
 axes.annotate("every mini-batch", (40, 1.5), color=BLUE)
-axes.annotate("the file of events", (120, 0.75), color=ORANGE)
+axes.annotate("the event file", (120, 0.75), color=ORANGE)
 axes.set(xlabel="global step", ylabel="loss of a batch")
 show(figure, "The loss of every mini-batch, a restless line, and over it the points of the file of "
      "events, one in ten: the trend is the same, but most peaks and dips are not in the file.")
@@ -430,8 +430,8 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Only when the chief does not train between them. The hook compares the step with that of *this session's*
-# previous run. Who moved it does not matter.
+# Only when the chief does not train between them. The hook compares the step with that of *this
+# session's* previous run. Who moved it does not matter.
 #
 # </details>
 #
@@ -443,7 +443,7 @@ tf.logging.set_verbosity(tf.logging.ERROR)
 #
 # Only the last one is a bug. The warning comes five times in a process at most.
 #
-# The rates are in the file of events. The first period has no rate: the clock starts at the first
+# The rates are in the event file. The first period has no rate: the clock starts at the first
 # look, so building the graph does not count.
 
 # %%
@@ -626,7 +626,7 @@ assert not os.path.exists("worker")
 
 # %% [markdown]
 # **4. A smoother curve.** ★★★ Write a hook that stores the mean of the last ten losses every ten
-# updates. It uses the same file of events as the other hooks.
+# updates. It uses the same event file as the other hooks.
 #
 # <details><summary>Hint</summary>
 #

@@ -282,10 +282,10 @@ for pipeline in by_file, by_row:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# By file worker 0 gets four files, the others three: a third more rows. Each worker sees only its
-# own classes. Workers 1 and 2 reach the end of their data first, and `OutOfRangeError` ends them.
-# From then on worker 0 waits at the barrier for gradients that never come. So put `repeat()` into each worker's pipeline,
-# and count steps, not epochs. Mix the rows before you write the files.
+# By file worker 0 gets four files, the others three: about a third more rows. Each worker sees only
+# its own classes. Workers 1 and 2 reach the end of their data first, and `OutOfRangeError` ends them.
+# From then on worker 0 waits at the barrier for gradients that never come. So put `repeat()` into
+# each worker's pipeline, and count steps, not epochs. Mix the rows before you write the files.
 #
 # </details>
 #
@@ -317,7 +317,7 @@ def accuracy_of(dataset_of, updates=300):
 buffers, shown = [1, 100, 500, 1437], []
 for buffer in buffers:
     accuracy, seen = accuracy_of(lambda: sorted_files(buffer))
-    shown.append(seen[:45])  # one epoch
+    shown.append(seen[:45])  # as many batches as an epoch has
     classes = np.mean([len(set(labels)) for labels in seen])
     print("buffer %4d: %2.0f%%, %.1f classes in a batch" % (buffer, 100 * accuracy, classes))
 
@@ -329,16 +329,17 @@ for panel, buffer, seen in zip(panels, buffers, shown):
     panel.set(title="buffer %d" % buffer, xlabel="batch", yticks=range(10))
     panel.grid(False)
 panels[0].set(ylabel="labels in the batch")
-show(figure, "The labels of each batch of one epoch. With a buffer of 1 a batch holds one or two "
+show(figure, "The labels of the first 45 batches. With a buffer of 1 a batch holds one or two "
      "classes, in order. With 100 a narrow band climbs, with 500 a wide one, with 1,437 every batch "
      "holds all classes.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With a small buffer the network learns one digit, then forgets it for the next. Even 100 rows,
-# three batches, are far too few; 500 of 1,437 help. A buffer of all rows mixes best. If your
-# data do not fit into memory, shuffle the file names too, and read several files at once:
+# With a small buffer the network learns one digit, then forgets it for the next. Even 100 rows, three
+# batches, are far too few; 500 of 1,437 help. A buffer of all rows mixes best, though epochs overlap,
+# because `repeat` comes first (exercise 2). If your data do not fit into memory, shuffle the file
+# names too, and read several files at once:
 # `tf.data.Dataset.from_tensor_slices(files).shuffle(10).interleave(tf.data.TFRecordDataset,
 # cycle_length=10)`.
 #
@@ -420,8 +421,8 @@ for name, measured in rates.items():
 # ## Four ways to feed a step
 # With a step as small as that of the digits, 32 rows, you see the overhead of each way:
 # - **feed_dict**: Python prepares the batch while TensorFlow waits, and copies it in;
-# - **queues**: `tf.train.shuffle_batch`, the way of the first releases of TensorFlow: threads (`QueueRunner`s, under a `Coordinator`) fill
-#   a queue row by row. Old code has it; write no new one;
+# - **queues**: `tf.train.shuffle_batch`, the way of TensorFlow's first releases: threads
+#   (`QueueRunner`s, under a `Coordinator`) fill a queue row by row. Old code has it; write no new one;
 # - **tf.data** from memory, and from files: `map(parse)` row by row, or `batch` first and
 #   `parse_example` for 32 rows at once;
 # - **inside the graph**: `digits.batch` draws the rows by the number of the step. That works only for

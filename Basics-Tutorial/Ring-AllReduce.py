@@ -273,8 +273,8 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / N, union, ato
 # different steps, they would drift apart.
 #
 # **Can it be done with fewer bytes?** Look at one number of the gradient. Each of $N$ workers has
-# its own value. To combine $N$ values into one takes $N - 1$ messages, because each message takes
-# at most one value off the list. To tell the result to the $N - 1$ others takes as many. That is
+# its own value. Combining them needs at least $N - 1$ messages, because a message merges at most one
+# value into another. Then each of the $N - 1$ others must still receive the sum. That is
 # $2 (N - 1) S$ bytes in all, so some worker sends at least $2 \frac{N-1}{N} S$. Patarasuk and Yuan
 # proved it in 2009, and showed that the ring needs no more.
 #
@@ -547,7 +547,7 @@ print("test accuracy: %.1f%% with the ring, %.1f%% with one process" % (
 #
 # The four copies have the same bits: they began equal, and moved by the same means. One process
 # computes the same mathematical mean, but adds 128 numbers in another order. So its `w` differs by
-# rounding, here in the fifth or sixth digit.
+# rounding, here by less than 0.0001.
 #
 # </details>
 #
@@ -571,6 +571,7 @@ print("test accuracy: %.1f%% with the ring, %.1f%% with one process" % (
 
 # %%
 ALPHA, BETA = 50e-6, 8 / 10e9  # seconds a message, seconds a byte
+assert round(ALPHA / BETA) == 62_500  # so many bytes pass during one latency
 
 def ring_seconds(N, S, alpha=ALPHA, beta=BETA):
     return 2 * (N - 1) * (alpha + beta * S / N)
@@ -600,7 +601,7 @@ left.set(xlabel="S, bytes", ylabel="time of an all-reduce, ms", title="100 worke
 times = np.array([[seconds(workers, size) for seconds, _ in WAYS.values()] for size in sizes])
 right.pcolormesh(workers, sizes, times.argmin(1), alpha=0.4,
                  cmap=ListedColormap([colour for _, colour in WAYS.values()]))
-right.set(xlabel="N, workers", ylabel="S, bytes", title="The fastest way")
+right.set(xlabel="N, workers", ylabel="S, bytes", title="The fastest of the three")
 right.loglog()
 right.set_xticks(2 ** np.arange(1, 9), 2 ** np.arange(1, 9))
 right.minorticks_off()
@@ -608,7 +609,7 @@ for name, place in ("one ps", (40, 3e2)), ("tree", (110, 3e4)), ("ring", (16, 1e
     right.text(*place, name, ha="center")
 show(figure, "Left: time of an all-reduce between 100 workers against its size. All three are flat "
      "at first: one ps lowest, then the tree, then the ring. Then they rise, the ps first, the "
-     "ring last and lowest. Right: a map of the fastest way. One ps is fastest for small vectors, "
+     "ring last and lowest. Right: a map of the fastest. One ps is fastest for small vectors, "
      "the tree for middle ones and many workers, the ring for all large ones. With two workers the "
      "ring is always fastest.")
 
@@ -625,11 +626,11 @@ show(figure, "Left: time of an all-reduce between 100 workers against its size. 
 # steps counts. Where it rises, bandwidth decides and the bytes count. The ring is best at bytes
 # and worst at steps.
 #
-# The teeth on the right have a simple reason: after each power of two the tree gets one more
-# level. Where the fields meet depends on $\alpha/\beta$: the number of bytes that pass during one
-# latency, here 62.5 KB. With two workers the ring always wins, because it has only two steps. The
-# model is kind to the parameter server: 100 messages that arrive together cost it one latency. A
-# real server needs some time for each of them.
+# The teeth on the right come from the tree: after each power of two it gets one more level. Where the
+# fields meet depends on $\alpha/\beta$: the number of bytes that pass during one latency, here 62.5
+# KB. With two workers the ring always wins, because it has only two steps. The model is kind to the
+# parameter server: 100 messages that arrive together cost it one latency. A real server needs some
+# time for each of them.
 #
 # Several parameter servers share the bytes among them (exercise 3). Rabenseifner's algorithm sends
 # as few bytes as the ring in $2 \log_2 N$ steps, if $N$ is a power of two. But its workers talk to
@@ -685,8 +686,8 @@ show(figure, "Time of an all-reduce of four processes against its size: measured
 # bytes, lies in the flat part: its all-reduce costs latency, hardly any bytes.
 #
 # Real libraries soften both costs. They send the gradients of the last layers while the first ones
-# are still computed. They join small tensors into *buckets*, and choose ring or tree by
-# size. NCCL's tree is pipelined, so it is faster than ours for long vectors, too.
+# are still computed. They join small tensors into *buckets*, and choose ring or tree by size. NCCL's
+# tree is pipelined, which makes it faster than ours for long vectors.
 # [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) shows where you find that.
 #
 # One cost remains, whatever the algorithm: all workers wait for the slowest, and if one is lost,
