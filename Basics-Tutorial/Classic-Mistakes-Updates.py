@@ -12,7 +12,7 @@
 # # Classic mistakes: updates
 # [Part one](Classic-Mistakes-Variables.ipynb) ended with four mistakes about variables. The next
 # four are in the update itself: the program moves `w`, but not as its equation says. Often it
-# learns all the same, and so nobody looks. Each is shown failing here, and then mended. At the end
+# learns all the same, so nobody looks. Each is shown failing here, and then fixed. At the end
 # you see which data and which checks can find such mistakes.
 #
 # After this notebook you can:
@@ -34,13 +34,12 @@
 # pushes what it has gathered. Here it is with the sum `a` of the gradients, as in
 # [DOWNPOUR-Easy](../DOWNPOUR-Easy/):
 #
-# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr times a from w. Then the worker pulls again.](../docs/figures/window.svg)
+# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes lr·a once, where a is their sum. The ps subtracts it from w. Then the worker pulls again.](../docs/figures/window.svg)
 #
 # $$\text{T times:} \quad a \leftarrow a + g(w_k), \quad w_k \leftarrow w_k - lr \cdot g(w_k)
 # \qquad\qquad \text{push:} \quad w \leftarrow w - lr \cdot a$$
 #
-# These mistakes go wrong on one machine as well as on many. So no cluster is needed, except for the
-# project.
+# These mistakes need no second machine, so only the project has a cluster.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -200,7 +199,7 @@ def gradient_on_the_digits(w_k, number):
     return tf.gradients(digits.loss(w_k, *digits.batch(x, y, number)), w_k)
 
 # %% [markdown]
-# Some numbers should be easy to check in your head. For these we use a bowl with one parameter,
+# For numbers that you can check in your head we use a bowl with one parameter,
 # $\frac{1}{2}(w - 100)^2$, from `w` = 0. Its gradient is $w - 100$. With `lr` = 0.1, right steps
 # lead to 10, 19, 27.1: a tenth of the distance each.
 
@@ -214,7 +213,7 @@ def gradient_on_the_bowl(w_k, number):
 # %% [markdown]
 # ## Mistake 5: one gradient, T times
 # The loop over the local steps is there, but the line that builds the gradient stands before it.
-# TensorFlow computes a tensor once in each run. So all T passes use the same number.
+# TensorFlow computes a tensor once in each run, so all T passes use the same number.
 
 # %%
 def train(variables, gradient, lr, T, pushes, new_gradient=True, test=lambda w: w):
@@ -292,7 +291,7 @@ show(figure, "Left: the distance of w from the minimum on a logarithmic scale. W
      "T gradients the accuracy on the digits rises to 98 percent, with one it stays low.")
 
 # %% [markdown]
-# **Mended:** build a new forward pass and a new gradient in each pass of the loop, at the moved
+# **Fixed:** build a new forward pass and a new gradient in each pass of the loop, at the moved
 # `w_k`. A test looks at the gradients of one window. On the bowl they must shrink by a tenth each:
 # $-100 \cdot 0.9^j$.
 
@@ -306,7 +305,7 @@ for name, new_gradient in kinds.items():
 # %% [markdown]
 # ## Mistake 6: the last local step is left out
 # `session.run` executes what its fetches need, and nothing else. The push needs the T gradients.
-# The last gradient is computed at the copy *before* the last step. So the push does not need that
+# The last gradient is computed at the copy *before* the last step, so the push does not need that
 # step.
 #
 # Where a pull replaces `w_k` after each push, no harm is done. But some algorithms keep `w_k` from
@@ -358,8 +357,8 @@ for wait in False, True:
 assert np.allclose(after_one_push[False], [27.1, 19]) and np.allclose(after_one_push[True], 27.1)
 
 # %% [markdown]
-# **Mended:** `tf.control_dependencies(step_done)` around the push, as in the second line. On the
-# digits, with T = 2 the worker loses every second step of its own:
+# **Fixed:** `tf.control_dependencies(step_done)` around the push, as in the second line. On the
+# digits, with T = 2, `w_k` misses every second step:
 
 # %%
 for wait in False, True:
@@ -374,7 +373,7 @@ for wait in False, True:
 # from 0. Each of three workers trains alone, with 300 updates:
 
 # %%
-for name, rate in ("lr * task_index", lambda k: 0.2 * k), ("lr (mended)", lambda k: 0.2):
+for name, rate in ("lr * task_index", lambda k: 0.2 * k), ("lr (fixed)", lambda k: 0.2):
     found = [train(digits.variables, gradient_on_the_digits, rate(k), 1, 300,
                    test=accuracy_in_percent)[0][-1] for k in range(3)]
     print("%-16s accuracy of workers 0, 1, 2: %.0f%%, %.0f%%, %.0f%%" % (name, *found))
@@ -383,7 +382,7 @@ assert min(found) > 90
 # %% [markdown]
 # The rate of worker 0 is 0, so its work is wasted. With several workers you would not notice,
 # because the others still lower the loss. But worker 0 is the chief, and the only worker when you
-# try the program alone.
+# try the program alone; then nothing is learned.
 #
 # The second case is subtler. [DOWNPOUR](../DOWNPOUR/) has *Adagrad* on the ps. Adagrad keeps for
 # each coordinate the sum `h` of all its squared gradients so far, and divides by the root of that
@@ -391,9 +390,9 @@ assert min(found) > 90
 #
 # $$h \leftarrow h + a^2, \qquad w \leftarrow w - \frac{lr}{\sqrt{h}} \, a$$
 #
-# For that the ps needs the true gradients. The worker's own steps are plain SGD. Here the worker
-# uses Adagrad, too, and pushes what comes out of it. `w` has two coordinates; the gradient of the
-# second is a hundred times as large.
+# For that the ps needs the true gradients, so the worker pushes `a` itself. Its own steps are plain
+# SGD. Here the worker uses Adagrad, too, and pushes what comes out of it. `w` has two coordinates;
+# the gradient of the second is a hundred times as large.
 #
 # **Predict:** after one push, which of the two shows the mistake clearly: `w`, or `h`?
 
@@ -415,7 +414,7 @@ def push_to_adagrad(adagrad_on_the_worker, T=5):
         session.run(push)
         return session.run([w, adagrad.get_slot(w, "accumulator")])
 
-for name, both in ("on both sides", True), ("on the ps only (mended)", False):
+for name, both in ("on both sides", True), ("on the ps only (fixed)", False):
     w, h = push_to_adagrad(both)
     print("%-24s w: %.3f, %.3f   h: %.1f, %.1f" % (name, *w, *h))
 
@@ -429,7 +428,7 @@ for name, both in ("on both sides", True), ("on the ps only (mended)", False):
 # </details>
 
 # %% jupyter={"source_hidden": true}
-# A check of the answer: mended, the ps can tell the steep coordinate from the flat one.
+# A check of the answer: fixed, the ps can tell the steep coordinate from the flat one.
 assert h[1] > 1000 * h[0]
 
 # %% [markdown]
@@ -486,6 +485,7 @@ for name, slip in variants.items():
 assert all(abs(eamsgd(40, **slip)[40] - 100) < 1 for slip in variants.values())
 first_pushes = [eamsgd(1, **slip)[1] for slip in variants.values()]
 assert len(set(np.round(first_pushes))) == 4
+assert abs(eamsgd(40, late_E=True) - eamsgd(40)).argmax() == 1  # widest after the first push
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 3))
@@ -500,11 +500,12 @@ show(figure, "w over 20 pushes, four curves that end near 100. The late E begins
 # %% [markdown]
 # Within a few pushes the late `E` comes close to the equation, so a plot of the whole run hides it.
 # Its own gap is widest after the first push. After *one* push, `w` differs in every variant.
-# **Mended:** the equation, term by term, with `w_k` and `w` read before either of them moves. And a test that compares a single update with the equation.
+# **Fixed:** the equation, term by term, with `w_k` and `w` read before either of them moves. A test
+# compares a single update with the equation.
 #
 # ## Data and runs that tell nothing
-# The last lesson is about tests. Take another common slip: all T local steps use the *same
-# mini-batch*, with T right gradients on it. Do your data show the difference?
+# Take another common slip: all T local steps use the *same mini-batch*, with T right gradients on
+# it. Do your data show the difference?
 #
 # A quick demonstration feeds constant data: every picture is all ones, and every label is 0.
 
@@ -550,7 +551,8 @@ assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).
 # %% [markdown]
 # On constant data right and wrong are the same to the last bit, and both look perfect. On the
 # digits the wrong program learns, too. It has made a tenth of the draws, so it has seen fewer rows,
-# and that costs it a few points of accuracy at the end. Without the right curve beside it you would not notice.
+# and that costs it a few points of accuracy at the end. Without the right curve beside it you would
+# not notice.
 #
 # So, for your own tests:
 # - use data in which examples differ, and batches that differ from step to step;
@@ -665,7 +667,7 @@ assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).
 # 2. Write `worker.py`. It starts its server, builds the same variables within
 #    `replica_device_setter`, and initialises only its local variables. Set device filters.
 # 3. Count pushes with `tf.count_up_to` on the ps: it raises `OutOfRangeError` when all are made.
-# 4. HogWild first: read `w`, take the gradient, take a ticket, subtract. Order each of these by a
+# 4. HogWild first: read `w`, take the gradient, take a ticket, subtract. Order each of these with a
 #    control dependency.
 # 5. AEASGD: `w_k` are local variables, and begin as `w`. Compute the T − 1 moved copies as tensors.
 #    Then `E`, and the last gradient at the same copies. Only after both, assign `w_k` and `w`.

@@ -11,16 +11,16 @@
 # %% [markdown]
 # # Classic mistakes: variables
 # The mistakes in this notebook have been made again and again in distributed training. None of them
-# raises an error: the program runs and often even learns. For each one a number exposes it; you
-# learn its cause, and fix it. All four are about variables: where they live, when they
-# are read, and whether they are updated at all.
+# raises an error: the program runs and often even learns. For each one we find a number that
+# exposes it, explain the cause, and fix it. All four are about variables: where they live, when
+# they are read, and whether they are updated at all.
 #
 # After this notebook you can:
 # - tell from devices whether a variable is shared, and whether a ps computes;
 # - keep an old value of a variable that stays as it was;
 # - read a variable after its update, and not before it;
 # - find out whether an update runs at all;
-# - write a training program for two ps and a worker on your own.
+# - write a training program for two parameter servers and a worker on your own.
 #
 # **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), [Servers](Servers.ipynb),
 # [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 50 minutes,
@@ -204,8 +204,8 @@ waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a ca
 # ## Mistake 1: half a device name
 # A full device name says which job, which task, and which device there. `tf.device("/cpu:0")` is
 # half a name: it says which device, but not of which task. The session fills in the missing half:
-# the task that it is connected to. The opposite mistake, `tf.device("/job:ps/task:0")` around the whole
-# model, puts everything on the ps.
+# the task that it is connected to. The opposite mistake, `tf.device("/job:ps/task:0")` around the
+# whole model, puts everything on the ps.
 #
 # Worker 0 makes the model, and trains it with 300 updates. Then worker 1 makes the same model, and
 # tests it. Each worker initialises the variables only if they have no values yet.
@@ -262,7 +262,7 @@ assert local[0][1] < 0.2 and on_ps[0][1] > 0.95
 # on the ps the numbers are right, but the ps computes the loss and the gradients of all workers,
 # while their machines stand idle. No test of the accuracy finds that.
 #
-# **Mended:** `replica_device_setter` places variables on the ps and everything else on the worker.
+# **Fixed:** `replica_device_setter` places variables on the ps and everything else on the worker.
 # A test compares the devices of the variables and of the loss.
 
 # %%
@@ -284,7 +284,7 @@ for _, w, loss in local, on_ps, placed_well:
         print("the test fails:", error)
 
 # %% [markdown]
-# The other three mistakes need no second process: they look the same on one device and on many.
+# The other three mistakes need no second process.
 #
 # ## Mistake 2: an old value to compare with
 # You want to know how far each update moves `w`, for instance to stop when it hardly moves any
@@ -353,7 +353,7 @@ show(figure, "Two curves over 300 updates. Left: the loss falls, the same with b
 # is wrong. A program that stops when `w` no longer moves would stop after its first update. In part
 # two, workers will push such differences to the ps; with this mistake they push zeros.
 #
-# **Mended:** call `tf.enable_resource_variables()` once, after `disable_v2_behavior`. A read of a
+# **Fixed:** call `tf.enable_resource_variables()` once, after `disable_v2_behavior`. A read of a
 # resource variable is a copy.
 #
 # ## Mistake 3: a read that is too early
@@ -403,7 +403,7 @@ print_table(early)
 assert np.allclose(early[1:, 0], early[:-1, 1], rtol=1e-5)
 
 # %% [markdown]
-# **Mended:** read the variable again, within the control dependency. `v.read_value()` makes a new
+# **Fixed:** read the variable again, within the control dependency. `v.read_value()` makes a new
 # read each time you call it.
 
 # %%
@@ -457,29 +457,29 @@ print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten[-1]))
 # <details><summary>Answer</summary>
 #
 # About 10%: the average still has its first values. `session.run` executes what its fetches need,
-# and nothing else. The op of the average exists in the graph, and even waits for `train`. But `train`
-# does not need it, so it never ran. Keras' `fit` runs such updates for you. Here you must ask for
-# them.
+# and nothing else. The op of the average exists in the graph, and even waits for `train`. But
+# `train` does not need it, so it never ran. Keras' `fit` runs such updates for you. Here you must
+# ask for them.
 #
 # </details>
 #
-# **Mended:** run the last op of the chain. `update_average` waits for `train`, so a fetch of it
+# **Fixed:** run the last op of the chain. `update_average` waits for `train`, so a fetch of it
 # runs both. Where there is no such chain, `tf.group` joins several ops into one.
 
 # %%
-mended = accuracy_curves(run_the_average=True)
+fixed = accuracy_curves(run_the_average=True)
 figure, ax = plt.subplots(figsize=(7, 2.8))
 updates = 10 * np.arange(1, 31)
-for curve, colour, name, shift in ((mended[:, 0], GRAY, "w", -6.5),
-                                   (mended[:, 1], BLUE, "average, mended", 0),
+for curve, colour, name, shift in ((fixed[:, 0], GRAY, "w", -6.5),
+                                   (fixed[:, 1], BLUE, "average, fixed", 0),
                                    (forgotten[:, 1], RED, "average, never updated", 0)):
     ax.plot(updates, curve, color=colour)
     ax.text(305, curve[-1] + shift, name, color=colour, va="center")
 ax.set(xlabel="updates", ylabel="test accuracy, %", xlim=(0, 300), ylim=(0, 100))
 show(figure, "Test accuracy over 300 updates: that of w and that of its moving average rise to "
      "about 97 percent. The average that is never updated stays at about 10 percent.")
-print("at the end: w %.0f%%, its average %.0f%%" % tuple(mended[-1]))
-assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
+print("at the end: w %.0f%%, its average %.0f%%" % tuple(fixed[-1]))
+assert forgotten[-1, 1] < 20 and fixed[-1, 1] > 95
 
 # %% [markdown]
 # ## What the four have in common
@@ -561,9 +561,9 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 #
 # <details><summary>Hint</summary>
 #
-# Start at `op`, and follow `op.inputs` (their `.op`) and `op.control_inputs` backwards until you find
-# nothing new. An op that writes a variable `v` has `v.handle` as an input, the tensor that names the
-# variable. `v.handle.op` is the op that makes it.
+# Start at `op`, and follow `op.inputs` (their `.op`) and `op.control_inputs` backwards until you
+# find nothing new. An op that writes a variable `v` has `v.handle` as an input, the tensor that
+# names the variable. `v.handle.op` is the op that makes it.
 #
 # </details>
 
@@ -598,11 +598,11 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 
 # %% [markdown]
 # ## The project of part one
-# **Project. Two ps and a worker.** ★★★ Write the two programs of a small cluster, as real files:
-# `server.py` for each of two ps, and `train.py` for one worker. The worker trains the digits until
-# at least 95% of the test digits are classified correctly. It prints on which ps each variable
-# lives, how many bytes an update moves from task to task, and the accuracy. You have met all that
-# you need.
+# **Project. Two servers and a worker.** ★★★ Write the two programs of a small cluster, as real
+# files: `server.py` for each of two servers, and `train.py` for one worker. The worker trains the
+# digits until at least 95% of the test digits are classified correctly. It prints on which ps each
+# variable lives, how many bytes an update moves from task to task, and the accuracy. You have met
+# all that you need.
 #
 # <details><summary>Hint</summary>
 #
@@ -612,11 +612,11 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 # 3. Let a `ChiefSessionCreator` make the session; give it a ConfigProto with a time limit.
 # 4. Print `v.device` for each variable. Which ps has nearly all the bytes, and why?
 # 5. Copy `full`, `short` and `read_report` from [Parameter-Server](Parameter-Server.ipynb). Run one
-#    update with the options `full`, and add up the bytes in the report. Expect the size of `w` twice,
-#    and a little more: the batch number is read from the step counter, on a ps.
+#    update with the options `full`, and add up the bytes in the report. Expect the size of `w`
+#    twice, and a little more: the batch number is read from the step counter, on a ps.
 # 6. Train for 300 updates, and test.
-# 7. In the notebook: `new_cluster(ps=2, worker=1)`, `start` both ps and the worker, `finish` the
-#    worker, print what it returns, `stop` the ps.
+# 7. In the notebook: `new_cluster(ps=2, worker=1)`, `start` both servers and the worker, `finish`
+#    the worker, print what it returns, `stop` the servers.
 #
 # </details>
 
@@ -627,8 +627,8 @@ assert forgotten[-1, 1] < 20 and mended[-1, 1] > 95
 # <details><summary>Solution</summary>
 #
 # In your own solution, each program is in a `%%writefile` cell. Here the programs are functions, so
-# that one cell can hold everything. `inspect.getsource` gives their text, and the files are made from
-# it. `short` and `read_report` are those of [Parameter-Server](Parameter-Server.ipynb).
+# that one cell can hold everything. `inspect.getsource` gives their text, and the files are made
+# from it. `short` and `read_report` are those of [Parameter-Server](Parameter-Server.ipynb).
 #
 # ```python
 # import collections

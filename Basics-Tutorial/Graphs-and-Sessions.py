@@ -216,7 +216,7 @@ assert values == [10, 11, 10]
 # cell calls `tf.enable_resource_variables()`.
 #
 # ## Training without `fit`
-# All notebooks train one small network on scikit-learn's handwritten digits: 64 pixels, 32 hidden
+# Most notebooks train one small network on scikit-learn's handwritten digits: 64 pixels, 32 hidden
 # units, 10 classes. The next cell writes it to a file, because worker processes will need it, too.
 # The model is a function of a *list of variables*, so that it can be computed at shared variables,
 # at local copies, or in the middle of an update.

@@ -10,7 +10,7 @@
 
 # %% [markdown]
 # # Local, then global variables
-# A worker that asks the ps for `w` at each step waits for the network at each step. So give it
+# A worker that asks the ps for `w` at each step waits for the network at each step, so give it
 # variables of its own. It trains on them for T steps, and only then moves the global ones.
 #
 # After this notebook you can:
@@ -18,7 +18,7 @@
 #   them;
 # - build one model twice with one function, on the ps and on a worker, and copy it both ways;
 # - sum up T gradients on the worker, and push them at once;
-# - order a push and a pull by control dependencies, and check that order in the graph.
+# - order a push and a pull with control dependencies, and check that order in the graph.
 #
 # **Before it:** [Sessions](Sessions.ipynb), and [Parameter-Server](Parameter-Server.ipynb) for the
 # words pull and push. **Time:** 60 minutes.
@@ -29,13 +29,13 @@
 # else uses, and a second list `a` of the same shapes. There it sums up the gradients that it has
 # computed since its last pull.
 #
-# ![The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr times a up, where the ps subtracts it from w.](../docs/figures/copies.svg)
+# ![The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr·a up, where the ps subtracts it from w.](../docs/figures/copies.svg)
 #
 # To *pull* is to copy `w` into `w_k`. To *push* is to send a change of `w` to the ps, which applies
 # it. Between the two a worker needs no network.
 #
 # The cluster of this notebook has one ps and two workers. All three servers run in this process,
-# and we play both workers. So we decide who does what when, and the results are the same in each
+# and we play both workers, so we decide who does what when, and the results are the same in each
 # run.
 
 # %% jupyter={"source_hidden": true}
@@ -244,14 +244,14 @@ for k in 0, 1:
     setter = tf.train.replica_device_setter(cluster=cluster, worker_device=devices[k])
     print("by the setter: worker %d, count on %s: %d" % (k, *count_one(k, setter)))
 for k in 0, 1:
-    print("by hand:       worker %d, count on %s: %d" % (k, *count_one(k, devices[k])))
+    print("explicitly:    worker %d, count on %s: %d" % (k, *count_one(k, devices[k])))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # With the setter worker 1 counts to 2. `replica_device_setter` sends *every* variable to the ps,
 # local ones too. There both workers find the same name on the same device, so it is one variable.
-# By hand each counts to 1.
+# Placed explicitly, each counts to 1.
 #
 # </details>
 #
@@ -259,7 +259,7 @@ for k in 0, 1:
 # variable of its own makes it under `tf.device` of its own task.
 #
 # ## One model, built twice
-# The model is a function of a list of variables: `digits.loss(w, x, y)`. So one function can build
+# The model is a function of a list of variables: `digits.loss(w, x, y)`, so one function can build
 # that list twice. `digits.variables` gets the function that makes a variable: `tf.get_variable` for
 # `w`, `tf.get_local_variable` for `w_k`.
 #
@@ -298,8 +298,8 @@ for worker in workers:
     assert before > 0 and after == 0
 
 # %% [markdown]
-# The two lists began with different random numbers. Only a pull makes them equal. Each worker must
-# pull before its first step, or it trains from a point that nobody else has.
+# The two lists began with different random numbers, so each worker must pull before its first step,
+# or it trains from a point that nobody else has.
 #
 # ## Push changes, not copies
 # How should a worker send its result up? Two ways come to mind: copy `w_k` over `w`, or add to `w`
@@ -336,18 +336,18 @@ print("both send a change: w has moved by", moved_by("send_change"))
 #
 # </details>
 #
-# So workers push changes, usually gradients. Copies go only from the ps to the workers.
+# So workers push changes, usually gradients times `lr`. Copies go only from the ps to the workers.
 #
 # ## T gradients, then one push
-# Now to real training. The change that T steps of SGD have made to `w_k` is $-lr$ times the sum of
-# their gradients. So the worker sums them up in `a`, and pushes `lr * a`. This is the algorithm of
+# The change that T steps of SGD have made to `w_k` is $-lr$ times the sum of their gradients. So
+# the worker sums them up in `a`, and pushes `lr * a`. This is the algorithm of
 # [DOWNPOUR-Easy](../DOWNPOUR-Easy/); g is the gradient of the loss on a new mini-batch:
 #
 # $$T \text{ times:}\quad a \leftarrow a + g(w_k), \qquad w_k \leftarrow w_k - lr \cdot g(w_k)$$
 # $$\text{push:}\quad w \leftarrow w - lr \cdot a$$
 # $$\text{pull:}\quad w_k \leftarrow w, \qquad a \leftarrow 0$$
 #
-# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr·a from w. Then the worker pulls again.](../docs/figures/window.svg)
+# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes lr·a once, where a is their sum. The ps subtracts it from w. Then the worker pulls again.](../docs/figures/window.svg)
 #
 # The T steps between a pull and a push are a *communication window*.
 #
@@ -383,7 +383,7 @@ def add_training(worker):
         worker.losses = [digits.loss(worker.w, x, y), digits.loss(worker.w_k, x, y)]
         worker.initialise_own = tf.local_variables_initializer()  # now with a and number
 
-def begin_again():
+def restart():
     chief.run(chief.initialise_w)
     for worker in workers:
         worker.run(worker.initialise_own)
@@ -396,7 +396,7 @@ for worker in workers:
 # First worker 0 alone, for one window.
 
 # %%
-begin_again()
+restart()
 w_before = chief.run(chief.w)
 for _ in range(T):
     chief.run(chief.local_step)
@@ -425,7 +425,7 @@ def losses():
     """The loss of w, of w_0 and of w_1, on all training rows."""
     return [*chief.run(chief.losses), other.run(other.losses[1])]
 
-begin_again()
+restart()
 curve = [(0, *losses())]  # (local steps, loss of w, of w_0, of w_1)
 reached = []              # what w_0 and w_1 had reached before each exchange, and then w
 for t in range(1, 4 * T + 1):
@@ -462,19 +462,21 @@ show(figure, "The loss of w and of the two copies over four windows. Within a wi
 # <details><summary>Answer</summary>
 #
 # Here `w_0` and `w_1` are the copies of worker 0 and worker 1, not the layers of digits.py, and
-# "alone" means: since the last pull. After the first window the loss of `w` is lower than either worker reached alone, because `w`
-# received both sums. Adding both sums is like training at twice the rate. Far from the minimum that
-# helps. After the fourth window the loss of `w` is higher than either. Near the minimum each worker
-# has already covered the whole distance by itself. The ps adds both distances, so `w` overshoots.
+# "alone" means: since the last pull. After the first window the loss of `w` is lower than either
+# worker reached alone, because `w` received both sums, as in training at twice the rate. Far from
+# the minimum that helps. After the fourth window the loss of `w` is higher than either. Near the
+# minimum each worker has already covered the whole distance by itself; the ps covers it twice, and
+# `w` overshoots.
 #
 # </details>
 #
-# Read the picture from left to right. Within a window `w` stands still, and the copies go down. At
+# Read the figure from left to right. Within a window `w` stands still, and the copies go down. At
 # a dotted line `w` jumps. Worker 0 pulls before worker 1 pushes, so `w_0` does not jump to the same
 # place: it gets that sum one window later.
 #
-# How far a push should go is what tells the algorithms apart. [ADAG](../ADAG/) pushes the mean
-# $a / T$ instead of the sum, [AEASGD](../AEASGD/) a part of the difference between `w_k` and `w`.
+# How far a push should go is what tells the algorithms apart. [ADAG](../ADAG/) pushes `lr` times
+# the mean $a / T$ instead of the sum, [AEASGD](../AEASGD/) a part of the difference between `w_k`
+# and `w`.
 
 # %% jupyter={"source_hidden": true}
 # A check of the answer: lower than both after the first window, higher than both after the fourth.
@@ -538,7 +540,7 @@ with chief.graph.as_default(), tf.device(devices[0]):
     zeros = [tf.zeros_like(v) for v in pulled]
     _, _, a_of_loop = tf.while_loop(lambda t, *_: t < T, local_step, [0, pulled, zeros])
 
-begin_again()
+restart()
 by_loop = chief.run(a_of_loop)
 for _ in range(T):
     chief.run(chief.local_step)
@@ -546,20 +548,20 @@ print("the same sum of gradients:", equal(by_loop, chief.run(chief.a)))
 assert equal(by_loop, chief.run(chief.a))
 
 # %% [markdown]
-# The loop's variables live for one call. Local variables are for what must last from push to push,
-# such as each worker's own parameters in [AEASGD](../AEASGD/). One call is also faster: for a
-# model as small as this, calling costs more time than the step itself.
+# The loop's variables exist only during one call. Use local variables for what must last from one
+# push to the next, such as each worker's own parameters in [AEASGD](../AEASGD/). One call is also
+# faster, because every call costs time of its own.
 
 # %% [markdown]
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. The mean.** ★☆☆ [ADAG](../ADAG/) pushes `a / T` instead of `a`. Build that push for worker 0.
-# From the same start, how much shorter is its move of `w`?
+# **1. The mean.** ★☆☆ [ADAG](../ADAG/) pushes `lr * a / T` instead of `lr * a`. Build that push for
+# worker 0. From the same start, how much shorter is its move of `w`?
 #
 # <details><summary>Hint</summary>
 #
-# Build it within `chief.graph.as_default()`. Call `begin_again()` before each of the two windows.
+# Build it within `chief.graph.as_default()`. Call `restart()` before each of the two windows.
 #
 # </details>
 
@@ -574,7 +576,7 @@ assert equal(by_loop, chief.run(chief.a))
 #     push_mean = tf.group(*[v.assign_sub(lr * a / T) for v, a in zip(chief.w, chief.a)])
 #
 # def move_of(push):
-#     begin_again()
+#     restart()
 #     before = chief.run(chief.w[3])
 #     for _ in range(T):
 #         chief.run(chief.local_step)
@@ -671,7 +673,7 @@ assert equal(by_loop, chief.run(chief.a))
 #                 *[a.assign(tf.zeros_like(a)) for a in worker.a])
 #
 # def train(exchange, windows=12):
-#     begin_again()
+#     restart()
 #     found = []
 #     for _ in range(windows):
 #         for worker in workers:

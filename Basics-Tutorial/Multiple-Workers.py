@@ -16,7 +16,7 @@
 # After this notebook you can:
 # - write one program for all workers, which differ in their number and in their rows only;
 # - start a ps and workers from a program, and let them begin together;
-# - divide the rows of a data set among workers, and the work by tickets;
+# - divide the rows of a data set among workers, and the work with tickets;
 # - measure the staleness of each push, and read it off a timeline;
 # - say what is shared and what is local, and what a worker's death changes.
 #
@@ -37,11 +37,11 @@
 # \text{push: } w \leftarrow w - lr \cdot g$$
 #
 # All workers together make a fixed number of updates; how they share them is not fixed in advance.
-# So before each push a worker takes a *ticket*: it adds 1 to `step` and receives the old value. `count_up_to` does
-# both in one indivisible operation, so no two pushes get the same ticket. When all tickets are
-# taken, it raises `OutOfRangeError`.
+# So before each push a worker takes a *ticket*: it adds 1 to `step` and receives the old value.
+# `count_up_to` does both in one indivisible operation, so no two pushes get the same ticket. When
+# all tickets are taken, it raises `OutOfRangeError`.
 #
-# Tickets also show how late a push is. A worker reads `step` just before it pulls; that is the
+# Tickets also show how stale a push is. A worker reads `step` just before it pulls; that is the
 # *version* of `w` that it gets (nearly: see [Stale-Gradients](Stale-Gradients.ipynb)). The
 # *staleness* of its push is the number of updates that others have made in the meantime:
 #
@@ -283,7 +283,7 @@ for limit in limits:
 # %% [markdown]
 # ## The ps, and the start
 # The ps has no program of its own: a server is enough. This notebook is also a client of it. It
-# sets `w` and `step` to their first values, before it opens the barrier. So no worker can pull too
+# sets `w` and `step` to their first values, before it opens the barrier, so no worker can pull too
 # early.
 
 # %%
@@ -366,7 +366,7 @@ assert len(rows) == 400 and np.array_equal(rows[:, TICKET], np.arange(400)) and 
 
 # %% [markdown]
 # ## As it happened
-# Each row of the picture is a worker, each block one of its pushes: pull, compute, push. In the row
+# Each row of the figure is a worker, each block one of its pushes: pull, compute, push. In the row
 # of the ps a tick stands where a push has ended. The number above a block is the staleness of that
 # push.
 #
@@ -400,10 +400,10 @@ show(timeline(rows), "A timeline of some milliseconds. Both workers pull, comput
      "and again, at the same time; the number above each push is its staleness.")
 
 # %% [markdown]
-# Nobody waits. A worker that is late does not hold up the other, and pays with staleness: its
+# Nobody waits. A slow worker does not hold up the other, and pays with staleness: its
 # gradient belongs to an older `w`. How often does that happen?
 #
-# **Predict:** two equally fast workers repeat pull, compute, push, as in the picture of 16 pushes
+# **Predict:** two equally fast workers repeat pull, compute, push, as in the figure of 16 pushes
 # in [Why-Distribute](Why-Distribute.ipynb). Which values of the staleness do you expect often? Can
 # it be more than 1?
 
@@ -422,7 +422,7 @@ print("mean staleness %.2f, the largest %d" % (staleness.mean(), staleness.max()
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Mostly 0 and 1, as in that picture (0 1 0 1 ...). From one push of a worker to its next, the other
+# Mostly 0 and 1, as in that figure (0 1 0 1 ...). From one push of a worker to its next, the other
 # makes about one push. That push falls between this worker's pull and its ticket, or outside. The
 # staleness is 2 or more where the system has stopped one worker for a moment, and the other has
 # made several pushes. With n workers the mean of a whole run is at most n − 1.
@@ -504,7 +504,7 @@ print("tickets taken:               ", session.run(step))
 assert session.run(step) == 800
 
 # %% [markdown]
-# The picture shows the second round. After the dotted line only worker 0 goes on. Compare its slope
+# The figure shows the second round. After the dotted line only worker 0 goes on. Compare its slope
 # before and after: alone it has the ps and the processors for itself.
 
 # %% tags=["measured"]
@@ -541,9 +541,9 @@ print("the largest staleness:         ", int((third[:, TICKET] - third[:, VERSIO
 print("accuracy on the test rows > 0.9:", session.run(test_accuracy) > 0.9)
 
 # %% [markdown]
-# It had lost its local variables, but not its place: it pulled the `w` of 800 updates, and went on.
-# Alone it is never late. One thing has begun again, though. It numbers its mini-batches by
-# `pushes`, which is 0 after a restart, so it draws the same mini-batches once more.
+# It had lost its local variables, but training did not start over: it pulled the `w` of 800
+# updates, and went on. Alone it never pushes a stale gradient. It numbers its mini-batches by
+# `pushes`, though, which is 0 after a restart, so it draws the same ones once more.
 
 # %% [markdown]
 # ## Exercises
@@ -603,7 +603,7 @@ print("accuracy on the test rows > 0.9:", session.run(test_accuracy) > 0.9)
 
 # %% [markdown]
 # **3. A worker with data of its own.** ★★★ Until now both shards had all ten digits. Write
-# `by_digit.py`: worker 0 has only the digits 0 to 4, worker 1 only 5 to 9. Begin again with `step`
+# `by_digit.py`: worker 0 has only the digits 0 to 4, worker 1 only 5 to 9. Restart with `step`
 # and `w` at their first values. Both train to 300 tickets, then worker 0 alone to 600. How does the
 # accuracy change? What does the death of a worker cost here?
 #

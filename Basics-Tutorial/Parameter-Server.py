@@ -11,12 +11,12 @@
 # %% [markdown]
 # # Parameter servers
 # Parameter servers (ps) hold the variables; workers compute with them. The network between them is
-# usually the bottleneck. So it matters which variable lives where, and what has to travel in an
+# usually the bottleneck, so it matters which variable lives where, and what has to travel in an
 # update.
 #
 # After this notebook you can:
 # - say what a device function is, and write one that places variables on a ps;
-# - spread variables evenly over several ps, and cut a large one into parts;
+# - spread variables evenly over several servers, and cut a large one into parts;
 # - look up rows of such a table, without the trap that gives you the wrong rows;
 # - read from a trace which task ran which operation, and how many bytes crossed the network;
 # - explain why a sparse gradient can cost so much less than a dense one;
@@ -32,7 +32,7 @@
 #
 # $$w \leftarrow w - lr \cdot g(w)$$
 #
-# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Then the worker computes the gradient on a new mini-batch. Push: the worker sends lr times g, the ps moves w and answers that it is done.](../docs/figures/update.svg)
+# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Then the worker computes the gradient on a new mini-batch. Push: the worker sends lr·g, the ps moves w and answers that it is done.](../docs/figures/update.svg)
 #
 # This notebook makes one such update and looks at it closely. The folded cells load TensorFlow, and
 # define `new_cluster` (see [Servers](Servers.ipynb)) and the digits model.
@@ -186,8 +186,8 @@ def batch(x, y, number, worker=0, size=32):
 # endregion: digits
 
 # %% [markdown]
-# The cluster has two ps and one worker. In this notebook all three servers run in one process:
-# they exchange tensors through their sockets, as they would on three machines.
+# The cluster has two parameter servers and one worker. In this notebook all three run in one
+# process: they exchange tensors through their sockets, as they would on three machines.
 
 # %%
 import digits
@@ -230,7 +230,8 @@ print("doubled:", doubled.device)
 # | `w_2` | 32 × 10 | 1,280 |
 # | `w_3` | 10 | 40 |
 #
-# **Predict:** we make them in this order, on two ps, round robin. How many bytes does each ps hold?
+# **Predict:** we make them in this order, on two servers, round robin. How many bytes does each ps
+# hold?
 
 # %%
 def placement(ps_strategy=None, number_of_ps=2):
@@ -308,9 +309,10 @@ in_parts = bytes_per_ps(tf.global_variables())
 assert max(in_parts.values()) < 1.05 * min(in_parts.values())
 
 # %% [markdown]
-# Now each ps holds half, but for the small variables, which go to a ps as a whole. The model of the examples is larger. This picture shows its three
-# placements, in numbers instead of bytes; each number takes 4 bytes. The examples do otherwise: they
-# join all variables into one vector, and the partitioner cuts that into equal parts.
+# Now each ps holds half, but for the small variables, which go to a ps as a whole. The model of the
+# examples is larger. This figure shows its three placements, in numbers instead of bytes; each
+# takes 4 bytes. The examples do otherwise: they join all variables into one vector, and the
+# partitioner cuts that into equal parts.
 #
 # ![The variables of the examples' model on two parameter servers. Round robin: 203 numbers on ps 0 and 17,024 on ps 1. By size: 8,331 and 8,896. With large variables split by rows: 8,267 and 8,960.](../docs/figures/sharding.svg)
 #
@@ -366,8 +368,8 @@ with tf.Session(servers["worker", 0].target, config=waits) as session:
 # **The trap:** no error says so. Training even works, because the wrong rows are always the
 # same ones. You notice it when you export the table, or use it with another number of parts. For a
 # partitioned variable always write `partition_strategy="div"`. `"mod"` fits tables whose parts you
-# made and filled by hand, as [Sparse-Embeddings](../Sparse-Embeddings/) does: there the frequent
-# words, which have the smallest numbers, spread over all ps.
+# made and filled yourself, as [Sparse-Embeddings](../Sparse-Embeddings/) does: there the frequent
+# words, which have the smallest numbers, spread over all servers.
 #
 # ## Where each operation runs
 # Back to the digits. `update` builds one update on a mini-batch, with the variables placed by size.
@@ -391,7 +393,7 @@ def update(batch_size, place=None):
 # TensorFlow cuts the graph where a tensor goes from one task to another. On one side of the cut it
 # inserts a `_Send`, on the other a `_Recv`.
 #
-# ![One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the worker; ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, then sends gradients of the same sizes back. Each ps subtracts what it receives.](../docs/figures/placement.svg)
+# ![One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the worker; ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, then sends lr·g, of the same sizes, back. Each ps subtracts what it receives.](../docs/figures/placement.svg)
 #
 # Is that what happens? A call of `run` reports what each task did, if you ask for a *full trace*.
 # `read_report` collects two things from the report: the operations of each task, and the bytes of
@@ -447,10 +449,10 @@ for (sender, receiver), n in sorted(sent.items()):
 assert sent["ps 1", "worker 0"] == sent["worker 0", "ps 1"] == 8192
 
 # %% [markdown]
-# As drawn: the ps only read and subtract, and all matrix products are on the worker. There are
+# As drawn: the servers only read and subtract, and all matrix products are on the worker. There are
 # five: one forward in each of the two layers, and three backward, for the gradients of `w_0`, of
-# `w_2` and of the hidden layer. What comes down to the worker goes up again, as a gradient of the same shape.
-# Besides, each ps sends an empty message: a control dependency that says "my update is done".
+# `w_2` and of the hidden layer. For each variable that comes down, `lr * g` of the same shape goes
+# up. Besides, each ps sends an empty message: a control dependency that says "my update is done".
 #
 # ## What crosses the network: dense gradients
 # **Predict:** the mini-batch grows from 32 rows to 512. By what factor do the bytes of one update
@@ -468,8 +470,8 @@ for batch_size in 32, 512:
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Equally many. The mini-batch stays on the worker. Only `w` and its gradient travel, and the
-# gradient has the shape of `w`, however many rows it was computed from.
+# Equally many. The mini-batch stays on the worker. Only `w` and `lr * g` travel, and `g` has the
+# shape of `w`, however many rows it was computed from.
 #
 # </details>
 
@@ -530,8 +532,8 @@ assert set(traffic[True]) == {len(ids) * (2 * 4 * columns + 4)}
 
 # %% [markdown]
 # For $r$ rows of $c$ columns a sparse update costs $r \cdot (2 \cdot 4 c + 4)$ bytes: the rows'
-# numbers up, the rows down, and their gradients up. The numbers go up only once: each ps uses the
-# same message for the lookup and for the subtraction. Here that is 264 bytes. It does not
+# numbers up, the rows down, and `lr` times their gradients up. The numbers go up only once: each ps
+# uses the same message for the lookup and for the subtraction. Here that is 264 bytes. It does not
 # depend on the size of the table. That is how people train a table that fits on no single machine.
 #
 # ## Computation must not land on a ps
@@ -550,9 +552,9 @@ print("bytes between tasks:", sum(sent.values()))
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Four: the loss, on its way to you through the worker. All else happens on ps 0. It is bad news:
-# with ten workers, ps 0 computes ten gradients while ten machines wait. More workers make nothing
-# faster.
+# Four: the loss, which travels to you through the worker. Everything else happens on ps 0. That is
+# bad news: with ten workers, ps 0 computes ten gradients while ten machines wait. More workers make
+# nothing faster.
 #
 # </details>
 
@@ -585,8 +587,8 @@ for place in None, "/job:ps/task:0":
 # ## Exercises
 # Write your code into the cell below each exercise.
 #
-# **1. Three ps.** ★☆☆ Distribute the digits' variables over three ps by size. You need no third
-# server for this. Which ps holds most now, and what does the third one change?
+# **1. Three servers.** ★☆☆ Distribute the digits' variables over three servers by size. You need
+# not start the third. Which ps holds most now, and what does the third one change?
 #
 # <details><summary>Hint</summary>
 #
@@ -644,7 +646,7 @@ for place in None, "/job:ps/task:0":
 # </details>
 
 # %% [markdown]
-# **3. Half the bytes.** ★★★ Push the gradients as `tf.bfloat16`, which takes 2 bytes a number. The
+# **3. Half the bytes.** ★★★ Push `lr * g` as `tf.bfloat16`, which takes 2 bytes a number. The
 # variables stay `float32`. How many bytes does an update push? By how much does the step change?
 #
 # <details><summary>Hint</summary>
@@ -695,9 +697,9 @@ folder.cleanup()
 #   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu): sparse
 #   pushes and pulls of key ranges.
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
-#   Learning](https://arxiv.org/abs/1605.08695), section 4.2: embedding tables over several ps.
+#   Learning](https://arxiv.org/abs/1605.08695), section 4.2: embedding tables over several servers.
 # - [Distributed-Setup](../Distributed-Setup/): this update in two processes. `PS=2 bash
-#   Distributed-Setup/run.sh` runs it with two ps.
+#   Distributed-Setup/run.sh` runs it with two.
 # - [Sparse-Embeddings](../Sparse-Embeddings/): word vectors; each push touches only a few rows.
 #
 # Next: [Sessions](Sessions.ipynb), where several processes begin and end together.

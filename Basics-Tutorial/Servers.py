@@ -11,15 +11,15 @@
 # %% [markdown]
 # # Servers
 # Distributed training needs processes that hold variables for each other. In TensorFlow each of
-# these processes runs a *server*. Your program, the *client*, connects to one server by a
-# *session*, and through it uses them all.
+# these processes runs a *server*. Your program, the *client*, connects to one server through a
+# *session*, and so can use them all.
 #
 # After this notebook you can:
-# - describe a cluster by TF_CONFIG, and start its servers in one process and in several;
+# - describe a cluster in TF_CONFIG, and start its servers in one process and in several;
 # - say what a session's target is, and on which device an op runs;
 # - share a variable between two sessions, and say how long it lives;
 # - tell from the error what happened when a server died, and what is lost;
-# - keep a missing task from holding up the others, by device filters.
+# - keep a missing task from holding up the others, with device filters.
 #
 # **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 35 minutes.
 
@@ -153,7 +153,7 @@ def stop(*processes):
 # session sends its graph to its target. That server, the session's *master*, passes each part of
 # the graph to the server where it belongs.
 #
-# A distributed call can wait for something that never comes. So each session gets a time limit. If
+# A distributed call can wait for something that never comes, so each session gets a time limit. If
 # a call takes longer, it ends with `DeadlineExceededError`. There is one exception: if the
 # session's master runs in your own process, the wait for a task that never starts has no limit. The
 # last section shows how to avoid it.
@@ -295,8 +295,8 @@ print("it has been replaced:", found)
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# `UnavailableError`: no process answers at that address. The worker finds the new process there, but
-# the value of `v` died with the old one: `FailedPreconditionError`.
+# `UnavailableError`: no process answers at that address. The worker finds the new process there,
+# but the value of `v` died with the old one: `FailedPreconditionError`.
 #
 # </details>
 #
@@ -356,7 +356,8 @@ with tf.Session(target, config=tf.ConfigProto(operation_timeout_in_ms=3000)) as 
 #
 # <details><summary>Hint</summary>
 #
-# Place both with `tf.device("/job:ps/task:0")`, and use a session to `ps.target` with device filters.
+# Place both with `tf.device("/job:ps/task:0")`, and use a session to `ps.target` with device
+# filters.
 #
 # </details>
 
@@ -443,7 +444,8 @@ folder.cleanup()
 # %% [markdown]
 # ## Read more
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
-#   Learning](https://arxiv.org/abs/1605.08695), section 3 and 4: graphs, devices, masters and workers.
+#   Learning](https://arxiv.org/abs/1605.08695), section 3 and 4: graphs, devices, masters and
+#   workers.
 # - Li et al. 2014, [Scaling Distributed Machine Learning with the Parameter
 #   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu).
 # - [Distributed-Setup](../Distributed-Setup/): the same cluster trains the digits.

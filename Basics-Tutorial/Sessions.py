@@ -16,9 +16,9 @@
 #
 # After this notebook you can:
 # - say what goes wrong when a worker begins too early, or initialises the model a second time;
-# - let a chief make the model and the others wait, by SessionManager, Scaffold and session
+# - let a chief make the model and the others wait, with SessionManager, Scaffold and session
 #   creators;
-# - end several threads together, by a Coordinator;
+# - end several threads together, with a Coordinator;
 # - write a complete script for ps, chief and worker with MonitoredTrainingSession;
 # - recognise a Supervisor in older programs, and say what has replaced it.
 #
@@ -30,8 +30,8 @@
 #
 # ![The beginning and the end of a run, time downwards. The worker asks the ps whether the model is ready, hears no, and sleeps. The chief initialises the variables on the ps, or restores a checkpoint. The worker asks again and hears yes. Both make updates until the ps answers OutOfRange: all are taken. Both report done, and then the ps ends, too.](../docs/figures/begin.svg)
 #
-# We build this up by hand. The folded cells load TensorFlow, and define `new_cluster`, `start` and
-# `finish` (see [Servers](Servers.ipynb)) and the digits model.
+# We build this up step by step. The folded cells load TensorFlow, and define `new_cluster`, `start`
+# and `finish` (see [Servers](Servers.ipynb)) and the digits model.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -244,14 +244,14 @@ axes.plot(losses, color=BLUE, linewidth=1.2)
 axes.axvline(149.5, color=RED, linestyle="--")
 axes.text(172, 2.2, "the worker runs the initialiser", color=RED)
 axes.set(xlabel="updates that the chief has made", ylabel="loss of the mini-batch", ylim=(0, None))
-show(figure, "The chief's loss falls to about 0.4 in 150 updates. Then the worker initialises, the "
-     "loss jumps back to where it began, and the same curve begins again.")
+show(figure, "The chief's loss falls over 150 updates. Then the worker initialises, the loss jumps "
+     "back to where it began, and the same curve follows once more.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # The first is an error, so you notice it. The second is worse: no error, and all that the chief has
-# learned is gone. The curve begins again, because initial values and mini-batches are the same.
+# learned is gone. The curve repeats itself, because initial values and mini-batches are the same.
 #
 # </details>
 
@@ -295,14 +295,14 @@ with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
 #
 # </details>
 #
-# The worker looks, sleeps for `recovery_wait_secs`, and looks again. The default is 30 seconds. So
-# a worker that asks one second too early sleeps for 30 seconds, and may miss a short run. Keep this
-# number in mind; you will meet it twice more.
+# The worker looks, sleeps for `recovery_wait_secs`, and looks again. The default is 30 seconds, so
+# a worker that asks one second too early sleeps for 30 seconds, and may miss a short run. We work
+# around this default in `train.py` and in exercise 3.
 #
 # ## Scaffold and session creators
 # What does a session need before training? An initialiser, an operation that says "ready", an
 # object that saves and restores checkpoints (a `Saver`). A `Scaffold` holds these; it makes what
-# you do not give. Then it *finalizes* the graph, so that no loop can make it grow by accident.
+# you do not give. Then it *finalizes* the graph, so that no loop can make it grow unnoticed.
 #
 # A *session creator* has one method, `create_session`. `ChiefSessionCreator` prepares the model,
 # `WorkerSessionCreator` waits for it. The point is that the method can be called again, when a
@@ -378,7 +378,8 @@ assert counts[1] == 3
 #
 # ## Supervisor: all of it in one object, deprecated
 # In programs of 2016 and 2017 you will find `tf.train.Supervisor`. It is a SessionManager, a
-# Coordinator and a Saver in one. Its threads save checkpoints and write summaries at fixed intervals.
+# Coordinator and a Saver in one. Its threads save checkpoints and write summaries at fixed
+# intervals.
 
 # %%
 def supervised(updates):
@@ -410,10 +411,10 @@ print("second run:", supervised(2))
 # The last point is how all workers end together. `tf.count_up_to(step, limit)` adds 1 to `step` and
 # returns the value before. At the limit it raises `OutOfRangeError` instead, and adds nothing. It
 # is atomic: it runs on the ps, and no two workers can get the same number. We call that number a
-# *ticket*. A worker takes its ticket first, and moves `w` after that. So `step` can be ahead of `w`
+# *ticket*. A worker takes its ticket first, and moves `w` after that, so `step` can be ahead of `w`
 # for a moment; [Stale-Gradients](Stale-Gradients.ipynb) shows when that matters.
 #
-# The tasks also talk by two *queues* on the ps. `enqueue` puts a value into a `tf.FIFOQueue`;
+# The tasks also talk through two *queues* on the ps. `enqueue` puts a value into a `tf.FIFOQueue`;
 # `dequeue_many(n)` takes `n` values out, and waits until there are so many. Each task makes the
 # queues in its own graph. The same `shared_name` makes them one queue on the ps, as the same name
 # does for a variable. Each worker puts one value in, its *token*: into `started` when it begins,
@@ -472,7 +473,9 @@ def train():
     with tf.train.MonitoredTrainingSession(
             server.target, is_chief=(k == 0), config=filters) as session:
         session.run(token)
-        while session.run(all_started) < n:  # a common start
+        for _ in range(3000):  # a common start, if all come within a minute
+            if session.run(all_started) == n:
+                break
             time.sleep(0.02)
         while not session.should_stop():
             session.run(push)
@@ -516,11 +519,11 @@ print("processes that still run:", sum(process.poll() is None for process in pro
 assert sum(updates) == 500 and min(updates) > 0
 
 # %% [markdown]
-# All three processes ended by themselves, with exit code 0. The order in which you start them does not
-# matter: before the ps is there the workers' servers try to connect, and before the model is there
-# worker 1 waits. A ps does not end by itself: `server.join()` waits for ever. So this one waits
-# for the workers' tokens instead. In the examples it looks at a table on the ps from time to time:
-# see `serve` in [hogwild.py](../HogWild/hogwild.py).
+# All three processes ended by themselves, with exit code 0. You can start them in any order: before
+# the ps is there the workers' servers try to connect, and before the model is there worker 1 waits.
+# A ps does not end by itself: `server.join()` waits for ever, so this one waits for the workers'
+# tokens instead. In the examples it looks at a table on the ps from time to time: see `serve` in
+# [hogwild.py](../HogWild/hogwild.py).
 #
 # | what is added | by | used by |
 # | --- | --- | --- |
@@ -565,9 +568,9 @@ assert sum(updates) == 500 and min(updates) > 0
 # </details>
 
 # %% [markdown]
-# **2. Tickets by hand.** ★★☆ A colleague replaces `count_up_to` by `step.assign_add(1)`, and lets each
-# worker stop when it reads 10 or more. Show with two sessions on the first cluster that the two can
-# make 11 updates. Which property of `count_up_to` prevents that?
+# **2. Tickets without `count_up_to`.** ★★☆ A colleague writes `step.assign_add(1)` instead, and
+# lets each worker stop when it reads 10 or more. Show with two sessions on the first cluster that
+# the two can make 11 updates. Which property of `count_up_to` prevents that?
 #
 # <details><summary>Hint</summary>
 #
@@ -659,9 +662,10 @@ folder.cleanup()
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
 #   Learning](https://arxiv.org/abs/1605.08695), sections 4.3 and 4.4: checkpoints, and how workers
 #   are coordinated.
-# - [tf.compat.v1.train.MonitoredTrainingSession](https://www.tensorflow.org/api_docs/python/tf/compat/v1/train/MonitoredTrainingSession)
+# -
+#   [tf.compat.v1.train.MonitoredTrainingSession](https://www.tensorflow.org/api_docs/python/tf/compat/v1/train/MonitoredTrainingSession)
 #   in TensorFlow's reference.
-# - [Distributed-Setup](../Distributed-Setup/): the same by plain sessions and by Supervisor.
+# - [Distributed-Setup](../Distributed-Setup/): the same with plain sessions and with Supervisor.
 #   [HogWild](../HogWild/): several workers.
 #
 # Next: [Classic-Mistakes-Variables](Classic-Mistakes-Variables.ipynb), the end of part one.

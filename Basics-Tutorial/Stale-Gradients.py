@@ -12,13 +12,12 @@
 # # Stale gradients
 # Asynchronous workers do not wait for each other. While one computes its gradient, the others move
 # the shared parameters, so the gradient that it pushes belongs to parameters that no longer exist.
-# This notebook shows what
-# such a *stale* gradient does: first on a loss with one parameter, where you can follow each move,
-# then on the digits.
+# This notebook shows what such a *stale* gradient does: first on a loss with one parameter, where
+# you can follow each move, then on the digits.
 #
 # After this notebook you can:
 # - say what the staleness of a push is, and measure it;
-# - show how a late gradient takes `w` past the minimum, and why it limits the learning rate;
+# - show how a stale gradient takes `w` past the minimum, and why it limits the learning rate;
 # - say what DynSGD's factor `1 / (tau + 1)` changes, when it helps and when it does not;
 # - explain how a measured staleness can be wrong, and what a lock has to do with it;
 # - tell what holds in every run of a race, and what only in some.
@@ -280,7 +279,7 @@ for move, w, _, tau in play([on_the_bowl(0, lr=0.8)], "pull 0, push 0, pull 0, p
     print("%-7s w = %4.2f" % (move, w), "" if tau is None else "  tau = %d" % tau)
 
 # %% [markdown]
-# One worker alone is never late. Each push takes `w` to `(1 - 0.8) * w`: 4, 0.8, 0.16.
+# With one worker no push is stale. Each takes `w` to `(1 - 0.8) * w`: 4, 0.8, 0.16.
 #
 # ## Two workers, the same learning rate
 # Now both workers pull before either of them pushes.
@@ -290,6 +289,7 @@ for move, w, _, tau in play([on_the_bowl(0, lr=0.8)], "pull 0, push 0, pull 0, p
 # %%
 BOTH_PULL = "pull 0, pull 1, push 0, push 1"
 hogwild = play([on_the_bowl(k, lr=0.8) for k in (0, 1)], BOTH_PULL)
+assert np.isclose(hogwild[-1][1], -2.4)  # w at the end
 
 def draw(moments, title):
     """The bowl after both pulls and after each push: w, the copies, and what the push does."""
@@ -338,7 +338,7 @@ show(draw(hogwild, "HogWild, lr = 0.8"),
 # ![A measured run of HogWild with two workers: training loss and test error over time, a histogram of the staleness with about as many pushes at 0 as at 1, where the time goes, and a moment of the run with the staleness beside each push](../HogWild/curves.png)
 #
 # Look at the histogram in the middle. The mean staleness is about 0.5: about half of the pushes
-# are not late at all. A worker is exposed only from the moment when it reads `w` until its push. At
+# are not stale at all. Only what others push between a worker's read of `w` and its push counts. At
 # the bottom it reads `w` somewhere within the thin part of a line, and pushes at the end of the
 # thick part.
 #
@@ -385,7 +385,7 @@ assert taus == [0] + 23 * [1] and abs(in_turns[-6:]).max() > 4
 # `lr < 2`. That is the price of staleness: *a learning rate that is good for one worker can be too
 # large for two.*
 #
-# ## DynSGD: the later a push, the smaller its step
+# ## DynSGD: the staler a push, the smaller its step
 # [DynSGD](../DynSGD/) divides each step by its staleness plus one:
 #
 # $$w \leftarrow w - \frac{lr}{\tau + 1} \, g(w_k)$$
@@ -395,12 +395,13 @@ def dynsgd_factor(tau):
     return 1 / (tau + 1)
 
 dynsgd = play([on_the_bowl(k, 0.8, dynsgd_factor) for k in (0, 1)], BOTH_PULL)
-show(draw(dynsgd, "DynSGD, lr = 0.8: the late step is halved"),
-     "Three bowls. Both workers have pulled w = 4. Worker 0 pushes and takes w to 0.8. The late "
-     "step of worker 1 is halved and takes w to minus 0.8 only.")
+assert np.isclose(dynsgd[-1][1], -0.8)
+show(draw(dynsgd, "DynSGD, lr = 0.8: the stale step is halved"),
+     "Three bowls. Both workers have pulled w = 4. Worker 0 pushes and takes w to 0.8. The "
+     "stale step of worker 1 is halved and takes w to minus 0.8 only.")
 
 # %% [markdown]
-# The late push still passes the minimum, but only as far as −0.8. And in turns, at `lr` = 1.2? The
+# The stale push still passes the minimum, but only as far as −0.8. And in turns, at `lr` = 1.2? The
 # distance from the minimum is drawn on a logarithmic scale, so that each update counts alike.
 
 # %%
@@ -419,9 +420,9 @@ show(figure, "Distance from the minimum on a logarithmic scale over 24 updates. 
 assert abs(dynsgd_in_turns[-1]) < 0.1
 
 # %% [markdown]
-# In turns every push has the same staleness, 1. So DynSGD is then plain HogWild at half the rate,
-# and you could have halved the rate yourself. Its strength is to shorten *only* the late pushes, as
-# the digits will show.
+# In turns every push has the same staleness, 1, so DynSGD is then plain HogWild at half the rate,
+# and you could have halved the rate yourself. Its strength is to shorten *only* the stale pushes,
+# as the digits will show.
 #
 # ## The digits
 # Now the network with 2,410 parameters. To try many cases fast, we script the staleness itself: the
@@ -493,10 +494,10 @@ for name, losses in unequal.items():
 # <details><summary>Answer</summary>
 #
 # With twice the workers the best rate is about half, on a grid of factor 2; just above it the loss
-# jumps up. With unequal workers DynSGD reaches the lower loss. The late pushes forbid HogWild a large rate for *all* pushes, even
-# for those that are hardly late. DynSGD shortens the late ones alone. With equal workers it would
-# gain nothing: all pushes but the first few have the same staleness, so it is HogWild at the rate
-# `lr / (tau + 1)`.
+# jumps up. On the bowl the limit falls alike: $2 \sin \frac{\pi}{4n - 2}$, see exercise 3. With
+# unequal workers DynSGD reaches the lower loss. The stale pushes forbid HogWild a large rate for
+# *all* pushes. DynSGD shortens the stale ones alone. With equal workers it would gain nothing: it
+# is HogWild at the rate `lr / (tau + 1)`, but for the first few pushes.
 #
 # </details>
 
@@ -509,9 +510,9 @@ for losses in [*equal.values(), *unequal.values()]:
     assert 0 < np.argmin(losses) < len(rates) - 1
 
 # %% [markdown]
-# One seed and one small model: take the shape from this picture, not the numbers.
+# One seed and one small model: take the shape from this figure, not the numbers.
 # [Late-Workers](../Measurements/Late-Workers/) measures the same question with real processes. It
-# finds the price, too: at a small learning rate a late push does little harm, and DynSGD is slower
+# finds the price, too: at a small learning rate a stale push does little harm, and DynSGD is slower
 # because it shortens it all the same.
 #
 # ## How the measurement can lie
@@ -547,11 +548,11 @@ print("measured tau = %d, although one update came between" % tau)
 assert tau == 0 and w_1 != w
 
 # %% [markdown]
-# In [HogWild](../HogWild/) this is only a reporting error. There `w` is one vector on each ps, which
-# TensorFlow updates whole: with two ps or more a pull may see half an update, with one it cannot.
-# In DynSGD that number sets the learning rate. So DynSGD has a lock on the ps, a `tf.CriticalSection`: only one worker holds it at a time.
-# Under the lock a worker reads `w` and the step together, with nothing between. Under the same lock
-# it takes its ticket and moves `w`.
+# In [HogWild](../HogWild/) this is only a reporting error. There `w` is one vector on each ps,
+# which TensorFlow updates whole: with two servers or more a pull may see half an update, with one
+# it cannot. In DynSGD that number sets the learning rate. So DynSGD has a lock on the ps, a
+# `tf.CriticalSection`, which only one worker holds at a time. Under the lock a worker reads `w` and
+# the step together, with nothing between. Under the same lock it takes its ticket and moves `w`.
 #
 # The next cell shows the lock. Worker 0 pushes under the lock. A queue, `gate`, stops it between
 # its ticket and the move of `w`, at the worst moment, until we put something in. Then worker 1
@@ -604,7 +605,7 @@ print("then it pulls: version %d, w = %.1f" % tuple(second.run(second.pull)))
 #
 # ## A race
 # At last the workers run freely: two threads train the digits, each with its own session, until 400
-# updates are made. Who pushes how often, and how late, differs from run to run.
+# updates are made. Who pushes how often, and how stale, differs from run to run.
 #
 # **Predict:** which of these holds in *every* run? (a) No ticket is given twice. (b) Both workers
 # make 200 updates. (c) No `tau` is larger than 1. (d) The mean of `tau` is at most 1.
@@ -654,7 +655,7 @@ print("(d) the mean of tau: %.2f" % np.mean(sum(taus, [])))
 # (a) and (d). `tf.count_up_to` is atomic, so no ticket is given twice. And an update can fall
 # between pull and push of each *other* worker at most once, so all `tau` together are at most n − 1
 # times the updates. (b) and (c) can fail: a worker that is interrupted between its pull and its
-# push makes fewer updates, and its push can be arbitrarily late.
+# push makes fewer updates, and its push can be arbitrarily stale.
 #
 # </details>
 
@@ -663,8 +664,8 @@ print("(d) the mean of tau: %.2f" % np.mean(sum(taus, [])))
 assert tickets == list(range(UPDATES)) and np.mean(sum(taus, [])) <= 1
 
 # %% [markdown]
-# This is how the staleness was distributed when this page was made. In your run it will differ.
-# Look for two things: how many pushes were on time, and how late the latest one was.
+# This is the staleness of the run above; yours will differ. Look for two things: how many pushes
+# were not stale, and how stale the stalest was.
 
 # %% tags=["measured"]
 figure, ax = plt.subplots(figsize=(7, 2.4))
@@ -755,9 +756,9 @@ show(figure, "Bars: how many pushes of each of the two workers had staleness 0, 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# With $z = e^{i\theta}$ the equation is $z^{n-1} (1 - z) = lr$. The size gives
-# $lr = 2 \sin(\theta / 2)$. The angle gives $(n - 1) \theta - (\pi - \theta) / 2 = 0$, so
-# $\theta = \pi / (2n - 1)$.
+# With $z = e^{i\theta}$ the equation is $z^{n-1} (1 - z) = lr$. Taking absolute values
+# gives $lr = 2 \sin(\theta / 2)$. Taking arguments (angles) gives
+# $(n - 1) \theta - (\pi - \theta) / 2 = 0$, so $\theta = \pi / (2n - 1)$.
 #
 # ```python
 # tf.Session.reset(ps.target)

@@ -37,7 +37,7 @@
 # ![A layer multiplies the rows of data x by the weights w. Data parallel: worker 0 takes the upper rows and worker 1 the lower ones, and both have all of w. Model parallel: worker 0 takes the left columns of w and worker 1 the right ones, and both have all of x.](../docs/figures/split.svg)
 #
 # - **Data parallelism**: every worker has the whole model and a part of the data.
-# - **Model parallelism**: every worker has a part of the model. The picture splits a layer; you can
+# - **Model parallelism**: every worker has a part of the model. The figure splits a layer; you can
 #   also give each worker some of the layers.
 #
 # The next two cells hold what every notebook needs. Their code is folded in JupyterLab: click on
@@ -178,17 +178,18 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 # </details>
 #
 # So data parallelism changes nothing in the mathematics, as long as all use the same `w`, the parts
-# are equal, and no layer looks across rows, as BatchNormalization does. The workers must exchange gradients or weights after a step. With model parallelism they must
+# are equal, and no layer looks across rows (BatchNormalization) or draws random numbers (dropout).
+# The workers must exchange gradients or weights after a step. With model parallelism they must
 # exchange activations *within* a step. That is why data parallelism comes first, and model
-# parallelism where the model is too large for one device. Most of this course is about data
-# parallelism.
+# parallelism where the model is too large for one device. Most of this course is about the former.
 
 # %% [markdown]
 # ## Two places where the weights can be
 # **A parameter server** (*ps*) is a process that holds `w`. A worker *pulls* a copy `w_k`,
-# computes a gradient there, and *pushes* it. The server moves `w`.
+# computes a gradient `g` there, and *pushes* `lr * g`, which the server subtracts from `w`. The sum
+# is the same if the worker pushes `g` and the server multiplies.
 #
-# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends it, the ps moves w and says that it is done. Updates of others between pull and push are the staleness.](../docs/figures/update.svg)
+# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends lr·g, the ps moves w and says that it is done. Updates of others between pull and push are the staleness.](../docs/figures/update.svg)
 #
 # **An all-reduce** needs no server. Every worker holds a copy of `w`. After each gradient all
 # workers exchange theirs, until each has the mean of all. Each makes the same step, so the copies
@@ -201,14 +202,14 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 # Workers are never equally fast. Who waits for the slow one?
 #
 # - **Synchronous**: all make a step together. The point that nobody passes before all have arrived
-#   is a *barrier*, red in the picture. A slow worker, a *straggler*, holds up everybody.
+#   is a *barrier*, red in the figure. A slow worker, a *straggler*, holds up everybody.
 # - **Asynchronous**: each worker pushes when it is ready, and none waits. But the others may have
 #   moved `w` since its pull. How many updates they made in the meantime is the push's *staleness*.
 #
 # ![Timelines of three workers, of which worker 2 is slow. Synchronous: each step waits for worker 2, and w moves 2 times. Asynchronous: nobody waits, and w moves 13 times; the staleness of a push, the updates by others since its pull, is up to 2 for the fast workers and up to 6 for the slow one.](../docs/figures/timelines.svg)
 #
-# The next picture shows a real asynchronous run, 400 times slower. Two workers train on the
-# handwritten digits that you will meet in every notebook. The model of that run is tiny: 17,226
+# The next figure shows a real asynchronous run, 400 times slower. Two workers train on the
+# handwritten digits that you will meet in most notebooks. The model of that run is tiny: 17,226
 # weights. The notebooks' own is smaller still: 2,410.
 #
 # ![16 pushes of a real run of HogWild, 400 times slower. Two workers pull the parameters, compute a gradient and push it, without waiting for each other.](../docs/figures/pushes.svg)
@@ -265,13 +266,13 @@ print("staleness:", *staleness.astype(int))
 #
 # The pull. It includes the time to call TensorFlow and to send the request to the server. The
 # gradient of so small a model takes 4% of the time. The two workers are about equally fast, so the
-# other one pushes once or not at all between a pull and its push. It could be more: a slow worker
-# can be late by any number of updates.
+# other one pushes once or not at all between a pull and its push. It could be more: a slow worker's
+# push can have any staleness.
 #
 # </details>
 #
-# Two lessons. With few workers of equal speed, staleness is small. And these two workers pass
-# messages nearly all the time, so one process without a server would be faster than both.
+# With few workers of equal speed, staleness is small. And these two workers pass messages nearly
+# all the time, so one process without a server would be faster than both.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
@@ -345,7 +346,8 @@ for workers in 2, 10, 100, 1000:
 #
 # Amdahl's law is too kind: it has no messages. Let `t_g` be the time of the gradient of the whole
 # batch, and `t_m` that of an exchange. Unless the exchange begins before the gradient is complete,
-# as in [DDP](From-Here-to-DDP-and-FSDP.ipynb), a step of `n` workers takes at least `t_g / n + t_m`:
+# as in [DDP](From-Here-to-DDP-and-FSDP.ipynb), a step of `n` workers takes
+# at least `t_g / n + t_m`:
 #
 # $$speedup(n) \leq \frac{t_g}{t_g / n + t_m}.$$
 #
@@ -531,9 +533,9 @@ print(json.dumps(results))
 #   32;
 # - **convolutions**: two layers of 32 filters of 3 × 3 on the 8 × 8 pixels; batches of 512.
 #
-# The second has four times as many weights, so its message is four times as long. Its gradient
-# takes far more than four times as long, because it uses each weight at all 64 pixels of a row,
-# and a batch has 16 times as many rows.
+# The second has about four times as many weights, so its message is as many times longer. Its
+# gradient takes far more than four times as long, because it uses each weight at all 64 pixels of a
+# row, and a batch has 16 times as many rows.
 #
 # **Predict:** at most a speed-up of 2 is possible. About which do you expect for each model? And
 # do one worker and two workers end with the same weights?
@@ -586,7 +588,7 @@ show(figure, "Left: the time of a step of each model: one worker, the same worke
 # The weights are the same, but for the rounding of sums in another order: data parallelism made
 # the same steps. The speed-up is not the same. For the convolutions half of the rows take about
 # half of the time, green, and the exchange, red, is short beside that. So the speed-up is clearly
-# above 1, if both cores are free for us. For the digits two workers are *slower* than one, and the
+# above 1, if both cores are free for us. For the digits two workers were *slower* than one, and the
 # exchange is not the only reason:
 #
 # - Half of the rows do not take half of the time, even for one worker alone. To draw the rows, to
@@ -594,14 +596,14 @@ show(figure, "Left: the time of a step of each model: one worker, the same worke
 #   of Amdahl's law.
 # - Two busy processes disturb each other. Compare blue with green: the rows are the same, but now
 #   two processes compute at once. They share the machine's memory, and its cores with all other
-#   programs. The busier the machine, the longer blue becomes: on a busy one, more than twice the green.
+#   programs. The busier the machine, the longer blue becomes.
 #
 # The rule that a gradient must take more than twice as long as an exchange counts neither of
 # these. That is why it is not sufficient.
 #
 # </details>
 #
-# Three things to keep in mind about this measurement:
+# Keep three things in mind:
 #
 # - **The total batch is the same.** The two workers share a step's work. That is *strong scaling*.
 #   Often each worker keeps its batch instead, so that a step of `n` workers sees `n` times as many
@@ -622,10 +624,10 @@ show(figure, "Left: the time of a step of each model: one worker, the same worke
 # | many settings to try | one process for each setting: no messages, and a speed-up of `n` |
 # | one device is too slow | several devices in one machine |
 # | one machine is too slow | several machines, with an all-reduce, if they are equal and the network is fast |
-# | unequal machines, or some may vanish | asynchronous, or synchronous with backup workers |
+# | unequal machines, or some that may fail | asynchronous, or synchronous with backup workers |
 # | the model does not fit into a device | smaller micro-batches, then sharding (ZeRO, FSDP) or model parallelism |
 #
-# Most rows cost more than those above them: in code, in messages, and in what can fail. So stop
+# Most rows cost more than those above them: in code, in messages, and in what can fail, so stop
 # at the first that suffices. The last notebook, [Which-Algorithm](Which-Algorithm.ipynb), trains
 # the digits by seven algorithms and chooses between them.
 

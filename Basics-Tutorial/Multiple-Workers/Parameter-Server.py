@@ -17,7 +17,7 @@
 #
 # After this notebook you can:
 # - let processes that do not know each other's ports find each other;
-# - let three processes begin and end together by barriers;
+# - let three processes begin and end together with barriers;
 # - say what a ps does while others train, and watch a training from outside;
 # - read from notes on the ps who pushed when, and how stale each push was.
 #
@@ -34,7 +34,7 @@
 # Each server must know the addresses of all three before it starts. A launcher would pass them in
 # TF_CONFIG. Here nobody launches the notebooks but you, so they have to find each other. Each
 # writes its address into a file in the folder `.cluster`, and locks that file. The operating system
-# takes the lock away when the kernel ends. So a file without a lock is left over from an earlier
+# takes the lock away when the kernel ends, so a file without a lock is left over from an earlier
 # run, and the notebooks ignore it. The folded cell `meeting` has the code.
 
 # %% jupyter={"source_hidden": true}
@@ -344,7 +344,7 @@ print("in %.0f%% of the cases the next push is the other worker's" % (
 #
 # There are 400 pushes, each with one note. They alternate often, because both workers are about
 # equally fast and each is busy for a while after its push. But nothing makes them alternate. Look
-# for two neighbours of one colour: there the other worker was late.
+# for two neighbours of one colour: there the other worker was slow.
 #
 # </details>
 
@@ -433,7 +433,7 @@ except tf.errors.FailedPreconditionError:
 # </details>
 
 # %% [markdown]
-# The servers end with their kernels, and a worker without its ps would fail. So the ps waits until
+# The servers end with their kernels, and a worker without its ps would fail, so the ps waits until
 # both workers have said goodbye, for ten minutes at most.
 
 # %%

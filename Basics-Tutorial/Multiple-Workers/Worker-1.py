@@ -24,8 +24,9 @@
 # %% [markdown]
 # ![Three notebooks as three rows, time from left to right. Each starts at another time and waits until all three are there: the barrier met. At the barrier begin all three meet again. Then Worker-1 and Worker-2 pull, compute and push at the same time, at a pace of their own, while Parameter-Server holds w. At the barrier end all three meet once more.](../../docs/figures/kernels.svg)
 #
-# This notebook is the blue row, and task 0 of the job `worker`: [Multiple-Workers](../Multiple-Workers.ipynb)
-# called it worker 0. The next four cells are those of Parameter-Server.
+# This notebook is the blue row, and task 0 of the job `worker`:
+# [Multiple-Workers](../Multiple-Workers.ipynb) called it worker 0. The next four cells are those of
+# Parameter-Server.
 
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
@@ -312,8 +313,8 @@ for name, op in [("read of w_0", read_op), ("assignment to w_k_0", assign_op),
 # <details><summary>Answer</summary>
 #
 # The read of `w_0` and the subtraction run on the ps: an op that reads or changes a variable runs
-# where the variable is, whatever the program asked for. The assignment and the gradient run here.
-# So only values of `w` and `lr * g` travel, and no work of the model lands on the ps.
+# where the variable is, whatever the program asked for. The assignment and the gradient run here,
+# so only values of `w` and `lr * g` travel, and no work of the model lands on the ps.
 #
 # </details>
 
@@ -359,7 +360,7 @@ print("its pull found a push of worker 2 in %.0f%% of the cases" % (100 * np.mea
 # </details>
 #
 # ## When a worker sees the other's pushes
-# A worker sees another's push at its next pull, and not before. So a push of worker 2 can come at
+# A worker sees another's push at its next pull, and not before, so a push of worker 2 can come at
 # two kinds of moments:
 #
 # - after this worker's push and before its next pull: the pull brings it, and all is well;
@@ -379,8 +380,7 @@ print("%d + %d + %d = %d" % (
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# The number of all pushes of worker 2. Each comes at one of these moments, and none is lost: late
-# is not lost.
+# The number of all pushes of worker 2: each comes at one of these moments, and none is lost.
 #
 # </details>
 
@@ -389,7 +389,7 @@ print("%d + %d + %d = %d" % (
 assert total == np.sum(who == 2)
 
 # %% [markdown]
-# The picture shows some tickets of this run, a dot for each. A bar reaches from the pull of a push
+# The figure shows some tickets of this run, a dot for each. A bar reaches from the pull of a push
 # of this worker to its ticket. Orange dots under a bar are what this push has not seen: their
 # number is its staleness.
 

@@ -12,7 +12,7 @@ def process(x, y, width, height, words):
 @figure("copies.svg", 580, 334)
 def copies():
     """The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy
-    w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr times a up,
+    w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr·a up,
     where the ps subtracts it from w."""
     parts = [rect(10, 10, 560, 84, "ps", 8), left(22, 34, "ps", "title")]
     parts += [box(290, 52, "w\nglobal: one for all", "ps", width=170, height=52)]
@@ -24,7 +24,7 @@ def copies():
         parts += [box(own, 228, "w_%d\na copy" % k, kind, width=108, height=56)]
         parts += [box(total, 228, "a\nsum of g", kind, 108, 56)]
         parts += [arrow(own + 36 * side, 78, own, 198), arrow(total, 198, total + 14 * side, 84)]
-        parts += [text(own + 48 * side, 146, "pull"), text(total - 24 * side, 146, "push")]
+        parts += [text(own + 48 * side, 146, "pull"), text(total - 36 * side, 146, "push lr·a")]
         parts += [text(total + 6 * side, 64, "w ← w − lr·a")]
     parts += [left(10, 322, "blue, orange: local variables, each worker has its own", "small")]
     return parts

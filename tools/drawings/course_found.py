@@ -7,7 +7,7 @@ from drawings.shapes import arrow, bar, box, figure, frame, left, lines, path, r
 def placement():
     """One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the worker;
     ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, then sends
-    gradients of the same sizes back. Each ps subtracts what it receives."""
+    lr·g, of the same sizes, back. Each ps subtracts what it receives."""
     parts = []
     for x, name, inside in (10, "ps 0", "w_1, w_2, w_3"), (454, "ps 1", "w_0"):
         parts += [frame(x, 10, 136, 210, name), box(x + 68, 76, "read\n" + inside, "ps", 116, 50)]

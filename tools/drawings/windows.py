@@ -18,7 +18,7 @@ def one_window(server, push):
     parts += [text(275, 34, server[0]), text(275, 56, server[1], "small")]
     for x in (96, 470):
         parts.append(arrow(x, 72, x, 168))
-    parts += [left(104, 126, "pull w_k ← w"), left(478, 126, "pull"), arrow(372, 168, 372, 72)]
+    parts += [left(104, 138, "pull w_k ← w"), left(478, 138, "pull"), arrow(372, 168, 372, 72)]
     parts += [text(364, 108, "push " + push, "end"), left(10, 194, "worker k")]
     parts += steps(90, 172, "a")
     parts += [rect(462, 172, 66, 34, "a pale", 3), text(495, 194, "g_1 …")]
@@ -30,9 +30,9 @@ def one_window(server, push):
 @figure("window.svg", 550, 266)
 def window():
     """A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4,
-    each at its moved copy w_k, and pushes their sum a once. The ps subtracts lr·a from w. Then the
-    worker pulls again."""
-    parts = one_window(("w ← w − lr·a", "however late the push comes"), "a = g_1 + … + g_4")
+    each at its moved copy w_k, and pushes lr·a once, where a is their sum. The ps subtracts it from
+    w. Then the worker pulls again."""
+    parts = one_window(("w ← w − lr·a", "however late the push comes"), "lr·a,  a = g_1 + … + g_4")
     return parts
 
 
