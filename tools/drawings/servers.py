@@ -160,7 +160,8 @@ def sharding():
 def update():
     """One update as messages between a worker and the ps. Pull: the worker asks, the ps answers
     with w. Compute: the gradient of a mini-batch at the copy w_k. Push: the worker sends lr·g, the
-    ps moves w and says that it is done. Updates of others between pull and push are the staleness."""
+    ps moves w and says that it is done. Updates of others between pull and push are the
+    staleness."""
     worker, ps = 110, 410
     parts = [box(worker, 30, "worker k", width=110), box(ps, 30, "ps: w", "ps", 110)]
     parts += [path("M%d 47 V330" % x, tip=False) for x in (worker, ps)]
