@@ -305,7 +305,7 @@ print("accuracy after %d updates: %.1f%%" % (session.run(step), 100 * session.ru
 figure, axes = plt.subplots()
 axes.plot(losses, color=BLUE, linewidth=1)
 axes.set(xlabel="update", ylabel="loss of the mini-batch", ylim=(0, None))
-show(figure, "The loss of the mini-batch falls from 2.5 to about 0.2 in 300 updates, with noise.")
+show(figure, "The loss of the mini-batch falls in 300 updates, at first steeply, and with noise.")
 
 # %% [markdown]
 # That is what `fit` does for you: the loop, the batches, the optimizer's update. Here each part is
