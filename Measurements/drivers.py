@@ -18,6 +18,7 @@ import sys
 import time
 
 import psutil
+import quiet
 from rich.console import Console
 from rich.progress import track
 
@@ -53,7 +54,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(flag, type=positive(kind), default=default, help=words, **more)
 
     def redraw(self, script):
-        """Adds --redraw: a file of results to draw, the committed one of this script if bare."""
+        """Adds what report() takes: --redraw, a file of results to draw, and --anyway.
+
+        A bare --redraw draws the committed results of this script.
+        """
+        words = "measure although other processes use the machine, and say so"
+        self.add_argument("--anyway", action="store_true", help=words)
         self.add_argument(
             "--redraw",
             nargs="?",
@@ -114,9 +120,13 @@ def report(script, flags, width, measure, table_of, draw):
         draw(results, source.with_name(re.sub("^results", name, source.stem) + ".png"), source)
         return
     directory = output_directory(folder.name)
+    try:
+        others = quiet.wait(flags.anyway)
+    except TimeoutError as error:
+        sys.exit(f"{name}: {error}")
     results, words = measure(console, directory)
     console.print(table_of(results))
-    console.print(words)
+    console.print(f"{words}; {quiet.words(others.share())}")
     # A list of numbers stands on one line.
     text = json.dumps(results, indent=1)
     text = re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)

@@ -25,7 +25,8 @@ import regions
 from regions import ToolError, shown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
+import quiet  # noqa: E402
 from tfrun import known_errors  # noqa: E402
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -470,7 +471,9 @@ def result(folder, launcher):
         medians(runs, reported),
         f"`{found['command']}` with S from 0 to {len(runs) - 1}, on {found['date']}: "
         f"TensorFlow {versions['tensorflow']}, Python {versions['python']}, "
-        f"{found['cores']} cores ({found['machine']}), load {found['load']:.1f}.",
+        f"{found['cores']} cores ({found['machine']}), "
+        + (quiet.words(found["others"]) if "others" in found else f"load {found['load']:.1f}")
+        + ".",
     )
 
 

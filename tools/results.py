@@ -3,10 +3,13 @@
     python tools/results.py                     all of them, five seeds each
     python tools/results.py HogWild --repeats 2
     python tools/results.py Synchronous-SGD/run_optimizer.sh
+    python tools/results.py HogWild --anyway
     python tools/results.py HogWild --unchanged
 
-Writes results.json beside the run.sh, and the pictures of the first run: curves.png, and trace.png
-where the page shows one. `python tools/readmes.py --fix` then writes the figures into the page.
+It waits until other processes use less than a tenth of a core; with --anyway it does not, and the
+page then calls the result busy. Writes results.json beside the run.sh, and the pictures of the
+first run: curves.png, and trace.png where the page shows one. `python tools/readmes.py --fix` then
+writes the figures into the page.
 
 results.json names its example and the digest of its script (regions.example_digest), and
 readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
@@ -35,7 +38,8 @@ from regions import ToolError, shown
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MORE = {"Model-Parallelism": ["--timeline-steps", "1000"]}  # for the stages in its picture
 RUN_SECONDS = 600  # at most
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
+import quiet  # noqa: E402
 from tfrun.runs.data import RunData  # noqa: E402
 
 
@@ -91,12 +95,12 @@ def run(command, folder):
     return done.stdout
 
 
-def measure(launcher, repeats):
+def measure(launcher, repeats, anyway):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
     page = regions.read(launcher.parent / "README.md")
     about = readmes.provenance(launcher)
-    runs = []
+    runs, others = [], quiet.wait(anyway)
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
@@ -117,7 +121,7 @@ def measure(launcher, repeats):
         "versions": {**versions, "python": platform.python_version()},
         "cores": os.cpu_count(),
         "machine": platform.machine(),
-        "load": os.getloadavg()[1],
+        "others": round(others.share(), 3),
         "runs": runs,
         "output": lines,
     }
@@ -158,6 +162,8 @@ def main():
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")
+    words = "measure although other processes use the machine, and say so"
+    parser.add_argument("--anyway", action="store_true", help=words)
     flags = parser.parse_args()
     if flags.repeats < 3:
         parser.error("--repeats must be at least 3: a page shows a median and a range")
@@ -170,7 +176,11 @@ def main():
         if flags.unchanged:
             mark_unchanged(launcher)
         else:
-            text = json.dumps(measure(launcher, flags.repeats), indent=1)
+            try:
+                measured = measure(launcher, flags.repeats, flags.anyway)
+            except TimeoutError as error:
+                raise ToolError(f"{shown(launcher.parent)}: {error}") from None
+            text = json.dumps(measured, indent=1)
             readmes.results_of(launcher).write_text(text + "\n")
 
 

@@ -1,0 +1,78 @@
+"""Whether the machine is quiet, by processor time that this test knows from elsewhere."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import support
+
+sys.path.append(str(support.ROOT / "Measurements"))
+import quiet
+
+# It works for a while, and prints its processor time, in all its threads and those of its children.
+WORK = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]]) if len(sys.argv) > 1 else None
+while time.process_time() < 0.5:
+    pass
+if child:
+    child.wait()
+"""
+PLAIN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+def test_what_we_start_is_our_own():
+    """Of a child, and of its child. Catches one of both, or what is over, that counts as others."""
+    before, own = time.process_time(), quiet.own_seconds()
+    assert subprocess.run([sys.executable, "-c", WORK, PLAIN]).returncode == 0
+    spent = quiet.own_seconds() - own - (time.process_time() - before)
+    assert 1 <= spent < 2.5, f"{spent:.2f} s of 1 s, and what two starts of Python cost"
+
+
+def test_what_others_start_is_not():
+    """Catches a share without them: the process is none of ours, because its parent has ended."""
+    leave = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
+    others = quiet.Others()
+    subprocess.run([sys.executable, "-c", leave, PLAIN.replace("0.5", "1")], check=True)
+    support.wait_until(
+        lambda: others.share() * (time.monotonic() - others.began) > 0.9, 60, "others have worked"
+    )
+
+
+class Machine:
+    """A machine whose other processes use so many cores, one number for each watch."""
+
+    def __init__(self, monkeypatch, cores):
+        self.now, self.cores, self.spent = 0.0, iter(cores), 0.0
+        monkeypatch.setattr(quiet.time, "sleep", self.sleep)
+        monkeypatch.setattr(quiet.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(quiet, "busy_seconds", lambda: self.spent + 2 * self.now)
+        monkeypatch.setattr(quiet, "own_seconds", lambda: 2 * self.now)
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.spent += seconds * next(self.cores)
+
+
+def test_it_waits_until_others_are_quiet(monkeypatch, capsys):
+    machine = Machine(monkeypatch, [1.5, 0.5, 0.11, 0.09, 0.7])
+    others = quiet.wait()
+    assert machine.now == 4 * quiet.WATCH_SECONDS
+    assert [line.split()[-4] for line in capsys.readouterr().err.splitlines()] == [
+        "150%",
+        "50%",
+        "11%",
+    ]
+    machine.sleep(10)  # what is measured, while others are busy again
+    assert others.share() == pytest.approx(0.7)
+    assert quiet.words(others.share()) == "busy: others used 70% of a core"
+    assert quiet.words(0.04) == "others used 4% of a core"
+
+
+def test_it_does_not_wait_for_ever(monkeypatch):
+    machine = Machine(monkeypatch, [0.3] * 999)
+    with pytest.raises(TimeoutError, match="use 30% of a core.*--anyway"):
+        quiet.wait()
+    assert 600 < machine.now < 620
+    assert quiet.wait(anyway=True) and machine.now < 620
