@@ -1,7 +1,7 @@
 """Measures the examples, for their pages: runs each a few times, and keeps what came out.
 
     python tools/results.py                     all of them, five seeds each
-    python tools/results.py HogWild --repeats 2
+    python tools/results.py HogWild --repeats 3
     python tools/results.py Synchronous-SGD/run_optimizer.sh
     python tools/results.py HogWild --anyway
     python tools/results.py HogWild --unchanged
