@@ -103,9 +103,15 @@ WRONG = [
     (READMES, HOGWILD, "= 3000, 32, 0.1", "= 3000, 32, 0.2", "results.json is outdated"),
     (["results.py", "My-Algorithm"], None, "", "", "there is no My-Algorithm/run.sh"),
     (["results.py", "HogWild", "--repeats", "1"], None, "", "", "must be at least 3"),
-    (["results.py", "HogWild"], "HogWild/run.sh", "exec tfrun", "exit 3 #", "starts no script"),
     (
-        ["results.py", "HogWild"],
+        ["results.py", "HogWild", "--anyway"],
+        "HogWild/run.sh",
+        "exec tfrun",
+        "exit 3 #",
+        "starts no script",
+    ),
+    (
+        ["results.py", "HogWild", "--anyway"],
         "HogWild/run.sh",
         "set -euo",
         "exit 3 #",
