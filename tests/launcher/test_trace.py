@@ -205,16 +205,17 @@ def test_the_trace_of_a_real_run(real):
     for pull, own in zip(pulls, pushes):  # in order of task and time
         earlier = [other for other in pushes if other["pid"] != own["pid"]]
         earlier = [e for e in earlier if e["args"]["global_step"] < own["args"]["global_step"]]
-        # Of those with a ticket before: what was computed after the pull had not yet been
-        # pulled; what had arrived before the task's last update had been.
+        # Of those with a ticket before: what was computed after the pull had not yet been pulled;
+        # what has a ticket before the task's last update had been.
         after = sum(other["ts"] > pull["ts"] + pull["dur"] for other in earlier)
         before = previous.get(own["pid"], 0)
-        since = sum(other["ts"] + other["dur"] > before for other in earlier)
-        if not after <= own["args"]["staleness"] <= since:
+        since = sum(other["args"]["global_step"] > before for other in earlier)
+        assert own["args"]["staleness"] <= since, own
+        if not after <= own["args"]["staleness"]:
             wrong.append(own)
-        previous[own["pid"]] = own["ts"]
+        previous[own["pid"]] = own["args"]["global_step"]
     # On a busy machine TensorFlow may read the clock only after it has sent a gradient.
-    assert len(wrong) <= 0.05 * len(pushes), wrong  # one too many would be wrong in most
+    assert len(wrong) <= 0.01 * len(pushes), wrong
 
 
 def test_the_form_and_the_window(tmp_path):
