@@ -174,6 +174,26 @@ deeper()
     assert max(map(len, said)) == 1 == len([line for line in lines if "Lower" in line]), lines
 
 
+def test_a_traceback_that_is_cut_off_is_no_error(tmp_path):
+    """Of a task that is stopped while it prints its traceback nothing is shown."""
+    write(
+        tmp_path,
+        """
+begun = os.path.join(os.environ["OUTPUT_DIR"], "begun")
+if index == 1:
+    print("Traceback (most recent call last):", file=sys.stderr, flush=True)
+    open(begun, "w").close()
+    time.sleep(60)
+while not os.path.exists(begun):
+    time.sleep(0.01)
+raise FloatingPointError("loss is nan at update 12")
+""",
+    )
+    code, lines = run(tmp_path, "--workers", "2")
+    assert code == 1
+    assert sum("Traceback" in line for line in lines) == 1, lines
+
+
 def test_an_error_is_shown_again_where_others_came_between(tmp_path):
     body = """
 if job == "worker" and index == 1:

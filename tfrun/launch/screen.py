@@ -98,7 +98,8 @@ class TaskOutput:
         """Shows of each traceback that is held back one line: its error."""
         for name, lines in self.held_lines.items():
             text = [line.decode(errors="replace") for line in lines]
-            if (begin := errors.begin(text)) is not None:
+            begin = errors.begin(text)
+            if begin is not None and lines[begin] != TRACEBACK:  # a task was stopped in its midst
                 self.show(name, lines[begin])
         self.held_lines = {}
 
