@@ -95,11 +95,10 @@ class TaskOutput:
         self.show_errors()
 
     def show_errors(self):
-        """Shows of each traceback that is held back one line: its error."""
+        """Shows of each traceback that is held back one line: its error, unless that was cut off."""
         for name, lines in self.held_lines.items():
             text = [line.decode(errors="replace") for line in lines]
-            begin = errors.begin(text)
-            if begin is not None and lines[begin] != TRACEBACK:  # a task was stopped in its midst
+            if (begin := errors.begin(text)) is not None and lines[begin] != TRACEBACK:
                 self.show(name, lines[begin])
         self.held_lines = {}
 
