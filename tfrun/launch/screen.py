@@ -95,7 +95,7 @@ class TaskOutput:
         self.show_errors()
 
     def show_errors(self):
-        """Shows of each traceback that is held back one line: its error, unless that was cut off."""
+        """Shows of each traceback that is held back one line: its error, if it came so far."""
         for name, lines in self.held_lines.items():
             text = [line.decode(errors="replace") for line in lines]
             if (begin := errors.begin(text)) is not None and lines[begin] != TRACEBACK:
