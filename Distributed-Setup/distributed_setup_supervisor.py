@@ -102,19 +102,19 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 # region: build
 def build(cluster, model, data, flags):
-    """Builds the graph: the step counter, one update, the test. Worker k has every n-th row."""
-    k, n = cluster.rank, len(cluster.workers)
-    with tf.device(
-        tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
-    ):
+    """Builds the step counter and the test, and returns a function that builds an update."""
+    k, n = cluster.rank, len(cluster.workers)  # worker k has every n-th row
+    setter = tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
+    with tf.device(setter):
         step = tf.train.get_or_create_global_step()
         w, state = shared_variables(model, len(cluster.ps))
     with tf.device(cluster.device):
         rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
         x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
         local_state = copy_of_state(model, state, k)
-        update = algorithm(w, step, gradients(model, local_state, x, y, flags, k), flags)
-        return step, update, evaluation(model, w, state, local_state, x_test, y_test)
+        gradient = gradients(model, local_state, x, y, flags, k)
+        test = evaluation(model, w, state, local_state, x_test, y_test)
+        return step, lambda: algorithm(w, step, gradient, flags), test
 
 
 # endregion: build
@@ -138,11 +138,11 @@ def main():
 # endregion: main
 
 
-def train(cluster, server, variables, step, update, test, flags):
+def train(cluster, server, variables, step, make_update, test, flags):
     """Updates w until all updates are made, then tests and saves it."""
     if len(cluster.workers) > 1:
         raise ValueError("this script is for one worker: HogWild/hogwild.py is for several")
-    ps, row = len(cluster.ps), push_row(update, step, flags)
+    ps, row = len(cluster.ps), push_row(make_update(), step, flags)
     metrics = Metrics(cluster.task, cluster.workers, variables, flags, ps)
     done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
     wait_for_ps(cluster)
@@ -205,8 +205,9 @@ def parse_flags():
     for name, default, text in all_flags:
         if default is None:  # this algorithm has no such flag
             continue
-        text += " (%(default)s)"
-        parser.add_argument("--" + name, type=type(default), default=default, help=text)
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+        )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
         default = parser.get_default(name)
@@ -231,13 +232,7 @@ class Cluster:
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.spec = config.cluster_spec()
         self.task = self.job, self.index = config.task_type, config.task_id
-        if self.job == "evaluator":
-            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
         self.ps = self.spec.job_tasks("ps")
-        unknown = {*self.spec.jobs, self.job} - {"chief", "worker", "ps", "evaluator"}
-        if unknown:
-            types = "the types are chief, worker, ps and evaluator"
-            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
         self.workers = [
             (job, index)
             for job in ("chief", "worker")
@@ -262,7 +257,7 @@ class Barrier:
     def __init__(self, name, rank, ps=0):
         with tf.device(f"/job:ps/task:{ps}"):
             table = tf.raw_ops.MutableHashTableV2(
-                key_dtype=tf.int32, value_dtype=tf.int32, shared_name=name
+                key_dtype="int32", value_dtype="int32", shared_name=name
             )
             self.arrive = tf.raw_ops.LookupTableInsertV2(
                 table_handle=table, keys=[rank], values=[rank]
@@ -301,12 +296,12 @@ def wait_for_ps(cluster):
 
 def serve(cluster, server):
     """Keeps a ps running until all workers are done, or five minutes after the first of them."""
-    print("listening at", cluster.ps[cluster.index], flush=True)
+    print("listening at", cluster.ps[cluster.index])
     with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
         done = Barrier("done", 0, cluster.index)
         done.wait(session, 1, float("inf"))
         done.wait(session, len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
-    print("done", flush=True)
+    print("done")
 
 
 def send(w, vectors):
@@ -378,15 +373,18 @@ def gradients(model, local_state, x, y, flags, rank=0):
     """
 
     def gradient(w, number):
-        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
-        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], "int32")
         with tf.control_dependencies(w):
             before = [v.read_value() for v in local_state]
         outputs, after, penalties = model.stateless_call(
             unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
         )
-        # The gradient comes after the state has moved, and with it the next local step.
-        with tf.control_dependencies([v.assign(new) for v, new in zip(local_state, after)]):
+        # The gradient comes after the state has moved, and with it the next local step; and after
+        # the rows of the updates before, so that the end of training cuts none off.
+        with tf.control_dependencies(
+            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("rows")
+        ):
             outputs = tf.identity(outputs)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
         return mean, tf.gradients(mean, w)
@@ -415,7 +413,7 @@ def evaluation(model, w, state, local_state, x, y):
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
-PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
 for better, function in METRICS.values():
     # Not an object of Keras with update_state(): it would also average over the tests before.
@@ -438,7 +436,7 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
     tensors = [*update.pulled, *update.pushed]
-    size = sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size for t in tensors)
+    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in tensors)
     columns = [
         pushed,
         pulled,
@@ -450,11 +448,14 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
         times_sent * size,
         pushed - ready,
     ]
-    return tf.stack([tf.cast(column, tf.float64) for column in columns])
+    return tf.stack([tf.cast(column, "float64") for column in columns])
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
+
+    The chief raises ValueError if a checkpoint of another model is there.
+    """
 
     def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
@@ -465,39 +466,32 @@ class Metrics:
         if self.is_chief:
             self.lock = open(f"{self.directory}/.chief", "w")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
-            self.write_flags(workers, variables, flags, ps)
+            path = f"{self.directory}/flags.json"
+            layout = [[v.path, list(v.shape)] for v in variables]
+            if tf.train.latest_checkpoint(self.directory):
+                with open(path) as file:
+                    if json.load(file).get("variables") != layout:
+                        raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            with open(path, "w") as file:
+                json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write(
-            "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
-        )
-
-    def write_flags(self, workers, variables, flags, ps):
-        """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
-        path = f"{self.directory}/flags.json"
-        layout = [[v.path, list(v.shape)] for v in variables]
-        if tf.train.latest_checkpoint(self.directory):
-            with open(path) as file:
-                if json.load(file).get("variables") != layout:
-                    raise ValueError(f"{self.directory} has a checkpoint of another model")
-        facts = {
-            "example": __doc__.split(":")[0],
-            "script": os.path.abspath(__file__),
-            "tasks": [f"{job}-{index}" for job, index in workers],
-            "ps": ps,
-            "metrics": TEST,
-            "variables": layout,
-            "arguments": vars(flags),
-            "versions": {"tensorflow": tf.__version__},
-        }
-        with open(path, "w") as file:
-            json.dump(facts, file, indent=2)
+        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
-        line = "%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row)
-        print(line, *[""] * len(TEST), sep=",", file=self.file)
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
         self.step = int(row[2])
         if not np.isfinite(row[5]):
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
@@ -508,7 +502,7 @@ class Metrics:
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         times = f"{time.time():.6f},{began:.6f}"
-        print(times, step, *[""] * 6, *means, sep=",", file=self.file)
+        print(times, step, ",,,,,", *means, sep=",", file=self.file)
         self.step = step
         self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
 

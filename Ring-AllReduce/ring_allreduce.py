@@ -238,7 +238,7 @@ def build(ring, model, data, flags):
     def one_step():
         update = algorithm(w, step, gradient, ring, flags)
         row = push_row(update, step, flags)
-        column = [[PUSH.split().index("bytes")]]  # counted by the ring, not computed
+        column = [[PUSH.split(",").index("bytes")]]  # counted by the ring, not computed
         return tf.tensor_scatter_nd_update(row, column, [tf.cast(update.moved, tf.float64)])
 
     @tf.function
@@ -302,8 +302,9 @@ def parse_flags():
     for name, default, text in all_flags:
         if default is None:  # this algorithm has no such flag
             continue
-        text += " (%(default)s)"
-        parser.add_argument("--" + name, type=type(default), default=default, help=text)
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+        )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
         default = parser.get_default(name)
@@ -480,7 +481,7 @@ def evaluation(model, w, state, x, y):
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
-PUSH = "push_time pull_time global_step local_steps examples loss staleness bytes wait_seconds"
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
 TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
 for better, function in METRICS.values():
     # Not an object of Keras with update_state(): it would also average over the tests before.
@@ -503,7 +504,7 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     pulled, ready, pushed = times
     local_steps = getattr(flags, "local_steps", 1)
     tensors = [*update.pulled, *update.pushed]
-    size = sum(tf.cast(tf.size(t), tf.float64) * t.dtype.size for t in tensors)
+    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in tensors)
     columns = [
         pushed,
         pulled,
@@ -515,11 +516,14 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
         times_sent * size,
         pushed - ready,
     ]
-    return tf.stack([tf.cast(column, tf.float64) for column in columns])
+    return tf.stack([tf.cast(column, "float64") for column in columns])
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
+
+    The chief raises ValueError if a checkpoint of another model is there.
+    """
 
     def __init__(self, task, workers, variables, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
@@ -530,39 +534,32 @@ class Metrics:
         if self.is_chief:
             self.lock = open(f"{self.directory}/.chief", "w")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
-            self.write_flags(workers, variables, flags, ps)
+            path = f"{self.directory}/flags.json"
+            layout = [[v.path, list(v.shape)] for v in variables]
+            if tf.train.latest_checkpoint(self.directory):
+                with open(path) as file:
+                    if json.load(file).get("variables") != layout:
+                        raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            with open(path, "w") as file:
+                json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write(
-            "# restart\n" if self.file.tell() else ",".join([*PUSH.split(), *TEST]) + "\n"
-        )
-
-    def write_flags(self, workers, variables, flags, ps):
-        """Writes flags.json. Raises ValueError if a checkpoint of another model is there."""
-        path = f"{self.directory}/flags.json"
-        layout = [[v.path, list(v.shape)] for v in variables]
-        if tf.train.latest_checkpoint(self.directory):
-            with open(path) as file:
-                if json.load(file).get("variables") != layout:
-                    raise ValueError(f"{self.directory} has a checkpoint of another model")
-        facts = {
-            "example": __doc__.split(":")[0],
-            "script": os.path.abspath(__file__),
-            "tasks": [f"{job}-{index}" for job, index in workers],
-            "ps": ps,
-            "metrics": TEST,
-            "variables": layout,
-            "arguments": vars(flags),
-            "versions": {"tensorflow": tf.__version__},
-        }
-        with open(path, "w") as file:
-            json.dump(facts, file, indent=2)
+        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
-        line = "%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row)
-        print(line, *[""] * len(TEST), sep=",", file=self.file)
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
         self.step = int(row[2])
         if not np.isfinite(row[5]):
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
@@ -573,7 +570,7 @@ class Metrics:
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         times = f"{time.time():.6f},{began:.6f}"
-        print(times, step, *[""] * 6, *means, sep=",", file=self.file)
+        print(times, step, ",,,,,", *means, sep=",", file=self.file)
         self.step = step
         self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
 

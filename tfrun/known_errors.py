@@ -197,13 +197,13 @@ group(
         "Start all of them with the same script, flags and cluster.",
     ),
     (
-        r"is no evaluator: run",
+        r"is no evaluator: run|\('evaluator', \d+\) is not in list",
         "ValueError: a script is no evaluator: run `tfrun evaluate DIR --follow` instead",
         "A task of the type evaluator was started with the script, which only trains.",
         "Start `tfrun evaluate DIR --follow` as that task, or all tasks with `tfrun --evaluator`.",
     ),
     (
-        r"TF_CONFIG names a task of type '",
+        r"TF_CONFIG names a task of type '|\('(?!chief|worker|ps)\w+', \d+\) is not in list",
         "ValueError: TF_CONFIG names a task of type 'boss': the types are chief, worker, ps and "
         "evaluator",
         "The cluster in TF_CONFIG, or its task, has a type that the scripts do not know.",

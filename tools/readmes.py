@@ -202,6 +202,10 @@ def compare(folder, more):
     return compared(folder, {name: runs[name] for name in names}, source)
 
 
+# Goes when Compare, its part for a coordinator, and Late-Workers have been measured again.
+OLDER = "Measured when a call of the session made one update, not ten."
+
+
 def compared(folder, results, source):
     """Returns the table of {example: its runs}, which are in the file `source`."""
     rows = []
@@ -222,7 +226,7 @@ def compared(folder, results, source):
         ["example", "test accuracy, %", "test loss", "seconds", "mean staleness"],
         rows,
         f"Median (range) of {1 + len(more)} seeds; {first['steps']} mini-batches of "
-        f"{first['arguments']['batch_size']} each.",
+        f"{first['arguments']['batch_size']} each. {OLDER}",
     )
 
 
@@ -254,7 +258,8 @@ def late_workers(folder, more):
             )
         )
     columns = ["workers", "example", "test loss", "mean staleness", "largest", "late pushes"]
-    return page(columns, rows, f"Median (range) of {len(runs)} seed{'s' * (len(runs) > 1)}.")
+    words = f"Median (range) of {len(runs)} seed{'s' * (len(runs) > 1)}. {OLDER}"
+    return page(columns, rows, words)
 
 
 def text(folder, name):

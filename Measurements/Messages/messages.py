@@ -44,14 +44,10 @@ EACH_VARIABLE = [  # w is the list of the model's variables
         "    return [tf.ensure_shape(v, shape) for v, shape in zip(w, shapes)]\n",
     ),
 ]
-TWO_CALLS = [
-    (
-        "update_w = session.make_callable(row)\n",
-        "update_w = two_at_once(session.make_callable(row))\n",
-    )
-]
-FIRST_CALL = "        metrics.push(update_w())  # the first call sets up the graph everywhere\n"
-COUNTED = [(FIRST_CALL, "        count_messages(session, row, metrics)\n" + FIRST_CALL)]
+CALL = "        update_w = session.make_callable(rows)\n"
+COUNTED = [(CALL, "        count_messages(session, rows, metrics)\n" + CALL)]
+ONE_UPDATE = [("UPDATES_PER_CALL = 10 ", "UPDATES_PER_CALL = 1 ")]
+TWO_CALLS = [("= session.make_callable(rows)\n", "= two_at_once(session.make_callable(rows))\n")]
 ADDED = '''
 
 def two_at_once(update_w):
@@ -66,25 +62,26 @@ def two_at_once(update_w):
     return next_result
 
 
-def count_messages(session, row, metrics):
-    """Makes an update, and writes how many tensors it sent from one task to another."""
+def count_messages(session, rows, metrics):
+    """Makes a call, and writes how many tensors an update sent from one task to another."""
     metadata = tf.RunMetadata()
     options = tf.RunOptions(output_partition_graphs=True)
-    metrics.push(session.run(row, options=options, run_metadata=metadata))
+    session.run(rows, options=options, run_metadata=metadata)
     received = [node.attr for graph in metadata.partition_graphs
                 for node in graph.node if node.op == "_Recv"]
     tasks = [[attr[end].s.split(b"/device")[0] for end in ("send_device", "recv_device")]
              for attr in received]
     with open(os.path.join(metrics.directory, "messages.json"), "w") as file:
-        json.dump(sum(a != b for a, b in tasks), file)
+        json.dump(sum(a != b for a, b in tasks) / len(rows), file)
 
 
 if __name__ == "__main__":'''
 CASES = {  # what it is called: the script, [(text, what replaces it)]
     "one process, no cluster": (ALONE, []),
-    "a message for each variable": (HOGWILD, EACH_VARIABLE + COUNTED),
-    "one message for each ps": (HOGWILD, COUNTED),
-    "the same, two calls at once": (HOGWILD, TWO_CALLS + COUNTED),
+    "a message for each variable": (HOGWILD, EACH_VARIABLE + ONE_UPDATE + COUNTED),
+    "one message for each ps": (HOGWILD, ONE_UPDATE + COUNTED),
+    "the same, two calls at once": (HOGWILD, ONE_UPDATE + COUNTED + TWO_CALLS),
+    "the same, ten updates a call": (HOGWILD, COUNTED),
 }
 BASE = "a message for each variable"
 PARTS = ["call and pull", "gradient", "push"]  # of an update

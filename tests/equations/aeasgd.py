@@ -13,7 +13,7 @@ MISTAKES = {
             (OWN % "v.read_value()", OWN % "tf.random_normal(v.shape, 0, 0.1)")
         ],
         "nothing depends on the local step: it is pruned": [
-            ("*[v.assign(m - e) for v, m, e in zip(own, moved, force)],", "")
+            (", *[v.assign(m - e) for v, m, e in zip(own, moved, force)]", "")
         ],
         "the force has the wrong sign": [("v.assign(m - e)", "v.assign(m + e)")],
         "the force does not move w_k": [("v.assign(m - e)", "v.assign(m)")],

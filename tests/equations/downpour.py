@@ -5,7 +5,7 @@ from references import Downpour
 REFERENCE = Downpour
 FLAGS = {"local_steps": 4, "server_lr": 0.07, "initial_accumulator": 0.2}
 VARIABLES = {"accumulators": ".*Adagrad.*"}
-ADAGRAD = "AdagradOptimizer(flags.server_lr, flags.initial_accumulator)"
+ADAGRAD = "optimizer(flags.server_lr, flags.initial_accumulator)"
 MISTAKES = {
     "accumulators": {
         "the mean": [("send(w, a)", "send(w, [s / flags.local_steps for s in a])")],
@@ -19,7 +19,7 @@ MISTAKES = {
                 "for v, d, s in zip(w_k, g, a)",
             )
         ],
-        "plain SGD on the ps": [(ADAGRAD, "GradientDescentOptimizer(flags.server_lr)")],
+        "plain SGD on the ps": [(ADAGRAD, "tf.train.GradientDescentOptimizer(flags.server_lr)")],
         "Adagrad with the worker's rate": [
             (ADAGRAD, ADAGRAD.replace("server_lr", "learning_rate"))
         ],

@@ -236,12 +236,13 @@ def test_a_state_that_is_lost_between_local_steps_is_caught():
         compare_state(support.main_script("DOWNPOUR"), FROZEN)
 
 
-AHEAD = ["*[v.assign(m - e) for v, m, e in zip(own, moved, force)],"]
+OWN_MOVES = "*[v.assign(m - e) for v, m, e in zip(own, moved, force)]"
+OWN_VELOCITY_MOVES = "*[v.assign(new) for v, new in zip(own_v, v_k)],"
 
 
 @pytest.mark.parametrize(
     "folder, lines",
-    [("AEASGD", AHEAD), ("AEAMSGD", [*AHEAD, "*[v.assign(new) for v, new in zip(own_v, v_k)],"])],
+    [("AEASGD", [", " + OWN_MOVES]), ("AEAMSGD", [OWN_MOVES + ",", OWN_VELOCITY_MOVES])],
 )
 def test_a_push_that_is_ahead_of_the_last_step_is_caught(folder, lines):
     """The force needs only the steps before, so the chief's state would be that before the last."""
@@ -292,9 +293,9 @@ def compare_late(changes=()):
 
 def test_a_worker_that_comes_later_does_not_begin_with_the_first_batches():
     compare_late()
-    clock = '"clock", initializer=%s)'
+    clock = '"clock", None, "int64", %s)'
     with support.caught("losses"):
-        compare_late([(clock % "step.read_value()", clock % "tf.constant(0, tf.int64)")])
+        compare_late([(clock % "step * flags.local_steps", clock % "tf.constant(0, tf.int64)")])
 
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=3))

@@ -124,7 +124,7 @@ def test_where_everything_is(script):
         where = [jobs for name, jobs in kinds.items() if kind in name]
         assert where and set.union(*where) == {"worker"}, kind
     counted = {place[0] for place, op in ran.values() if op.type == "ResourceCountUpTo"}
-    assert counted == {"ps"}, "its rounds, or all updates"
+    assert counted == {"worker" if together else "ps"}, "its rounds, or all updates"
     for v in parameters:
         switches = [op for op in ops.values() if op.type == "Switch" and v.handle in op.inputs]
         handles = {v.handle, *(output for op in switches for output in op.outputs)}
@@ -251,12 +251,12 @@ def test_what_the_security_note_says(tmp_path):
 
 
 def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
-    """Each worker's fifth update ends with CancelledError, as was seen once on a busy machine."""
-    old = "        update_w = session.make_callable(row)\n"
+    """Each worker's second call ends with CancelledError, as was seen once on a busy machine."""
+    old = "        update_w = session.make_callable(rows)\n"
     new = """        calls = globals().setdefault("calls", [])
-        def update_w(call=session.make_callable(row)):
+        def update_w(call=session.make_callable(rows)):
             calls.append(0)
-            if len(calls) == 5:
+            if len(calls) == 2:
                 print("cancelled", flush=True)
                 raise tf.errors.CancelledError(None, None, "RecvFromRemoteAsync")
             return call()
@@ -264,7 +264,7 @@ def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
     script = tmp_path / "hogwild.py"
     script.write_text(support.replaced(support.main_script("HogWild"), [(old, new)]))
     with support.QuickCluster() as quick:
-        codes, output = quick.run(script, tmp_path / "run", "--steps", "40")
+        codes, output = quick.run(script, tmp_path / "run", "--steps", "200")
     assert codes == [0, 0, 0] and output.count("cancelled") == 2, output
     steps = [row["global_step"] for row in support.pushes(tmp_path / "run")]
-    assert sorted(steps) == list(range(1, 41)), steps
+    assert sorted(steps) == list(range(1, 201)), steps

@@ -190,7 +190,7 @@ def test_what_the_drivers_change_is_there():
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
     for script, changes in found:
         assert messages.drivers.changed(script, changes) != script.read_text() or not changes
-    assert len(found) == 5
+    assert len(found) == 6
 
 
 @pytest.mark.long

@@ -67,7 +67,10 @@ def test_the_bytes_of_replicas(tmp_path):
 
 # The same training with whole tables: they are pulled, and their gradients pushed, as HogWild's.
 DENSE = [
-    ("        w_k, loss = batch_loss(w, version)\n", "        w_k = [tf.identity(v) for v in w]\n"),
+    (
+        "    w_k, loss = batch_loss(w, version)  # it needs version to draw the mini-batch\n",
+        "    with tf.control_dependencies([version]):\n        w_k = [tf.identity(v) for v in w]\n",
+    ),
     (
         "    g = tf.gradients(loss, w)\n",
         "    loss = batch_loss(w_k, version)[1]\n    g = tf.gradients(loss, w_k)\n",
@@ -77,8 +80,8 @@ DENSE = [
         "    values, rows = [tf.convert_to_tensor(d) for d in g], []\n",
     ),
     (
-        "[tf.IndexedSlices(flags.learning_rate * d, r) for d, r in zip(values, rows)]",
-        "[flags.learning_rate * d for d in values]",
+        "[tf.IndexedSlices(d, r) for d, r in zip(delta, rows)]",
+        "delta",
     ),
     ("v.scatter_sub(change)", "v.assign_sub(change)"),
 ]

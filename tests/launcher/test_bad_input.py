@@ -209,14 +209,15 @@ CASES = {
     "negative task": task(config(index=-1), "-1"),
     **{
         f"{what} of an unknown type: {script.stem}": Case(script, [], UNKNOWN_TYPE, tf_config)
-        for script in (HOGWILD, COLLECTIVE, PLACES, RING, COORDINATOR)
+        for script in (COLLECTIVE, PLACES, RING, COORDINATOR)
         for what, tf_config in {
             "a task outside the cluster": config(COMPLETE, "boss"),
             "a task": config({**COMPLETE, "boss": ["127.0.0.1:9"]}, "boss"),
             "a colleague": config({**COMPLETE, "boss": ["127.0.0.1:9"]}),
         }.items()
     },
-    "an evaluator": task(config(job="evaluator"), "run `tfrun evaluate DIR --follow` instead"),
+    "a task of an unknown type": task(config(job="boss"), "('boss', 0) is not in list"),
+    "an evaluator": task(config(job="evaluator"), "('evaluator', 0) is not in list"),
     "no ps": task(config({"worker": ["a:1"]}), "No such job in cluster: 'ps'"),
     "no worker": task(config({"ps": ["127.0.0.1:0"]}), "not in list"),
     "a ps where there is none": Case(PLACES, [], "ps", config(job="ps")),

@@ -130,7 +130,9 @@ def test_a_script_does_not_evaluate(tmp_path):
         text=True,
         timeout=support.patience(60),
     )
-    assert done.returncode == 1 and "tfrun evaluate DIR --follow" in done.stderr.splitlines()[-1]
+    (tmp_path / "log").write_text(done.stderr)
+    explained = support.tfrun("explain", tmp_path / "log").stdout
+    assert done.returncode == 1 and "tfrun evaluate DIR --follow" in explained, done.stderr
 
 
 # Checkpoints whose values are known.

@@ -124,6 +124,9 @@ class Worker:
                 if gradient is None:
                     given = [part for part in (here, model, data, flags) if part is not None]
                     _, self.update, self.test, *_ = self.script.build(*given)
+                    if callable(self.update):
+                        with tf.device(here.device):
+                            self.update = self.update()
                 else:
                     setter = tf.train.replica_device_setter(
                         cluster=here.spec, worker_device=here.device

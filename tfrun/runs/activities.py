@@ -45,14 +45,14 @@ def of_task(task, metrics, alone):
     A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
-    synchronous example it ends with the step that all make together. A task that is alone has
-    nothing to send: its updates are computing alone. An evaluation in the midst of a worker's
-    updates is that of a coordinator, which writes for its workers.
+    synchronous example it ends with the step that all make together. A task that is alone only
+    computes. An evaluation in the midst of a worker's updates is that of the coordinator.
     """
     # A clock is read after what it times, and may be read late: no time is after a later one's.
     push = metrics.pushes["push_time"]
-    ready = push if alone else np.fmin(push, push - metrics.pushes["wait_seconds"])
-    pull = np.fmin(metrics.pushes["pull_time"], ready)
+    last = [-np.inf, *push[:-1]]  # w may come before the news that the last push has arrived
+    ready = push if alone else np.fmax(last, np.fmin(push, push - metrics.pushes["wait_seconds"]))
+    pull = np.fmax(last, np.fmin(metrics.pushes["pull_time"], ready))
     tests = [
         Activity(task, "evaluation", begin, end)
         for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])

@@ -1,0 +1,89 @@
+"""Ten updates in one call of the session are the same ten, in few messages, and none is lost."""
+
+import json
+
+import numpy as np
+import pytest
+import regions
+import support
+
+COUNT = support.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
+SCRIPTS = [path for path in regions.scripts() if "UPDATES_PER_CALL" in path.read_text()]
+SHORT = "number=1)) < 0.05"  # the seconds of an update, below which a call makes several
+ALWAYS, NEVER = [(SHORT, "number=1)) < 1e9")], [(SHORT, "number=1)) < 0")]
+STEPS = 57  # the last call is cut off
+NOTED = ' + tf.get_collection("rows")\n'
+LATE = "tf.cast(tf.reduce_sum(tf.random.uniform([20_000_000])) < 0, tf.int64)"  # 0, late
+SLOW = ("tf.identity(update.ticket)", "update.ticket + " + LATE)
+CHAIN = "before[:] = [update.push]"
+# Messages of an update to one ps and from it: version, w, push, ticket. An elastic worker also says
+# when its steps alone are done; of two tables each sends rows for the numbers of rows.
+MESSAGES = {"AEASGD": 5, "AEAMSGD": 5, "Sparse-Embeddings": 8}
+ON_THE_WORKER = [
+    "with tf.device(step.device):\n        version = ",
+    "with tf.device(None):\n        version = ",
+]
+
+
+@pytest.fixture(scope="module")
+def quick():
+    with support.QuickCluster() as cluster:
+        yield cluster
+
+
+def rows(quick, script, folder, changes):
+    """Returns the pushes of each task, and the messages of an update.
+
+    There is one worker, but for those that step together.
+    """
+    folder.mkdir()
+    path = folder / script.name
+    text = support.replaced(script, [*changes, *COUNT.COUNTED])
+    path.write_text(text.replace('\n\nif __name__ == "__main__":', COUNT.ADDED))
+    workers = 2 if support.synchronous(script) else 1
+    codes, output = quick.run(path, folder / "run", "--steps", str(STEPS), workers=workers)
+    assert not any(codes), output
+    tasks = {}
+    for row in support.pushes(folder / "run"):
+        tasks.setdefault(row["task"], []).append(row)
+    return tasks, json.loads((folder / "run" / "messages.json").read_text())
+
+
+def compare(quick, script, folder, changes=()):
+    """With calls of ten each update has the loss that it has with calls of one.
+
+    It has one message more, by which it waits for the update before it; of SAGN's two that wait.
+    """
+    one, sent = rows(quick, script, folder / "one", [*NEVER, *changes])
+    many, sent_of_ten = rows(quick, script, folder / "many", [*ALWAYS, *changes])
+    for task in one:
+        steps = [row["global_step"] for row in many[task]]
+        assert steps == list(range(1, STEPS + 1)), f"steps: {steps}"
+        losses = np.array([[row["loss"] for row in each[task]] for each in (many, one)])
+        apart = np.abs(losses[0] - losses[1]).max()
+        assert apart < 1e-4 and np.ptp(losses) > 1e-4, f"losses: {apart} apart"
+    assert sent == MESSAGES.get(script.parent.name, 4), f"messages: {sent}"
+    more = 2 if script.parent.name == "SAGN" else 1
+    assert sent < sent_of_ten < sent + more, f"messages: {sent_of_ten}"
+
+
+@pytest.mark.parametrize("script", support.core_first(SCRIPTS))
+def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path):
+    """Catches a pull that does not wait for the push before it, state of which each update of a
+    call has its own, rows that the end of training cuts off, and a message too many."""
+    compare(quick, script, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "folder, fails, changes",
+    [
+        ("HogWild", "losses", [(CHAIN, "pass")]),
+        ("AEASGD", "losses", [(CHAIN, "pass")]),
+        ("HogWild", "steps", [(NOTED, "\n"), SLOW]),
+        ("HogWild", "messages", [ON_THE_WORKER]),
+    ],
+)
+def test_a_mistake_is_caught(folder, fails, changes, quick, tmp_path):
+    script = support.main_script(folder)
+    with support.caught(fails):
+        compare(quick, script, tmp_path, changes)
