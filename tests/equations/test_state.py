@@ -243,7 +243,7 @@ def check(script, changes, quick, folder):
     for task, pushes in rows.items():
         own = means or [int(task.removeprefix("worker-"))]
         late = {}
-        for part in STEPS:
+        for part in STEPS if name in ELASTIC else []:
             of_part = [row for row in pushes if row["part"] == part]
             late[part] = next((more for more in range(7) if fits(of_part, more, own)), 0)
 
