@@ -203,7 +203,7 @@ def compare(folder, more):
 
 
 # Goes when Compare, its part for a coordinator, and Late-Workers have been measured again.
-OLDER = "Measured when a call of the session made one update, not ten."
+OLDER = "From older scripts."
 
 
 def compared(folder, results, source):
