@@ -288,7 +288,7 @@ def diff(folder, neighbour):
     lines = regions.difference(other, script(folder))
     changed = sum(line.startswith(("+", "-")) for line in lines) - 2
     return (
-        f"<details>\n<summary>The diff of the algorithm against {other.name}: {changed} lines"
+        f"<details>\n<summary>The diff against {other.name}: {changed} lines"
         "</summary>\n\n```diff\n" + "\n".join(lines) + "\n```\n\n</details>"
     )
 
@@ -474,7 +474,7 @@ def result(folder, launcher):
     return page(
         [f"{len(runs)} runs", "median", "range"],
         medians(runs, reported),
-        f"`{found['command']}` with S from 0 to {len(runs) - 1}, on {found['date']}: "
+        f"`{found['command']}`, S from 0 to {len(runs) - 1}, {found['date']}: "
         f"TensorFlow {versions['tensorflow']}, Python {versions['python']}, "
         f"{found['cores']} cores ({found['machine']}), "
         + (quiet.words(found["others"]) if "others" in found else f"load {found['load']:.1f}")
