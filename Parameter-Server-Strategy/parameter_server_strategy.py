@@ -127,15 +127,15 @@ def build(strategy, coordinator, model, data, flags, n):
     @tf.function
     def closure(batches, count):
         rank = tf.distribute.coordinator.experimental_get_current_worker_index()
-        rows = tf.TensorArray(tf.float64, count)
-        for i in tf.range(count):
+        rows = []
+        for _ in range(count):  # unrolled: a loop of the graph would make them at half the rate
             gradient = gradients(model, w, state, *next(batches), rank)
             update = algorithm([part for v in w for part in parts(v)], step, gradient, flags)
-            rows = rows.write(i, push_row(update, step, flags))
-        return rank, rows.stack()
+            rows.append(push_row(update, step, flags))
+        return rank, tf.stack(rows)
 
     def schedule(count):
-        return coordinator.schedule(closure, (batches(), tf.constant(count)))
+        return coordinator.schedule(closure, (batches(), count))
 
     x, y = tf.constant(data.x_test), tf.constant(data.y_test)
 

@@ -231,8 +231,8 @@ def build(ring, model, data, flags):
     step = tf.Variable(0, dtype=tf.int64)
     w = tf.Variable(tf.concat([tf.reshape(v.numpy(), [-1]) for v in model.trainable_variables], 0))
     state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
-    rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
-    x, y, x_test, y_test = [tf.Variable(part) for part in rows]
+    rows = [data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test]
+    x, y, x_test, y_test = map(tf.Variable, rows)
     gradient = gradients(model, state, x, y, flags, k)
 
     def one_step():
@@ -258,18 +258,18 @@ def build(ring, model, data, flags):
 def main():
     """Trains as the worker that TF_CONFIG names."""
     flags, cluster = parse_flags(), Cluster()
+    tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the ring
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
-    variables = model.trainable_variables
-    metrics = Metrics(cluster.task, cluster.workers, variables, flags)
+    metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     ring = Ring(cluster, flags.step_timeout)
     step, w, state, make_steps, test = build(ring, model, data, flags)
     saved = tf.train.Checkpoint(step=step, w=w, state=state)
     manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
     if metrics.is_chief and manager.latest_checkpoint:
         saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
-    ring.join([vars(flags), [list(v.shape) for v in variables]])
+    ring.join([vars(flags), [list(v.shape) for v in model.trainable_variables]])
     broadcast([step, w, *state], ring)
     separate_masks(state, ring.rank)
     metrics.step = int(step)

@@ -4,7 +4,7 @@ from references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}
-LOOP = "        for i in tf.range(count):\n"
+LOOP = "        for _ in range(count):  # unrolled"
 ONE_PULL = "        flags.copies = pull([part for v in w for part in parts(v)])\n" + LOOP
 MISTAKES = {
     "parameters": {"twice the rate": [("rate * d for", "rate * 2 * d for")]},

@@ -1,0 +1,257 @@
+"""Benchmarks: mini-batches per second of the examples beside TensorFlow's strategies and PyTorch.
+
+All programs train the same two models with two workers on this machine, by turns, one compute
+thread a process. A ratio compares two programs, and its name says how often each of them talks.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import concurrent.futures
+import importlib.metadata
+import importlib.util
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from rich.progress import track
+from rich.table import Table
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import drivers
+
+PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
+# name: (layers, batch size, what a program's steps are multiplied by)
+MODELS = {"digits": ([64, 128, 64, 10], 32, 1), "wide": ([784, 512, 512, 10], 100, 0.2)}
+ONE_UPDATE = [("UPDATES_PER_CALL = 10 ", "UPDATES_PER_CALL = 1 ")]
+PS, ALL = ["--ps", "1", "--workers", "2"], ["--workers", "2"]
+STRATEGY, ONE = ["--chief", *PS], ["--workers", "1"]
+ALONE, TWICE = "Non-Distributed-Setup", "two of Non-Distributed-Setup that never talk"
+# In seconds: from the command to the first push of the last worker, and what both wait for.
+START_UP, IMPORT = "start of HogWild, seconds", "import of TensorFlow, seconds"
+# What leaves rate.json: the updates per second from the barrier "start" to the last update.
+TIMED = [
+    (
+        "        start.wait(session, n)\n",
+        "        start.wait(session, n)\n        metrics.began = time.monotonic()\n",
+    ),
+    (
+        "            except tf.errors.OutOfRangeError:  # every update is taken\n",
+        "            except tf.errors.OutOfRangeError:\n"
+        "                rate = flags.steps / (time.monotonic() - metrics.began)\n"
+        "                with open(f'{metrics.directory}/rate.json', 'w') as file:\n"
+        "                    json.dump(rate, file)\n",
+    ),
+]
+UNOBSERVED = [
+    *TIMED,
+    (
+        "rows.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))",
+        "rows.append(update.push)",
+    ),
+    ("if cluster.is_chief and metrics.step >= saved", "if False and metrics.step >= saved"),
+]
+OBSERVING, NOT_OBSERVING = "HogWild, timed", "HogWild, timed, without rows and tests"
+# An example: (its folder, changes of its script, tfrun's flags, steps on digits).
+EXAMPLES = {
+    "HogWild (1 update a call)": ("HogWild", ONE_UPDATE, PS, 2000),
+    "HogWild (10)": ("HogWild", [], PS, 4000),
+    "Synchronous-SGD (10 steps a call)": ("Synchronous-SGD", [], PS, 1500),
+    "DOWNPOUR-Easy (a push every 10 steps)": ("DOWNPOUR-Easy", [], PS, 1500),
+    "Collective-AllReduce (10 steps a call)": ("Collective-AllReduce", [], ALL, 2000),
+    "Ring-AllReduce (10)": ("Ring-AllReduce", [], ALL, 5000),
+    "Parameter-Server-Strategy (10 a closure)": ("Parameter-Server-Strategy", [], STRATEGY, 2000),
+    ALONE: ("Non-Distributed-Setup", [], ONE, 15000),
+    OBSERVING: ("HogWild", TIMED, PS, 4000),
+    NOT_OBSERVING: ("HogWild", UNOBSERVED, PS, 4000),
+}
+# A peer: (its name in peers.py, steps together, tfrun's flags).
+OTHERS = {
+    "ParameterServerStrategy (1 a closure)": ("parameter-server", 1, STRATEGY),
+    "ParameterServerStrategy (10)": ("parameter-server", 10, STRATEGY),
+    "MultiWorkerMirroredStrategy (10 steps a call)": ("multi-worker", 10, ALL),
+    "DDP": ("ddp", 1, ALL),
+    "PyTorch, averaged every 10 steps": ("averaged", 10, ALL),
+    "two of PyTorch that never talk": ("alone", 10, ALL),
+}
+OF_PYTORCH = list(OTHERS)[3:]
+# The ratios: (one program, the other).
+RATIOS = [
+    ("HogWild (1 update a call)", "ParameterServerStrategy (1 a closure)"),
+    ("HogWild (10)", "ParameterServerStrategy (10)"),
+    ("HogWild (10)", ALONE),
+    ("Synchronous-SGD (10 steps a call)", "DDP"),
+    ("DOWNPOUR-Easy (a push every 10 steps)", "PyTorch, averaged every 10 steps"),
+    ("DOWNPOUR-Easy (a push every 10 steps)", TWICE),
+    ("Collective-AllReduce (10 steps a call)", "MultiWorkerMirroredStrategy (10 steps a call)"),
+    ("Ring-AllReduce (10)", "DDP"),
+    ("Parameter-Server-Strategy (10 a closure)", "ParameterServerStrategy (10)"),
+    (TWICE, "two of PyTorch that never talk"),
+    (OBSERVING, NOT_OBSERVING),
+    (START_UP, IMPORT),
+]
+SECONDS = 3  # that a peer is measured for
+ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def wide_data(folder):
+    """A file of 784 random features and 10 classes."""
+    messages = drivers.load(drivers.ROOT / "Measurements" / "Messages" / "messages.py")
+    return messages.wide_data(folder), messages.LAYERS
+
+
+def example(name, model, folder, environment):
+    """Runs an example; returns the mini-batches per second of all its workers."""
+    place, changes, cluster, steps = EXAMPLES[name]
+    layers, batch_size, part = MODELS[model]
+    script = drivers.script_of(place)
+    more = ["--steps", int(steps * part), "--batch-size", batch_size]
+    if model != "digits":
+        path, hidden = wide_data(folder)
+        changes = [*changes, hidden]
+        more += ["--dataset", path, "--learning-rate", 0.01]
+    copy, directory = folder / script.name, folder / "run"
+    copy.write_text(drivers.changed(script, changes))
+    drivers.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)
+    if TIMED[0] in changes:
+        return json.loads((directory / "rate.json").read_text())
+    result = json.loads((directory / "result.json").read_text())
+    return result["examples_per_second"] / batch_size
+
+
+def twice(name, model, folder, environment):
+    """Runs an example of one process twice at once; returns the sum of both."""
+    folders = [folder / "first", folder / "second"]
+    for each in folders:
+        each.mkdir()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return sum(pool.map(lambda each: example(name, model, each, environment), folders))
+
+
+def peer(name, model, folder, environment):
+    """Runs a peer; returns what example() does."""
+    kind, together, cluster = OTHERS[name]
+    layers, batch_size, _ = MODELS[model]
+    more = ["--layers", json.dumps(layers), "--batch-size", batch_size, "--together", together]
+    command = ["tfrun", *cluster, "--", PEERS, kind, *more, "--seconds", SECONDS]
+    drivers.run(command, folder / "run", **environment)
+    return json.loads((folder / "run" / "rate.json").read_text())
+
+
+def start_up(folder):
+    """Returns the seconds from the command to the first push of HogWild's last worker."""
+    began = time.time()
+    script = drivers.script_of("HogWild")
+    drivers.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
+    first = {}
+    for push in drivers.pushes(folder / "run"):
+        first.setdefault(push["task"], push["push_time"])
+    return max(first.values()) - began
+
+
+def seconds_of_import():
+    """Returns the seconds that a process takes which imports TensorFlow."""
+    began = time.time()
+    subprocess.run([sys.executable, "-c", "import tensorflow"], check=True, capture_output=True)
+    return time.time() - began
+
+
+def measure(name, model, environment):
+    """Returns the mini-batches per second of all workers of a program."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        if name == TWICE:
+            return twice(ALONE, model, folder, environment)
+        if name == START_UP:
+            return start_up(folder)
+        if name == IMPORT:
+            return seconds_of_import()
+        run = example if name in EXAMPLES else peer
+        return run(name, model, folder, environment)
+
+
+def table_of(results):
+    """Returns the table of rates, and below them the ratios of medians."""
+    table = Table("", *MODELS)
+    cell = "{:.3g} ({:.3g}-{:.3g})"
+    for name in results:
+        table.add_row(name, *(words(cell, results[name].get(model, [])) for model in MODELS))
+    table.add_section()
+    for one, other in RATIOS:
+        if one in results and other in results:
+            cells = []
+            for model in MODELS:
+                pairs = zip(results[one].get(model, []), results[other].get(model, []))
+                cells.append(words("{:.2f} ({:.2f}-{:.2f})", [a / b for a, b in pairs]))
+            table.add_row(f"{one} ÷ {other}", *cells)
+    return table
+
+
+def words(cell, values):
+    """Returns the median of values, and their range, in the form of `cell`."""
+    return cell.format(statistics.median(values), min(values), max(values)) if values else ""
+
+
+def draw(results, path, source):
+    """Draws the ratios, a dot for each round."""
+    found = {}
+    for one, other in RATIOS:
+        for model in MODELS:
+            if one in results and other in results and model in results[one]:
+                pairs = zip(results[one][model], results[other].get(model, []))
+                found[f"{one} ÷\n{other}, {model}"] = [a / b for a, b in pairs]
+    colours = {name: drivers.FAMILIES[name.endswith("wide")] for name in found}
+    title = "Mini-batches per second of the first over those of the second"
+    drivers.bars(title, "ratio", found, colours, "{:.2f}".format, path, source)
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.number("--rounds", 5, "in which each program runs once")
+    parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
+    parser.redraw(__file__)
+    programs = [*EXAMPLES, *OTHERS, TWICE, START_UP, IMPORT]
+    if not importlib.util.find_spec("torch"):
+        programs = [name for name in programs if name not in OF_PYTORCH]
+    flags, cases = parser.only([(name,) for name in programs])
+
+    def measure_all(console, directory):
+        kept = directory / "measured.json"  # what an earlier sitting has measured
+        results = json.loads(kept.read_text()) if kept.exists() else {}
+        models = list(MODELS)[:1] if flags.quick else list(MODELS)
+        rounds = 1 if flags.quick else flags.rounds
+        plan = [
+            (model, name, number)
+            for number in range(rounds)
+            for model in models
+            for (name,) in cases
+            if model == "digits" or name not in (START_UP, IMPORT)
+        ]
+        for model, name, number in track(
+            plan, "measuring", console=console, disable=not console.is_terminal
+        ):
+            rates = results.setdefault(name, {}).setdefault(model, [])
+            if len(rates) <= number:
+                rates.append(measure(name, model, ONE_THREAD))
+                kept.write_text(json.dumps(results))
+        setting = drivers.setting(*versions())
+        return results, f"mini-batches per second, {rounds} rounds, medians (range); {setting}"
+
+    drivers.report(__file__, flags, 110, measure_all, table_of, draw)
+
+
+def versions():
+    """Returns the names and versions of what is compared."""
+    found = {
+        d.name.lower().replace("_", "-"): d.version for d in importlib.metadata.distributions()
+    }
+    names = ["tensorflow", "tensorflow-cpu", "torch"]
+    return [f"{name} {found[name]}" for name in names if name in found]
+
+
+if __name__ == "__main__":
+    main()

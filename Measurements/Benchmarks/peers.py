@@ -1,0 +1,222 @@
+"""Peers: the same training by TensorFlow's own strategies and by PyTorch, one process of it.
+
+A peer repeats its step on mini-batches of random rows, for --seconds after a warm-up. Its first
+task leaves in rate.json how many mini-batches all workers together made per second; nothing is
+tested, saved or noted.
+
+Kind:          measurement
+Run:           bash run.sh
+"""
+
+import argparse
+import itertools
+import json
+import os
+import time
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+CONFIG = json.loads(os.environ["TF_CONFIG"])
+TASK = CONFIG["task"]
+WORKERS = CONFIG["cluster"]["worker"]
+RESULT = os.path.join(os.environ["OUTPUT_DIR"], "rate.json")
+ROWS, RATE, WARM_UP = 1000, 0.01, 5  # rows of random data, the learning rate, calls before
+
+
+def data(layers):
+    """Returns random inputs [ROWS, the first of layers], and labels below the last of them."""
+    random = np.random.RandomState(0)
+    x = random.rand(ROWS, layers[0]).astype("float32")
+    return x, random.randint(0, layers[-1], ROWS).astype("int32")
+
+
+def rate_of(call, seconds, batches):
+    """Returns mini-batches per second; a call makes so many. Every process makes as many calls."""
+    for _ in range(WARM_UP):
+        call()
+    began = time.monotonic()
+    call()
+    number = max(1, int(seconds / (time.monotonic() - began)))
+    began = time.monotonic()
+    for _ in range(number):
+        call()
+    return number * batches / (time.monotonic() - began)
+
+
+def tensorflow_step(layers, batch_size):
+    """Makes w, and returns a function that makes one step of SGD with it on one worker."""
+    import tensorflow as tf
+
+    # On the ps this would be one copy for all; as constants the rows are where they are needed.
+    x, y = data(layers)
+    w = []
+    for rows, columns in itertools.pairwise(layers):
+        w.append(tf.Variable(tf.random.stateless_normal([rows, columns], (1, 2), stddev=0.05)))
+        w.append(tf.Variable(tf.zeros([columns])))
+
+    def gradient():
+        drawn = tf.random.uniform([batch_size], 0, ROWS, tf.int32)
+        inputs, labels = tf.gather(tf.constant(x), drawn), tf.gather(tf.constant(y), drawn)
+        with tf.GradientTape() as tape:
+            for number in range(0, len(w), 2):
+                inputs = tf.matmul(inputs, w[number]) + w[number + 1]
+                if number + 2 < len(w):
+                    inputs = tf.nn.relu(inputs)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs)
+            loss = tf.reduce_mean(losses)
+        return tape.gradient(loss, w)
+
+    return w, gradient
+
+
+def wait_for_the_rate(_):
+    """Returns when the chief has measured; a server has no end of its own."""
+    while not os.path.exists(RESULT):
+        time.sleep(0.1)
+
+
+def parameter_server(flags):
+    """ParameterServerStrategy: a coordinator schedules closures of `together` steps."""
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if TASK["type"] != "chief":
+        cluster = resolver.cluster_spec()
+        server = tf.distribute.Server(cluster, TASK["type"], TASK["index"], protocol="grpc")
+        return wait_for_the_rate(server)
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        w, gradient = tensorflow_step(flags.layers, flags.batch_size)
+        step = tf.Variable(0, dtype=tf.int64)
+
+    def one():
+        for v, g in zip(w, gradient()):
+            v.assign_sub(RATE * g)
+        step.assign_add(1)
+
+    @tf.function
+    def closure():
+        for _ in tf.range(flags.together):
+            strategy.run(one)
+
+    at_once = 40 * len(WORKERS) // flags.together + 2 * len(WORKERS)
+
+    def call():
+        for _ in range(at_once):
+            coordinator.schedule(closure)
+        coordinator.join()
+
+    return rate_of(call, flags.seconds, at_once * flags.together)
+
+
+def multi_worker(flags):
+    """MultiWorkerMirroredStrategy: `together` steps in a call of the graph."""
+    import tensorflow as tf
+
+    ring = tf.distribute.experimental.CommunicationImplementation.RING
+    options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    with strategy.scope():
+        w, gradient = tensorflow_step(flags.layers, flags.batch_size)
+
+    def update(strategy, gradients):
+        for v, g in zip(w, gradients):
+            strategy.extended.update(v, lambda v, g: v.assign_sub(RATE * g), args=(g,))
+
+    def one():
+        replica = tf.distribute.get_replica_context()
+        mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient())
+        replica.merge_call(update, args=(mean,))
+
+    @tf.function
+    def steps():
+        for _ in tf.range(flags.together):
+            strategy.run(one)
+
+    for _ in range(WARM_UP):
+        steps()
+    began = time.monotonic()
+    steps()
+    number = flags.seconds / (time.monotonic() - began)
+    # All make as many calls: the mean of what each would make.
+    number = max(1, int(strategy.reduce("MEAN", strategy.run(lambda: tf.constant(number)), None)))
+    began = time.monotonic()
+    for _ in range(number):
+        steps()
+    return number * flags.together * len(WORKERS) / (time.monotonic() - began)
+
+
+def pytorch(flags, kind):
+    """PyTorch: DistributedDataParallel; the mean of w every `together` steps; or no exchange."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    import torch
+    from torch import distributed, nn
+
+    torch.set_num_threads(1)
+    meeting = f"file://{os.path.dirname(RESULT)}/meeting"
+    distributed.init_process_group("gloo", meeting, rank=TASK["index"], world_size=len(WORKERS))
+    x, y = (torch.from_numpy(part) for part in data(flags.layers))
+    y = y.long()
+    torch.manual_seed(0)
+    modules = []
+    for rows, columns in itertools.pairwise(flags.layers):
+        modules += [nn.Linear(rows, columns), nn.ReLU()]
+    model = nn.Sequential(*modules[:-1])
+    if kind == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer, loss = torch.optim.SGD(model.parameters(), RATE), nn.CrossEntropyLoss()
+
+    def steps():
+        for _ in range(flags.together):
+            rows = torch.randint(0, ROWS, (flags.batch_size,))
+            optimizer.zero_grad()
+            loss(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+        if kind == "averaged":
+            whole = nn.utils.parameters_to_vector(model.parameters()).detach()
+            distributed.all_reduce(whole)
+            nn.utils.vector_to_parameters(whole / len(WORKERS), model.parameters())
+
+    for _ in range(WARM_UP):
+        steps()
+    began = time.monotonic()
+    steps()
+    number = torch.tensor(flags.seconds / (time.monotonic() - began))
+    distributed.all_reduce(number)  # all make as many calls
+    number = max(1, int(number / len(WORKERS)))
+    distributed.barrier()
+    began = time.monotonic()
+    for _ in range(number):
+        steps()
+    distributed.barrier()
+    return number * flags.together * len(WORKERS) / (time.monotonic() - began)
+
+
+PEERS = {
+    "parameter-server": parameter_server,
+    "multi-worker": multi_worker,
+    "ddp": lambda flags: pytorch(flags, "ddp"),
+    "averaged": lambda flags: pytorch(flags, "averaged"),
+    "alone": lambda flags: pytorch(flags, "alone"),
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("peer", choices=PEERS)
+    parser.add_argument("--layers", type=json.loads, help="units, from inputs to outputs")
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--together", type=int, help="steps in one call, or between two averages")
+    parser.add_argument("--seconds", type=float)
+    flags = parser.parse_args()
+    rate = PEERS[flags.peer](flags)
+    if TASK["type"] == "chief" or TASK["index"] == 0 and "chief" not in CONFIG["cluster"]:
+        with open(RESULT, "w") as file:
+            json.dump(rate, file)
+    os._exit(0)  # a server's threads would wait for one another
+
+
+if __name__ == "__main__":
+    main()

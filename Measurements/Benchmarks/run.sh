@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# The examples beside TensorFlow's strategies and PyTorch, by turns; about 35 minutes.
+#   bash run.sh --quick                     one round of the smaller model, under 6 minutes
+#   OUTPUT_DIR=mine bash run.sh             a second call goes on where the first was stopped
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source ../../activate.sh
+source ../../Beyond-One-Machine/extras.sh
+extra torch || echo "the rows of PyTorch are left out" >&2
+exec python benchmarks.py "$@"
