@@ -231,15 +231,14 @@ def build(ring, model, data, flags):
     step = tf.Variable(0, dtype=tf.int64)
     w = tf.Variable(tf.concat([tf.reshape(v.numpy(), [-1]) for v in model.trainable_variables], 0))
     state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
-    rows = [data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test]
-    x, y, x_test, y_test = map(tf.Variable, rows)
+    x, y, x_test, y_test = map(tf.Variable, [data.x_train[k::n], data.y_train[k::n], *data[2:]])
     gradient = gradients(model, state, x, y, flags, k)
 
     def one_step():
         update = algorithm(w, step, gradient, ring, flags)
-        row = push_row(update, step, flags)
         column = [[PUSH.split(",").index("bytes")]]  # counted by the ring, not computed
-        return tf.tensor_scatter_nd_update(row, column, [tf.cast(update.moved, tf.float64)])
+        moved = [tf.cast(update.moved, "float64")]
+        return tf.tensor_scatter_nd_update(push_row(update, step, flags), column, moved)
 
     @tf.function
     def make_steps(count):
@@ -269,7 +268,7 @@ def main():
     manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
     if metrics.is_chief and manager.latest_checkpoint:
         saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
-    ring.join([vars(flags), [list(v.shape) for v in model.trainable_variables]])
+    ring.join([vars(flags), [v.shape for v in model.trainable_variables]])
     broadcast([step, w, *state], ring)
     separate_masks(state, ring.rank)
     metrics.step = int(step)

@@ -202,7 +202,7 @@ def compare(folder, more):
     return compared(folder, {name: runs[name] for name in names}, source)
 
 
-# Goes when Compare, its part for a coordinator, and Late-Workers have been measured again.
+# Goes when Compare and Late-Workers have been measured again.
 OLDER = "From older scripts."
 
 
@@ -226,7 +226,7 @@ def compared(folder, results, source):
         ["example", "test accuracy, %", "test loss", "seconds", "mean staleness"],
         rows,
         f"Median (range) of {1 + len(more)} seeds; {first['steps']} mini-batches of "
-        f"{first['arguments']['batch_size']} each. {OLDER}",
+        f"{first['arguments']['batch_size']} each.{f' {OLDER}' if source == COMPARE else ''}",
     )
 
 
@@ -482,10 +482,20 @@ def result(folder, launcher):
     )
 
 
+# The front page says the one, and the last line of a run the other.
+USUAL = re.compile(
+    r"^\[tfrun\] anyone who can reach|^\[(?!horovodrun)\w+ \d+\] done(, the output|$)"
+)
+
+
 def output(folder, launcher):
-    """What the first of these runs has printed."""
-    found = measured_runs(folder, launcher)
-    return "```\n%s\n```" % "\n".join(found["output"]) if found else TO_DO
+    """What the first of these runs has printed, but for what all runs print."""
+    found, lines = measured_runs(folder, launcher), []
+    for line in found["output"] if found else []:
+        line = "..." if USUAL.search(line) else line
+        if lines[-1:] != ["..."] or line != "...":
+            lines.append(line)
+    return "```\n%s\n```" % "\n".join(lines) if found else TO_DO
 
 
 def excerpt(folder, launcher):

@@ -94,6 +94,8 @@ RATIOS = [
     (OBSERVING, NOT_OBSERVING),
     (START_UP, IMPORT),
 ]
+PROGRAMS = [*EXAMPLES, *OTHERS, TWICE]
+PROGRAMS.remove(OBSERVING)
 SECONDS = 3  # that a peer is measured for
 ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -174,39 +176,57 @@ def measure(name, model, environment):
         return run(name, model, folder, environment)
 
 
+def ratios(results):
+    """Returns {(one program, the other): {model: the ratio of each round}} of RATIOS."""
+    found = {}
+    for pair in RATIOS:
+        one, other = [results.get(name, {}) for name in pair]
+        for model in MODELS:
+            if one.get(model) and other.get(model):  # the rounds that both have
+                values = [a / b for a, b in zip(one[model], other[model])]
+                found.setdefault(pair, {})[model] = values
+    return found
+
+
 def table_of(results):
-    """Returns the table of rates, and below them the ratios of medians."""
+    """Returns the table: of each program the rates, and below them the ratios of the rounds."""
     table = Table("", *MODELS)
-    cell = "{:.3g} ({:.3g}-{:.3g})"
-    for name in results:
-        table.add_row(name, *(words(cell, results[name].get(model, [])) for model in MODELS))
+    for name, rates in results.items():
+        table.add_row(name, *(words(rates.get(model, [])) for model in MODELS))
     table.add_section()
-    for one, other in RATIOS:
-        if one in results and other in results:
-            cells = []
-            for model in MODELS:
-                pairs = zip(results[one].get(model, []), results[other].get(model, []))
-                cells.append(words("{:.2f} ({:.2f}-{:.2f})", [a / b for a, b in pairs]))
-            table.add_row(f"{one} ÷ {other}", *cells)
+    for pair, values in ratios(results).items():
+        table.add_row(" ÷ ".join(pair), *(words(values.get(model, [])) for model in MODELS))
     return table
 
 
-def words(cell, values):
-    """Returns the median of values, and their range, in the form of `cell`."""
-    return cell.format(statistics.median(values), min(values), max(values)) if values else ""
+def words(values):
+    """Returns the median of values, and their range."""
+    middle = statistics.median(values) if values else 0
+    form = "{:,.0f}" if middle >= 100 else "{:.2f}"
+    return f"{form} ({form}-{form})".format(middle, min(values), max(values)) if values else ""
 
 
 def draw(results, path, source):
-    """Draws the ratios, a dot for each round."""
-    found = {}
-    for one, other in RATIOS:
-        for model in MODELS:
-            if one in results and other in results and model in results[one]:
-                pairs = zip(results[one][model], results[other].get(model, []))
-                found[f"{one} ÷\n{other}, {model}"] = [a / b for a, b in pairs]
-    colours = {name: drivers.FAMILIES[name.endswith("wide")] for name in found}
-    title = "Mini-batches per second of the first over those of the second"
-    drivers.bars(title, "ratio", found, colours, "{:.2f}".format, path, source)
+    """Draws the ratios of rates, a dot for each round, a bar at the median."""
+    pairs = {pair: rows for pair, rows in ratios(results).items() if pair[0] in PROGRAMS}
+    figure, axes = drivers.subplots(1.1 + 0.42 * len(pairs))
+    colours = dict(zip(MODELS, drivers.FAMILIES))
+    for y, models in enumerate(pairs.values()):
+        for number, (model, values) in enumerate(models.items()):
+            height, colour = [y + 0.4 * number - 0.2], colours[model]
+            axes.plot(values, height * len(values), ".", color=colour)
+            axes.plot(statistics.median(values), height, "|", color=colour, markersize=12)
+    for model, colour in colours.items():
+        axes.plot([], [], ".", color=colour, label=model)
+    axes.axvline(1, color="grey", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_xticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
+    axes.minorticks_off()
+    axes.set_yticks(range(len(pairs)), [" ÷\n".join(pair) for pair in pairs], size=8)
+    axes.invert_yaxis()
+    axes.set_xlabel("ratio of mini-batches per second")
+    axes.legend(frameon=False)
+    drivers.save(figure, path, source)
 
 
 def main():
@@ -241,7 +261,7 @@ def main():
         setting = drivers.setting(*versions())
         return results, f"mini-batches per second, {rounds} rounds, medians (range); {setting}"
 
-    drivers.report(__file__, flags, 110, measure_all, table_of, draw)
+    drivers.report(__file__, flags, 120, measure_all, table_of, draw)
 
 
 def versions():

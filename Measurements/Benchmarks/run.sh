@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The examples beside TensorFlow's strategies and PyTorch, by turns; about 35 minutes.
+# The examples beside TensorFlow's strategies and PyTorch, by turns; about 40 minutes.
 #   bash run.sh --quick                     one round of the smaller model, under 6 minutes
 #   OUTPUT_DIR=mine bash run.sh             a second call goes on where the first was stopped
+#   WITHOUT_PYTORCH=1 bash run.sh           without the packages of PyTorch, 190 MB
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source ../../activate.sh
 source ../../Beyond-One-Machine/extras.sh
-extra torch || echo "the rows of PyTorch are left out" >&2
+[ -n "${WITHOUT_PYTORCH:-}" ] || extra torch || echo "the rows of PyTorch are left out" >&2
 exec python benchmarks.py "$@"

@@ -149,6 +149,7 @@ DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
 ANYWAY = "--anyway"  # other tests run beside
 FEW = {  # the flags with which a driver measures little
     "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1", ANYWAY],
+    "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
     "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild", ANYWAY],
     "Late-Workers": ["--steps", "200", "--repeats", "1", "--only", "4 slow: HogWild", ANYWAY],
@@ -173,7 +174,8 @@ FEW = {  # the flags with which a driver measures little
 )
 def test_a_driver(launcher, tmp_path):
     assert launcher.parent.name in FEW, "add the flags with which this driver measures little"
-    code, output, _ = support.launch(launcher, tmp_path, *FEW[launcher.parent.name])
+    few = FEW[launcher.parent.name]
+    code, output, _ = support.launch(launcher, tmp_path, *few, WITHOUT_PYTORCH="1")
     assert code == 0, output
     assert not support.processes_of(tmp_path)
     if launcher.parent.name == "One-Step":  # each other example has a test of its own of its step
@@ -182,15 +184,19 @@ def test_a_driver(launcher, tmp_path):
 
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
-    messages, packing = (
+    benchmarks, messages, packing = (
         support.load(support.ROOT / "Measurements" / name / (name.lower() + ".py"))
-        for name in ("Messages", "Packing")
+        for name in ("Benchmarks", "Messages", "Packing")
     )
     found = [*messages.CASES.values()]
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
+    found += [
+        (messages.drivers.script_of(folder), changes)
+        for folder, changes, *_ in benchmarks.EXAMPLES.values()
+    ]
     for script, changes in found:
         assert messages.drivers.changed(script, changes) != script.read_text() or not changes
-    assert len(found) == 6
+    assert len(found) == 16
 
 
 @pytest.mark.long

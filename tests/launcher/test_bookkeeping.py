@@ -129,6 +129,39 @@ def test_the_table_of_compare(compare):
     ]
 
 
+# Benchmarks --------------------------------------------------------------------------------------
+
+
+def test_ratios_are_of_the_same_round():
+    """Catches a ratio of medians, another order, and a round that only one program has."""
+    benchmarks = load("Measurements", "Benchmarks", "benchmarks.py")
+    results = {
+        "HogWild (10)": {"digits": [100.0, 300.0, 200.0]},
+        "Non-Distributed-Setup": {"digits": [400.0, 600.0, 1000.0, 1.0]},
+    }
+    *rates, ratio = cells(benchmarks.table_of(results))
+    assert [row[1] for row in rates] == ["200 (100-300)", "500 (1-1,000)"]
+    assert ratio[0].split() == "HogWild (10) ÷ Non-Distributed-Setup".split()
+    assert ratio[1] == "0.25 (0.20-0.50)"
+
+
+def test_a_benchmark_counts_mini_batches_of_all_workers(tmp_path, monkeypatch):
+    """Catches examples for mini-batches, and the tests' time in what is timed without them."""
+    benchmarks = load("Measurements", "Benchmarks", "benchmarks.py")
+
+    def run(command, directory, **environment):
+        directory.mkdir()
+        (directory / "result.json").write_text('{"examples_per_second": 3200}')
+        (directory / "rate.json").write_text("77")
+        assert environment["TF_NUM_INTRAOP_THREADS"] == "1"
+
+    monkeypatch.setattr(benchmarks.drivers, "run", run)
+    for name, rate in (("HogWild (10)", 100), ("HogWild, timed", 77), ("DDP", 77)):
+        assert benchmarks.measure(name, "digits", benchmarks.ONE_THREAD) == rate
+    assert benchmarks.measure("HogWild (10)", "wide", benchmarks.ONE_THREAD) == 32
+    assert benchmarks.measure(benchmarks.TWICE, "digits", benchmarks.ONE_THREAD) == 200
+
+
 # Late-Workers ------------------------------------------------------------------------------------
 
 
