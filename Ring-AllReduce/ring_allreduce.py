@@ -194,7 +194,7 @@ class Ring:
         """Connects to both neighbours; returns when all have. alike: what all must have alike."""
         if self.n == 1:
             return
-        self.hash = hashlib.sha256(json.dumps([self.addresses, alike]).encode()).hexdigest()
+        self.hash = hashlib.sha256(repr([self.addresses, alike]).encode()).hexdigest()
         self.left, self.right = neighbours(self)
         all_reduce(np.ones(self.n), self)  # whose result nobody has before all have joined
         self.timeout = self.step_timeout
