@@ -3,9 +3,6 @@
 A peer repeats its step on mini-batches of random rows, for --seconds after a warm-up. Its first
 task leaves in rate.json how many mini-batches all workers together made per second; nothing is
 tested, saved or noted.
-
-Kind:          measurement
-Run:           bash run.sh
 """
 
 import argparse
