@@ -69,8 +69,9 @@ def train(hogwild, cluster, server, feed, flags):
         hogwild.gradients = functools.partial(fed_gradients, hogwild, inputs)
 
     with tf.Graph().as_default():
-        step, update, test = hogwild.build(cluster, model, data, flags)
-        row = hogwild.push_row(update, step, flags)
+        step, make_update, test = hogwild.build(cluster, model, data, flags)
+        with tf.device(cluster.device):
+            row = hogwild.push_row(make_update(), step, flags)
         start = hogwild.Barrier("start", cluster.rank)
         done = [hogwild.Barrier("done", cluster.rank, ps) for ps in range(len(cluster.ps))]
         hogwild.wait_for_ps(cluster)
