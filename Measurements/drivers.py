@@ -92,16 +92,30 @@ def leave_digests(examples, directory):
     (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
-def by_turns(console, cases, repeats, measure):
+def by_turns(console, cases, repeats, measure, kept=None):
     """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
 
-    Returns {name: [measure(case, repeat) of each repeat]}.
+    Returns {name: [measure(case, repeat) of each repeat]}. kept: a file with what an earlier
+    sitting has measured, which is not measured again; it grows with each measurement.
     """
-    results = {name: [] for name, *_ in cases}
+    known = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    results = {name: known.get(name, []) for name, *_ in cases}
     plan = [(repeat, case) for repeat in range(repeats) for case in cases]
     for repeat, case in track(plan, "measuring", console=console, disable=not console.is_terminal):
-        results[case[0]].append(measure(case, repeat))
+        if len(results[case[0]]) <= repeat:
+            results[case[0]].append(measure(case, repeat))
+            if kept:
+                kept.write_text(json.dumps(known | results))
     return results
+
+
+def spread(values, form):
+    """Returns the median of values and their range in words, of those that are not None."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    middle = statistics.median(known)
+    return f"{form} ({form}-{form})".format(middle, min(known), max(known))
 
 
 def report(script, flags, width, measure, table_of, draw):

@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 
-from rich.progress import track
 from rich.table import Table
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -201,9 +200,8 @@ def table_of(results):
 
 def words(values):
     """Returns the median of values, and their range."""
-    middle = statistics.median(values) if values else 0
-    form = "{:,.0f}" if middle >= 100 else "{:.2f}"
-    return f"{form} ({form}-{form})".format(middle, min(values), max(values)) if values else ""
+    large = values and statistics.median(values) >= 100
+    return drivers.spread(values, "{:,.0f}" if large else "{:.2f}")
 
 
 def draw(results, path, source):
@@ -240,24 +238,21 @@ def main():
     flags, cases = parser.only([(name,) for name in programs])
 
     def measure_all(console, directory):
-        kept = directory / "measured.json"  # what an earlier sitting has measured
-        results = json.loads(kept.read_text()) if kept.exists() else {}
         models = list(MODELS)[:1] if flags.quick else list(MODELS)
         rounds = 1 if flags.quick else flags.rounds
         plan = [
-            (model, name, number)
-            for number in range(rounds)
+            (f"{name}; {model}", name, model)
             for model in models
             for (name,) in cases
             if model == "digits" or name not in (START_UP, IMPORT)
         ]
-        for model, name, number in track(
-            plan, "measuring", console=console, disable=not console.is_terminal
-        ):
-            rates = results.setdefault(name, {}).setdefault(model, [])
-            if len(rates) <= number:
-                rates.append(measure(name, model, ONE_THREAD))
-                kept.write_text(json.dumps(results))
+        kept = directory / "measured.json"  # what an earlier sitting has measured
+        rates = drivers.by_turns(
+            console, plan, rounds, lambda case, _: measure(*case[1:], ONE_THREAD), kept
+        )
+        results = {}
+        for key, name, model in plan:
+            results.setdefault(name, {})[model] = rates[key]
         setting = drivers.setting(*versions())
         return results, f"mini-batches per second, {rounds} rounds, medians (range); {setting}"
 

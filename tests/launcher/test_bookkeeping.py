@@ -162,6 +162,24 @@ def test_a_benchmark_counts_mini_batches_of_all_workers(tmp_path, monkeypatch):
     assert benchmarks.measure(benchmarks.TWICE, "digits", benchmarks.ONE_THREAD) == 200
 
 
+def test_a_second_sitting_measures_what_is_left(tmp_path):
+    """Catches a repeat that is measured twice, lost, or put to another case."""
+    done = []
+
+    def measure(case, repeat):
+        done.append((case[0], repeat))
+        if len(done) == 4:
+            raise KeyboardInterrupt
+        return f"{case[0]}{repeat}"
+
+    turns = drivers.Console(), [("a",), ("b",)], 3, measure, tmp_path / "measured.json"
+    with pytest.raises(KeyboardInterrupt):
+        drivers.by_turns(*turns)
+    found = drivers.by_turns(*turns)
+    assert found == {"a": ["a0", "a1", "a2"], "b": ["b0", "b1", "b2"]}
+    assert done == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 1), ("a", 2), ("b", 2)]
+
+
 # Late-Workers ------------------------------------------------------------------------------------
 
 

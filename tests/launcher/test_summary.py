@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 import support
 from tfrun import formatting
@@ -79,12 +80,39 @@ def test_the_whole(tmp_path):
         "examples_per_second": (32 + 64 + 32) / 2,
         "wall_seconds": 2.0,
         "staleness_mean": 3 / 6,
+        # Worker 0 has two pushes, worker 1 one, each 0.25 s after its pull, in those 2 s.
+        "staleness_by_rates": pytest.approx((2 * 0.25 * 1 / 2 + 0.25 * 2 / 2) / 3),
         "pushes_per_worker": [4, 2],
         "late_per_worker": [2, 1],
         "restarts": 0,
         "arguments": {"steps": 6, "dataset": "digits", "batch_size": 32},
         "versions": {"python": "3.11.2", "tensorflow": "2.21.0"},
     }
+
+
+def test_the_staleness_that_the_rates_lead_to(tmp_path):
+    """Against counted staleness, to 5%. Catches: own pushes counted, a worker's rate for all."""
+    flags(tmp_path, ["worker-0", "worker-1", "worker-2"], steps=6000)
+    random, made = np.random.RandomState(0), []
+    for worker, mean in enumerate((1.0, 2.0, 5.0)):
+        time = 0.0
+        while time < 3500:
+            pulled = time + random.exponential(mean)  # it idles, which the law must not count
+            time = pulled + random.exponential(mean)
+            made.append((time, pulled, worker))
+    made.sort()
+    lines, ends = [[], [], []], np.array([end for end, *_ in made])
+    for step, (time, pulled, worker) in enumerate(made, 1):
+        between = made[np.searchsorted(ends, pulled) : step - 1]
+        late = sum(other != worker for *_, other in between)
+        lines[worker].append(f"{time},{pulled},{step},1,32,0.5,{late},,,,")
+    lines[0].append(test(4000, len(made), 0.9, 0.25))
+    for worker, each in enumerate(lines):
+        metrics(tmp_path, f"worker-{worker}", *each)
+    flags(tmp_path, ["worker-0", "worker-1", "worker-2"], steps=len(made))
+    result = summary.summarize(RunData.read(tmp_path))
+    assert result["staleness_by_rates"] == pytest.approx(result["staleness_mean"], 0.05)
+    assert result["staleness_mean"] > 0.5
 
 
 def test_a_restart_loses_no_count(tmp_path):

@@ -128,7 +128,7 @@ WRONG = [
     (["regions.py", "--fix", "My.py"], None, "", "", "My.py cannot be read"),
     (["regions.py", "--diff", HOGWILD, "My.py"], None, "", "", "My.py cannot be read"),
     (["regions.py", "--limits", "My.py"], None, "", "", "limits.txt has no line of My.py"),
-    (["regions.py", "--limits"], "tests/limits.txt", " 3629", "", "a line of limits must be"),
+    (["regions.py", "--limits"], "tests/limits.txt", "hogwild.py ", "", "a line of limits must be"),
     (["picture_marks.py", "My.png"], None, "", "", "My.png is no picture that git knows"),
     (["picture_marks.py"], "tests/pictures.txt", "", "a line", "remove the line `a line`"),
 ]

@@ -46,8 +46,7 @@ def command(arguments: list[str]) -> int:
 
 def status(record: dict) -> dict:
     """Returns what status shows of a run, as --json prints it. age_seconds: how long it ran."""
-    facts = {name: record[name] for name in registry.FACTS}
-    facts |= {"update": None, "steps": None, "test": {}}
+    facts = {n: record[n] for n in registry.FACTS} | {"update": None, "steps": None, "test": {}}
     facts["age_seconds"] = (record["ended"] or time.time()) - record["started"]
     if record["directory"]:
         tasks = record["tasks"] if record["state"] == "running" else []

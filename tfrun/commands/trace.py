@@ -30,8 +30,7 @@ def command(arguments):
     start = min(ends)
     begin, end = window(found) or (start, max(activity.end for activity in found))
     length = flags.seconds or end - begin
-    if flags.begin is not None:
-        begin = start + flags.begin
+    begin = begin if flags.begin is None else start + flags.begin
     end = begin + length
     if not any(activity.end >= begin and activity.begin <= end for activity in found):
         return fail("no task did anything in that time: see --from, --seconds", 2)

@@ -4,6 +4,7 @@ A process of its own. tfrun writes "+ID" when it starts a process group, and "-I
 ended; the end of the pipe without a "-ID" means that tfrun died.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -21,10 +22,8 @@ def main():
         else:
             groups.discard(group)
     for group in groups:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 if __name__ == "__main__":

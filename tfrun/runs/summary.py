@@ -47,8 +47,7 @@ def summarize(run: RunData) -> dict:
     pushes = {task: run.tasks[task].pushes for task in tasks if task in run.tasks}
     made = max([step for p in pushes.values() for step in p["global_step"]], default=0)
     asked_for = flags["arguments"].get("steps", int(made))
-    stopped = [run_directory.stopped_at(directory) or asked_for for directory in run.directories]
-    steps = min([asked_for, *stopped])
+    steps = min(asked_for, *(run_directory.stopped_at(d) or asked_for for d in run.directories))
     test = metrics_csv.last_test(run.rows("tests"))
     if not test or not test["global_step"] >= steps:
         tested = f"no evaluation, {made:.0f}"
@@ -61,6 +60,10 @@ def summarize(run: RunData) -> dict:
     # The pushes of the time that the rate divides by, and no others.
     examples = sum(np.nansum(p["examples"][p["push_time"] > begun]) for p in pushes.values())
     staleness = joined(p["staleness"] for p in pushes.values())
+    # What each worker takes from pull to push; meanwhile the others push at their rates.
+    spans = [(p["push_time"] - p["pull_time"])[p["push_time"] > begun] for p in pushes.values()]
+    total = sum(span.size for span in spans)
+    late = sum(np.nansum(span) * (total - span.size) for span in spans) / (total * seconds or 1)
     missing = [task for task in tasks if task not in pushes]
 
     def each_task(count):
@@ -79,6 +82,7 @@ def summarize(run: RunData) -> dict:
         "examples_per_second": finite(examples / seconds) if seconds else None,
         "wall_seconds": finite(seconds),
         "staleness_mean": finite(staleness.mean()) if staleness.size else None,
+        "staleness_by_rates": finite(late) if staleness.any() else None,
         "pushes_per_worker": each_task(lambda p: p["push_time"].size),
         "late_per_worker": each_task(late_pushes),
         "restarts": sum(max(0, len(metrics.times) - 1) for metrics in everything),
@@ -102,4 +106,3 @@ def missing_tasks(result):
     if "missing" in result:
         names = ", ".join(result["missing"])
         return f"there are no metrics of {names}: is the folder of its host among those given?"
-    return None
