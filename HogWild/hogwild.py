@@ -520,7 +520,6 @@ def train(cluster, server, variables, step, make_update, test, flags):
         saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
     def make_updates(session):
-        session.run(start.arrive)  # before an update that may need those who wait for this worker
         # The first call sets up the graph everywhere. Each call takes about 2 ms for itself.
         short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05
         if short and metrics.step + n * UPDATES_PER_CALL <= flags.steps:
@@ -528,6 +527,7 @@ def train(cluster, server, variables, step, make_update, test, flags):
                 add_update()
         update_w = session.make_callable(rows)
         update_w()
+        session.run(start.arrive)
         start.wait(session, n)
         saved = metrics.step
         while True:
@@ -543,8 +543,8 @@ def train(cluster, server, variables, step, make_update, test, flags):
             prepare(session, cluster, saver, metrics.directory)
             try:
                 make_updates(session)
-            except tf.errors.OutOfRangeError:
-                pass  # every update is taken
+            except tf.errors.OutOfRangeError:  # every update is taken
+                session.run(start.arrive)
             if cluster.is_chief:
                 done[0].wait(session, n - 1)
                 test_and_save(session)
