@@ -526,11 +526,11 @@ def train(cluster, server, variables, step, make_update, test, flags):
     start = Barrier("start", cluster.rank)
     done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
 
-    def test_and_save(session):
+    def test_and_save():
         metrics.test(time.time(), *session.run([step, *test]))
         saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
-    def make_updates(session):
+    def make_updates():
         # The first call sets up the graph everywhere. Each call takes about 2 ms for itself.
         short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05
         if short and metrics.step + n * UPDATES_PER_CALL <= flags.steps:
@@ -540,12 +540,11 @@ def train(cluster, server, variables, step, make_update, test, flags):
         update_w()
         session.run(start.arrive)
         start.wait(session, n)
-        saved = metrics.step
         while True:
-            update_w()
-            if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
-                test_and_save(session)
-                saved = metrics.step
+            saved = metrics.step
+            while metrics.step < saved + flags.checkpoint_steps or not cluster.is_chief:
+                update_w()
+            test_and_save()
 
     while True:
         wait_for_ps(cluster)
@@ -553,12 +552,12 @@ def train(cluster, server, variables, step, make_update, test, flags):
         try:
             prepare(session, cluster, saver, metrics.directory)
             try:
-                make_updates(session)
+                make_updates()
             except tf.errors.OutOfRangeError:  # every update is taken
                 session.run(start.arrive)
             if cluster.is_chief:
                 done[0].wait(session, n - 1)
-                test_and_save(session)
+                test_and_save()
             session.run([barrier.arrive for barrier in done])
             return print("done, the output is in", metrics.directory)
         except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):

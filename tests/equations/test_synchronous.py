@@ -127,8 +127,8 @@ def test_a_warm_up_with_a_backup_worker():
 
 # Between the note that a gradient is there and the look at all notes.
 WIDER = (
-    "        with tf.control_dependencies([noted]):\n",
-    "        with tf.control_dependencies([noted]):\n"
+    "        with tf.control_dependencies([noted, started]):\n",
+    "        with tf.control_dependencies([noted, started]):\n"
     "            pause = tf.numpy_function(lambda: time.sleep(0.3), [], [])\n"
     "        with tf.control_dependencies([pause]):\n",
 )
@@ -242,6 +242,23 @@ def test_a_paused_worker_and_a_backup(launcher, tmp_path):
         time.sleep(0.5)
         before = run.step()
         support.wait_until(lambda: run.step() >= before + 50, 20, "50 steps by two of three")
+
+
+@pytest.mark.long
+def test_a_worker_that_is_slow_from_the_start_and_a_backup(tmp_path):
+    """Catches workers that wait for it at the start, while its step needs one of them."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    push = "    def push(self, row):\n"
+    slow = "        time.sleep(0.3 * self.file.name.endswith('worker-2.csv'))\n"
+    (copy / SYNC.name).write_text(support.replaced(SYNC, [(push, push + slow)]))
+    (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
+    (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
+    flags = ["--steps", "200", "--backup-workers", "1"]
+    code, output, _ = support.launch(copy / "run.sh", tmp_path / "run", *flags, WORKERS="3")
+    assert code == 0, output
+    times = sorted(row["push_time"] for row in support.pushes(tmp_path / "run"))
+    assert max(np.diff(times)) < 15, "they waited at the start, for up to 30 s"
 
 
 @pytest.mark.long
