@@ -52,7 +52,7 @@ UNOBSERVED = [
         "rows.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))",
         "rows.append(update.push)",
     ),
-    ("if cluster.is_chief and metrics.step >= saved", "if False and metrics.step >= saved"),
+    ("or not cluster.is_chief:", "or True:"),  # no test, no checkpoint
 ]
 OBSERVING, NOT_OBSERVING = "HogWild, timed", "HogWild, timed, without rows and tests"
 # An example: (its folder, changes of its script, tfrun's flags, steps on digits).
