@@ -511,8 +511,8 @@ for losses in [*equal.values(), *unequal.values()]:
 
 # %% [markdown]
 # One seed and one small model: take the shape from this figure, not the numbers.
-# [Late-Workers](../Measurements/Late-Workers/) measures the same question with real processes. It
-# finds the price, too: at a small learning rate a stale push does little harm, and DynSGD is slower
+# [Scaling](../Measurements/Scaling/) measures the same question with real processes. It finds the
+# price, too: at a small learning rate a stale push does little harm, and DynSGD is slower
 # because it shortens it all the same.
 #
 # ## How the measurement can lie

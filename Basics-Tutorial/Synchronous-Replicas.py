@@ -672,7 +672,7 @@ assert all(step == [0, 1] for step in whose)
 # There are as many steps, each with one gradient of worker 0 and one of worker 1. `w` ends at 1.49,
 # near 1.5, and not near 3. That is the price of backup workers: a step without worker 2 is a step
 # without its data. If the same worker is always late, `w` never learns from its data.
-# [Stragglers](../Measurements/Stragglers/) measures all of this with real processes.
+# [Scaling](../Measurements/Scaling/) measures all of this with real processes.
 #
 # (Real pushes come at the same time, so Synchronous-SGD has a lock around the report of a gradient.)
 #
@@ -921,6 +921,6 @@ folder.cleanup()
 #   learning rate of the mean of many gradients.
 # - [Synchronous-SGD](../Synchronous-SGD/) and its [page about
 #   SyncReplicasOptimizer](../Synchronous-SGD/OPTIMIZER.md);
-#   [Stragglers](../Measurements/Stragglers/) and [Late-Workers](../Measurements/Late-Workers/).
+#   [Scaling](../Measurements/Scaling/).
 #
 # Next: [Ring-AllReduce](Ring-AllReduce.ipynb), which needs no ps.

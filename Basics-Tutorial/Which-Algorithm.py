@@ -671,8 +671,8 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # So the right panel would look different elsewhere. If a gradient takes 100 ms, a round trip of 2
 # ms hardly matters, and two workers can be nearly twice as fast as one.
 # [Why-Distribute](Why-Distribute.ipynb) measures such a case. With eight workers or a straggler,
-# staleness grows, and the left panel changes, too. [Late-Workers](../Measurements/Late-Workers/)
-# measures that.
+# staleness grows, and the left panel changes, too. [Scaling](../Measurements/Scaling/) measures
+# that.
 #
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
@@ -825,7 +825,7 @@ folder.cleanup()
 # - Hermans, Spanakis, Moeckel 2017, [Accumulated Gradient
 #   Normalization](https://arxiv.org/abs/1710.02368): ADAG, which the paper calls AGN.
 # - Jiang, Cui, Zhang, Yu 2017, *Heterogeneity-aware Distributed Parameter Servers*, SIGMOD: DynSGD.
-# - [Compare](../Measurements/Compare/), [Late-Workers](../Measurements/Late-Workers/),
-#   [Stragglers](../Measurements/Stragglers/): the measurements of the full examples.
+# - [Compare](../Measurements/Compare/), [Scaling](../Measurements/Scaling/),
+#   [Slow-Network](../Measurements/Slow-Network/): the measurements of the full examples.
 #
 # Next: [your model, your data, your cluster](../docs/your-cluster.md).

@@ -15,7 +15,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 
 import psutil
 import quiet
@@ -25,7 +24,7 @@ from rich.progress import track
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for tfrun
 
-SLICE = 0.02  # seconds that a slow worker runs at a time
+OTHERS = "others"  # in a file of what was measured: what they used during each measurement
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
 
 
@@ -92,21 +91,36 @@ def leave_digests(examples, directory):
     (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
-def by_turns(console, cases, repeats, measure, kept=None):
+def by_turns(console, cases, repeats, measure, kept=None, tries=1):
     """Measures cases, tuples that begin with a name, so that a slow minute meets all of them.
 
     Returns {name: [measure(case, repeat) of each repeat]}. kept: a file with what an earlier
-    sitting has measured, which is not measured again; it grows with each measurement.
+    sitting has measured, which is not measured again; it grows with each measurement. tries: how
+    often a case is measured at most while other processes use the machine.
     """
     known = json.loads(kept.read_text()) if kept and kept.exists() else {}
     results = {name: known.get(name, []) for name, *_ in cases}
+    shares = known.setdefault(OTHERS, {})
     plan = [(repeat, case) for repeat in range(repeats) for case in cases]
     for repeat, case in track(plan, "measuring", console=console, disable=not console.is_terminal):
-        if len(results[case[0]]) <= repeat:
-            results[case[0]].append(measure(case, repeat))
-            if kept:
-                kept.write_text(json.dumps(known | results))
+        if len(results[case[0]]) > repeat:
+            continue
+        for _ in range(tries):
+            others = quiet.Others()
+            found, share = measure(case, repeat), others.share()
+            if share < quiet.MOST:
+                break
+        results[case[0]].append(found)
+        shares.setdefault(case[0], []).append(share)
+        if kept:
+            kept.write_text(json.dumps(known | results))
     return results
+
+
+def others_of(kept):
+    """Returns the largest share of a core that others used during a measurement in this file."""
+    shares = json.loads(kept.read_text())[OTHERS]
+    return max(share for each in shares.values() for share in each)
 
 
 def spread(values, form):
@@ -121,7 +135,8 @@ def spread(values, form):
 def report(script, flags, width, measure, table_of, draw):
     """Measures, and leaves results.json, table.txt and a picture; or draws a file's picture again.
 
-    measure(console, directory) returns the results, and when and where they were measured;
+    measure(console, directory) returns the results, when and where they were measured, and perhaps
+    what others used of a core meanwhile;
     table_of(results) is their table; draw(results, path, source) draws them, which are in `source`.
     width: the columns of a table where there is no terminal.
     """
@@ -138,9 +153,9 @@ def report(script, flags, width, measure, table_of, draw):
         others = quiet.wait(flags.anyway)
     except TimeoutError as error:
         sys.exit(f"{name}: {error}")
-    results, words = measure(console, directory)
+    results, words, *share = measure(console, directory)
     console.print(table_of(results))
-    console.print(f"{words}; {quiet.words(others.share())}")
+    console.print(f"{words}; {quiet.words(*share or [others.share()])}")
     # A list of numbers stands on one line.
     text = json.dumps(results, indent=1)
     text = re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
@@ -231,16 +246,6 @@ def tasks(directory):
                     task = json.loads(env["TF_CONFIG"])["task"]
                     running.setdefault((task["type"], task["index"]), process)
     return running
-
-
-def slow_down(pid):
-    """Lets a process run for a third of the next moment, and stops it for the rest."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        time.sleep(2 * SLICE)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    time.sleep(SLICE)
 
 
 def script_of(folder):

@@ -202,7 +202,7 @@ def compare(folder, more):
     return compared(folder, {name: runs[name] for name in names}, source)
 
 
-# Goes when Compare and Late-Workers have been measured again.
+# Goes when Compare has been measured again.
 OLDER = "From older scripts."
 
 
@@ -230,19 +230,24 @@ def compared(folder, results, source):
     )
 
 
-def late_workers(folder, more):
-    """The results of Measurements/Late-Workers for this example, HogWild, and the example `more`.
+LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are late
+
+
+def scaling(folder, more):
+    """The losses of Measurements/Scaling for this example, HogWild, and the example `more`.
 
     HogWild's are those with as many workers and at the same rate, or `all`.
     """
-    path = ROOT / "Measurements" / "Late-Workers" / "results.json"
+    path = ROOT / "Measurements" / "Scaling" / "results.json"
     rows, results = [], read_json(path)
-    for name, runs in results.items():
-        check_compared(name, runs, path)
-        workers, example = name.split(": ")
-        here = more == "all" or f"{workers}: {folder.name}" in results
+    for case, runs in results.items():
+        workers, example = case.split(": ")
+        here = f"{workers}: {folder.name}" in results or (more == "all" and "lr" in workers)
         if example not in ("HogWild", folder.name, more) or not here:
             continue
+        if not workers.startswith(LATE) and "lr" not in workers:
+            continue
+        check_compared(case, runs, path)
         losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
         words = [spread(losses, "%.3f")] if losses else []
         if len(losses) < len(runs):
@@ -257,9 +262,8 @@ def late_workers(folder, more):
                 f"{statistics.median(run['late'] for run in runs):.0%}",
             )
         )
-    columns = ["workers", "example", "test loss", "mean staleness", "largest", "late pushes"]
-    words = f"Median (range) of {len(runs)} seed{'s' * (len(runs) > 1)}. {OLDER}"
-    return page(columns, rows, words)
+    columns = ["workers, delay", "example", "test loss", "mean staleness", "largest", "late pushes"]
+    return page(columns, rows, f"Median (range) of {len(runs)} seeds.")
 
 
 def text(folder, name):
@@ -413,7 +417,7 @@ def check_compared(name, runs, source):
     name: the example, behind a case and ": " or before flags. The digests stand in a file of their
     own, because pictures name the digest of the results.
     """
-    folder = name.rpartition(": ")[2].split()[0]
+    folder = name.rpartition(": ")[2].split()[0].rstrip(",")
     own_name = docstring(script(ROOT / folder)).partition(":")[0]
     for run in runs:
         if run.get("example", own_name) != own_name:
@@ -623,7 +627,7 @@ def start_up(folder, _):
 PARTS = {
     part.__name__: part
     for part in (
-        *(examples, results, compare, compare_rates, late_workers, glossary, errors, links, text),
+        *(examples, results, compare, compare_rates, scaling, glossary, errors, links, text),
         *(
             diff,
             flags,

@@ -1,23 +1,27 @@
-"""Ring-Bandwidth: how much of TCP's bandwidth the ring all-reduce uses, on this machine.
+"""Ring-Bandwidth: how much of TCP's bandwidth two rings use, and what an all-reduce costs.
 
-The workers are processes that run `all_reduce` and `Ring` of Ring-AllReduce's own script, over
-loopback. Raw TCP: one process sends as many bytes to another one, which says by one byte that all
-have come. All cases take turns.
+The workers are processes that run `all_reduce` and `Ring` of Ring-AllReduce's own script, or the
+ring of TensorFlow that Collective-AllReduce calls, over loopback. Raw TCP: one process sends as
+many bytes to another one, which says by one byte that all have come. All cases take turns.
 
 Kind:          driver
 Run:           bash run.sh
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
 import pathlib
+import resource
+import signal
 import socket
 import statistics
 import sys
 import time
 
 import numpy as np
+from rich.console import Group
 from rich.table import Table
 
 sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])
@@ -26,6 +30,29 @@ from tfrun.launch import cluster
 
 SCRIPT = drivers.script_of("Ring-AllReduce")
 AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
+TENSORFLOW = "TensorFlow's ring, 2 workers"
+
+
+class Timed:
+    """Measures what is in its `with` block."""
+
+    def __enter__(self):
+        self.used = resource.getrusage(resource.RUSAGE_SELF)
+        self.began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_):
+        seconds, used = time.perf_counter() - self.began, resource.getrusage(resource.RUSAGE_SELF)
+        self.cost = {
+            "seconds": seconds,
+            "processor": used.ru_utime + used.ru_stime - self.used.ru_utime - self.used.ru_stime,
+            # How often a thread of this process stopped, to wait for something.
+            "waits": used.ru_nvcsw - self.used.ru_nvcsw,
+        }
+
+    def answer(self, times, sent, right):
+        """Returns the cost of one of `times` all-reduces, the bytes sent in each, and `right`."""
+        return {name: cost / times for name, cost in self.cost.items()}, sent / times, right
 
 
 def worker(script, n, rank, addresses, orders):
@@ -41,10 +68,44 @@ def worker(script, n, rank, addresses, orders):
         script.all_reduce(x, ring)  # once before, for all begin at once then
         right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
         x[:], before = 0, ring.sent
-        began = time.perf_counter()
-        for _ in range(times):
-            script.all_reduce(x, ring)
-        orders.send(((time.perf_counter() - began) / times, (ring.sent - before) / times, right))
+        with Timed() as timed:
+            for _ in range(times):
+                script.all_reduce(x, ring)
+        orders.send(timed.answer(times, ring.sent - before, right))
+
+
+def of_tensorflow(_, n, rank, addresses, orders):
+    """A process: does the same with TensorFlow's ring, in a loop of the graph."""
+    drivers.end_with_us(signal.SIGKILL)
+    config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+    os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
+    os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
+    import tensorflow as tf
+
+    distribute = tf.distribute.experimental
+    how = distribute.CommunicationOptions(
+        implementation=distribute.CommunicationImplementation.RING
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=how)
+
+    def total(x):
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.identity(x), how)
+
+    @tf.function
+    def sums(x, times):
+        for _ in tf.range(times):
+            x = strategy.run(total, [x])
+        return x
+
+    with contextlib.suppress(EOFError):  # the end of the measurement
+        while True:
+            size, times = orders.recv()
+            x = sums(tf.fill([size // 4], rank + 1.0), tf.constant(1)).numpy()
+            right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
+            x, count = tf.zeros([size // 4]), tf.constant(times)
+            with Timed() as timed:
+                sums(x, count).numpy()
+            orders.send(timed.answer(times, times * 2 * (n - 1) / n * size, right))
 
 
 def sender(_, address, orders):
@@ -55,11 +116,11 @@ def sender(_, address, orders):
         while True:
             size, times = orders.recv()
             x = np.ones(size, np.uint8)
-            began = time.perf_counter()
-            for _ in range(times):
-                s.sendall(x)
-                s.recv(1)
-            orders.send(((time.perf_counter() - began) / times, size, True))
+            with Timed() as timed:
+                for _ in range(times):
+                    s.sendall(x)
+                    s.recv(1)
+            orders.send(timed.answer(times, times * size, True))
 
 
 def receiver(_, listener, orders):
@@ -70,26 +131,30 @@ def receiver(_, listener, orders):
     while True:
         size, times = orders.recv()
         x = np.full(size, 2, np.uint8)
-        for _ in range(times):
-            view = memoryview(x)
-            while view:
-                view = view[s.recv_into(view) :]
-            s.send(b"!")
-        orders.send((0, 0, x.size == 0 or x.min() == x.max() == 1))
+        with Timed() as timed:
+            for _ in range(times):
+                view = memoryview(x)
+                while view:
+                    view = view[s.recv_into(view) :]
+                s.send(b"!")
+        orders.send(timed.answer(times, 0, x.size == 0 or x.min() == x.max() == 1))
 
 
 class Processes:
     """Processes that do the same at once, each with a pipe for its orders."""
 
-    def __init__(self, targets):
-        fork, self.pipes = multiprocessing.get_context("fork"), []
+    def __init__(self, targets, method="fork"):
+        context, self.pipes = multiprocessing.get_context(method), []
         for target, *arguments in targets:
-            ours, theirs = fork.Pipe()
+            ours, theirs = context.Pipe()
             self.pipes.append(ours)
-            fork.Process(target=target, args=[*arguments, theirs], daemon=True).start()
+            context.Process(target=target, args=[*arguments, theirs], daemon=True).start()
 
-    def bandwidth(self, size):
-        """The bytes that a process sends a second, of vectors of `size` bytes."""
+    def cost(self, size):
+        """Returns what a vector of `size` bytes costs the process to which it costs most.
+
+        seconds and processor seconds, how often a thread waited, and the bytes sent a second.
+        """
         for pipe in self.pipes:
             pipe.send((size, min(300, max(1, AT_ONCE // max(1, size)))))
         answers = []
@@ -99,10 +164,12 @@ class Processes:
             answers.append(pipe.recv())
         if not all(right for _, _, right in answers):
             sys.exit("ring_bandwidth: a sum is wrong")
-        return max(sent for _, sent, _ in answers) / max(seconds for seconds, _, _ in answers)
+        costs = [cost for cost, _, _ in answers]
+        most = {name: max(cost[name] for cost in costs) for name in costs[0]}
+        return {**most, "rate": max(sent for _, sent, _ in answers) / most["seconds"]}
 
 
-def start(script, n):
+def start(script, n, target=worker, method="fork"):
     """The processes of a ring of n workers; of a sender and a receiver for n = 1."""
     if n == 1:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -110,21 +177,26 @@ def start(script, n):
         return Processes([(receiver, script, listener), (sender, script, address)])
     ports, held = cluster.hold_ports(n)
     addresses = cluster.addresses({"worker": n}, ports)["worker"]
-    made = Processes([(worker, script, n, rank, addresses) for rank in range(n)])
+    made = Processes([(target, script, n, rank, addresses) for rank in range(n)], method)
     made.held = held
     return made
 
 
 def read(results):
-    """Returns {(case, size): the rates} of {"case, size bytes": the rates}, and all sizes."""
+    """Returns {(case, size): its repeats} of {"case, size bytes": its repeats}, and all sizes."""
     pairs = {key: key.removesuffix(" bytes").rsplit(", ", 1) for key in results}
-    rates = {(name, int(size)): results[key] for key, (name, size) in pairs.items()}
-    return rates, sorted({size for _, size in rates})
+    costs = {(name, int(size)): results[key] for key, (name, size) in pairs.items()}
+    return costs, sorted({size for _, size in costs})
+
+
+def rates_of(costs):
+    """Returns {(case, size): the rates of the repeats}."""
+    return {case: [cost["rate"] for cost in repeats] for case, repeats in costs.items()}
 
 
 def share(rates, name, size):
     """What n workers send together, to raw TCP: the median over the repeats, each with its own."""
-    n = int(name.split()[1]) if name.startswith("ring") else 1  # "ring, 3 workers", or "raw TCP"
+    n = int(name.split()[-2]) if name.endswith("workers") else 1  # "ring, 3 workers", or "raw TCP"
     pairs = zip(rates[name, size], rates["raw TCP", size])
     return statistics.median(n * rate / raw for rate, raw in pairs)
 
@@ -132,7 +204,8 @@ def share(rates, name, size):
 def draw(results, path, source):
     """Draws the bandwidth of each case against the size of the vectors."""
     figure, (one, together) = drivers.subplots(6.4, 2, 1, sharex=True)
-    rates, sizes = read(results)
+    costs, sizes = read(results)
+    rates = rates_of(costs)
     for number, name in enumerate(dict.fromkeys(name for name, _ in rates)):
         colour = f"C{number}"
         one.plot(
@@ -149,26 +222,37 @@ def draw(results, path, source):
     for axes in (one, together):
         axes.set_xscale("log")
         axes.grid(alpha=0.25)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
     drivers.save(figure, path, source)
 
 
 def table_of(results):
-    """Returns the table."""
-    rates, sizes = read(results)
-    names = list(dict.fromkeys(name for name, _ in rates))
+    """Returns the tables: rates, and what an all-reduce by two workers costs one of them."""
+    costs, sizes = read(results)
+    rates, names = rates_of(costs), list(dict.fromkeys(name for name, _ in costs))
     title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
     table = Table("vector", *names, title=title)
     for size in sizes:
         middle = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
         cells = [f"{middle[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
         table.add_row(f"{size / 1e6:g} MB", middle["raw TCP"], *cells)
-    return table
+    two = [name for name in names if name.endswith(" 2 workers")]
+    title = "an all-reduce: milliseconds, of which one worker computes, and how often it waits"
+    second = Table("vector", *two, title=title)
+    for size in sizes:
+        row = []
+        for name in two:
+            repeats = costs[name, size]
+            middle = {key: statistics.median(cost[key] for cost in repeats) for key in repeats[0]}
+            milliseconds = [f"{1000 * middle[key]:7.2f}" for key in ("seconds", "processor")]
+            row.append("".join([*milliseconds, f"{middle['waits']:6.0f}"]))
+        second.add_row(f"{size / 1e6:g} MB", *row)
+    return Group(table, second)
 
 
 def main():
     parser = drivers.Parser(__doc__)
-    megabytes, workers = [0.001, 0.01, 0.1, 1, 10, 100], [2, 3, 4]
+    megabytes, workers = [0.001, 0.01, 0.069, 1, 8.7, 100], [2, 3, 4]
     parser.number("--megabytes", megabytes, "sizes of the vectors", float, nargs="+", metavar="MB")
     parser.number("--workers", workers, "numbers of workers", nargs="+", metavar="N")
     parser.number("--repeats", 15, "of each")
@@ -182,12 +266,14 @@ def main():
         script = drivers.load(SCRIPT)
         rings = {"raw TCP": 1, **{f"ring, {n} workers": n for n in flags.workers}}
         processes = {name: start(script, n) for name, n in rings.items()}
+        rings[TENSORFLOW] = 2
+        processes[TENSORFLOW] = start(None, 2, of_tensorflow, "spawn")
         sizes = [4 * int(megabytes * 1e6 / 4) for megabytes in flags.megabytes]
         cases = [(f"{name}, {size} bytes", name, size) for size in sizes for name in rings]
         results = drivers.by_turns(
-            console, cases, flags.repeats, lambda case, _: processes[case[1]].bandwidth(case[2])
+            console, cases, flags.repeats, lambda case, _: processes[case[1]].cost(case[2])
         )
-        setting = drivers.setting(f"NumPy {np.__version__}")
+        setting = drivers.setting(f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}")
         return results, f"medians of {flags.repeats} repeats; {setting}"
 
     drivers.report(__file__, flags, 110, measure_all, table_of, draw)

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 import support
 
-sys.path[:0] = [
-    str(support.ROOT / "Measurements" / folder) for folder in ("One-Step", "Stragglers", "")
-]
+sys.path[:0] = [str(support.ROOT / "Measurements" / folder) for folder in ("One-Step", "")]
 import one_step
 
 TOWERS = support.main_script("Multiple-GPUs-Single-Machine")

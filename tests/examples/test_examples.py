@@ -151,8 +151,8 @@ FEW = {  # the flags with which a driver measures little
     "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1", ANYWAY],
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
-    "Stragglers": ["--seconds", "1", "--repeats", "1", "--only", "HogWild", ANYWAY],
-    "Late-Workers": ["--steps", "200", "--repeats", "1", "--only", "4 slow: HogWild", ANYWAY],
+    "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
+    "Slow-Network": ["--only", "1000 Mbit/s: Ring-AllReduce", ANYWAY],
     "One-Step": ["--workers", "2", "--only", "SyncReplicasOptimizer"],
     "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps", ANYWAY],
     "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB", ANYWAY],
@@ -162,14 +162,13 @@ FEW = {  # the flags with which a driver measures little
     "Synchronous-SGD": ["--seeds", "1", "--examples", "2048"],
     "Synchronous-SGD-different-learning-rates": ["--seeds", "1", "--steps", "20"],
 }
+# Of a driver, where it has others than `long`.
+MARKS = {"Compare": [], "Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")]}
 
 
 @pytest.mark.parametrize(
     "launcher",
-    [
-        pytest.param(path, marks=[] if path.parent.name == "Compare" else [pytest.mark.long])
-        for path in DRIVERS
-    ],
+    [pytest.param(path, marks=MARKS.get(path.parent.name, [pytest.mark.long])) for path in DRIVERS],
     ids=name,
 )
 def test_a_driver(launcher, tmp_path):
@@ -184,9 +183,11 @@ def test_a_driver(launcher, tmp_path):
 
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
-    benchmarks, messages, packing = (
-        support.load(support.ROOT / "Measurements" / name / (name.lower() + ".py"))
-        for name in ("Benchmarks", "Messages", "Packing")
+    benchmarks, messages, packing, scaling, slow = (
+        support.load(
+            support.ROOT / "Measurements" / name / (name.lower().replace("-", "_") + ".py")
+        )
+        for name in ("Benchmarks", "Messages", "Packing", "Scaling", "Slow-Network")
     )
     found = [*messages.CASES.values()]
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
@@ -194,9 +195,17 @@ def test_what_the_drivers_change_is_there():
         (messages.drivers.script_of(folder), changes)
         for folder, changes, *_ in benchmarks.EXAMPLES.values()
     ]
+    found += [
+        (scaling.script_of(name), scaling.changes_of(name, "constant", 2, 0))
+        for name in (*scaling.SEVEN, *scaling.LATE)
+    ]
+    found += [
+        (messages.drivers.script_of(folder), [*changes, *slow.WIDE])
+        for folder, _, _, changes in slow.PROGRAMS.values()
+    ]
     for script, changes in found:
         assert messages.drivers.changed(script, changes) != script.read_text() or not changes
-    assert len(found) == 16
+    assert len(found) == 16 + 12 + len(slow.PROGRAMS)
 
 
 @pytest.mark.long

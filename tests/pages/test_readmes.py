@@ -256,7 +256,7 @@ def test_the_numbers_of_the_front_page():
     ):
         assert words in page, words
     found = re.search(r"## What was found (.*?) ## ", page)[1]
-    measured = (support.ROOT / "Measurements" / "Late-Workers" / "table.txt").read_text()
+    measured = (support.ROOT / "Measurements" / "Scaling" / "table.txt").read_text()
     measured += (support.ROOT / "Basics-Tutorial" / "Why-Distribute.ipynb").read_text()
     numbers = re.findall(r"\d\.\d{2,}", found)
     assert numbers and all(number in measured for number in numbers), numbers

@@ -1,0 +1,61 @@
+"""How long a gradient takes in Scaling, and what adds that to an example's script."""
+
+import functools
+import json
+import os
+import time
+
+import numpy as np
+
+CALL = "sparse_categorical_crossentropy(y, outputs, from_logits=True)"
+BEFORE = "def loss(y, outputs):\n"
+
+
+def changes(delay, mean, n, seed):
+    """Returns the changes of a script for n workers: its outputs' gradient comes late."""
+    late = f"delays.late(outputs, {delay!r}, {mean}, {n}, {seed})"
+    return [(CALL, CALL.replace("outputs", late)), (BEFORE, "import delays\n\n\n" + BEFORE)]
+
+
+@functools.cache
+def draws_of(delay, mean, k, n, seed):
+    """Returns draws() of a worker: the same iterator for all graphs of its process."""
+    return draws(delay, mean, k, n, seed)
+
+
+def draws(delay, mean, k, n, seed):
+    """Yields the seconds of each gradient of worker k of n."""
+    random = np.random.RandomState(1000 * seed + k)
+    while True:
+        if delay == "constant":
+            yield mean
+        elif delay == "exponential":
+            yield random.exponential(mean)
+        elif delay == "heavy-tailed":
+            # Pareto's law with exponent 2.5: one gradient in 50 takes 2.9 means or more.
+            yield 0.6 * mean * (1 + random.pareto(2.5))
+        else:  # one slow
+            yield 5 * mean if k == n - 1 else mean
+
+
+def late(outputs, delay, mean, n, seed):
+    """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
+    import tensorflow.compat.v1 as tf  # here, because the driver needs none
+
+    k = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    seconds = draws_of(delay, mean, k, n, seed)
+
+    def wait(g):
+        time.sleep(next(seconds))
+        return g
+
+    @tf.custom_gradient
+    def same(outputs):
+        def backward(g):
+            waited = tf.numpy_function(wait, [g], g.dtype)
+            waited.set_shape(g.shape)
+            return waited
+
+        return tf.identity(outputs), backward
+
+    return same(outputs)

@@ -1,0 +1,311 @@
+"""Scaling: 1 to 16 workers whose gradient takes a given time without using a core.
+
+Each run is an example's own script, to which a delay on the way back from the loss is added. All
+workers then compute at once, as on machines of their own, although there are two cores here.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import collections
+import math
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import numpy as np
+from rich.table import Table
+
+sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
+import delays
+import drivers
+import forked
+from tfrun.runs import summary
+from tfrun.runs.data import RunData
+
+MEAN = 0.07  # seconds that a gradient takes longer, on average, but for the slow worker's
+T = 10  # mini-batches of an update, in those examples whose workers take steps alone
+ALONE = ("DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "SAGN")  # the examples with T local steps
+TOGETHER = ("Synchronous-SGD", "SAGN", "Ring-AllReduce")
+BACKUP, OPTIMIZER = "Synchronous-SGD, a backup", "Synchronous-SGD, the optimizer"
+OPTIMIZER_BACKUP = OPTIMIZER + ", a backup"
+GROWING = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
+SEVEN = ("HogWild", "DynSGD", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP, "SAGN", "Ring-AllReduce")
+LATE = ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD")
+ONE_A_CALL = (
+    "short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05",
+    "short = False",
+)
+QUICK = ("2 workers, exponential: HogWild", "8 workers, exponential: HogWild")
+QUICK += ("8 workers, exponential: Synchronous-SGD", f"8 workers, exponential: {BACKUP}")
+
+
+def all_cases():
+    """Returns [(what a case is called, the example, workers, delay, lr)]."""
+    found = [("HogWild", 1, "constant", 0.1)]
+    found += [(name, n, "exponential", 0.1) for n in (1, 2, 4, 8, 16) for name in GROWING]
+    found += [(name, 8, "exponential", 0.1) for name in (*SEVEN, *LATE)]
+    found += [(name, 8, "exponential", 0.5) for name in ("DOWNPOUR-Easy", "ADAG")]
+    four = ("HogWild", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP)
+    found += [(name, 8, delay, 0.1) for delay in ("constant", "heavy-tailed") for name in four]
+    found += [(name, 8, "one slow", 0.1) for name in SEVEN]
+    four = ("Synchronous-SGD", BACKUP, OPTIMIZER, OPTIMIZER_BACKUP)
+    found += [(name, 4, "one slow", 0.1) for name in (*LATE, *four)]
+    found += [("HogWild", 4, "exponential", 0.5)]
+    found += [(name, 4, "one slow", 0.5) for name in ("HogWild", "DynSGD")]
+    named = []
+    for name, n, delay, lr in dict.fromkeys(found):
+        cluster = f"{n} worker{'s' * (n > 1)}, {delay}{f', lr {lr}' * (lr != 0.1)}"
+        named.append((f"{cluster}: {name}", name, n, delay, lr))
+    return named
+
+
+def script_of(name):
+    """Returns the script of what a case runs."""
+    if name.startswith(OPTIMIZER):
+        return drivers.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
+    return drivers.script_of(name.split(",")[0])
+
+
+def changes_of(name, delay, n, seed):
+    """Returns the changes of that script: the delay, and one update a call, as for a slow model."""
+    changes = delays.changes(delay, MEAN, n, seed)
+    return changes if name.startswith(("Ring-AllReduce", OPTIMIZER)) else [*changes, ONE_A_CALL]
+
+
+def needed(name, n):
+    """Returns how many gradients an update needs: one, or those of all workers, or all but one."""
+    if name.split(",")[0] not in TOGETHER:
+        return 1
+    return n - name.endswith("a backup")
+
+
+def law(name, n, delay, own, mean=MEAN):
+    """Returns the mini-batches a second of a cluster that is simulated, without TensorFlow.
+
+    own: seconds of a worker for a mini-batch beside the delay. Where workers make updates together,
+    each waits for the last, or for the last but one. A worker whose gradient comes too late for its
+    step ends it all the same, and only then begins the next. None for the optimizer with a backup:
+    there a fast worker takes the place of a slow one.
+    """
+    if name == OPTIMIZER_BACKUP:
+        return None
+    local = T if name in ALONE else 1
+    seconds = [delays.draws(delay, mean, k, n, seed=7) for k in range(n)]
+
+    def update(k):
+        return sum(own + next(seconds[k]) for _ in range(local))
+
+    steps = 6000 // local
+    if name.split(",")[0] not in TOGETHER:
+        return sum(steps * local / sum(update(k) for _ in range(steps)) for k in range(n))
+    free, now = np.zeros(n), 0.0  # when each worker is free, and when w has moved
+    for _ in range(steps):
+        began = np.maximum(free, now)
+        ended = began + [update(k) for k in range(n)]
+        now = np.sort(ended)[needed(name, n) - 1]
+        free = np.where(began < now, ended, free)
+    return steps * local * needed(name, n) / now
+
+
+def batches_of(case, batches):
+    """Returns the mini-batches of a run: `batches` where a loss is compared, or fewer."""
+    _, name, n, delay, _ = case
+    together = needed(name, n) > 1
+    if (n, delay) == (8, "exponential") or n >= 4 and not together:
+        return batches
+    seconds = batches / 100
+    return int(min(batches, seconds * (law(name, n, delay, 0) or 3 / MEAN)))
+
+
+def measure(context, case, repeat, batches):
+    """Returns what one run has found."""
+    _, name, n, delay, lr = case
+    batches = batches_of(case, batches)
+    script, local = script_of(name), T if name in ALONE else 1
+    fewest = 8 if name == "SAGN" else 20
+    flags = ["--steps", max(fewest, batches // local // needed(name, n)), "--seed", repeat]
+    flags += ["--learning-rate", lr]
+    flags += ["--local-steps", local] if name in (*ALONE, "DynSGD") else []
+    flags += ["--backup-workers", 1] if name.endswith("a backup") else []
+    jobs = {"worker": n} if name == "Ring-AllReduce" else {"ps": 1, "worker": n}
+    with tempfile.TemporaryDirectory() as folder:
+        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
+        copy.write_text(drivers.changed(script, changes_of(name, delay, n, repeat + 1)))
+        trained, samples = forked.train(context, copy, jobs, flags, directory)
+        return {**found(name, n, trained, samples, directory), "batches": batches}
+
+
+def found(name, n, trained, samples, directory):
+    """Returns the numbers of a run that has ended."""
+    run = RunData.read(directory)
+    pushes, tests = run.rows("pushes"), run.rows("tests")
+    began, ended, updates = forked.window(pushes)
+    inside = [push for push in pushes if push["push_time"] > began]
+    late = [push["staleness"] for push in pushes]
+    own = [push["staleness"] for push in pushes if push["task"] == f"worker-{n - 1}"]
+    # The last test is that of the w at the end; a run that diverges has none.
+    whole = trained and math.isfinite(tests[-1]["test_loss"])
+    waited = sum(push["wait_seconds"] for push in inside)
+    return {
+        "batches_per_second": updates * (T if name in ALONE else 1) * needed(name, n),
+        "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
+        "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
+        "staleness_mean": statistics.fmean(late),
+        "staleness_by_rates": summary.summarize(run)["staleness_by_rates"] if whole else None,
+        "staleness_max": max(late),
+        "late": sum(staleness > 0 for staleness in late) / len(late),
+        "staleness_of_last_worker": statistics.fmean(own or [0]),
+        "twice": twice(pushes),
+        "waiting": waited / sum(push["push_time"] - push["pull_time"] for push in inside),
+        "cores": forked.per_second(samples, began, ended),
+        "seconds": ended - forked.started(pushes),
+    }
+
+
+def twice(pushes):
+    """Returns the share of the steps for which some worker pushed two gradients, both in time."""
+    pushed = collections.Counter(
+        (push["global_step"], push["task"]) for push in pushes if push["staleness"] == 0
+    )
+    several = {step for (step, _), times in pushed.items() if times > 1}
+    return len(several) / max(1, len({step for step, _ in pushed}))
+
+
+def parts(case):
+    """Returns (the cluster in words, the example, the number of workers, the delay) of a name."""
+    cluster, name = case.split(": ")
+    n, delay, *_ = cluster.split(", ")
+    return cluster, name, int(n.split()[0]), delay
+
+
+def own_seconds(results):
+    """Returns the seconds of a worker for a mini-batch beside the delay: of one that is alone."""
+    alone = results.get("1 worker, constant: HogWild")
+    return 1 / middle(alone, "batches_per_second") - MEAN if alone else 0
+
+
+def middle(runs, key):
+    """Returns the median of what the runs have found, of those that have; None if none has."""
+    known = [run[key] for run in runs if run[key] is not None]
+    return statistics.median(known) if known else None
+
+
+def losses(runs):
+    """Returns the median and the range of the test losses, and how many runs diverged."""
+    lost = sum(run["test_loss"] is None for run in runs)
+    words = drivers.spread([run["test_loss"] for run in runs], "{:.3f}")
+    return f"{words} {lost} diverged".strip() if lost else words
+
+
+def table_of(results):
+    """Returns the table, a section for each cluster."""
+    columns = "mini-batches/s", "to the law", "staleness / by rates"
+    columns += "waiting", "twice", "test loss", "seconds", "cores"
+    table, before, own = Table("workers, delay", "example", *columns), "", own_seconds(results)
+    whole = max(run["batches"] for runs in results.values() for run in runs)
+    clusters = list(dict.fromkeys(parts(case)[0] for case in results))
+    for case in sorted(results, key=lambda case: clusters.index(parts(case)[0])):
+        runs, (cluster, name, n, delay) = results[case], parts(case)
+        if before != cluster:
+            table.add_section()
+        rate, by_rates = middle(runs, "batches_per_second"), middle(runs, "staleness_by_rates")
+        expected, together = law(name, n, delay, own), needed(name, n) > 1
+        table.add_row(
+            cluster if before != cluster else "",
+            name,
+            drivers.spread([run["batches_per_second"] for run in runs], "{:.1f}"),
+            f"{rate / expected:.2f}" if expected else "",
+            ""
+            if together or not by_rates
+            else f"{middle(runs, 'staleness_mean'):.2f} / {by_rates:.2f}",
+            # The ring's graph notes when it has pulled only after the delay.
+            "" if name == "Ring-AllReduce" else f"{middle(runs, 'waiting'):.0%}",
+            f"{middle(runs, 'twice'):.0%}" if together else "",
+            losses(runs) if runs[0]["batches"] == whole else "",
+            f"{middle(runs, 'seconds'):.0f}",
+            f"{middle(runs, 'cores'):.2f}",
+        )
+        before = cluster
+    return table
+
+
+def draw(results, path, source):
+    """Draws the rates beside their laws, and the test loss of 8 workers against the time."""
+    figure, (rates, loss) = drivers.subplots(3.6, 1, 2)
+    own = own_seconds(results)
+    colours = {name: f"C{number}" for number, name in enumerate((*SEVEN, *LATE[2:4]))}
+    for name in GROWING:
+        known = {
+            n: runs
+            for case, runs in results.items()
+            for _, other, n, delay in [parts(case)]
+            if (other, delay) == (name, "exponential") and "lr" not in case
+        }
+        for n, runs in known.items():
+            rates.plot(
+                [n] * len(runs),
+                [run["batches_per_second"] for run in runs],
+                ".",
+                color=colours[name],
+            )
+        laws = [law(name, n, "exponential", own) for n in known]
+        style = dict(linestyle="--" if name == "Ring-AllReduce" else "-", linewidth=1)
+        rates.plot(list(known), laws, color=colours[name], label=name, **style)
+    for case, runs in results.items():
+        cluster, name, n, _ = parts(case)
+        known = [run for run in runs if run["test_loss"] is not None]
+        if cluster == "8 workers, exponential" and known:
+            loss.plot(
+                [run["seconds"] for run in known],
+                [run["test_loss"] for run in known],
+                "o",
+                color=colours[name],
+                markersize=5,
+                label=name,
+            )
+    rates.set(xlabel="workers (line: the law)", ylabel="mini-batches per second")
+    rates.set_xticks([1, 2, 4, 8, 16])
+    rates.legend(frameon=False, fontsize=8)
+    loss.set(xlabel="seconds, 8 workers", ylabel="test loss", yscale="log")
+    if loss.lines:
+        loss.legend(frameon=False, fontsize=7)
+    for axes in (rates, loss):
+        axes.grid(alpha=0.25)
+    drivers.save(figure, path, source)
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.number("--batches", 1000, "mini-batches of a run whose loss is compared")
+    parser.number("--repeats", 3, "runs of each case, where --full stands")
+    parser.add_argument("--full", action="store_true", help="all cases; without it four, once each")
+    parser.redraw(__file__)
+    flags, cases = parser.only(all_cases())
+    if not flags.full and not flags.only:
+        cases = [case for case in cases if case[0] in QUICK]
+
+    def measure_all(console, directory):
+        context = forked.context()
+        drivers.leave_digests([script_of(case[1]).parent.name for case in cases], directory)
+
+        def run(case, repeat):
+            return measure(context, case, repeat, flags.batches)
+
+        repeats = flags.repeats if flags.full else 1
+        kept = directory / "measured.json"  # what an earlier sitting has measured
+        tries = 1 if flags.anyway else 3
+        results = drivers.by_turns(console, cases, repeats, run, kept, tries)
+        words = (
+            f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
+            f"{1000 * MEAN:.0f} ms longer on average; median (range) of {repeats}; "
+            + drivers.setting()
+        )
+        return results, words, drivers.others_of(kept)
+
+    drivers.report(__file__, flags, 160, measure_all, table_of, draw)
+
+
+if __name__ == "__main__":
+    main()

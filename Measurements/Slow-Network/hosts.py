@@ -1,0 +1,78 @@
+"""Hosts on one machine: network namespaces, each with a link to a switch that has a given rate."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+NAMESPACES = pathlib.Path("/run/netns")
+BRIDGE = "switch"
+QUEUE_SECONDS = 0.3  # what waits for the link at most; more is dropped, and TCP sends it again
+
+
+class Unavailable(Exception):
+    """Why this machine has no such hosts."""
+
+
+def enter():
+    """Starts this program again, with a network and mounts of its own, which end with it.
+
+    Needs Linux, iproute2, and root or a user namespace. Raises Unavailable.
+    """
+    if "SLOW_NETWORK" in os.environ:
+        return
+    missing = [name for name in ("unshare", "ip", "tc") if not shutil.which(name)]
+    if missing:
+        raise Unavailable(f"it needs {', '.join(missing)}: install util-linux and iproute2")
+    own = ["unshare", "--mount", "--net"] + ["--map-root-user"] * (os.getuid() != 0)
+    tried = subprocess.run([*own, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        raise Unavailable(f"it needs root, or user namespaces: {tried.stderr.strip()}")
+    os.environ["SLOW_NETWORK"] = "inside"
+    os.execvp("unshare", [*own, sys.executable, *sys.argv])
+
+
+def run(*commands):
+    """Runs commands of iproute2. Raises Unavailable with what they say."""
+    for command in commands:
+        done = subprocess.run(command.split(), capture_output=True, text=True)
+        if done.returncode:
+            raise Unavailable(f"`{command}` failed: {done.stderr.strip()}")
+
+
+def make(n):
+    """Makes n hosts; returns [(its address, the file of its namespace)]. Raises Unavailable."""
+    # /run is mounted anew, because it may have no folder netns, nor let this user make one.
+    run("mount -t tmpfs tmpfs /run")
+    NAMESPACES.mkdir()
+    run("ip link set lo up", f"ip link add {BRIDGE} type bridge", f"ip link set {BRIDGE} up")
+    for k in range(n):
+        run(
+            f"ip netns add host{k}",
+            f"ip link add link{k} type veth peer name eth0 netns host{k}",
+            f"ip link set link{k} master {BRIDGE} up",
+            f"ip -n host{k} link set lo up",
+            f"ip -n host{k} address add 10.0.0.{k + 1}/24 dev eth0",
+            f"ip -n host{k} link set eth0 up",
+        )
+    limit(n, 1000)
+    return [(f"10.0.0.{k + 1}", NAMESPACES / f"host{k}") for k in range(n)]
+
+
+def limit(n, megabits):
+    """Gives the link of each of n hosts this rate, both ways."""
+    burst = max(3200, int(megabits * 1e6 / 8 / 1000))  # of a millisecond, or two packets
+    rule = f"root tbf rate {megabits}mbit burst {burst} latency {QUEUE_SECONDS * 1000:.0f}ms"
+    for k in range(n):
+        run(f"tc qdisc replace dev link{k} {rule}", f"tc -n host{k} qdisc replace dev eth0 {rule}")
+
+
+def moved(k):
+    """Returns the bytes that host k has (sent, received) so far."""
+    for line in pathlib.Path("/proc/net/dev").read_text().splitlines():
+        name, _, numbers = line.partition(":")
+        if name.strip() == f"link{k}":
+            numbers = [int(number) for number in numbers.split()]
+            return numbers[0], numbers[8]  # what the switch receives, the host has sent
+    raise ValueError(f"there is no host {k}")

@@ -1,0 +1,249 @@
+"""Slow-Network: the examples on links of 10 Mbit/s to 1 Gbit/s, with one and two ps.
+
+Each task has a host of its own: a network namespace whose link to a switch has that rate, both
+ways. The scripts are the examples' own, with the changes that a case names.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import math
+import pathlib
+import statistics
+import sys
+import tempfile
+
+sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
+import drivers
+import forked
+import hosts
+from rich.table import Table
+
+LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
+WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8.7 MB
+HALF = [  # both ways, w stays in single precision
+    (
+        "        w_k = [v.read_value() for v in w]\n",
+        "        w_k = []\n"
+        "        for v in w:\n"
+        "            with tf.device(v.device):\n"
+        "                half = tf.cast(v.read_value(), tf.float16)\n"
+        "            w_k.append(tf.cast(half, tf.float32))\n",
+    ),
+    (
+        "        with tf.device(v.device):\n            arrived.append(tf.identity(vector))\n",
+        "        half = tf.cast(vector, tf.float16)\n"
+        "        with tf.device(v.device):\n"
+        "            arrived.append(tf.cast(half, tf.float32))\n",
+    ),
+]
+MEAN_OF_W = [("mean = [s / flags.local_steps for s in a]", "mean = a")]
+LATENCY = 0.02  # seconds: of a message there and one back
+READ = "    with tf.control_dependencies([version]):\n"
+FAR = [(READ, READ.replace("[version]", f"[delayed(version, {LATENCY})]"))]
+FAR += [
+    (
+        "STEPS, BATCH_SIZE,",
+        "def delayed(version, seconds):\n"
+        "    return tf.numpy_function(lambda x: time.sleep(seconds) or x, [version], tf.int64)\n"
+        "\n\nSTEPS, BATCH_SIZE,",
+    )
+]
+# An example: (its folder, ps, flags, changes). Those with a ps of 0 have none.
+PROGRAMS = {
+    "HogWild": ("HogWild", 1, [], []),
+    "HogWild, 2 ps": ("HogWild", 2, [], []),
+    "HogWild, sent as float16": ("HogWild", 1, [], HALF),
+    "HogWild, 20 ms away": ("HogWild", 1, [], FAR),
+    "Synchronous-SGD": ("Synchronous-SGD", 1, [], []),
+    "Synchronous-SGD, 2 ps": ("Synchronous-SGD", 2, [], []),
+    "HogWild, 4 workers": ("HogWild", 1, [], []),
+    "HogWild, 4 workers, 2 ps": ("HogWild", 2, [], []),
+    "Ring-AllReduce": ("Ring-AllReduce", 0, [], []),
+    "Ring-AllReduce, 4 workers": ("Ring-AllReduce", 0, [], []),
+    "Collective-AllReduce": ("Collective-AllReduce", 0, [], []),
+    "Collective-AllReduce, not packed": ("Collective-AllReduce", 0, ["--bytes-per-pack", 1], []),
+    "DOWNPOUR-Easy, T = 10": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], []),
+    "DOWNPOUR-Easy, T = 50": ("DOWNPOUR-Easy", 1, ["--local-steps", 50], []),
+    "DOWNPOUR-Easy, T = 10, 20 ms away": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], FAR),
+    "SAGN, T = 10": ("SAGN", 1, ["--local-steps", 10], []),
+    "SAGN, T = 10, lr 0.5": ("SAGN", 1, ["--local-steps", 10, "--learning-rate", 0.5], []),
+    "SAGN, T = 10, lr 1": ("SAGN", 1, ["--local-steps", 10, "--learning-rate", 1], []),
+    "SAGN, T = 10, mean of the w_k": ("SAGN", 1, ["--local-steps", 10], MEAN_OF_W),
+    "AEASGD, T = 10": ("AEASGD", 1, ["--local-steps", 10], []),
+    "AEASGD, T = 10, alpha 0.45": ("AEASGD", 1, ["--local-steps", 10, "--rho", 4.5], []),
+}
+TOGETHER = ("Synchronous-SGD", "SAGN", "Ring-AllReduce", "Collective-AllReduce")
+SIX = [name for name in PROGRAMS if "T =" not in name and "," not in name.replace(", 2 ps", "")]
+ALONE = [name for name in PROGRAMS if "T =" in name and "away" not in name]
+AWAY = [name for name in PROGRAMS if "away" in name]
+FOUR = [name for name in PROGRAMS if "4 workers" in name]
+SMALL, LARGE = "69 KB", "8.7 MB"
+HOSTS = 6  # 2 ps, 4 workers
+
+
+def all_cases():
+    """Returns [(what a case is called, the program, the model, Mbit/s, mini-batches)]."""
+    others = [name for name in PROGRAMS if name not in (*SIX, *AWAY)]  # FOUR among them
+    found = [(name, SMALL, 10, 120 if name not in ALONE else 2000) for name in (*SIX, *others)]
+    found += [(name, SMALL, 100, 1000) for name in (*SIX, *FOUR)]
+    found += [(name, SMALL, 1000, 3000) for name in SIX] + [
+        (name, SMALL, 1000, 800) for name in AWAY
+    ]
+    found += [(name, LARGE, 100, 16) for name in SIX]
+    found += [(name, LARGE, 1000, 60) for name in SIX]
+    return [
+        (f"{model}, {rate} Mbit/s: {name}", name, model, rate, n) for name, model, rate, n in found
+    ]
+
+
+QUICK = [f"{SMALL}, 10 Mbit/s: {name}" for name in (*SIX, "DOWNPOUR-Easy, T = 10")]
+
+
+def local_steps(name):
+    """Returns the mini-batches of an update of one worker."""
+    return int(name.split("T = ")[1].split(",")[0]) if "T = " in name else 1
+
+
+def workers(name):
+    """Returns how many workers a program has."""
+    return 4 if name in FOUR else 2
+
+
+def measure(context, all_hosts, case, repeat):
+    """Returns what one run has found."""
+    _, name, model, rate, batches = case
+    folder, ps, more, changes = PROGRAMS[name]
+    script, n = drivers.script_of(folder), workers(name)
+    each = local_steps(name) * (n if folder in TOGETHER else 1)  # mini-batches of an update of w
+    flags = ["--steps", max(10, batches // each), "--seed", repeat, *more]
+    jobs = {"ps": ps, "worker": n} if ps else {"worker": n}
+    hosts.limit(len(all_hosts), rate)
+    with tempfile.TemporaryDirectory() as temporary:
+        copy, directory = pathlib.Path(temporary, script.name), pathlib.Path(temporary, "run")
+        changes = [*changes, *(WIDE if model == LARGE else [])]
+        copy.write_text(drivers.changed(script, changes))
+        used = range(ps + n)
+
+        def look():
+            return [number for k in used for number in hosts.moved(k)]
+
+        trained, samples = forked.train(context, copy, jobs, flags, directory, look, all_hosts)
+        return found(trained, samples, directory, each, rate)
+
+
+def found(trained, samples, directory, batches, rate):
+    """Returns the numbers of a run that has ended; batches: mini-batches of an update of w."""
+    pushes, tests = drivers.pushes(directory), drivers.tests(directory)
+    began, ended, updates = forked.window(pushes)
+    numbers = range(len(samples[0][1]))
+    bits = [
+        8 * forked.per_second([(time, seen[i]) for time, seen in samples], began, ended)
+        for i in numbers
+    ]
+    whole = trained and math.isfinite(tests[-1]["test_loss"])
+    return {
+        "batches_per_second": updates * batches,
+        # The fuller direction of each host's link, to its rate: the ps first.
+        "links": [max(bits[i : i + 2]) / rate / 1e6 for i in numbers[::2]],
+        "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
+    }
+
+
+def parts(case):
+    """Returns (the model and the link in words, the program) of a case's name."""
+    return case.split(": ", 1)
+
+
+def full(runs, ps):
+    """Returns how full the fullest link of the ps is, and that of the workers: medians."""
+    words = []
+    for which in (slice(0, ps), slice(ps, None)):
+        fullest = [max(run["links"][which], default=0) for run in runs]
+        words.append(f"{statistics.median(fullest):.0%}" if any(fullest) else "")
+    return words
+
+
+def table_of(results):
+    """Returns the table, a section for each model and link."""
+    table = Table("model, link", "program", "mini-batches/s", "ps' link", "workers'", "test loss")
+    before = ""
+    for case, runs in results.items():
+        where, name = parts(case)
+        if before != where:
+            table.add_section()
+        rates = [run["batches_per_second"] for run in runs]
+        losses = [run["test_loss"] for run in runs]
+        table.add_row(
+            where if before != where else "",
+            name,
+            drivers.spread(rates, "{:.0f}" if statistics.median(rates) >= 50 else "{:.2f}"),
+            *full(runs, PROGRAMS[name][1]),
+            (drivers.spread(losses, "{:.2f}") or "diverged") if name in ALONE else "",
+        )
+        before = where
+    return table
+
+
+def draw(results, path, source):
+    """Draws the rates of the programs without local steps, for each model against the link."""
+    models = [each for each in (SMALL, LARGE) if any(case.startswith(each) for case in results)]
+    figure, axes = drivers.subplots(3.6, 1, len(models), squeeze=False)
+    for model, each in zip(models, axes[0]):
+        for number, name in enumerate(SIX):
+            known = {
+                int(where.split()[2]): [run["batches_per_second"] for run in runs]
+                for (where, other), runs in ((parts(case), runs) for case, runs in results.items())
+                if other == name and where.startswith(model)
+            }
+            middle = [statistics.median(rates) for rates in known.values()]
+            style = dict(color=f"C{number}", linewidth=1, label=name)
+            each.plot(list(known), middle, **style)
+            for rate, rates in known.items():
+                each.plot([rate] * len(rates), rates, ".", color=f"C{number}")
+        each.set(xscale="log", xlim=(7, 1500), xlabel="Mbit/s", title=f"model of {model}")
+        each.set_yscale("log", nonpositive="clip")
+        each.grid(alpha=0.25)
+    axes[0][0].set_ylabel("mini-batches per second")
+    handles = axes[0][0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
+    drivers.save(figure, path, source)
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.number("--repeats", 3, "runs of each case, where --full stands")
+    parser.add_argument("--full", action="store_true", help="all cases; without it few, once each")
+    parser.redraw(__file__)
+    flags, cases = parser.only(all_cases())
+    if not flags.full and not flags.only:
+        cases = [case for case in cases if case[0] in QUICK]
+    if not flags.redraw:
+        try:
+            hosts.enter()
+            all_hosts = hosts.make(HOSTS)
+        except hosts.Unavailable as error:
+            print(f"slow_network: this machine cannot make slow links: {error}", file=sys.stderr)
+            sys.exit(2)
+
+    def measure_all(console, directory):
+        context, repeats = forked.context(), flags.repeats if flags.full else 1
+        drivers.leave_digests([PROGRAMS[case[1]][0] for case in cases], directory)
+        kept = directory / "measured.json"  # what an earlier sitting has measured
+        results = drivers.by_turns(
+            console,
+            cases,
+            repeats,
+            lambda case, repeat: measure(context, all_hosts, case, repeat),
+            kept,
+            1 if flags.anyway else 3,
+        )
+        words = "2 workers, or as many as a row says, batches of 32"
+        words = f"{words}; median (range) of {repeats}; {drivers.setting()}"
+        return results, words, drivers.others_of(kept)
+
+    drivers.report(__file__, flags, 120, measure_all, table_of, draw)
+
+
+if __name__ == "__main__":
+    main()
