@@ -672,7 +672,7 @@ assert all(step == [0, 1] for step in whose)
 # There are as many steps, each with one gradient of worker 0 and one of worker 1. `w` ends at 1.49,
 # near 1.5, and not near 3. That is the price of backup workers: a step without worker 2 is a step
 # without its data. If the same worker is always late, `w` never learns from its data.
-# [Scaling](../Measurements/Scaling/) measures all of this with real processes.
+# [Scaling](../Measurements/Scaling/) measures backup workers with real processes.
 #
 # (Real pushes come at the same time, so Synchronous-SGD has a lock around the report of a gradient.)
 #

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # 1 to 16 workers whose gradient takes a given time without a core; under 4 minutes.
-#   bash run.sh --full                      all cases, three runs of each: about an hour
+#   bash run.sh --full                      all cases, three runs of each: about 45 minutes
 #   OUTPUT_DIR=mine bash run.sh --full      a second call goes on where the first was stopped
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

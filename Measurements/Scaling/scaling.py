@@ -84,7 +84,7 @@ def needed(name, n):
 def law(name, n, delay, own, mean=MEAN):
     """Returns the mini-batches a second of a cluster that is simulated, without TensorFlow.
 
-    own: seconds of a worker for a mini-batch beside the delay. Where workers make updates together,
+    own: seconds of a worker for an update beside the delays. Where workers make updates together,
     each waits for the last, or for the last but one. A worker whose gradient comes too late for its
     step ends it all the same, and only then begins the next. None for the optimizer with a backup:
     there a fast worker takes the place of a slow one.
@@ -95,7 +95,7 @@ def law(name, n, delay, own, mean=MEAN):
     seconds = [delays.draws(delay, mean, k, n, seed=7) for k in range(n)]
 
     def update(k):
-        return sum(own + next(seconds[k]) for _ in range(local))
+        return own + sum(next(seconds[k]) for _ in range(local))
 
     steps = 6000 // local
     if name.split(",")[0] not in TOGETHER:

@@ -54,7 +54,7 @@ PROGRAMS = {
     "HogWild": ("HogWild", 1, [], []),
     "HogWild, 2 ps": ("HogWild", 2, [], []),
     "HogWild, sent as float16": ("HogWild", 1, [], HALF),
-    "HogWild, 20 ms away": ("HogWild", 1, [], FAR),
+    "HogWild, a pull 20 ms later": ("HogWild", 1, [], FAR),
     "Synchronous-SGD": ("Synchronous-SGD", 1, [], []),
     "Synchronous-SGD, 2 ps": ("Synchronous-SGD", 2, [], []),
     "HogWild, 4 workers": ("HogWild", 1, [], []),
@@ -65,7 +65,7 @@ PROGRAMS = {
     "Collective-AllReduce, not packed": ("Collective-AllReduce", 0, ["--bytes-per-pack", 1], []),
     "DOWNPOUR-Easy, T = 10": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], []),
     "DOWNPOUR-Easy, T = 50": ("DOWNPOUR-Easy", 1, ["--local-steps", 50], []),
-    "DOWNPOUR-Easy, T = 10, 20 ms away": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], FAR),
+    "DOWNPOUR-Easy, T = 10, a pull 20 ms later": ("DOWNPOUR-Easy", 1, ["--local-steps", 10], FAR),
     "SAGN, T = 10": ("SAGN", 1, ["--local-steps", 10], []),
     "SAGN, T = 10, lr 0.5": ("SAGN", 1, ["--local-steps", 10, "--learning-rate", 0.5], []),
     "SAGN, T = 10, lr 1": ("SAGN", 1, ["--local-steps", 10, "--learning-rate", 1], []),
@@ -75,8 +75,8 @@ PROGRAMS = {
 }
 TOGETHER = ("Synchronous-SGD", "SAGN", "Ring-AllReduce", "Collective-AllReduce")
 SIX = [name for name in PROGRAMS if "T =" not in name and "," not in name.replace(", 2 ps", "")]
-ALONE = [name for name in PROGRAMS if "T =" in name and "away" not in name]
-AWAY = [name for name in PROGRAMS if "away" in name]
+ALONE = [name for name in PROGRAMS if "T =" in name and "later" not in name]
+AWAY = [name for name in PROGRAMS if "later" in name]
 FOUR = [name for name in PROGRAMS if "4 workers" in name]
 SMALL, LARGE = "69 KB", "8.7 MB"
 HOSTS = 6  # 2 ps, 4 workers

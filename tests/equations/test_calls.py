@@ -13,7 +13,8 @@ SHORT = "number=1)) < 0.05"  # the seconds of an update, below which a call make
 ALWAYS, NEVER = [(SHORT, "number=1)) < 1e9")], [(SHORT, "number=1)) < 0")]
 STEPS = 57  # the last call is cut off
 NOTED = ' + tf.get_collection("rows")\n'
-LATE = "tf.cast(tf.reduce_sum(tf.random.uniform([20_000_000])) < 0, tf.int64)"  # 0, late
+SIZE = "tf.where(update.ticket < 50, 1, 4 * 10**7)"  # in the last call a row takes long
+LATE = f"tf.cast(tf.reduce_sum(tf.random.uniform([{SIZE}])) < 0, tf.int64)"  # 0, late
 SLOW = ("tf.identity(update.ticket)", "update.ticket + " + LATE)
 CHAIN = "before[:] = [update.push]"
 # Messages of an update to one ps and from it: version, w, push, ticket. An elastic worker also says
