@@ -40,6 +40,22 @@ def tfrun_trace(directory, *flags):
     )
 
 
+def test_a_coordinator_evaluates_beside_its_workers(tmp_path):
+    """Also while none computes. Catches an evaluation that stands in a worker's time."""
+    test = "10.030000,10.025000,1,,,,,,,0.5"
+    write(tmp_path, worker_0=[push(10.00, 10.01, 10.02, 1), test, push(10.0295, 10.04, 10.05, 2)])
+
+    def found():
+        each = {each.name: each for each in activities.activities(RunData.read(tmp_path))}
+        return each["evaluation"].task, round(each["pull"].begin, 4)
+
+    assert found()[0] == "worker 0"  # its end may have been noted late
+    (tmp_path / "chief-0.log").touch()
+    assert found() == ("chief 0", 10.02)
+    write(tmp_path, chief_0=[push(10.00, 10.01, 10.03, 3)])  # a chief that trains
+    assert found()[0] == "worker 0"
+
+
 def test_activities_by_hand(tmp_path):
     """A pull begins where what came before has ended; a long gap is a wait before it."""
     write(

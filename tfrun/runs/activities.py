@@ -31,22 +31,24 @@ class Activity(NamedTuple):
 def activities(run: RunData) -> list[Activity]:
     """Returns the Activities of all tasks, in order of task and begin."""
     alone = run.flags is not None and len(run.flags["tasks"]) == 1 and not run.flags["ps"]
+    # Of all chiefs only a coordinator leaves no metrics of its own.
+    led = "chief-0" not in run.tasks and (run.directory / "chief-0.log").exists()
     found = []
     for task, metrics in run.tasks.items():
         if {"push_time", "pull_time", "wait_seconds"} <= metrics.pushes.keys():
-            found += of_task(task.replace("-", " "), metrics, alone)
+            found += of_task(task.replace("-", " "), metrics, alone, led)
         # Otherwise it is another script's file.
     return sorted(found, key=lambda activity: (activity.task, activity.begin))
 
 
-def of_task(task, metrics, alone):
-    """Returns the Activities of a task; alone: it makes all updates, without a ps.
+def of_task(task, metrics, alone, led=False):
+    """Returns the Activities of a task; alone: it makes all updates, without a ps; led: by a chief.
 
     A pull lasts from the end of what came before it until w has arrived: nobody notes its start. A
     gap of over ten times the usual one, and of over 0.1 s, is called a wait. The pull at its end
     has no length, nor has a task's first. A push lasts from the gradient to its arrival; of a
     synchronous example it ends with the step that all make together. A task that is alone only
-    computes. An evaluation in the midst of a worker's updates is that of the coordinator.
+    computes. An evaluation of a led worker, or in the midst of its updates, is the coordinator's.
     """
     # A clock is read after what it times, and may be read late: no time is after a later one's.
     push = metrics.pushes["push_time"]
@@ -58,11 +60,9 @@ def of_task(task, metrics, alone):
         for begin, end in zip(metrics.tests["pull_time"], metrics.tests["push_time"])
         if math.isfinite(begin)  # older scripts left none
     ]
-    own_ends = [*push, *(test.end for test in tests)]
-    if any(((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests):
+    if led or any(((pull < test.end - LATE) & (push > test.begin + LATE)).any() for test in tests):
         tests = [test._replace(task="chief 0") for test in tests]
-        own_ends = push
-    ends = np.sort(own_ends)
+    ends = np.sort([*push, *(test.end for test in tests if test.task == task)])
     before = np.searchsorted(ends, pull, side="right") - 1
     begins = np.where(before >= 0, ends[before], pull)
     usual = np.median((pull - begins)[before >= 0]) if (before >= 0).any() else 0.0
