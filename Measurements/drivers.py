@@ -18,8 +18,10 @@ import sys
 
 import psutil
 import quiet
+from rich import box
 from rich.console import Console
 from rich.progress import track
+from rich.table import Table
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for tfrun
@@ -68,10 +70,16 @@ class Parser(argparse.ArgumentParser):
             help="measure nothing: draw this file's picture again (results.json beside the script)",
         )
 
-    def only(self, cases):
+    def full(self, words):
+        """Adds what sitting() takes: --full, of which `words` are the help, and --repeats."""
+        self.number("--repeats", 3, "runs of each case, where --full stands")
+        self.add_argument("--full", action="store_true", help=words)
+
+    def only(self, cases, quick=()):
         """Adds --only, and reads the flags.
 
-        Returns (the flags, the cases whose names have the text of --only).
+        Returns (the flags, the cases whose names have the text of --only). quick: those that are
+        chosen where neither --only nor --full stands.
         """
         words = "those with this in their names"
         self.add_argument("--only", default="", metavar="TEXT", help=words)
@@ -79,6 +87,8 @@ class Parser(argparse.ArgumentParser):
         chosen = [case for case in cases if flags.only in case[0]]
         if not chosen:
             self.error("--only must be in one of: " + "; ".join(case[0] for case in cases))
+        if quick and not (flags.full or flags.only):
+            chosen = [case for case in cases if case[0] in quick]
         return flags, chosen
 
 
@@ -121,6 +131,22 @@ def others_of(kept):
     """Returns the largest share of a core that others used during a measurement in this file."""
     shares = json.loads(kept.read_text())[OTHERS]
     return max(share for each in shares.values() for share in each)
+
+
+def sitting(console, directory, flags, cases, measure, words):
+    """Measures cases by turns, or those that an earlier sitting has left.
+
+    flags: those of Parser.full() and redraw(). Returns what report() takes; `words` say what was
+    measured.
+    """
+    kept, repeats = directory / "measured.json", flags.repeats if flags.full else 1
+    results = by_turns(console, cases, repeats, measure, kept, 1 if flags.anyway else 3)
+    return results, f"{words}; median (range) of {repeats}; {setting()}", others_of(kept)
+
+
+def plain_table(*columns):
+    """Returns a rich table without lines between its columns, for one with many rows."""
+    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 def spread(values, form):

@@ -15,7 +15,6 @@ import sys
 import tempfile
 
 import numpy as np
-from rich.table import Table
 
 sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
 import delays
@@ -203,7 +202,11 @@ def table_of(results):
     """Returns the table, a section for each cluster."""
     columns = "mini-batches/s", "to the law", "staleness / by rates"
     columns += "waiting", "twice", "test loss", "seconds", "cores"
-    table, before, own = Table("workers, delay", "example", *columns), "", own_seconds(results)
+    table, before, own = (
+        drivers.plain_table("workers, delay", "example", *columns),
+        "",
+        own_seconds(results),
+    )
     whole = max(run["batches"] for runs in results.values() for run in runs)
     clusters = list(dict.fromkeys(parts(case)[0] for case in results))
     for case in sorted(results, key=lambda case: clusters.index(parts(case)[0])):
@@ -279,12 +282,9 @@ def draw(results, path, source):
 def main():
     parser = drivers.Parser(__doc__)
     parser.number("--batches", 1000, "mini-batches of a run whose loss is compared")
-    parser.number("--repeats", 3, "runs of each case, where --full stands")
-    parser.add_argument("--full", action="store_true", help="all cases; without it four, once each")
+    parser.full("all cases; without it four, once each")
     parser.redraw(__file__)
-    flags, cases = parser.only(all_cases())
-    if not flags.full and not flags.only:
-        cases = [case for case in cases if case[0] in QUICK]
+    flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
         context = forked.context()
@@ -293,16 +293,9 @@ def main():
         def run(case, repeat):
             return measure(context, case, repeat, flags.batches)
 
-        repeats = flags.repeats if flags.full else 1
-        kept = directory / "measured.json"  # what an earlier sitting has measured
-        tries = 1 if flags.anyway else 3
-        results = drivers.by_turns(console, cases, repeats, run, kept, tries)
-        words = (
-            f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
-            f"{1000 * MEAN:.0f} ms longer on average; median (range) of {repeats}; "
-            + drivers.setting()
-        )
-        return results, words, drivers.others_of(kept)
+        words = f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
+        words += f"{1000 * MEAN:.0f} ms longer on average"
+        return drivers.sitting(console, directory, flags, cases, run, words)
 
     drivers.report(__file__, flags, 160, measure_all, table_of, draw)
 

@@ -17,7 +17,6 @@ sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
 import drivers
 import forked
 import hosts
-from rich.table import Table
 
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8.7 MB
@@ -166,7 +165,9 @@ def full(runs, ps):
 
 def table_of(results):
     """Returns the table, a section for each model and link."""
-    table = Table("model, link", "program", "mini-batches/s", "ps' link", "workers'", "test loss")
+    table = drivers.plain_table(
+        "model, link", "program", "mini-batches/s", "ps' link", "workers'", "test loss"
+    )
     before = ""
     for case, runs in results.items():
         where, name = parts(case)
@@ -212,12 +213,9 @@ def draw(results, path, source):
 
 def main():
     parser = drivers.Parser(__doc__)
-    parser.number("--repeats", 3, "runs of each case, where --full stands")
-    parser.add_argument("--full", action="store_true", help="all cases; without it few, once each")
+    parser.full("all cases; without it few, once each")
     parser.redraw(__file__)
-    flags, cases = parser.only(all_cases())
-    if not flags.full and not flags.only:
-        cases = [case for case in cases if case[0] in QUICK]
+    flags, cases = parser.only(all_cases(), QUICK)
     if not flags.redraw:
         try:
             hosts.enter()
@@ -227,20 +225,14 @@ def main():
             sys.exit(2)
 
     def measure_all(console, directory):
-        context, repeats = forked.context(), flags.repeats if flags.full else 1
+        context = forked.context()
         drivers.leave_digests([PROGRAMS[case[1]][0] for case in cases], directory)
-        kept = directory / "measured.json"  # what an earlier sitting has measured
-        results = drivers.by_turns(
-            console,
-            cases,
-            repeats,
-            lambda case, repeat: measure(context, all_hosts, case, repeat),
-            kept,
-            1 if flags.anyway else 3,
-        )
+
+        def run(case, repeat):
+            return measure(context, all_hosts, case, repeat)
+
         words = "2 workers, or as many as a row says, batches of 32"
-        words = f"{words}; median (range) of {repeats}; {drivers.setting()}"
-        return results, words, drivers.others_of(kept)
+        return drivers.sitting(console, directory, flags, cases, run, words)
 
     drivers.report(__file__, flags, 120, measure_all, table_of, draw)
 
