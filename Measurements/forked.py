@@ -68,8 +68,9 @@ def train(context, script, jobs, flags, directory, look=quiet.own_seconds, hosts
             # Daemons: they end with this process.
             tasks[output] = context.Process(target=task, args=arguments, daemon=True)
             tasks[output].start()
-        # A ps ends with the last worker.
-        while any(each.is_alive() for each in tasks.values()):
+        while True:
+            # A ps ends with the last worker. Who has ended is asked first, then how.
+            ended = not any(each.is_alive() for each in tasks.values())
             samples.append((time.time(), look()))
             if time.monotonic() > deadline:
                 sys.exit(f"{script} did not end in {RUN_SECONDS} s: {directory}")
@@ -79,8 +80,9 @@ def train(context, script, jobs, flags, directory, look=quiet.own_seconds, hosts
                 if not any(DIVERGED in text for text in texts):
                     sys.exit(f"{failed[0].stem} of {script} failed: {texts[0][-2000:]}")
                 return False, samples
+            if ended:
+                return True, samples
             time.sleep(SAMPLE_SECONDS)
-        return True, samples
     finally:
         for each in tasks.values():
             each.kill()

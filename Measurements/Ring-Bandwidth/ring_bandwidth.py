@@ -8,7 +8,6 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -97,15 +96,14 @@ def of_tensorflow(_, n, rank, addresses, orders):
             x = strategy.run(total, [x])
         return x
 
-    with contextlib.suppress(EOFError):  # the end of the measurement
-        while True:
-            size, times = orders.recv()
-            x = sums(tf.fill([size // 4], rank + 1.0), tf.constant(1)).numpy()
-            right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
-            x, count = tf.zeros([size // 4]), tf.constant(times)
-            with Timed() as timed:
-                sums(x, count).numpy()
-            orders.send(timed.answer(times, times * 2 * (n - 1) / n * size, right))
+    while True:
+        size, times = orders.recv()
+        x = sums(tf.fill([size // 4], rank + 1.0), tf.constant(1)).numpy()
+        right = x.size == 0 or x.min() == x.max() == n * (n + 1) / 2
+        x, count = tf.zeros([size // 4]), tf.constant(times)
+        with Timed() as timed:
+            sums(x, count).numpy()
+        orders.send(timed.answer(times, times * 2 * (n - 1) / n * size, right))
 
 
 def sender(_, address, orders):
@@ -144,11 +142,19 @@ class Processes:
     """Processes that do the same at once, each with a pipe for its orders."""
 
     def __init__(self, targets, method="fork"):
-        context, self.pipes = multiprocessing.get_context(method), []
+        context = multiprocessing.get_context(method)
+        self.pipes, self.all = [], []
         for target, *arguments in targets:
             ours, theirs = context.Pipe()
             self.pipes.append(ours)
-            context.Process(target=target, args=[*arguments, theirs], daemon=True).start()
+            self.all.append(context.Process(target=target, args=[*arguments, theirs], daemon=True))
+            self.all[-1].start()
+
+    def end(self):
+        """Ends them."""
+        for process in self.all:
+            process.kill()
+            process.join()
 
     def cost(self, size):
         """Returns what a vector of `size` bytes costs the process to which it costs most.
@@ -273,6 +279,8 @@ def main():
         results = drivers.by_turns(
             console, cases, flags.repeats, lambda case, _: processes[case[1]].cost(case[2])
         )
+        for each in processes.values():
+            each.end()
         setting = drivers.setting(f"NumPy {np.__version__}", f"TensorFlow {script.tf.__version__}")
         return results, f"medians of {flags.repeats} repeats; {setting}"
 

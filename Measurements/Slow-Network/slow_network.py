@@ -96,7 +96,8 @@ def all_cases():
     ]
 
 
-QUICK = [f"{SMALL}, 10 Mbit/s: {name}" for name in (*SIX, "DOWNPOUR-Easy, T = 10")]
+ONE_PS = [name for name in SIX if "2 ps" not in name]
+QUICK = [f"{SMALL}, {rate} Mbit/s: {name}" for rate in (10, 100, 1000) for name in ONE_PS]
 
 
 def local_steps(name):
@@ -197,6 +198,8 @@ def draw(results, path, source):
                 for (where, other), runs in ((parts(case), runs) for case, runs in results.items())
                 if other == name and where.startswith(model)
             }
+            if not known:
+                continue
             middle = [statistics.median(rates) for rates in known.values()]
             style = dict(color=f"C{number}", linewidth=1, label=name)
             each.plot(list(known), middle, **style)

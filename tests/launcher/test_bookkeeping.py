@@ -335,12 +335,19 @@ def test_the_table_of_scaling(scaling):
 # Slow-Network ------------------------------------------------------------------------------------
 
 
-def test_slow_network_says_why_it_cannot_run(tmp_path):
-    """Without iproute2: exit code 2, and one line that says what to install."""
-    script = MEASUREMENTS / "Slow-Network" / "slow_network.py"
-    done = support.finished(sys.executable, script, env={**os.environ, "PATH": str(tmp_path)})
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("Slow-Network/slow_network.py", "install util-linux and iproute2"),
+        ("Ring-Bandwidth/ring_profile.py", "install linux-perf"),
+    ],
+)
+def test_a_measurement_says_why_it_cannot_run(script, words, tmp_path):
+    """Without iproute2, or perf: exit code 2, and one line that says what to install."""
+    env = {**os.environ, "PATH": str(tmp_path)}
+    done = support.finished(sys.executable, MEASUREMENTS / script, env=env)
     (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and "install util-linux and iproute2" in line
+    assert done.returncode == 2 and words in line
 
 
 def test_slow_network_says_how_full_a_link_is(tmp_path):
@@ -356,6 +363,32 @@ def test_slow_network_says_how_full_a_link_is(tmp_path):
         "test_loss": 0.5,
     }
     assert slow.found(False, samples, tmp_path, 20, 10)["test_loss"] is None
+
+
+@pytest.mark.parametrize(("code", "trained"), [(0, True), (3, None)])
+def test_a_task_that_fails_last_fails_the_run(code, trained, tmp_path, monkeypatch):
+    """Catches a failure between two looks, behind which no task is left."""
+    forked = load("Measurements", "forked.py")
+    alive = iter([True, False])
+    process = mock.Mock(exitcode=code, is_alive=lambda: next(alive))
+    monkeypatch.setattr(forked, "SAMPLE_SECONDS", 0)
+
+    def start():
+        (tmp_path / "run" / "worker-0.txt").write_text("it failed")
+        process.exitcode = None
+
+    def look():
+        process.exitcode = code if next(looks) else None
+        return 0.0
+
+    looks, process.start = itertools.count(), start
+    context = mock.Mock(Process=lambda **_: process)
+    arguments = context, "script.py", {"worker": 1}, [], tmp_path / "run", look
+    if trained is None:
+        with pytest.raises(SystemExit, match="worker-0 of script.py failed: it failed"):
+            forked.train(*arguments)
+    else:
+        assert forked.train(*arguments)[0]
 
 
 # Ring-Bandwidth ----------------------------------------------------------------------------------
