@@ -54,7 +54,7 @@ def train(context, script, jobs, flags, directory, look=quiet.own_seconds, hosts
     look: called every SAMPLE_SECONDS. Returns its answers as [(seconds since 1970, answer)].
     hosts: (an address, the file of a namespace) of each task, the ps first; this one without them.
     """
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)  # a second run goes on with the first
     own = cluster.tasks(jobs)
     ports, held = cluster.hold_ports(len(own))
     names = [address for address, _ in hosts[: len(own)]] if hosts else None

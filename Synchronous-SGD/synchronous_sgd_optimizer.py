@@ -422,9 +422,8 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
         with tf.control_dependencies(tensors):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
-    local_steps = getattr(flags, "local_steps", 1)
-    tensors = [*update.pulled, *update.pushed]
-    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in tensors)
+    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
+    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
     columns = [
         pushed,
         pulled,

@@ -36,6 +36,17 @@ SECTIONS = (
     *("Run it", "Flags", "Result", "Pitfalls", "Verified by", "Three things to try"),
     *("Notebook", "References"),
 )
+FURTHER = "Further-Algorithms/"
+SHORT_SECTIONS = (  # of its pages
+    *("Result", "The algorithm", "What changes", "When to use it, and when not", "Run it", "Flags"),
+    *("Pitfalls", "Verified by", "Two things to try", "References"),
+)
+MOST_WORDS = 600  # of them, outside of generated parts
+
+
+def sections(name):
+    """Returns the sections that the page of an example has, in their order."""
+    return SHORT_SECTIONS if name.startswith(FURTHER) else SECTIONS
 
 
 def script(folder):
@@ -167,12 +178,9 @@ def examples(_, __):
         if group in reading_order.folded():
             folded.append(f"**{group}:** {' · '.join(links)}")
             continue
-        rows.append((f"**{group}**", "", "", ""))
-        for path, link in zip(paths, links):
-            rows.append((link, title(path), regions.lines_above(path.read_text()), paper(path)))
-    return "\n\n".join(
-        ["\n".join(table(["example", "what it shows", "lines", "paper"], rows)), *folded]
-    )
+        rows.append((f"**{group}**", "", ""))
+        rows += [(link, title(path), paper(path)) for path, link in zip(paths, links)]
+    return "\n\n".join(["\n".join(table(["example", "what it shows", "paper"], rows)), *folded])
 
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
@@ -369,6 +377,7 @@ REPORTED = {
     "bytes": ("KB that one update moves", "%.1f", 1e-3),
     "wait_seconds": ("from the gradient to its arrival, ms", "%.2f", 1e3),
 }
+RATES = "seconds", "training_seconds", "rate", "wait_seconds"
 
 
 def measured_examples():
@@ -475,6 +484,9 @@ def result(folder, launcher):
     for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
     reported = {name: how for name, how in REPORTED.items() if any(run.get(name) for run in runs)}
+    if shown(folder).startswith(FURTHER):  # whose rates Compare will measure
+        for name in RATES:
+            reported.pop(name, None)
     return page(
         [f"{len(runs)} runs", "median", "range"],
         medians(runs, reported),

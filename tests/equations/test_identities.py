@@ -1,7 +1,9 @@
 """What follows from the equations, on losses whose answers are known without a computer."""
 
 import collections
+import contextlib
 import threading
+import time
 
 import interleaved
 import numpy as np
@@ -12,6 +14,8 @@ import support
 DYNSGD = support.main_script("DynSGD")
 HOGWILD = support.main_script("HogWild")
 COMPENSATION = support.main_script("Further-Algorithms/Delay-Compensation")
+DELAYED = support.main_script("Further-Algorithms/Async-Local-SGD")
+BOUNDED = support.main_script("Further-Algorithms/Bounded-Staleness")
 
 
 def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
@@ -51,12 +55,12 @@ def test_the_gradients_of_a_window_differ():
     assert np.allclose(np.diff(sums), [-100 * 0.9**j for j in range(7)], rtol=1e-5), np.diff(sums)
 
 
-def in_a_ring(path, n, rounds, random=None, **flags):
+def in_a_ring(path, n, rounds, random=None, text=None, **flags):
     """The largest |w| in the last half of the run, when n workers push in turn or at random.
 
     One graph stands for all n: what tells them apart is only when they have pulled.
     """
-    with workers(path, 1, noisy_bowl, [1.0], **flags) as (one, *_):
+    with workers(path, 1, noisy_bowl, [1.0], text, **flags) as (one, *_):
         held, seen = [one.pull() for _ in range(n)], []
         for push in range(rounds * n):
             k = random.randint(n) if random else push % n
@@ -371,6 +375,211 @@ def test_compensation_reads_and_updates_under_a_lock():
         check_two_pushes_at_once(NO_LOCK)
 
 
+# Momentum on the ps, moved at every N-th push.
+
+
+def test_n_pushes_together_are_one_step_of_nesterov():
+    """On their mean, as Keras makes it, whoever pushes first. Three workers, N = 3, five times."""
+    import keras
+
+    rate, beta, T, orders = 0.3, 0.9, 2, [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0), (0, 2, 1)]
+    flags = {"local_steps": T, "momentum_delay": 3, "outer_rate": rate, "outer_momentum": beta}
+    gradient = problem.gradient_on_digits(3)
+    with interleaved.Workers(DELAYED, 3, problem.command_line(flags), ps=2) as group:
+        w = [keras.Variable(v, dtype="float64") for v in group.parameters()]
+        nesterov = keras.optimizers.SGD(rate, beta, nesterov=True)
+        for number, order in enumerate(orders):
+            held = [worker.pull() for worker in group]
+            for k in order:
+                group.workers[k].push(held[k])
+            before, ends = [v.numpy() for v in w], []
+            for k in order:
+                w_k = before
+                for t in range(T):
+                    _, g = gradient(k, 3 * number * T + t, w_k)
+                    w_k = [v - problem.LR * d for v, d in zip(w_k, g)]
+                ends.append(w_k)
+            d = [v - sum(parts) / 3 for v, parts in zip(before, zip(*ends))]
+            nesterov.apply([keras.ops.convert_to_tensor(e) for e in d], w)
+        apart = max(np.abs(a - b.numpy()).max() for a, b in zip(group.parameters(), w))
+    assert apart < 1e-5, f"{apart} apart"
+
+
+def check_delay(delay, grows, changes=()):
+    """Eight workers push in turn, each seven late, on a quadratic of curvature 1.
+
+    Each push moves w at once as far, whatever the delay of the momentum.
+    """
+    flags = dict(local_steps=1, learning_rate=0.2, outer_momentum=0.9)
+    flags |= dict(momentum_delay=delay, outer_rate=0.125 * delay)
+    text = support.replaced(DELAYED, changes)
+    largest = in_a_ring(DELAYED, 8, 60, text=text, **flags)
+    assert (largest > 10) == grows, f"largest: |w| = {largest}"
+
+
+@pytest.mark.parametrize("delay, grows", [(1, True), (8, False)])
+def test_delaying_the_momentum_makes_late_pushes_stable(delay, grows):
+    check_delay(delay, grows)
+
+
+def test_momentum_at_every_push_is_caught():
+    """It makes all N of them grow."""
+    at_once = [("tf.equal((ticket + 1) % N, 0)", "ticket >= 0")]
+    with support.caught("largest"):
+        check_delay(8, False, at_once)
+
+
+# Bounded staleness: every gradient is 1, so w says how many updates it has had.
+
+PUSH = "    with tf.control_dependencies([ticket]):\n        moved = "
+SLOW_PUSH = """    late = tf.numpy_function(lambda x: (time.sleep(0.01), x)[1], [ticket], tf.int64)
+    with tf.control_dependencies([late]):
+        moved = """
+
+
+def run_bounded(lead, changes=()):
+    """Runs three workers at once, of which worker 0 is slow, and each push takes 10 ms.
+
+    Returns [(ticket, worker, its clock before the update, updates in the w that it pulled)].
+    """
+    text, pushes = support.replaced(BOUNDED, [(PUSH, SLOW_PUSH), *changes]), []
+    flags = dict(steps=60, learning_rate=1.0, max_lead=lead)
+    with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
+        tf = group.workers[0].tf
+
+        def work(k, worker):
+            for clock in range(60):
+                time.sleep(0.05 * (k == 0))
+                with contextlib.suppress(tf.errors.OutOfRangeError):
+                    tensors = [worker.update.ticket, worker.update.pulled, worker.pushed]
+                    ticket, w, _ = worker.session.run(tensors)
+                    pushes.append((ticket, k, clock, round(-w[0][0])))
+
+        threads = [threading.Thread(target=work, args=each) for each in enumerate(group)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    return sorted(pushes)
+
+
+def check_bound(lead, changes=()):
+    """No worker is more than `lead` updates ahead; one is by as many; each pulls what it must."""
+    clocks, apart, lacks = np.zeros(3, int), 0, 0
+    pushes = run_bounded(lead, changes)
+    assert [ticket for ticket, *_ in pushes] == list(range(60)), "tickets"
+    for _, k, clock, pulled in pushes:
+        assert clocks[k] == clock, "clocks"
+        clocks[k] += 1
+        apart = max(apart, np.ptp(clocks))
+        lacks = max(lacks, clock + 2 * max(0, clock - lead + 1) - pulled)
+    assert apart == lead, f"apart: {apart} updates, where {lead} are allowed"
+    assert lacks <= 0, f"pulled: w lacks {lacks} updates that it must have had"
+
+
+@pytest.mark.parametrize("lead", [1, 4])
+def test_no_worker_is_too_far_ahead(lead):
+    check_bound(lead)
+
+
+def check_the_idle(changes=()):
+    """Worker 2 pauses: after 2 s the others go on without it; then it has the slowest's clock.
+
+    Before, all push for longer than 2 s, and each counts.
+    """
+    text = support.replaced(BOUNDED, changes)
+    flags = dict(learning_rate=1.0, max_lead=2, step_timeout=2)
+    with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
+        one, two, paused = group
+        clocks = next(v for v in one.globals if v.op.name == "clocks")
+        for _ in range(3):
+            time.sleep(0.8)
+            for worker in group:
+                worker.push()
+        one.push()
+        one.push()
+        waits = False
+        try:
+            one.push(seconds=1)
+        except one.tf.errors.DeadlineExceededError:
+            waits = True
+        assert waits, "too far: worker 0 is 3 updates ahead"
+        two.push()
+        two.push()
+        made = []
+        with contextlib.suppress(one.tf.errors.DeadlineExceededError):
+            while len(made) < 8:
+                made.append([one.push(seconds=5), two.push(seconds=5)])
+        assert len(made) == 8, f"updates: {len(made)} of each, and one waits for 5 s"
+        one.push()
+        paused.push()
+        found = one.session.run(clocks)
+    assert list(found) == [14, 13, 13], f"clocks: {found}"
+
+
+def test_a_worker_without_an_update_stops_nobody_and_goes_on_with_the_slowest():
+    check_the_idle()
+
+
+def check_four(changes=()):
+    check_bound(4, changes)
+
+
+def check_one(changes=()):
+    check_bound(1, changes)
+
+
+# (the check, the comparison that fails): {the mistake: [(text, what replaces it)]}
+CORE_BOUNDS = {
+    (check_four, "apart"): {
+        "one update too far": [("now[1] >= flags.max_lead", "now[1] > flags.max_lead")],
+        "nobody waits for the slowest, but for the fastest": [
+            ("tf.reduce_min(tf.where(counts", "tf.reduce_max(tf.where(counts")
+        ],
+        "one update too strict": [("now[1] >= flags.max_lead", "now[1] >= flags.max_lead - 1")],
+    },
+}
+BOUNDS = {
+    (check_one, "pulled"): {
+        "the push waits, not the pull": [
+            ("[version]):\n        w_k", "[]):\n        w_k"),
+            ("tf.control_dependencies(delta)", "tf.control_dependencies([*delta, version])"),
+        ],
+        "the clock moves before the push": [
+            ("tf.control_dependencies(moved), tf", "tf.control_dependencies([ticket]), tf")
+        ],
+    },
+    (check_the_idle, "updates"): {
+        "a worker without an update counts": [("times < flags.step_timeout", "times < 1e9")]
+    },
+    (check_the_idle, "too far"): {
+        "the time of an update is not noted": [
+            ("tf.group(times[k].assign(tf.timestamp()))", "tf.group(clock)")
+        ]
+    },
+    (check_the_idle, "clocks"): {
+        "it goes on with the fastest": [
+            (
+                "slowest()))",
+                "tf.reduce_max(clocks) * tf.to_int64(clocks[k] < slowest() - 1)))",
+            )
+        ],
+        "it goes on from its old clock": [
+            ("tf.maximum(clocks[k] + 1, slowest())", "clocks[k] + 1")
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "check, fails, changes",
+    [*support.mistakes(CORE_BOUNDS, core=1), *support.mistakes(BOUNDS, core=0)],
+)
+def test_a_mistake_about_the_bound_is_caught(check, fails, changes):
+    with support.caught(fails):
+        check(changes)
+
+
 @pytest.mark.long
 def test_the_mistaken_scripts_run(tmp_path):
     texts = {
@@ -380,5 +589,10 @@ def test_the_mistaken_scripts_run(tmp_path):
     }
     texts["in halves"] = support.replaced(HOGWILD, IN_HALVES)
     texts["no lock"] = support.replaced(COMPENSATION, NO_LOCK)
+    texts |= {
+        name: support.replaced(BOUNDED, changes)
+        for named in [*CORE_BOUNDS.values(), *BOUNDS.values()]
+        for name, changes in named.items()
+    }
     texts["in more parts"] = support.replaced(HOGWILD, [MORE_PARTS])
     support.run_well(texts, tmp_path)

@@ -351,10 +351,17 @@ NOTE = """        def note(rows):
 """
 
 
+LOCAL_SGD = "Further-Algorithms/Local-SGD"
+STEPS_ALONE = {
+    "DOWNPOUR-Easy": ["--local-steps", "3"],
+    LOCAL_SGD: ["--local-steps", "3", "--post-local", "5"],
+}
+
+
 def check_examples(example, changes, quick, folder):
     """The examples of all updates are those of all mini-batches, less a last call that is void."""
     flags = ["--steps", "12", "--batch-size", "8"]
-    flags += ["--local-steps", "3"] if example == "DOWNPOUR-Easy" else []
+    flags += STEPS_ALONE.get(example, [])
     text = support.main_script(example).read_text()
     changes = [(draw, draw + NOTE) for draw in DRAWS if draw in text] + changes
     directory = run(quick, folder, example, changes, *flags, workers=1)
@@ -448,7 +455,7 @@ CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     # Elsewhere the local steps begin at the pull.
     check_the_place: (["AEASGD"], ["AEAMSGD"]),
     check_losses: (["HogWild"], []),
-    check_examples: (["DOWNPOUR-Easy", "Multiple-GPUs-Single-Machine"], []),
+    check_examples: (["DOWNPOUR-Easy", "Multiple-GPUs-Single-Machine"], [LOCAL_SGD]),
     check_times: (["HogWild"], []),
     check_seeds: (["HogWild", "Ring-AllReduce", "Non-Distributed-Setup"], []),
     check_batches: (["HogWild"], []),
@@ -555,6 +562,9 @@ MISTAKES = {
     },
     (check_examples, "DOWNPOUR-Easy", "examples"): {
         "one local step counts": [(COUNT, COUNT.replace("local_steps * flags", "flags"))]
+    },
+    (check_examples, LOCAL_SGD, "examples"): {
+        "T local steps count, also where one is made": [("go.op, T)", "go.op, flags.local_steps)")]
     },
     (check_examples, "Multiple-GPUs-Single-Machine", "examples"): {
         "one tower counts": [(COUNT, COUNT.replace(" * batches_per_update", ""))]

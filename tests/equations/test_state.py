@@ -60,7 +60,11 @@ OTHERS = [
     "DOWNPOUR/downpour.py",
     "DOWNPOUR-Easy/downpour_easy.py",
     "DynSGD/dynsgd.py",
+    "Further-Algorithms/Async-Local-SGD/async_local_sgd.py",
+    "Further-Algorithms/Bounded-Staleness/bounded_staleness.py",
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
+    "Further-Algorithms/DiLoCo/diloco.py",
+    "Further-Algorithms/Local-SGD/local_sgd.py",
     "HogWild/hogwild.py",
     "SAGN/sagn.py",
     "Synchronous-SGD/synchronous_sgd_optimizer.py",
@@ -207,9 +211,11 @@ def train(script, changes, quick, folder):
 
 
 def exact(script):
-    """Whether each step is known: those of workers that wait for one another."""
+    """Whether each step is known: those of workers that wait for one another, but for AdamW's."""
     kinds = ("single process", "model parallel")
-    return support.synchronous(script) or support.kind_of(script) in kinds
+    return script.stem != "diloco" and (
+        support.synchronous(script) or support.kind_of(script) in kinds
+    )
 
 
 def local_steps(script):

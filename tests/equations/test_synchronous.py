@@ -19,6 +19,8 @@ from tfrun.runs.data import RunData
 SYNC = support.main_script("Synchronous-SGD")
 SAGN = support.main_script("SAGN")
 RATES = support.main_script("Synchronous-SGD-different-learning-rates")
+LOCAL = support.main_script("Further-Algorithms/Local-SGD")
+DILOCO = support.main_script("Further-Algorithms/DiLoCo")
 SCRIPTS = equations.compared(equations.TOGETHER)
 
 
@@ -30,11 +32,14 @@ def group(script, n, flags, text=None):
 
 def check(workers, first, expected, pushes, due):
     """The named comparisons of numbers that a mistake must fail."""
-    interleaved.check(first, workers.values(), expected.values(), pushes, due, least=0.01)
+    last, due_values = workers.values(), expected.values()
+    if not isinstance(expected, equations.of(workers.path).REFERENCE):  # an identity: w alone
+        last = {name: last[name] for name in due_values}
+    interleaved.check(first, last, due_values, pushes, due, least=0.01)
 
 
 def compare(script, n=2, reference=None, flags=None, text=None):
-    """Asserts that n workers make the steps of the reference.
+    """Asserts that n workers make the steps of the reference, in all that the reference has.
 
     Reference and flags are those of the script's file unless others are given.
     """
@@ -67,8 +72,57 @@ def test_a_warm_up(n):
     warm_up(n=n)
 
 
-def test_sagn_with_one_local_step_is_synchronous_sgd():
-    compare(SAGN, reference=references.Synchronous, flags={"local_steps": 1})
+@pytest.mark.parametrize("script", [SAGN, LOCAL], ids=equations.ids)
+def test_one_local_step_is_synchronous_sgd(script):
+    compare(script, reference=references.Synchronous, flags={"local_steps": 1})
+
+
+class Alone(references.Synchronous):
+    """Plain SGD, T steps at a time."""
+
+    def together(self, those):
+        T = self.knobs["local_steps"]
+        for number in range(self.step * T, self.step * T + T):
+            loss, g = self.gradient(0, number, self.w)
+            self.w = [v - self.lr * d for v, d in zip(self.w, g)]
+        self.step += 1
+        return [loss]
+
+
+@pytest.mark.parametrize("T", [1, 5])
+def test_local_sgd_of_one_worker_is_plain_sgd(T):
+    compare(LOCAL, n=1, reference=Alone, flags={"local_steps": T})
+
+
+class KerasAdamW(references.Synchronous):
+    """AdamW of Keras, with a warm-up, T steps at a time."""
+
+    def __init__(self, w, *more, **knobs):
+        import keras
+
+        super().__init__(w, *more, **knobs)
+        self.variables = [keras.Variable(v, dtype="float64") for v in w]
+        self.optimizer = keras.optimizers.AdamW(0.0, knobs["weight_decay"])
+        self.optimizer.build(self.variables)
+
+    def together(self, those):
+        T, knobs = self.knobs["local_steps"], self.knobs
+        for number in range(self.step * T, self.step * T + T):
+            loss, g = self.gradient(0, number, [v.numpy() for v in self.variables])
+            warm = min(1, (number + 1) / knobs["warmup_steps"])
+            self.optimizer.learning_rate = knobs["learning_rate"] * warm
+            # Keras adds epsilon before it corrects the second moment, the paper afterwards.
+            self.optimizer.epsilon = knobs["epsilon"] * np.sqrt(1 - 0.999 ** (number + 1))
+            self.optimizer.apply(g, self.variables)
+        self.w = [v.numpy() for v in self.variables]
+        self.step += 1
+        return [loss]
+
+
+def test_diloco_of_one_worker_without_momentum_is_adamw():
+    """Its moments last from round to round, as if there were no rounds."""
+    flags = {**equations.of(DILOCO).FLAGS, "outer_rate": 1, "outer_momentum": 1e-30}
+    compare(DILOCO, n=1, reference=KerasAdamW, flags=flags)
 
 
 def test_equal_rates_that_add_up_to_lr_are_synchronous_sgd():

@@ -155,6 +155,7 @@ FEW = {  # the flags with which a driver measures little
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
     "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
+    "Staleness": ["--updates", "60", "--only", "one slow, no bound", ANYWAY],
     "Slow-Network": ["--only", "1000 Mbit/s: Ring-AllReduce", ANYWAY],
     "One-Step": ["--workers", "2", "--only", "SyncReplicasOptimizer"],
     "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps", ANYWAY],
@@ -186,11 +187,11 @@ def test_a_driver(launcher, tmp_path):
 
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
-    benchmarks, messages, packing, scaling, slow = (
+    benchmarks, messages, packing, scaling, slow, staleness = (
         support.load(
             support.ROOT / "Measurements" / name / (name.lower().replace("-", "_") + ".py")
         )
-        for name in ("Benchmarks", "Messages", "Packing", "Scaling", "Slow-Network")
+        for name in ("Benchmarks", "Messages", "Packing", "Scaling", "Slow-Network", "Staleness")
     )
     found = [*messages.CASES.values()]
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
@@ -206,9 +207,13 @@ def test_what_the_drivers_change_is_there():
         (messages.drivers.script_of(folder), [*changes, *slow.WIDE])
         for folder, _, _, changes in slow.PROGRAMS.values()
     ]
+    found += [
+        (scaling.drivers.script_of(name), [*scaling.changes_of("HogWild", "constant", 2, 0)])
+        for name in sorted({case.script for case in staleness.all_cases()})
+    ]
     for script, changes in found:
         assert messages.drivers.changed(script, changes) != script.read_text() or not changes
-    assert len(found) == 16 + 12 + len(slow.PROGRAMS)
+    assert len(found) == 16 + 12 + len(slow.PROGRAMS) + 4
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ import concurrent.futures
 import itertools
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -116,6 +117,22 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
         made = [row["global_step"] for row in support.pushes(directory)]
         most = result["workers"] if example == "Synchronous-SGD" else 1
         assert max(made.count(step) for step in set(made)) <= most
+
+
+FURTHER = sorted((support.ROOT / "Further-Algorithms").glob("*/run.sh"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("launcher", FURTHER, ids=lambda path: path.parent.name)
+def test_a_further_algorithm_learns_with_four_workers_of_which_one_is_killed(launcher, tmp_path):
+    """With its own number of updates, once more than half of them are made."""
+    script, directory = support.script_of(launcher), tmp_path / "run"
+    steps = int(re.search(r"(?m)^STEPS, .* = (\d+),", script.read_text())[1])
+    process = begin(directory, steps, launcher, TFRUN_RESTARTS="1", WORKERS="4")
+    support.wait_until(lambda: checkpoint(directory) >= steps / 2, 60, "half of the updates")
+    support.task(directory, "worker", 2).kill()
+    _, output = check_the_end(process, directory, steps, accuracy=0.97)
+    assert "worker 2 was killed by SIGKILL; it starts again" in output
 
 
 @pytest.mark.long

@@ -332,6 +332,48 @@ def test_the_table_of_scaling(scaling):
     assert row[7:] == ["0.150 (0.100-0.200) 1 diverged", "2", "0.50"]
 
 
+# Staleness ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_staleness_counts_clocks_and_gaps(trained, monkeypatch):
+    """Catches: a warm start that counts, gaps of the slow worker, or from before all had begun."""
+    staleness = load("Measurements", "Staleness", "staleness.py")
+    monkeypatch.setattr(staleness, "N", 3)
+    columns = "global_step", "task", "pull_time", "push_time", "staleness"
+    rows = [(1, 1, 0, 1, 9), (2, 2, 1, 2, 9), (3, 0, 9, 10, 0), (4, 1, 10, 11, 1)]
+    rows += [(5, 2, 10, 14, 2), (6, 1, 12, 15, 1), (7, 1, 16, 17, 0), (8, 1, 20, 21, 0)]
+    rows += [(9, 0, 21, 22, 3)]
+    pushes = [dict(zip(columns, row)) | {"task": f"worker-{row[1]}"} for row in rows]
+    columns = "global_step", "push_time", "test_loss", "test_accuracy"
+    rows = [(1, 3, 0.1, 0.99), (5, 16, 0.5, 0.8), (7, 18, 0.2, 0.9), (9, 23, 0.3, 0.7)]
+    known = {"pushes": pushes, "tests": [dict(zip(columns, row)) for row in rows]}
+    samples = [(14, 1.0), (22, 5.0)]  # seconds of processors so far
+    assert staleness.found(trained, samples, types.SimpleNamespace(rows=known.get), warm=2) == {
+        "updates_per_second": 4 / 8,  # from update 5, when the last worker has begun, to 9
+        "idle": 4 / 6,  # of worker 1: from 15 to 16 and from 17 to 20, of 15 to 21
+        "apart": 3,
+        "staleness_mean": 1,
+        "staleness_max": 3,
+        "updates_to": 7,
+        "seconds_to": 4,
+        "test_loss": 0.3 if trained else None,
+        "test_accuracy": 0.7 if trained else None,
+        "cores": 0.5,
+    }
+
+
+def test_no_worker_of_the_committed_runs_is_too_far_ahead():
+    """Catches a bound that does not hold in real runs."""
+    results = json.loads((MEASUREMENTS / "Staleness" / "results.json").read_text())
+    found = {case: re.search(r"at most (\d+) ahead", case) for case in results}
+    bounds = {case: int(match[1]) for case, match in found.items() if match}
+    assert len(bounds) == 9
+    for case, lead in bounds.items():
+        assert all(run["apart"] <= lead for run in results[case]), case
+        assert max(run["apart"] for run in results[case]) == lead, case
+
+
 # Slow-Network ------------------------------------------------------------------------------------
 
 

@@ -175,19 +175,27 @@ def test_pictures_are_of_todays_code_and_results():
 
 @pytest.mark.parametrize("name", reading_order.examples())
 def test_a_page_has_its_sections(name):
-    """In their order; with a figure, three answers, its measured runs, and tests that exist."""
-    page = (support.ROOT / name / "README.md").read_text()
+    """In their order; with a figure, answers, its measured runs, and tests that exist.
+
+    A page of a further algorithm is short, and has no notebook.
+    """
+    page, further = (
+        (support.ROOT / name / "README.md").read_text(),
+        name.startswith(readmes.FURTHER),
+    )
     parts = re.split(r"(?m)^## (.+)\n", page)
     sections = dict(zip(parts[1::2], parts[2::2]))
-    wanted = [each for each in readmes.SECTIONS if (name, each) not in WITHOUT]
+    wanted = [each for each in readmes.sections(name) if (name, each) not in WITHOUT]
     assert [each for each in sections if each in wanted] == wanted
     assert re.search(r"!\[[^\]]{20,}\]\(\S+\.svg\)", parts[0] + sections["The algorithm"])
     assert "<!-- generated: result" in sections["Result"]
     assert "<!-- generated: output" in sections["Run it"]
-    assert sections["Three things to try"].count("<details>") >= 3
+    tries, answers = ("Two", 2) if further else ("Three", 3)
+    assert sections[f"{tries} things to try"].count("<details>") >= answers
     tests = re.findall(r"`(tests/\w+/test_\w+\.py)`", sections["Verified by"])
     assert tests and all((support.ROOT / each).is_file() for each in tests), tests
-    assert ".ipynb)" in sections["Notebook"]
+    assert further or ".ipynb)" in sections["Notebook"]
+    assert not further or len(readmes.PART.sub("", page).split()) <= readmes.MOST_WORDS
 
 
 def test_samples_are_of_the_first_run():

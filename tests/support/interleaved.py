@@ -8,6 +8,7 @@ from these values, which are fed in their place, whatever others have pushed in 
 import collections
 import concurrent.futures
 import functools
+import inspect
 import json
 import re
 import sys
@@ -136,7 +137,8 @@ class Worker:
                         w = parameters(tf)
                     with tf.device(here.device):
                         algorithm = self.script.algorithm
-                        more = (k, n) if support.synchronous(path) else ()
+                        needs_k = "k" in inspect.signature(algorithm).parameters
+                        more = (k, n) if needs_k else ()
                         self.update = algorithm(w, step, gradient, flags, *more)
                 with tf.control_dependencies([self.update.push]):
                     self.pushed = tf.no_op()
@@ -166,7 +168,7 @@ class Workers:
     """n workers of a script, initialised."""
 
     def __init__(self, path, n, flags, data=None, text=None, **more):
-        self.variables = equations.variables(path)
+        self.path, self.variables = path, equations.variables(path)
         self.workers = [Worker(path, text, k, n, flags, data, **more) for k in range(n)]
         self.workers[0].session.run(self.workers[0].start[0])
         for worker in self.workers:

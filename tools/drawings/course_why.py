@@ -74,20 +74,21 @@ def circle(x, y):
 @figure("field.svg", 600, 632)
 def field():
     """Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild,
-    Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, Delay-Compensation, AEASGD, AEAMSGD,
-    Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with different
-    learning rates, SAGN. Synchronous, all-reduce: Ring-AllReduce, Collective-AllReduce,
-    Horovod-RingAllReduce, Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One
-    worker: Non-Distributed-Setup, Distributed-Setup."""
+    Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD, Async-Local-SGD,
+    Bounded-Staleness, Delay-Compensation, Parameter-Server-Strategy. Synchronous, parameter server:
+    Synchronous-SGD, with different learning rates, SAGN, Local-SGD, DiLoCo. Synchronous,
+    all-reduce: Ring-AllReduce, Collective-AllReduce, Horovod-RingAllReduce,
+    Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One worker:
+    Non-Distributed-Setup, Distributed-Setup."""
     column, row = (130, 368), (112, 324)
     no_folder = ("no folder: peers that", "average in pairs (AD-PSGD)")
-    asynchronous = ["HogWild", "Sparse-Embeddings", "DOWNPOUR-Easy", "DOWNPOUR, ADAG", "DynSGD"]
-    asynchronous += ["Delay-Compensation"]
-    synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates", "SAGN"]
+    asynchronous = ["HogWild, Sparse-Embeddings", "DOWNPOUR-Easy, DOWNPOUR", "ADAG, DynSGD"]
+    asynchronous += ["AEASGD, AEAMSGD", "Async-Local-SGD", "Bounded-Staleness"]
+    synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates"]
     all_reduce = ["Ring-AllReduce", "Collective-AllReduce", "Horovod-RingAllReduce"]
     lists = {
-        (0, 0): [*asynchronous, "AEASGD, AEAMSGD", "Parameter-Server-Strategy"],
-        (1, 0): synchronous,
+        (0, 0): [*asynchronous, "Delay-Compensation", "Parameter-Server-Strategy"],
+        (1, 0): [*synchronous, "SAGN, Local-SGD, DiLoCo"],
         (1, 1): [*all_reduce, "Multiple-GPUs-", "   Single-Machine"],
     }
     parts = [

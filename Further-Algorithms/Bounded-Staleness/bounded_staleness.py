@@ -1,0 +1,593 @@
+"""Bounded-Staleness: a worker that is too many updates ahead of the slowest waits for it.
+
+    wait    until c_k <= min(c_0, c_1, ...) + s    c_k: updates of worker k;  s = --max-lead - 1
+    pull    w_k <- w
+    push    w <- w - lr * g(w_k);  c_k <- c_k + 1
+
+Kind:          parameter server, asynchronous
+Paper:         Ho et al. 2013, More Effective Distributed ML via a Stale Synchronous Parallel
+               Parameter Server
+               Li et al. 2014, Scaling Distributed Machine Learning with the Parameter Server
+Differs from:  HogWild: a worker waits before a pull that would leave the slowest too far behind
+Simplified:    a pull gets w as it is; the paper's workers may read older w from a cache
+Run:           bash run.sh
+"""
+
+import argparse
+import collections
+import fcntl
+import json
+import os
+import socket
+import threading
+import time
+import timeit
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import keras
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+
+
+def algorithm(w, step, gradient, flags, k, n):
+    """Builds one update of one worker; all workers make theirs at once.
+
+    w: all parameters, as one vector on each ps. step: the counter of updates. k: this worker's
+    number, of n. gradient(w, number): the loss on mini-batch `number` at w, and its gradient.
+    """
+    # Bounded-Staleness: the clocks are on the ps, with the time of each worker's last update.
+    with tf.device(step.device):
+        clocks = tf.get_variable("clocks", [n], tf.int64, tf.zeros_initializer)
+        times = tf.get_variable("times", None, tf.float64, tf.fill([n], tf.timestamp()))
+
+    def slowest():
+        # A worker without an update for so long does not count, or it would stop all others.
+        counts = tf.timestamp() - times < flags.step_timeout
+        return tf.reduce_min(tf.where(counts, clocks, tf.fill([n], tf.reduce_max(clocks))))
+
+    # Bounded-Staleness: wait, unless all updates are made, for which nobody needs to wait.
+    def look():
+        with tf.device(step.device):
+            ahead = clocks[k] - slowest()
+            with tf.control_dependencies([ahead]):
+                return tf.stack([step.read_value(), ahead])
+
+    def look_again(_, seconds):
+        with tf.control_dependencies([tf.numpy_function(time.sleep, [seconds], [])]):
+            return look(), tf.minimum(2 * seconds, 0.02)  # each look is a message
+
+    def too_far(now, _):
+        return (now[0] < flags.steps) & (now[1] >= flags.max_lead)
+
+    start = [look(), tf.constant(0.0005, tf.float64)]
+    version, _ = tf.unstack(tf.while_loop(too_far, look_again, start)[0])
+
+    # Pull w, which now has all updates but the last s of each worker, and perhaps more.
+    with tf.control_dependencies([version]):
+        w_k = [v.read_value() for v in w]
+    loss, g = gradient(w_k, version)
+
+    # Push, however late. Others have made ticket - version updates since the pull.
+    delta = send(w, [flags.learning_rate * d for d in g])
+    with tf.control_dependencies(delta):
+        ticket = tf.count_up_to(step, flags.steps)
+    with tf.control_dependencies([ticket]):
+        moved = [v.assign_sub(d) for v, d in zip(w, delta)]
+
+    # Bounded-Staleness: one more update. A worker that did not count goes on with the slowest.
+    with tf.control_dependencies(moved), tf.device(step.device):
+        clock = clocks[k].assign(tf.maximum(clocks[k] + 1, slowest()))
+        with tf.control_dependencies([clock]):
+            push = tf.group(times[k].assign(tf.timestamp()))
+    return Update(w_k, loss, g, version, ticket, push)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
+MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("max-lead", 4, "s + 1, updates that a worker may be ahead of the slowest one at most"),
+    ("step-timeout", 20, "seconds without an update after which a worker does not count"),
+]
+
+
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
+
+
+def load_data(name):
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
+    elif name in ("mnist", "fashion_mnist"):
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
+    else:
+        with np.load(name) as file:
+            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+
+
+def make_model(data):
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(int(data.y_train.max()) + 1),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """Returns the cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem
+
+
+def build(cluster, model, data, flags):
+    """Builds the step counter and the test, and returns a function that builds an update."""
+    k, n = cluster.rank, len(cluster.workers)  # worker k has every n-th row
+    longest = REQUIRED_WAIT_SECONDS + UPDATES_PER_CALL * flags.step_timeout  # of a call
+    cluster.config.operation_timeout_in_ms = 1000 * longest
+    setter = tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)
+    with tf.device(setter):
+        step = tf.train.get_or_create_global_step()
+        w, state = shared_variables(model, len(cluster.ps))
+    with tf.device(cluster.device):
+        rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
+        x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
+        local_state = copy_of_state(model, state, k)
+        gradient = gradients(model, local_state, x, y, flags, k)
+        test = evaluation(model, w, state, local_state, x_test, y_test)
+        return step, lambda: algorithm(w, step, gradient, flags, k, n), test
+
+
+# region: main
+def main():
+    """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
+    flags, cluster = parse_flags(), Cluster()
+    server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
+    if cluster.job == "ps":
+        return serve(cluster, server)
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)  # outside of the graph, where Keras makes its first values
+    with tf.Graph().as_default():
+        graph = build(cluster, model, data, flags)
+        train(cluster, server, model.trainable_variables, *graph, flags)
+
+
+# endregion: main
+
+
+# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example with a parameter server.
+# --------------------------------------------------------------------------------------------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    all_flags = [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+        )
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
+            least = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+    return flags
+
+
+# endregion: flags
+
+
+# region: cluster
+REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
+OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
+
+
+class Cluster:
+    """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
+
+    def __init__(self):
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.spec = config.cluster_spec()
+        self.task = self.job, self.index = config.task_type, config.task_id
+        self.ps = self.spec.job_tasks("ps")
+        self.workers = [
+            (job, index)
+            for job in ("chief", "worker")
+            if job in self.spec.jobs
+            for index in self.spec.task_indices(job)
+        ]
+        self.rank = None if self.job == "ps" else self.workers.index(self.task)
+        self.is_chief = self.rank == 0
+        self.device = f"/job:{self.job}/task:{self.index}"
+        # With the filters a task talks to itself and the ps, and never waits for another worker.
+        self.config = tf.ConfigProto(
+            device_filters=["/job:ps", self.device],
+            operation_timeout_in_ms=1000 * REQUIRED_WAIT_SECONDS,
+        )
+        # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
+        self.config.experimental.disable_thread_spinning = True
+
+
+class Barrier:
+    """Where workers wait for one another: a table on a ps of the ranks that have arrived."""
+
+    def __init__(self, name, rank, ps=0):
+        with tf.device(f"/job:ps/task:{ps}"):
+            table = tf.raw_ops.MutableHashTableV2(
+                key_dtype="int32", value_dtype="int32", shared_name=name
+            )
+            self.arrive = tf.raw_ops.LookupTableInsertV2(
+                table_handle=table, keys=[rank], values=[rank]
+            )
+            self.arrived = tf.raw_ops.LookupTableSizeV2(table_handle=table)
+
+    def wait(self, session, n, seconds=OPTIONAL_WAIT_SECONDS):
+        """Returns when n workers have arrived, or after so many seconds."""
+        wait_until(lambda: session.run(self.arrived) >= n, seconds)
+
+
+def wait_until(condition, seconds):
+    """Waits for condition() for so many seconds at most; returns whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def listens(address):
+    """Returns whether a server answers at host:port."""
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        return True
+    except OSError:
+        return False
+
+
+def wait_for_ps(cluster):
+    """Returns when every ps listens at its address. Raises TimeoutError if one does not."""
+    for address in cluster.ps:
+        if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
+            raise TimeoutError(f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s")
+
+
+def serve(cluster, server):
+    """Keeps a ps running until all workers are done, or five minutes after the first of them."""
+    print("listening at", cluster.ps[cluster.index])
+    with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
+        done = Barrier("done", 0, cluster.index)
+        done.wait(session, 1, float("inf"))
+        done.wait(session, len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
+    print("done")
+
+
+def send(w, vectors):
+    """Returns the vectors on the ps of those of w: one message to each ps."""
+    arrived = []
+    for v, vector in zip(w, vectors):
+        with tf.device(v.device):
+            arrived.append(tf.identity(vector))
+    return arrived
+
+
+# endregion: cluster
+
+
+# region: variables
+def initial_value(value):
+    """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
+    tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
+    return tf.ensure_shape(tensor, value.shape)
+
+
+def variables(get_variable, name, values):
+    """Makes variables with these first values: name_0, name_1, ..."""
+    return [
+        get_variable(f"{name}_{i}", initializer=initial_value(value))
+        for i, value in enumerate(values)
+    ]
+
+
+# endregion: variables
+
+
+# region: vector
+def shared_variables(model, ps):
+    """Makes w, one vector on each ps, and what the model keeps beside it, for the checkpoint."""
+    values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
+    partitioner = tf.fixed_size_partitioner(ps)
+    w = list(tf.get_variable("w", initializer=tf.concat(values, 0), partitioner=partitioner))
+    return w, variables(tf.get_variable, "state", model.non_trainable_variables)
+
+
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+# endregion: vector
+
+
+# region: model
+def copy_of_state(model, state, rank):
+    """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
+    copies = []
+    for i, v in enumerate(state):
+        value = v.read_value()
+        if model.non_trainable_variables[i].name == "seed_generator_state":
+            value += tf.cast(rank, v.dtype)  # so that no two workers drop the same units
+        copies.append(tf.get_local_variable(f"own_{i}", initializer=value))
+    return copies
+
+
+def gradients(model, local_state, x, y, flags, rank=0):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere. g has the shapes of w.
+    """
+
+    def gradient(w, number):
+        key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], "int32")
+        with tf.control_dependencies(w):
+            before = [v.read_value() for v in local_state]
+        outputs, after, penalties = model.stateless_call(
+            unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
+        )
+        # The gradient comes after the state has moved, and with it the next local step; and after
+        # the rows of the updates before, so that the end of training cuts none off.
+        with tf.control_dependencies(
+            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("rows")
+        ):
+            outputs = tf.identity(outputs)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)
+
+    return gradient
+
+
+def evaluation(model, w, state, local_state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y).
+
+    The chief's state goes to the ps first, so that the checkpoint has what was tested.
+    """
+    with tf.control_dependencies([v.assign(new) for v, new in zip(state, local_state)]):
+        vectors = [v.read_value() for v in w]
+    outputs, _ = model.stateless_call(
+        unpack(model, vectors), local_state, x.read_value(), training=False
+    )
+    functions = [loss, *[function for _, function in METRICS.values()]]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+
+
+# endregion: model
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+for better, function in METRICS.values():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+
+
+def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    batches_per_update: of this process. times_sent: how often it sends each byte.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    times = []
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
+    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
+    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
+    columns = [
+        pushed,
+        pulled,
+        ticket + 1,
+        local_steps,
+        local_steps * flags.batch_size * batches_per_update,
+        update.loss,
+        ticket - update.version,
+        times_sent * size,
+        pushed - ready,
+    ]
+    return tf.stack([tf.cast(column, "float64") for column in columns])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
+
+    The chief raises ValueError if a checkpoint of another model is there.
+    """
+
+    def __init__(self, task, workers, variables, flags, ps=0):
+        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.is_chief = task == workers[0]
+        self.steps = flags.steps
+        self.step = self.shown = 0
+        os.makedirs(self.directory, exist_ok=True)
+        if self.is_chief:
+            self.lock = open(f"{self.directory}/.chief", "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
+            path = f"{self.directory}/flags.json"
+            layout = [[v.path, list(v.shape)] for v in variables]
+            if tf.train.latest_checkpoint(self.directory):
+                with open(path) as file:
+                    if json.load(file).get("variables") != layout:
+                        raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            with open(path, "w") as file:
+                json.dump(facts, file, indent=2)
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
+        self.step = int(row[2])
+        if not np.isfinite(row[5]):
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        times = f"{time.time():.6f},{began:.6f}"
+        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        self.step = step
+        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
+
+    def show(self, text):
+        """Prints where training is."""
+        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+
+
+# endregion: metrics
+
+
+# region: prepare
+def prepare(session, cluster, saver, directory):
+    """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
+    missing = tf.report_uninitialized_variables(tf.global_variables())
+    checkpoint = tf.train.latest_checkpoint(directory)
+    if cluster.is_chief and session.run(missing).size:
+        if checkpoint:
+            saver.restore(session, checkpoint)
+        else:
+            session.run(tf.global_variables_initializer())
+    if not wait_until(lambda: not session.run(missing).size, REQUIRED_WAIT_SECONDS):
+        raise TimeoutError(f"the chief made no model in {REQUIRED_WAIT_SECONDS} s")
+    session.run(tf.local_variables_initializer())
+
+
+# endregion: prepare
+
+
+# region: session
+UPDATES_PER_CALL = 10  # of updates that take less than 50 ms each
+
+
+def train(cluster, server, variables, step, make_update, test, flags):
+    """Updates w until all updates are made; the chief also tests and saves it."""
+    n, ps = len(cluster.workers), len(cluster.ps)
+    metrics = Metrics(cluster.task, cluster.workers, variables, flags, ps)
+    rows, before = tf.get_collection_ref("rows"), []
+
+    def add_update():
+        with tf.device(cluster.device), tf.control_dependencies(before):
+            update = make_update()
+            rows.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))
+        before[:] = [update.push]  # when it has arrived, the next one pulls
+        tf.get_variable_scope().reuse_variables()
+
+    add_update()
+    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
+    start = Barrier("start", cluster.rank)
+    done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
+
+    def test_and_save():
+        metrics.test(time.time(), *session.run([step, *test]))
+        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
+
+    def make_updates():
+        # The first call sets up the graph everywhere. Each call takes about 2 ms for itself.
+        short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05
+        if short and metrics.step + n * UPDATES_PER_CALL <= flags.steps:
+            while len(rows) < UPDATES_PER_CALL:
+                add_update()
+        update_w = session.make_callable(rows)
+        update_w()
+        session.run(start.arrive)
+        start.wait(session, n)
+        while True:
+            saved = metrics.step
+            while metrics.step < saved + flags.checkpoint_steps or not cluster.is_chief:
+                update_w()
+            test_and_save()
+
+    while True:
+        wait_for_ps(cluster)
+        session = tf.Session(server.target, config=cluster.config)
+        try:
+            prepare(session, cluster, saver, metrics.directory)
+            try:
+                make_updates()
+            except tf.errors.OutOfRangeError:  # every update is taken
+                session.run(start.arrive)
+            if cluster.is_chief:
+                done[0].wait(session, n - 1)
+                test_and_save()
+            session.run([barrier.arrive for barrier in done])
+            return print("done, the output is in", metrics.directory)
+        except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
+            print("a ps was lost: training goes on from the last checkpoint")
+            # Closing a session waits for the lost ps, up to 30 s.
+            threading.Thread(target=session.close, daemon=True).start()
+
+
+# endregion: session
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Staleness: what a bound on it does, and momentum that waits, with eight workers.
+
+Each run is an example's own script, whose gradient takes a given time without using a core, as in
+Scaling. The chief tests w every few updates, so that a run tells how many it needs to a test loss.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import collections
+import math
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import numpy as np
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("", "Scaling")]
+import delays
+import drivers
+import forked
+from tfrun.runs.data import RunData
+
+N = 8  # workers
+MEAN = 0.04  # seconds that a mini-batch takes longer, on average but for the slow worker's
+ALONE = 0.02  # the same where a worker takes T steps alone
+GOAL = 0.2  # the test loss to which updates are counted
+FURTHER = "Further-Algorithms/"
+LEADS = (1, 2, 3, 5, 9, 17)
+SLOW = "one slow"  # instead of exponential times
+DELAYS = (1, 2, 4, 8, 16)
+WARM = ", warm start"
+BETA = 0.9  # of the momentum
+T = 10  # local steps of the runs with momentum
+NONE = 1e-30  # a momentum that changes no number
+ONE_A_CALL = (
+    "short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05",
+    "short = False",
+)
+BOUND, LATER, COMPENSATED = (
+    FURTHER + name for name in ("Bounded-Staleness", "Async-Local-SGD", "Delay-Compensation")
+)
+# name: what a case is called, with its example behind a colon. value: of the flag that it varies.
+# delay: how long a gradient takes. warm: whether the first quarter of the pushes has no momentum.
+Case = collections.namedtuple("Case", "name script value delay warm")
+QUICK = ["at most 1 ahead", "at most 5 ahead", "no bound", "N = 1", "N = 8"]
+
+
+def all_cases():
+    """Returns the Cases."""
+    cases = [(f"at most {lead} ahead", BOUND, lead) for lead in LEADS]
+    cases.append(("no bound", "HogWild", None))
+    cases += [(f"lambda = {value}", COMPENSATED, value) for value in (0.04, 1.0)]
+    cases += [(f"{SLOW}, at most {lead} ahead", BOUND, lead) for lead in (1, 5, 17)]
+    cases.append((f"{SLOW}, no bound", "HogWild", None))
+    cases.append(("no momentum", LATER, 1))
+    cases += [(f"N = {value}{words}", LATER, value) for words in ("", WARM) for value in DELAYS]
+    return [
+        Case(f"{name}: {script}", script, value, *how)
+        for name, script, value in cases
+        for how in [(SLOW if SLOW in name else "exponential", name.endswith(WARM))]
+    ]
+
+
+def arguments(case, flags, momentum=BETA):
+    """Returns the flags of a case's script: N comes with the outer rate at which each push moves w
+    as far, whatever N is."""
+    if case.script != LATER:
+        name = {BOUND: "--max-lead", COMPENSATED: "--compensation"}.get(case.script)
+        return ["--learning-rate", flags.rate, *([name, case.value] if name else [])]
+    beta = NONE if "no momentum" in case.name else momentum
+    outer = case.value * flags.move
+    common = ["--local-steps", T, "--outer-momentum", beta, "--outer-rate", outer]
+    return [*common, "--momentum-delay", case.value]
+
+
+def measure(context, case, repeat, flags):
+    """Returns what one run has found."""
+    script, updates = drivers.script_of(case.script), flags.updates
+    if case.script == LATER:
+        updates = flags.pushes
+    warm = updates // 4 if case.warm else 0
+    common = ["--seed", repeat, "--checkpoint-steps", flags.every]
+    with tempfile.TemporaryDirectory() as folder:
+        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
+        seconds = ALONE if case.script == LATER else MEAN
+        changes = [*delays.changes(case.delay, seconds, N, repeat + 1), ONE_A_CALL]
+        copy.write_text(drivers.changed(script, changes))
+        for steps, momentum in [(warm, NONE), (updates, BETA)] if warm else [(updates, BETA)]:
+            words = ["--steps", steps, *common, *arguments(case, flags, momentum)]
+            jobs = {"ps": 1, "worker": N}
+            trained, samples = forked.train(context, copy, jobs, words, directory)
+        return found(trained, samples, RunData.read(directory), warm)
+
+
+def found(trained, samples, run, warm=0):
+    """Returns the numbers of a run that has ended, of what came after `warm` updates."""
+    pushes = [push for push in run.rows("pushes") if push["global_step"] > warm]
+    tests = [test for test in run.rows("tests") if test["global_step"] > warm]
+    began, ended, updates = forked.window(pushes)
+    whole = trained and math.isfinite(tests[-1]["test_loss"])
+    reached = [test for test in tests if test["test_loss"] <= GOAL]
+    return {
+        "updates_per_second": updates,
+        "idle": idle(pushes, began),
+        "apart": apart(pushes),
+        "staleness_mean": statistics.fmean(push["staleness"] for push in pushes),
+        "staleness_max": max(push["staleness"] for push in pushes),
+        "updates_to": reached[0]["global_step"] if reached else None,  # None: it never came there
+        "seconds_to": reached[0]["push_time"] - forked.started(pushes) if reached else None,
+        "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
+        "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
+        "cores": forked.per_second(samples, began, ended),
+    }
+
+
+def idle(pushes, began):
+    """Returns the share of the time, from `began` on, between a push and the next pull.
+
+    Of all workers but the first, which tests meanwhile, and the last, which may be slow.
+    """
+    waited = whole = 0.0
+    for k in range(1, N - 1):
+        own = [push for push in pushes if push["task"] == f"worker-{k}"]
+        for before, after in zip(own, own[1:]):
+            if before["push_time"] >= began:
+                waited += after["pull_time"] - before["push_time"]
+                whole += after["push_time"] - before["push_time"]
+    return waited / whole
+
+
+def apart(pushes):
+    """Returns by how many updates the fastest worker was ahead of the slowest at most."""
+    clocks, most = dict.fromkeys((f"worker-{k}" for k in range(N)), 0), 0
+    for push in sorted(pushes, key=lambda push: push["global_step"]):
+        clocks[push["task"]] += 1
+        most = max(most, max(clocks.values()) - min(clocks.values()))
+    return most
+
+
+def middle(runs, key):
+    """Returns the median of what the runs have found, of those that have; None if none has."""
+    known = [run[key] for run in runs if run[key] is not None]
+    return statistics.median(known) if known else None
+
+
+def some(runs, key, form):
+    """Returns the median and the range in words, and how many runs have none."""
+    lost = sum(run[key] is None for run in runs)
+    words = drivers.spread([run[key] for run in runs], form)
+    return f"{words} {lost} of {len(runs)} never".strip() if lost else words
+
+
+def table_of(results):
+    """Returns the table: sections for the bounds, for a slow worker, and for the momentum."""
+    before = None
+    columns = "updates/s", "idle", "apart", "staleness, mean", "most", "test loss", "accuracy, %"
+    table = drivers.plain_table("case", *columns, f"updates to {GOAL}", "seconds", "cores")
+    table.columns[0].no_wrap = True
+    for number, (case, runs) in enumerate(results.items()):
+        case = case.partition(":")[0]
+        section = SLOW if SLOW in case else case.startswith(("no momentum", "N"))
+        if number and section != before:
+            table.add_section()
+        before = section
+        losses = some(runs, "test_loss", "{:.3f}").replace("never", "diverged")
+        table.add_row(
+            case,
+            drivers.spread([run["updates_per_second"] for run in runs], "{:.0f}"),
+            f"{middle(runs, 'idle'):.0%}",
+            f"{max(run['apart'] for run in runs)}",
+            f"{middle(runs, 'staleness_mean'):.1f}",
+            f"{max(run['staleness_max'] for run in runs):.0f}",
+            losses,
+            drivers.spread(
+                [run["test_accuracy"] and 100 * run["test_accuracy"] for run in runs], "{:.1f}"
+            ),
+            # A warm start comes there before.
+            "" if WARM in case else some(runs, "updates_to", "{:.0f}"),
+            "" if WARM in case else drivers.spread([run["seconds_to"] for run in runs], "{:.1f}"),
+            f"{middle(runs, 'cores'):.2f}",
+        )
+    return table
+
+
+def draw(results, path, source):
+    """Draws idle share and updates to the goal against the bound; the loss against N."""
+    results = {case.partition(":")[0]: runs for case, runs in results.items()}
+    figure, (bound, momentum) = drivers.subplots(3.4, 1, 2)
+    leads = {lead: results.get(f"at most {lead} ahead") for lead in LEADS}
+    leads = {lead: runs for lead, runs in leads.items() if runs}
+    share = bound.twinx()
+    share.spines["right"].set_visible(True)
+    for axes, key, colour, words in (
+        (bound, "updates_to", "C0", f"updates to a test loss of {GOAL}"),
+        (share, "idle", "C1", "idle share of a worker"),
+    ):
+        known = {lead: middle(runs, key) for lead, runs in leads.items()}
+        axes.plot(
+            list(known), [np.nan if v is None else v for v in known.values()], "o-", color=colour
+        )
+        axes.set_ylabel(words, color=colour)
+        axes.set_ylim(bottom=0)
+    bound.set(xscale="log", xlabel="updates that a worker may be ahead, s + 1")
+    bound.set_xticks(list(leads), list(leads), minor=False)
+    bound.minorticks_off()
+    for words, style in (("", "o-"), (WARM, "s--")):
+        runs = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
+        runs = {delay: each for delay, each in runs.items() if each}
+        losses = [middle(each, "test_loss") for each in runs.values()]
+        momentum.plot(
+            list(runs),
+            [np.nan if v is None else v for v in losses],
+            style,
+            label=words[2:] or "from scratch",
+        )
+    if none := results.get("no momentum"):
+        loss = middle(none, "test_loss")
+        momentum.axhline(loss, color="k", linestyle=":", linewidth=1, label="no momentum")
+    momentum.set(xscale="log", yscale="log", xlabel="N, pushes to a move of the momentum")
+    momentum.set_xticks(DELAYS, DELAYS)
+    momentum.minorticks_off()
+    momentum.set_ylabel("test loss at the end")
+    momentum.legend(frameon=False, fontsize=8)
+    drivers.save(figure, path, source)
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.number("--updates", 1000, "updates of a run with a bound")
+    parser.number("--pushes", 400, "updates of a run with momentum")
+    parser.number("--rate", 0.1, "lr of the runs with a bound", float)
+    parser.number("--move", 0.125, "outer / N of the runs with momentum", float)
+    parser.number("--every", 20, "updates between two tests")
+    parser.full("all cases; without it five, once each")
+    parser.redraw(__file__)
+    quick = [case.name for case in all_cases() if case.name.partition(":")[0] in QUICK]
+    flags, cases = parser.only(all_cases(), quick)
+
+    def measure_all(console, directory):
+        context = forked.context()
+        drivers.leave_digests([case.script for case in cases], directory)
+
+        def run(case, repeat):
+            return measure(context, case, repeat, flags)
+
+        words = (
+            f"{N} workers; a gradient takes {1000 * MEAN:.0f} ms longer on average, of the slow "
+        )
+        words += (
+            f"worker {5000 * MEAN:.0f} ms; lr {flags.rate}. In the last part {T} local steps of "
+        )
+        words += f"{1000 * ALONE:.0f} ms each; lr 0.1; each push moves w by {flags.move} d"
+        return drivers.sitting(console, directory, flags, cases, run, words)
+
+    drivers.report(__file__, flags, 176, measure_all, table_of, draw)
+
+
+if __name__ == "__main__":
+    main()
