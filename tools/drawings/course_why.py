@@ -82,8 +82,8 @@ def field():
     Non-Distributed-Setup, Distributed-Setup."""
     column, row = (130, 368), (112, 324)
     no_folder = ("no folder: peers that", "average in pairs (AD-PSGD)")
-    asynchronous = ["HogWild, Sparse-Embeddings", "DOWNPOUR-Easy, DOWNPOUR", "ADAG, DynSGD"]
-    asynchronous += ["AEASGD, AEAMSGD", "Async-Local-SGD", "Bounded-Staleness"]
+    asynchronous = ["HogWild, DOWNPOUR-Easy", "DOWNPOUR, ADAG", "Sparse-Embeddings"]
+    asynchronous += ["AEASGD, AEAMSGD", "DynSGD, Async-Local-SGD", "Bounded-Staleness"]
     synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates"]
     all_reduce = ["Ring-AllReduce", "Collective-AllReduce", "Horovod-RingAllReduce"]
     lists = {
