@@ -23,7 +23,7 @@ FLAGS = {"max_lead": 99}
 VARIABLES = {"clocks": "clocks"}
 MISTAKES = {
     "parameters": {
-        "the push adds": [("v.assign_sub(d) for", "v.assign_add(d) for")],
+        "the push is halved": [("v.assign_sub(d) for", "v.assign_sub(d / 2) for")],
         "the push leaves out one ps": [("zip(w, delta)]", "list(zip(w, delta))[1:]]")],
     },
     "clocks": {

@@ -267,7 +267,8 @@ def check(script, changes, quick, folder):
             wrong += epochs_wrong(task, pushes)
     # The steps: all of them once, of each worker or of all together.
     due = list(range(1, STEPS[1] + 1))
-    each = list(rows.values()) if exact(script) else [sum(rows.values(), [])]
+    of_each = exact(script) or support.synchronous(script)
+    each = list(rows.values()) if of_each else [sum(rows.values(), [])]
     for pushes in each:
         if sorted(row["global_step"] for row in pushes) != due:
             wrong.append(f"steps: {sorted(row['global_step'] for row in pushes)}")
