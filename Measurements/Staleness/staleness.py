@@ -202,27 +202,27 @@ def draw(results, path, source):
         )
         axes.set_ylabel(words, color=colour)
         axes.set_ylim(bottom=0)
-    bound.set(xscale="log", xlabel="updates that a worker may be ahead, s + 1")
-    bound.set_xticks(list(leads), list(leads), minor=False)
-    bound.minorticks_off()
+    bound.set_xlabel("updates that a worker may be ahead, s + 1")
+    if leads:
+        bound.set_xscale("log")
+        bound.set_xticks(list(leads), list(leads))
+        bound.minorticks_off()
     for words, style in (("", "o-"), (WARM, "s--")):
         runs = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
-        runs = {delay: each for delay, each in runs.items() if each}
-        losses = [middle(each, "test_loss") for each in runs.values()]
-        momentum.plot(
-            list(runs),
-            [np.nan if v is None else v for v in losses],
-            style,
-            label=words[2:] or "from scratch",
-        )
+        losses = {delay: middle(each, "test_loss") for delay, each in runs.items() if each}
+        known = {delay: loss for delay, loss in losses.items() if loss is not None}
+        if known:
+            label = words[2:] or "from scratch"
+            momentum.plot(list(known), list(known.values()), style, label=label)
     if none := results.get("no momentum"):
         loss = middle(none, "test_loss")
         momentum.axhline(loss, color="k", linestyle=":", linewidth=1, label="no momentum")
-    momentum.set(xscale="log", yscale="log", xlabel="N, pushes to a move of the momentum")
-    momentum.set_xticks(DELAYS, DELAYS)
-    momentum.minorticks_off()
-    momentum.set_ylabel("test loss at the end")
-    momentum.legend(frameon=False, fontsize=8)
+    momentum.set(xlabel="N, pushes to a move of the momentum", ylabel="test loss at the end")
+    if momentum.lines:
+        momentum.set(xscale="log", yscale="log")
+        momentum.set_xticks(DELAYS, DELAYS)
+        momentum.minorticks_off()
+        momentum.legend(frameon=False, fontsize=8)
     drivers.save(figure, path, source)
 
 
