@@ -18,8 +18,8 @@ LATE = f"tf.cast(tf.reduce_sum(tf.random.uniform([{SIZE}])) < 0, tf.int64)"  # 0
 SLOW = ("tf.identity(update.ticket)", "update.ticket + " + LATE)
 CHAIN = "before[:] = [update.push]"
 # Messages of an update to one ps and from it: version, w, push, ticket. An elastic worker also says
-# when its steps alone are done; of two tables each sends rows for the numbers of rows; a loop on two
-# tasks, as that which waits in Bounded-Staleness, sends its own.
+# when its steps alone are done; of two tables each sends rows for the numbers of rows; the loop in
+# which Bounded-Staleness waits is on two tasks, and sends its own.
 MESSAGES = {"AEASGD": 5, "AEAMSGD": 5, "Sparse-Embeddings": 8, "Bounded-Staleness": 9}
 WAITING = ("SAGN", "Local-SGD", "DiLoCo")  # those that step together after T steps alone
 ON_THE_WORKER = [
