@@ -306,7 +306,28 @@ def diff(folder, neighbour):
 
 
 def flags(folder, _):
-    """Returns the flags of the script, from its list all_flags, with the defaults above it."""
+    """The flags of the script; of those that HogWild has, too, a link to them.
+
+    Another default than HogWild's is shown; where one of its flags is missing all are.
+    """
+    head, shared = ["flag", "default", "meaning"], flag_rows(ROOT / SHARED_FLAGS)
+    rows, link = flag_rows(folder), os.path.relpath(ROOT / SHARED_FLAGS, folder)
+    names = [{name for name, *_ in each} for each in (shared, rows)]
+    if link == "." or not names[0] <= names[1]:
+        return "\n".join(table(head, rows))
+    own = [row for row in rows if row not in shared]
+    words = f"Those of [{SHARED_FLAGS}]({link}/#flags)"
+    return page(head, own, f"{words}, too.") if own else f"{words}."
+
+
+SHARED_FLAGS = "HogWild"  # whose page has the flags that most examples share
+
+
+def flag_rows(folder):
+    """Returns [(flag, default, meaning)] of a script's list all_flags, with the defaults above it.
+
+    Raises ToolError where the list cannot be read.
+    """
     constants = {}  # {name: the node that is assigned to it}
     for node in ast.walk(regions.parsed(script(folder))):
         if isinstance(node, ast.Assign):
@@ -323,13 +344,14 @@ def flags(folder, _):
         for entry in constants["all_flags"].elts:
             entries = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
             for name, default, meaning in (map(value, entry.elts) for entry in entries):
-                rows.append((f"`--{name}`", default, meaning))
+                if default is not None:  # the script has no such flag
+                    rows.append((f"`--{name}`", default, meaning))
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ToolError(
             f"{shown(script(folder))}: write each of MORE_FLAGS as (name, default, help), with a "
             "plain number or text as its default"
         ) from None
-    return "\n".join(table(["flag", "default", "meaning"], rows))
+    return rows
 
 
 def drills(folder, _):

@@ -28,7 +28,8 @@ LEAST = 1.0  # percent: what is shown
 def shares(data, key):
     """Returns [(percent, a library or a function)] of what perf has recorded, the largest first."""
     command = ["perf", "report", "-i", data, "--no-children", "--stdio", "-g", "none"]
-    done = subprocess.run([*command, "--sort", key], capture_output=True, text=True, check=True)
+    command += ["--sort", key]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found = []
     for line in done.stdout.splitlines():
         match = re.match(r"\s*([\d.]+)%\s+(?:\[([.k])\] )?(\S.*?)(?:\s+-\s+-)?\s*$", line)

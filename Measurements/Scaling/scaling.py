@@ -202,11 +202,8 @@ def table_of(results):
     """Returns the table, a section for each cluster."""
     columns = "mini-batches/s", "to the law", "staleness / by rates"
     columns += "waiting", "twice", "test loss", "seconds", "cores"
-    table, before, own = (
-        drivers.plain_table("workers, delay", "example", *columns),
-        "",
-        own_seconds(results),
-    )
+    table = drivers.plain_table("workers, delay", "example", *columns)
+    before, own = "", own_seconds(results)
     whole = max(run["batches"] for runs in results.values() for run in runs)
     clusters = list(dict.fromkeys(parts(case)[0] for case in results))
     for case in sorted(results, key=lambda case: clusters.index(parts(case)[0])):

@@ -20,6 +20,7 @@ sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name
 import delays
 import drivers
 import forked
+from scaling import ONE_A_CALL, middle
 from tfrun.runs.data import RunData
 
 N = 8  # workers
@@ -34,10 +35,6 @@ WARM = ", warm start"
 BETA = 0.9  # of the momentum
 T = 10  # local steps of the runs with momentum
 NONE = 1e-30  # a momentum that changes no number
-ONE_A_CALL = (
-    "short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05",
-    "short = False",
-)
 BOUND, LATER, COMPENSATED = (
     FURTHER + name for name in ("Bounded-Staleness", "Async-Local-SGD", "Delay-Compensation")
 )
@@ -137,12 +134,6 @@ def apart(pushes):
         clocks[push["task"]] += 1
         most = max(most, max(clocks.values()) - min(clocks.values()))
     return most
-
-
-def middle(runs, key):
-    """Returns the median of what the runs have found, of those that have; None if none has."""
-    known = [run[key] for run in runs if run[key] is not None]
-    return statistics.median(known) if known else None
 
 
 def some(runs, key, form):
@@ -245,14 +236,12 @@ def main():
         def run(case, repeat):
             return measure(context, case, repeat, flags)
 
-        words = (
-            f"{N} workers; a gradient takes {1000 * MEAN:.0f} ms longer on average, of the slow "
-        )
-        words += (
-            f"worker {5000 * MEAN:.0f} ms; lr {flags.rate}. In the last part {T} local steps of "
-        )
-        words += f"{1000 * ALONE:.0f} ms each; lr 0.1; each push moves w by {flags.move} d"
-        return drivers.sitting(console, directory, flags, cases, run, words)
+        words = [
+            f"{N} workers; a gradient takes {1000 * MEAN:.0f} ms longer on average",
+            f"of the slow worker {5000 * MEAN:.0f} ms; lr {flags.rate}. In the last part {T} local "
+            f"steps of {1000 * ALONE:.0f} ms each; lr 0.1; each push moves w by {flags.move} d",
+        ]
+        return drivers.sitting(console, directory, flags, cases, run, ", ".join(words))
 
     drivers.report(__file__, flags, 176, measure_all, table_of, draw)
 

@@ -249,6 +249,38 @@ def test_numbers_in_prose_are_those_of_the_results():
     assert checked > 3
 
 
+# Numbers that follow from an equation, and the test that computes them.
+COMPUTED = {"DynSGD": "test_the_mean_step_of_dynsgd"}
+
+
+def test_numbers_in_advice_stand_where_it_links_to():
+    """Catches advice in "When to use it" that keeps a number of an older measurement.
+
+    Each number stands in what is generated on the page or on one to which its paragraph links, in a
+    notebook to which it links, or comes from a paper, as the paragraph then says.
+    """
+    checked = 0
+    for name in reading_order.examples():
+        folder = support.ROOT / name
+        page = (folder / "README.md").read_text()
+        advice = page.partition("\n## When to use it, and when not\n")[2].partition("\n## ")[0]
+        for paragraph in re.split(r"\n(?=- |\*\*|\n)", advice):
+            if name in COMPUTED or re.search(r"from (the|its) (papers?|report)", paragraph):
+                continue
+            texts = [page]
+            for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", paragraph):
+                path = folder / link
+                texts.append((path / "README.md" if path.is_dir() else path).read_text())
+            known = "".join(part[0] for text in texts for part in readmes.PART.finditer(text))
+            known += "".join(text for text in texts if text.startswith("{"))
+            for number in re.findall(NUMBER, re.sub(PROSE, "", paragraph)):
+                checked += 1
+                assert number in known, "%s: %s" % (name, number)
+    assert checked > 15
+    text = (support.ROOT / "tests" / "equations" / "test_identities.py").read_text()
+    assert all(f"def {test}(" in text for test in COMPUTED.values())
+
+
 def test_the_numbers_of_the_front_page():
     """Catches a number on it that no longer is that of the tests, drills, notebooks or results."""
     page = " ".join((support.ROOT / "README.md").read_text().split())
