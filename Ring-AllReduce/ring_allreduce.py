@@ -61,13 +61,20 @@ def algorithm(w, step, gradient, ring, flags):
     return Update([w_k], loss, [g], version, version, total, moved)
 
 
+# region: all_reduce
 def all_reduce(x, ring):
     """Replaces x, a flat vector, by the sum of the x of all workers. All workers must call it.
 
     In each phase a worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
     """
+    chunk = np.array_split(x, ring.n)  # views; the first are longer by one if N does not divide
+    reduce_scatter(chunk, ring)
+    all_gather(chunk, ring)
+
+
+def reduce_scatter(chunk, ring):
+    """Sums the chunks, vectors, over all workers: chunk k + 1 becomes the sum, others a part."""
     N, k = ring.n, ring.rank
-    chunk = np.array_split(x, N)  # views; the first are longer by one if N does not divide
     received = np.empty_like(chunk[0])
 
     # Ring: reduce-scatter. Each chunk goes around, and every worker adds its part to it.
@@ -76,10 +83,18 @@ def all_reduce(x, ring):
         ring.exchange(mine, received[: theirs.size])
         theirs += received[: theirs.size]
 
+
+def all_gather(chunk, ring):
+    """Gives all workers each worker's chunk k + 1, which takes the place of their own."""
+    N, k = ring.n, ring.rank
+
     # Ring: all-gather. The finished chunks go around once more, to the workers that lack them.
     for s in range(N - 1):
         mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
         ring.exchange(mine, theirs)
+
+
+# endregion: all_reduce
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
@@ -134,6 +149,7 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
+# region: ring
 class Ring:
     """The connections of a worker: it sends to the right neighbour and receives from the left."""
 
@@ -147,11 +163,6 @@ class Ring:
     def name(self, side):
         """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
         return self.names[(self.rank + side) % self.n]
-
-    def address(self, side=0):
-        """Returns the host and the port of this worker, or of a neighbour."""
-        host, port = self.addresses[(self.rank + side) % self.n].rsplit(":", 1)
-        return host.strip("[]"), int(port)
 
     def exchange(self, out, into):
         """Sends `out` to the right while it receives `into` from the left.
@@ -190,29 +201,6 @@ class Ring:
         word = "right" if side == 1 else "left"
         return ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}")
 
-    def join(self, alike):
-        """Connects to both neighbours; returns when all have. alike: what all must have alike."""
-        if self.n == 1:
-            return
-        self.hash = hashlib.sha256(repr([self.addresses, alike]).encode()).hexdigest()
-        self.left, self.right = neighbours(self)
-        all_reduce(np.ones(self.n), self)  # whose result nobody has before all have joined
-        self.timeout = self.step_timeout
-
-    def greeting(self, side=0):
-        """Returns what this worker says first, or what a neighbour must say."""
-        return f"Ring-AllReduce worker {(self.rank + side) % self.n:5}, {self.hash}".encode()
-
-    def leave(self):
-        """Says that no more comes; returns when the left neighbour has said so.
-
-        A connection that is closed before looks like a worker that was lost.
-        """
-        if self.n > 1:
-            with contextlib.suppress(OSError):
-                self.right.shutdown(socket.SHUT_WR)
-            select.select([self.left], [], [], self.timeout)
-
 
 def broadcast(variables, ring):
     """Gives all workers the values of worker 0: a sum to which the others add zeros."""
@@ -220,6 +208,9 @@ def broadcast(variables, ring):
         x = v.numpy().reshape(-1) * (ring.rank == 0)
         all_reduce(x, ring)
         v.assign(x.reshape(v.shape))
+
+
+# endregion: ring
 
 
 def build(ring, model, data, flags):
@@ -268,12 +259,12 @@ def main():
     manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
     if metrics.is_chief and manager.latest_checkpoint:
         saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
-    ring.join([vars(flags), [v.shape for v in model.trainable_variables]])
+    join(ring, [vars(flags), [v.shape for v in model.trainable_variables]])
     broadcast([step, w, *state], ring)
     separate_masks(state, ring.rank)
     metrics.step = int(step)
     train(make_steps, test, metrics, manager, flags)
-    ring.leave()
+    leave(ring)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -344,61 +335,89 @@ class Cluster:
 
 
 # region: neighbours
-def neighbours(ring):
-    """Returns the connections of a worker: from its left neighbour, and to its right one."""
+def join(ring, alike):
+    """Connects a worker to both neighbours; returns when all are. alike: what all have alike."""
+    if ring.n == 1:
+        return
+    ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
     deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
-    family = socket.getaddrinfo(*ring.address(), type=socket.SOCK_STREAM)[0][0]
+    here = address(ring, 0)
+    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
     reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
-    with socket.create_server(ring.address(), family=family, reuse_port=reuse_port) as listener:
-        right = connect(ring, deadline)
-        left = accept(ring, listener, right, deadline)
-    for s in left, right:
+    with socket.create_server(here, family=family, reuse_port=reuse_port) as listener:
+        ring.right = connect(ring, deadline)
+        ring.left = accept(ring, listener, deadline)
+    for s in ring.left, ring.right:
         s.setblocking(False)
-    return left, right
+    all_reduce(np.ones(ring.n), ring)  # whose result nobody has before all have joined
+    ring.timeout = ring.step_timeout
+
+
+def leave(ring):
+    """Says that no more comes; returns when the left neighbour has said so.
+
+    A connection that is closed before looks like a worker that was lost.
+    """
+    if ring.n > 1:
+        with contextlib.suppress(OSError):
+            ring.right.shutdown(socket.SHUT_WR)
+        select.select([ring.left], [], [], ring.timeout)
+
+
+def address(ring, side):
+    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
+    host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+def greeting(ring, side=0):
+    """Returns what this worker says first, or what a neighbour must say."""
+    return f"Ring-AllReduce worker {(ring.rank + side) % ring.n:5}, {ring.hash}".encode()
 
 
 def connect(ring, deadline):
     """Returns a connection to the right neighbour, which may not listen yet."""
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            s = socket.create_connection(ring.address(1), timeout=5)
+            s = socket.create_connection(address(ring, 1), timeout=5)
             if s.getsockname() != s.getpeername():  # a port can connect to itself
                 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                s.sendall(ring.greeting())
+                s.sendall(greeting(ring))
                 return s
             s.close()
         time.sleep(0.1)
-    address, seconds = ring.addresses[(ring.rank + 1) % ring.n], REQUIRED_WAIT_SECONDS
-    raise TimeoutError(f"{ring.name(1)} did not answer at {address} in {seconds} s")
+    raise TimeoutError(
+        f"{ring.name(1)} did not answer at {ring.addresses[(ring.rank + 1) % ring.n]} "
+        f"in {REQUIRED_WAIT_SECONDS} s"
+    )
 
 
-def accept(ring, listener, right, deadline):
+def accept(ring, listener, deadline):
     """Returns a connection from the left neighbour, when the right one has answered, too."""
-    left, waiting = None, [listener, right]
+    left, waiting = None, [listener, ring.right]
     while waiting and time.monotonic() < deadline:
         readable, _, _ = select.select(waiting, [], [], 1)
-        if right in readable:
-            check_answer(ring, right)
-            waiting.remove(right)
+        if ring.right in readable:
+            check_answer(ring)
+            waiting.remove(ring.right)
         if listener in readable:
             left = accept_left(ring, listener)
             if left:
                 waiting.remove(listener)
     if waiting:
-        what = "did not connect" if listener in waiting else "did not answer"
-        side, seconds = -1 if listener in waiting else 1, REQUIRED_WAIT_SECONDS
-        raise TimeoutError(f"{ring.name(side)}, a neighbour, {what} in {seconds} s")
+        side = -1 if listener in waiting else 1
+        raise TimeoutError(f"{ring.name(side)} did not answer in {REQUIRED_WAIT_SECONDS} s")
     return left
 
 
-def check_answer(ring, right):
+def check_answer(ring):
     """Raises ConnectionError if the right neighbour was not started as this worker."""
     answer = b""
     with contextlib.suppress(OSError):
-        answer = receive(right, len(ring.greeting()))
+        answer = receive(ring.right, len(greeting(ring)))
     if not answer:
         raise ring.lost(1, "it closed the connection")
-    if answer != ring.greeting(1):
+    if answer != greeting(ring, 1):
         what = "has another TF_CONFIG, other flags or another model than"
         raise ConnectionError(f"{ring.name(1)} {what} {ring.name(0)}: start all alike")
 
@@ -406,17 +425,17 @@ def check_answer(ring, right):
 def accept_left(ring, listener):
     """Returns a new connection if it is from the left neighbour; sends others away."""
     with contextlib.suppress(OSError):
-        s, address = listener.accept()
+        s, peer = listener.accept()
         s.settimeout(5)
-        greeting = receive(s, len(ring.greeting()))
-        if greeting.startswith(b"Ring-AllReduce"):
-            s.sendall(ring.greeting())
-        if greeting == ring.greeting(-1):
+        said = receive(s, len(greeting(ring)))
+        if said.startswith(b"Ring-AllReduce"):
+            s.sendall(greeting(ring))
+        if said == greeting(ring, -1):
             return s
         s.close()
-        if greeting:
+        if said:
             why = f"it is not {ring.name(-1)} with the same TF_CONFIG, flags and model"
-            text = f"{ring.name(0)} refused a connection from {address[0]}: {why}"
+            text = f"{ring.name(0)} refused a connection from {peer[0]}: {why}"
             print(text, file=sys.stderr, flush=True)
     return None
 

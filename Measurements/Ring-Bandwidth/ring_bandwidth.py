@@ -60,7 +60,7 @@ def worker(script, n, rank, addresses, orders):
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
     ring = script.Ring(script.Cluster(), 60)
-    ring.join("bandwidth")
+    script.join(ring, "bandwidth")
     while True:
         size, times = orders.recv()
         x = np.full(size // 4, rank + 1, np.float32)

@@ -92,10 +92,10 @@ def ring_sum(vectors):
     return total
 
 
-def received_by_kernel(ring):
+def received_by_kernel(script, ring):
     """The bytes that have come on a worker's left connection: tcpi_bytes_received of tcp_info."""
     info = ring.left.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
-    return struct.unpack_from("Q", info, 128)[0] - len(ring.greeting())
+    return struct.unpack_from("Q", info, 128)[0] - len(script.greeting(ring))
 
 
 def check_all_reduce(n, size, text=None):
@@ -104,12 +104,12 @@ def check_all_reduce(n, size, text=None):
     vectors = [random.randn(size).astype(np.float32) for _ in range(n)]
 
     def work(ring):
-        ring.join("the same")
+        script.join(ring, "the same")
         before = ring.sent, ring.received
         x = vectors[ring.rank].copy()
         script.all_reduce(x, ring)
-        apart = received_by_kernel(ring) - ring.received
-        ring.leave()
+        apart = received_by_kernel(script, ring) - ring.received
+        script.leave(ring)
         return x, ring.sent - before[0], ring.received - before[1], apart
 
     with rings(n, text) as (script, made):
@@ -154,10 +154,13 @@ SCATTER, NEXT = (
 )
 GATHER = "        ring.exchange(mine, theirs)\n"
 RECEIVED = "        ring.exchange(mine, received[: theirs.size])\n"
-ADDED = RECEIVED + "        theirs += received[: theirs.size]\n"
-WHOLE = """        whole = np.empty_like(x)
-        ring.exchange(x, whole)
-        received[: theirs.size] = np.array_split(whole, N)[(k - s - 1) % N]
+ADDED = """        came = np.empty_like(theirs)
+        ring.exchange(mine, came)
+        theirs += came
+"""
+WHOLE = """        came = np.concatenate(chunk)
+        ring.exchange(came.copy(), came)
+        received[: theirs.size] = np.array_split(came, N)[(k - s - 1) % N]
 """
 # (the comparison that fails,): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
@@ -194,7 +197,7 @@ def test_who_sends_first_and_then_receives_waits_for_ever():
     with rings(2, support.replaced(SCRIPT, first), timeout=1) as (script, made):
 
         def work(ring):
-            ring.join("the same")
+            script.join(ring, "the same")
             script.all_reduce(np.ones(10**7, np.float32), ring)
 
         for lost in together(made, work):
@@ -224,7 +227,7 @@ RECORD = [
         "    metrics.step = int(step)\n    metrics.w, metrics.values = w, [w.numpy()]\n",
     ),
     (IN_THE_LOOP, "        metrics.values.append(metrics.w.numpy())\n" + IN_THE_LOOP),
-    ("    ring.leave()\n", "    np.save('w.npy', metrics.values)\n    ring.leave()\n"),
+    ("    leave(ring)\n", "    np.save('w.npy', metrics.values)\n    leave(ring)\n"),
 ]
 SHAPES = [(6, 128), (128,), (128, 64), (64,), (64, 3), (3,)]
 
@@ -366,7 +369,7 @@ def test_one_of_five_is_gone():
     with rings(5) as (script, made):
 
         def work(ring):
-            ring.join("the same")
+            script.join(ring, "the same")
             for number in range(100):
                 if (ring.rank, number) == (2, 50):
                     return close(ring)
@@ -391,7 +394,7 @@ def test_one_of_three_hangs():
     with rings(3, timeout=1) as (script, made):
 
         def work(ring):
-            ring.join("the same")
+            script.join(ring, "the same")
             if ring.rank == 1:
                 return time.sleep(3)
             script.all_reduce(np.ones(1000), ring)
@@ -408,10 +411,10 @@ def test_strangers_are_sent_away(capfd):
     """What they say is not read as data; the ring forms, and sums, as if they had not been."""
     with rings(2) as (script, made):
         made[0].hash = 64 * "0"
-        other = made[0].greeting(-1)
+        other = script.greeting(made[0], -1)
 
         def say(text):
-            s = socket.create_connection(made[0].address(), timeout=10)
+            s = socket.create_connection(script.address(made[0], 0), timeout=10)
             with contextlib.suppress(OSError):  # it is closed before all has been read
                 s.sendall(text)
                 s.shutdown(socket.SHUT_WR)
@@ -427,15 +430,15 @@ def test_strangers_are_sent_away(capfd):
                 return say(b"").close() is None
 
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            first = pool.submit(made[0].join, "the same")
+            first = pool.submit(script.join, made[0], "the same")
             support.wait_until(listens, 20, "worker 0 listens")
             strangers = [say(text) for text in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 10**5, other)]
-            made[1].join("the same")
+            script.join(made[1], "the same")
             first.result(timeout=20)
         answers = [answer(s) for s in strangers]
         vectors = [np.arange(5, dtype=np.float32), np.ones(5, np.float32)]
         together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
-    assert answers[:2] == [b"", b""] and answers[2] == made[0].greeting()
+    assert answers[:2] == [b"", b""] and answers[2] == script.greeting(made[0])
     assert np.array_equal(vectors, [[1, 2, 3, 4, 5]] * 2)
     said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
     assert len(said) == 3
@@ -445,7 +448,7 @@ def test_strangers_are_sent_away(capfd):
 
 def test_workers_that_do_not_match(quick, tmp_path):
     """Other flags, or another model: all end, the first one because of that."""
-    other = [("join([vars(flags), ", "join([vars(flags), cluster.rank, "), HURRIED]
+    other = [("join(ring, [vars(flags), ", "join(ring, [vars(flags), cluster.rank, "), HURRIED]
     codes, output = train(quick, tmp_path, changes=other)
     assert codes == [1] * 3, output
     words = r"worker \d has another TF_CONFIG, other flags or another model than worker \d"

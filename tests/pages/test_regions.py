@@ -16,7 +16,8 @@ ALGORITHM_LINES = 60
 BELOW = [
     *("rounds", "aggregation", "beside"),
     "flags",
-    *("cluster", "servers", "workers", "devices", "peers", "neighbours"),
+    *("cluster", "servers", "workers", "devices", "peers"),
+    *("all_reduce", "ring", "neighbours"),
     *("variables", "vector", "tensors", "flat"),
     *("model", "layers", "skip_gram", "places"),
     *("per_worker", "closures", "schedule"),
