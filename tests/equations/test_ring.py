@@ -15,60 +15,13 @@ import numpy as np
 import problem
 import pytest
 import recovery
+import ringed
 import support
 from tfrun import errors
 from tfrun.commands import export
-from tfrun.launch import cluster
 
 SCRIPT = support.main_script("Ring-AllReduce")
 EQUATION = equations.of(SCRIPT)
-
-
-class Cluster:
-    """What the ring asks of the script's own Cluster."""
-
-    def __init__(self, addresses, rank):
-        self.addresses, self.rank = addresses, rank
-        self.workers = [("worker", k) for k in range(len(addresses))]
-
-
-@contextlib.contextmanager
-def rings(n, text=None, timeout=20):
-    """n workers of the script's ring, in this process, that have not joined yet."""
-    script = support.load(SCRIPT, text)
-    ports, held = cluster.hold_ports(n)
-    addresses = cluster.addresses({"worker": n}, ports)["worker"]
-    made = [script.Ring(Cluster(addresses, k), timeout) for k in range(n)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TF_GRPC_REUSE_PORT", "1")
-        try:
-            yield script, made
-        finally:
-            for ring in made:
-                close(ring)
-            for s in held:
-                s.close()
-
-
-def close(ring):
-    """What the end of its process does to a worker."""
-    for name in "left", "right":
-        if hasattr(ring, name):
-            getattr(ring, name).close()
-
-
-def together(made, work):
-    """[work(ring) of each worker], all at once; an exception of one is what it returns."""
-
-    def safely(ring):
-        try:
-            return work(ring)
-        except OSError as lost:
-            close(ring)
-            return lost
-
-    with concurrent.futures.ThreadPoolExecutor(len(made)) as pool:
-        return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in made]]
 
 
 # The equations, in NumPy.
@@ -112,8 +65,8 @@ def check_all_reduce(n, size, text=None):
         script.leave(ring)
         return x, ring.sent - before[0], ring.received - before[1], apart
 
-    with rings(n, text) as (script, made):
-        done = together(made, work)
+    with ringed.rings(SCRIPT, n, text) as (script, made):
+        done = ringed.together(made, work)
     wrong, expected = [], ring_sum(vectors)
     assert not [each for each in done if isinstance(each, OSError)], done
     exact = sum(v.astype(np.float64) for v in vectors)
@@ -194,13 +147,13 @@ def test_who_sends_first_and_then_receives_waits_for_ever():
     """Where the vector is longer than the buffers; shorter ones get through."""
     first = [("if into else [self.right]", "if not out else [self.right]")]
     check_all_reduce(3, 60, support.replaced(SCRIPT, first))
-    with rings(2, support.replaced(SCRIPT, first), timeout=1) as (script, made):
+    with ringed.rings(SCRIPT, 2, support.replaced(SCRIPT, first), timeout=1) as (script, made):
 
         def work(ring):
             script.join(ring, "the same")
             script.all_reduce(np.ones(10**7, np.float32), ring)
 
-        for lost in together(made, work):
+        for lost in ringed.together(made, work):
             assert "silent" in str(lost) or "closed" in str(lost)
 
 
@@ -213,58 +166,18 @@ def quick():
         yield cluster
 
 
-# Rank k begins k beside the others; each writes what w was at the start and after each step.
-RANK = "json.loads(os.environ['TF_CONFIG'])['task']['index']"
-IN_THE_LOOP = "        if metrics.is_chief and saved +"
-RECORD = [
-    (
-        "    if metrics.is_chief and manager.latest_checkpoint:\n",
-        "    w.assign_add(tf.ones_like(w) * %s)\n"
-        "    if metrics.is_chief and manager.latest_checkpoint:\n" % RANK,
-    ),
-    (
-        "    metrics.step = int(step)\n",
-        "    metrics.step = int(step)\n    metrics.w, metrics.values = w, [w.numpy()]\n",
-    ),
-    (IN_THE_LOOP, "        metrics.values.append(metrics.w.numpy())\n" + IN_THE_LOOP),
-    ("    leave(ring)\n", "    np.save('w.npy', metrics.values)\n    leave(ring)\n"),
-]
-SHAPES = [(6, 128), (128,), (128, 64), (64,), (64, 3), (3,)]
-
-
-def arrays(vector):
-    """The parameters that one vector holds."""
-    ends = np.cumsum([np.prod(shape) for shape in SHAPES])
-    return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), SHAPES)]
-
-
-def train(quick, folder, *flags, changes=(), steps=20, n=3):
-    """Trains on the small data set, each worker in a folder of its own: (exit codes, output)."""
-    folder.mkdir(exist_ok=True)
-    data = interleaved.Data(*problem.digits_like())._asdict()
-    np.savez(folder / "data.npz", **data)
-    (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, changes))
-    settings = problem.command_line({"dataset": folder / "data.npz", "steps-per-call": 1})
-    settings["--steps"] = steps
-    settings = [str(part) for flag in settings.items() for part in flag]
-    script, run = folder / "ring_allreduce.py", folder / "run"
-    return quick.run(script, run, *settings, *flags, workers=n, OUTPUT_DIR=".")
-
-
-def folders(folder, n=3):
-    return [folder / "run" / ("worker-%d" % k) for k in range(n)]
-
-
 def check_training(quick, folder, changes=(), flags=(), n=3):
     """The named comparisons of numbers that a mistake must fail."""
-    codes, output = train(quick, folder, *flags, changes=[*changes, *RECORD], n=n)
+    codes, output = ringed.train(
+        quick, SCRIPT, folder, *flags, changes=[*changes, *ringed.RECORD], n=n
+    )
     assert codes == [0] * n, output
-    values = [np.load(each / "w.npy") for each in folders(folder, n)]
+    values = [np.load(each / "w.npy") for each in ringed.folders(folder, n)]
     assert [len(each) for each in values] == [21] * n
-    first, gradient = arrays(values[0][0]), problem.gradient_on_digits(n)
+    first, gradient = ringed.arrays(values[0][0]), problem.gradient_on_digits(n)
     expected = EQUATION.REFERENCE(first, n, gradient, problem.LR)
     wrong, union = [], [v.astype(np.float64) for v in first]
-    losses = [[row["loss"] for row in support.pushes(each)] for each in folders(folder, n)]
+    losses = [[row["loss"] for row in support.pushes(each)] for each in ringed.folders(folder, n)]
     for step in range(21):
         if not all(np.array_equal(each[step], values[0][step]) for each in values):
             wrong.append("ranks: not bit for bit the same after %d steps" % step)
@@ -288,19 +201,19 @@ def test_training_is_one_worker_on_the_union_of_the_batches(quick, tmp_path):
     and rank 0 alone writes a checkpoint, with w as one vector."""
     check_training(quick, tmp_path)
 
-    size = 4 * sum(np.prod(shape) for shape in SHAPES)
-    moved = [{row["bytes"] for row in support.pushes(each)} for each in folders(tmp_path)]
+    size = 4 * sum(np.prod(shape) for shape in ringed.SHAPES)
+    moved = [{row["bytes"] for row in support.pushes(each)} for each in ringed.folders(tmp_path)]
     chunks = [4 * len(range(size // 4)[chunk(size // 4, 3, c)]) for c in range(3)]
     # Sent: twice all but the next one, or the one after it; received: the own one, or the next.
     due = [4 * size - chunks[k] - 2 * chunks[(k + 1) % 3] - chunks[(k + 2) % 3] for k in range(3)]
     assert moved == [{float(bytes)} for bytes in due]
 
-    checkpoint = support.newest_checkpoint(folders(tmp_path)[0])
-    saved = export.saved_values(checkpoint, SHAPES)["w"]
-    last = arrays(np.load(folders(tmp_path)[0] / "w.npy")[20])
+    checkpoint = support.newest_checkpoint(ringed.folders(tmp_path)[0])
+    saved = export.saved_values(checkpoint, ringed.SHAPES)["w"]
+    last = ringed.arrays(np.load(ringed.folders(tmp_path)[0] / "w.npy")[20])
     assert all(np.array_equal(a, b) for a, b in zip(saved, last, strict=True))
 
-    left = [{path.name for path in each.glob("*")} for each in folders(tmp_path)]
+    left = [{path.name for path in each.glob("*")} for each in ringed.folders(tmp_path)]
     for k in 1, 2:
         assert left[k] == {"metrics-worker-%d.csv" % k, "w.npy"}
     assert {"checkpoint", "model.ckpt-20.index", "flags.json"} < left[0]
@@ -332,14 +245,19 @@ HURRIED = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 2")
 
 def at_step(step, what):
     """A change by which a worker does something after so many steps."""
-    return [(IN_THE_LOOP, "        if metrics.step == %d and %s\n%s" % (step, what, IN_THE_LOOP))]
+    return [
+        (
+            ringed.IN_THE_LOOP,
+            "        if metrics.step == %d and %s\n%s" % (step, what, ringed.IN_THE_LOOP),
+        )
+    ]
 
 
 def test_a_worker_that_dies(quick, tmp_path):
     """Each other one ends at once, with an error that names it."""
     began = time.monotonic()
-    kill = at_step(50, RANK + " == 1: os.kill(os.getpid(), 9)")
-    codes, output = train(quick, tmp_path, changes=kill, steps=10**6)
+    kill = at_step(50, ringed.RANK + " == 1: os.kill(os.getpid(), 9)")
+    codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=kill, steps=10**6)
     assert time.monotonic() < began + support.patience(30)
     assert codes == [1, -signal.SIGKILL, 1], output
     assert re.search(r"ConnectionError: worker 1, the (left|right) neighbour: ", output), output
@@ -350,33 +268,33 @@ def test_the_whole_cluster_dies_and_goes_on(quick, tmp_path):
     """From the last checkpoint, which rank 0 alone has."""
     kill = at_step(27, "True: os.kill(os.getpid(), 9)")
     flags = ["--checkpoint-steps", "10"]
-    codes, output = train(quick, tmp_path, *flags, changes=kill, steps=40)
+    codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, changes=kill, steps=40)
     assert set(codes) <= {1, -signal.SIGKILL} and not any(
-        (each / "result.json").exists() for each in folders(tmp_path)
+        (each / "result.json").exists() for each in ringed.folders(tmp_path)
     )
     killed = time.time()
-    codes, output = train(quick, tmp_path, *flags, changes=RECORD, steps=40)
+    codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, changes=ringed.RECORD, steps=40)
     assert codes == [0] * 3, output
-    for each in folders(tmp_path):
+    for each in ringed.folders(tmp_path):
         steps = [r["global_step"] for r in support.pushes(each) if r["push_time"] > killed]
         assert steps == list(range(21, 41)), each
         w = np.load(each / "w.npy")
-        assert len(w) == 21 and np.array_equal(w, np.load(folders(tmp_path)[0] / "w.npy"))
+        assert len(w) == 21 and np.array_equal(w, np.load(ringed.folders(tmp_path)[0] / "w.npy"))
 
 
 def test_one_of_five_is_gone():
     """Who ends first names it; the others end, too, each because of a neighbour."""
-    with rings(5) as (script, made):
+    with ringed.rings(SCRIPT, 5) as (script, made):
 
         def work(ring):
             script.join(ring, "the same")
             for number in range(100):
                 if (ring.rank, number) == (2, 50):
-                    return close(ring)
+                    return ringed.close(ring)
                 script.all_reduce(np.ones(1000), ring)
 
         began = time.monotonic()
-        lost = [str(each) for each in together(made, work)]
+        lost = [str(each) for each in ringed.together(made, work)]
         assert time.monotonic() < began + 10
     assert lost[2] == "None" and all(
         "closed" in each or "Errno" in each for each in lost if each != "None"
@@ -391,7 +309,7 @@ def test_one_of_five_is_gone():
 
 def test_one_of_three_hangs():
     """The others wait for --step-timeout, then each names a neighbour."""
-    with rings(3, timeout=1) as (script, made):
+    with ringed.rings(SCRIPT, 3, timeout=1) as (script, made):
 
         def work(ring):
             script.join(ring, "the same")
@@ -400,7 +318,7 @@ def test_one_of_three_hangs():
             script.all_reduce(np.ones(1000), ring)
 
         began = time.monotonic()
-        lost = [str(each) for each in together(made, work)]
+        lost = [str(each) for each in ringed.together(made, work)]
         assert time.monotonic() < began + 10
     # The first of them says for how long; the other one may see first that this one has gone.
     assert any("silent, or waits itself, for 1 s now" in each for each in lost), lost
@@ -409,7 +327,7 @@ def test_one_of_three_hangs():
 
 def test_strangers_are_sent_away(capfd):
     """What they say is not read as data; the ring forms, and sums, as if they had not been."""
-    with rings(2) as (script, made):
+    with ringed.rings(SCRIPT, 2) as (script, made):
         made[0].hash = 64 * "0"
         other = script.greeting(made[0], -1)
 
@@ -437,7 +355,7 @@ def test_strangers_are_sent_away(capfd):
             first.result(timeout=20)
         answers = [answer(s) for s in strangers]
         vectors = [np.arange(5, dtype=np.float32), np.ones(5, np.float32)]
-        together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
+        ringed.together(made, lambda ring: script.all_reduce(vectors[ring.rank], ring))
     assert answers[:2] == [b"", b""] and answers[2] == script.greeting(made[0])
     assert np.array_equal(vectors, [[1, 2, 3, 4, 5]] * 2)
     said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
@@ -449,7 +367,7 @@ def test_strangers_are_sent_away(capfd):
 def test_workers_that_do_not_match(quick, tmp_path):
     """Other flags, or another model: all end, the first one because of that."""
     other = [("join(ring, [vars(flags), ", "join(ring, [vars(flags), cluster.rank, "), HURRIED]
-    codes, output = train(quick, tmp_path, changes=other)
+    codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=other)
     assert codes == [1] * 3, output
     words = r"worker \d has another TF_CONFIG, other flags or another model than worker \d"
     assert re.search("ConnectionError: " + words, output), output

@@ -1,0 +1,107 @@
+"""What the tests of scripts with a ring share: rings in one process, and short trainings."""
+
+import concurrent.futures
+import contextlib
+
+import interleaved
+import numpy as np
+import problem
+import pytest
+import support
+from tfrun.launch import cluster
+
+
+class Cluster:
+    """What the ring asks of the script's own Cluster."""
+
+    def __init__(self, addresses, rank):
+        self.addresses, self.rank = addresses, rank
+        self.workers = [("worker", k) for k in range(len(addresses))]
+
+
+@contextlib.contextmanager
+def rings(path, n, text=None, timeout=20):
+    """Makes n workers of this script's ring, in this process, that have not joined yet.
+
+    Yields (the script as a module, the workers).
+    """
+    script = support.load(path, text)
+    ports, held = cluster.hold_ports(n)
+    addresses = cluster.addresses({"worker": n}, ports)["worker"]
+    made = [script.Ring(Cluster(addresses, k), timeout) for k in range(n)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_GRPC_REUSE_PORT", "1")
+        try:
+            yield script, made
+        finally:
+            for ring in made:
+                close(ring)
+            for s in held:
+                s.close()
+
+
+def close(ring):
+    """Does to a worker what the end of its process does."""
+    for name in "left", "right":
+        if hasattr(ring, name):
+            getattr(ring, name).close()
+
+
+def together(made, work):
+    """Returns [work(ring) of each worker], all at once; where it raises, the exception."""
+
+    def safely(ring):
+        try:
+            return work(ring)
+        except OSError as lost:
+            close(ring)
+            return lost
+
+    with concurrent.futures.ThreadPoolExecutor(len(made)) as pool:
+        return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in made]]
+
+
+# Rank k begins k beside the others; each writes what w was at the start and after each step.
+RANK = "json.loads(os.environ['TF_CONFIG'])['task']['index']"
+IN_THE_LOOP = "        if metrics.is_chief and saved +"
+RECORD = [
+    (
+        "    if metrics.is_chief and manager.latest_checkpoint:\n",
+        "    w.assign_add(tf.ones_like(w) * %s)\n"
+        "    if metrics.is_chief and manager.latest_checkpoint:\n" % RANK,
+    ),
+    (
+        "    metrics.step = int(step)\n",
+        "    metrics.step = int(step)\n    metrics.w, metrics.values = w, [w.numpy()]\n",
+    ),
+    (IN_THE_LOOP, "        metrics.values.append(metrics.w.numpy())\n" + IN_THE_LOOP),
+    ("    leave(ring)\n", "    np.save('w.npy', metrics.values)\n    leave(ring)\n"),
+]
+SHAPES = [(6, 128), (128,), (128, 64), (64,), (64, 3), (3,)]
+
+
+def arrays(vector):
+    """Returns the parameters that one vector holds."""
+    ends = np.cumsum([np.prod(shape) for shape in SHAPES])
+    return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), SHAPES)]
+
+
+def train(quick, path, folder, *flags, changes=(), steps=20, n=3):
+    """Trains on the small data set, each worker in a folder of its own.
+
+    Returns (exit codes, output).
+    """
+    folder.mkdir(exist_ok=True)
+    data = interleaved.Data(*problem.digits_like())._asdict()
+    np.savez(folder / "data.npz", **data)
+    script, run = folder / path.name, folder / "run"
+    script.write_text(support.replaced(path, changes))
+    settings = problem.command_line({"dataset": folder / "data.npz", "steps-per-call": 1})
+    settings["--steps"] = steps
+    settings = [str(part) for flag in settings.items() for part in flag]
+    return quick.run(script, run, *settings, *flags, workers=n, OUTPUT_DIR=".")
+
+
+def folders(folder, n=3):
+    """Returns where each worker has left its files."""
+    return [folder / "run" / ("worker-%d" % k) for k in range(n)]
