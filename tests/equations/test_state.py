@@ -65,6 +65,7 @@ OTHERS = [
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
     "Further-Algorithms/DiLoCo/diloco.py",
     "Further-Algorithms/Local-SGD/local_sgd.py",
+    "Further-Algorithms/Sharded-Training/sharded_training.py",
     "HogWild/hogwild.py",
     "SAGN/sagn.py",
     "Synchronous-SGD/synchronous_sgd_optimizer.py",
@@ -211,9 +212,9 @@ def train(script, changes, quick, folder):
 
 
 def exact(script):
-    """Whether each step is known: those of workers that wait for one another, but for AdamW's."""
+    """Whether each step is known: those of workers that wait for one another, but for Adam's."""
     kinds = ("single process", "model parallel")
-    return script.stem != "diloco" and (
+    return script.stem not in ("diloco", "sharded_training") and (
         support.synchronous(script) or support.kind_of(script) in kinds
     )
 

@@ -161,6 +161,31 @@ def test_stages_of_model_parallelism(tmp_path):
     assert found == [first, (1, "backward", 0, 80, 100), (1, "forward", 0, 50, 70)]
 
 
+def test_a_step_of_sharded_training(tmp_path):
+    """From the timelines of its workers. Catches: an earlier step, the lane of another, a count."""
+
+    def write_step(step, worker, begin):
+        span = {"ph": "X", "pid": worker, "ts": begin, "dur": 20}
+        count = {"ph": "C", "pid": worker, "name": "bytes", "ts": begin, "args": {"held": 1}}
+        events = [
+            {**span, "tid": "compute", "name": "forward 0"},
+            {**span, "tid": "ring", "name": "gather 1", "ts": begin + 5, "dur": 10},
+            count,
+        ]
+        path = tmp_path / f"timeline-{step}-{worker}.json"
+        path.write_text(json.dumps({"traceEvents": events}))
+
+    write_step(9, 0, 100), write_step(10, 0, 1000), write_step(10, 1, 1002)
+    assert activities.stages(tmp_path) == []
+    found = activities.sharded(tmp_path)
+    assert [(*span[:4], *(round(1e6 * x) for x in span[4:])) for span in found] == [
+        (0, "compute", "forward", 0, 0, 20),
+        (0, "ring", "gather", 1, 5, 15),
+        (1, "compute", "forward", 0, 2, 22),
+        (1, "ring", "gather", 1, 7, 17),
+    ]
+
+
 def check_form(made, pushes):
     """The Trace Event Format, as Perfetto reads it, and every push of the metrics in it."""
     assert made["displayTimeUnit"] == "ms"

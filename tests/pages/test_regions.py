@@ -25,6 +25,7 @@ BELOW = [
     "prepare",
     *("session", "stoppable_session", "local_session", "monitored_session"),
     *("strategy", "calls", "one_client"),
+    *("blocks", "shards"),
 ]
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),

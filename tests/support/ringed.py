@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import contextlib
+import pathlib
+import tempfile
 
 import interleaved
 import numpy as np
@@ -25,14 +27,25 @@ def rings(path, n, text=None, timeout=20):
 
     Yields (the script as a module, the workers).
     """
-    script = support.load(path, text)
+    with tempfile.TemporaryDirectory() as folder:
+        if text:  # in a file, where tf.function looks for the lines of a function
+            path = pathlib.Path(folder, path.name)
+            path.write_text(text)
+        script = support.load(path)
+        with joining(script, n, timeout) as made:
+            yield script, made
+
+
+@contextlib.contextmanager
+def joining(script, n, timeout):
+    """Makes n workers of a script's ring on free ports, and closes what is left of them."""
     ports, held = cluster.hold_ports(n)
     addresses = cluster.addresses({"worker": n}, ports)["worker"]
     made = [script.Ring(Cluster(addresses, k), timeout) for k in range(n)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TF_GRPC_REUSE_PORT", "1")
         try:
-            yield script, made
+            yield made
         finally:
             for ring in made:
                 close(ring)
@@ -86,17 +99,19 @@ def arrays(vector):
     return [part.reshape(s) for part, s in zip(np.split(vector, ends[:-1]), SHAPES)]
 
 
-def train(quick, path, folder, *flags, changes=(), steps=20, n=3):
+def train(quick, path, folder, *flags, changes=(), steps=20, n=3, calls=True):
     """Trains on the small data set, each worker in a folder of its own.
 
-    Returns (exit codes, output).
+    calls: whether the script has --steps-per-call. Returns (exit codes, output).
     """
     folder.mkdir(exist_ok=True)
     data = interleaved.Data(*problem.digits_like())._asdict()
     np.savez(folder / "data.npz", **data)
     script, run = folder / path.name, folder / "run"
     script.write_text(support.replaced(path, changes))
-    settings = problem.command_line({"dataset": folder / "data.npz", "steps-per-call": 1})
+    settings = problem.command_line({"dataset": folder / "data.npz"})
+    if calls:
+        settings["--steps-per-call"] = 1
     settings["--steps"] = steps
     settings = [str(part) for flag in settings.items() for part in flag]
     return quick.run(script, run, *settings, *flags, workers=n, OUTPUT_DIR=".")

@@ -16,7 +16,7 @@ from tfrun import formatting
 from tfrun.pictures import timeline
 from tfrun.pictures.timeline import COLOURS, SIZE
 from tfrun.runs import metrics_csv
-from tfrun.runs.activities import activities, stages, window
+from tfrun.runs.activities import activities, sharded, stages, window
 from tfrun.runs.data import RunData
 
 
@@ -148,6 +148,9 @@ def draw(run: RunData):
     if spans := stages(run.directory):
         timeline.draw_stages(moment, spans)
         moment.set_title("One update, as TensorFlow's profiler saw it")
+    elif spans := sharded(run.directory):
+        timeline.draw_sharded(moment, spans)
+        moment.set_title("One step: what each worker computes, and what its ring does meanwhile")
     elif shown := window(found):
         timeline.timeline(moment, found, *shown)
         moment.set_title("A moment of the run")

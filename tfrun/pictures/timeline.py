@@ -125,6 +125,21 @@ def draw_stages(axes, spans):
     axes.set(ylim=(-0.5, last + 0.5))
 
 
+def draw_sharded(axes, spans):
+    """Draws a lane for what each worker computes, and one for its ring: a bar for each block."""
+    lanes, end = sorted({span[:2] for span in spans}), max(end for *_, end in spans)
+    for worker, lane, what, number, begin, until in spans:
+        colour = plt.cm.tab20.colors[number % 10 * 2 + (what in ("forward", "gather"))]
+        low = len(lanes) - 1.4 - lanes.index((worker, lane))
+        axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.8), color=colour)
+        if until - begin > 0.02 * end:
+            middle = 500 * (begin + until), low + 0.4
+            axes.text(*middle, f"{what[0]}{number}", ha="center", va="center", fontsize=SIZE)
+    names = [f"worker {k}" if lane == "compute" else "its ring" for k, lane in lanes]
+    axes.set_yticks(range(len(lanes)), names[::-1])
+    axes.set(xlabel="milliseconds (f: forward, b: backward, A: Adam, g: gather, r: reduce a block)")
+
+
 def draw(path, title, activities, begin, end):
     """Draws a window of time, with a legend, as a PNG file."""
     lanes_drawn = len({activity.task for activity in activities})

@@ -139,7 +139,8 @@ def stages(directory):
 
     It is that of the last timeline that a run of Model-Parallelism has left, [] without any.
     """
-    files = sorted(directory.glob("timeline-*.json"), key=lambda path: (len(path.name), path.name))
+    paths = [path for path in directory.glob("timeline-*.json") if path.stem.count("-") == 1]
+    files = sorted(paths, key=lambda path: (len(path.name), path.name))
     if not files:
         return []
     events = json.loads(files[-1].read_text())["traceEvents"]
@@ -157,3 +158,24 @@ def stages(directory):
             times[int(worker[1]), stage, int(micro_batch[1])] += span
     start = min((min(each) for each in times.values()), default=0)
     return [(*key, min(each) - start, max(each) - start) for key, each in sorted(times.items())]
+
+
+def sharded(directory):
+    """Returns [(worker, lane, what, block, begin, end)] of a step of Sharded-Training, in seconds.
+
+    It is the last step of which workers have left timelines, [] without any. lane: "compute", or
+    "ring" for what the ring does meanwhile.
+    """
+    steps = collections.defaultdict(dict)
+    for path in directory.glob("timeline-*-*.json"):
+        step, worker = map(int, path.stem.split("-")[1:])
+        steps[step][worker] = path
+    spans = []
+    for worker, path in steps[max(steps)].items() if steps else ():
+        for event in json.loads(path.read_text())["traceEvents"]:
+            if event["ph"] == "X":
+                what, block = event["name"].split()
+                span = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
+                spans.append((worker, event["tid"], what, int(block), *span))
+    start = min((begin for *_, begin, _ in spans), default=0)
+    return [(*span[:4], span[4] - start, span[5] - start) for span in sorted(spans)]

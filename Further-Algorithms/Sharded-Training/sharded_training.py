@@ -1,0 +1,894 @@
+"""Sharded-Training: each worker holds a share of Adam's moments, of the gradients, and of w: ZeRO.
+
+    n workers, w in blocks of layers, each cut into n shards; worker k owns the shard k + 1 mod n
+    forward         h_i <- f_i(w_i, h_{i-1})     stage 3 gathers w_i just before, and frees it after
+    backward        g_i <- dL/dw_i               stage 3 gathers w_i again
+    reduce-scatter  an owner gets its shard of the mean of all workers' g_i
+    Adam            an owner moves its shard of m, v and w
+    all-gather      of the shards of w: after Adam in stages 1 and 2
+
+    stage   a worker's w, g, m and v: bytes for each parameter      it sends, in |w| (n - 1) / n
+    0       4   + 4   + 8    = 16           all is everywhere       2
+    1       4   + 4   + 8/n  = 8 + 8/n                              2
+    2       4   + 4/n + 8/n  = 4 + 12/n                             2
+    3       4/n + 4/n + 8/n  = 16/n                                 3, with --keep-gathered 2
+
+Kind:          all-reduce
+Paper:         Rajbhandari, Rasley, Ruwase, He 2020, ZeRO: Memory Optimizations Toward Training
+               Trillion Parameter Models
+Differs from:  Ring-AllReduce: an all-reduce in two halves, and each worker moves its own shards
+Simplified:    a block computes its forward pass again before its backward pass
+Run:           bash run.sh
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import select
+import socket
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import keras
+import numpy as np
+import tensorflow as tf
+
+tf.get_logger().setLevel("ERROR")
+
+
+def algorithm(blocks, x, y, number, lanes, flags):
+    """Makes one step of one worker; all workers make it together. Returns the columns PUSH.
+
+    blocks: the layers in their order, each Block with what this worker holds of its parameters.
+    x, y: a mini-batch of its own. number: of the steps before. lanes: one computes, and in the
+    other the ring works meanwhile.
+    """
+    stage, pulled, before = int(flags.stage), time.time(), lanes.moved()
+
+    # ZeRO: forward. In stage 3 a worker has all of w_i only while it uses it.
+    h, penalties = [x], 0.0
+    for block, w_i in with_parameters(blocks, lanes, keep=flags.keep_gathered):
+        outputs, penalty = lanes.compute("forward", block, block.forward, w_i, h[-1])
+        h.append(outputs)
+        penalties += penalty
+    loss, d = loss_and_gradient(y, h.pop())
+
+    # ZeRO: backward. Stages 2 and 3 reduce the gradient of a block at once, and keep a shard of it,
+    # while the next block computes.
+    last_first = blocks[::-1]
+    for block, w_i in with_parameters(last_first, lanes, keep=False):
+        d = lanes.compute("backward", block, block.backward, w_i, h.pop(), d)
+        if stage >= 2:
+            block.reduced = lanes.communicate("reduce", block, block.reduce)
+    if stage <= 1:
+        for block in last_first:
+            block.reduced = lanes.communicate("reduce", block, block.reduce)
+    ready = time.time()
+
+    # ZeRO: Adam moves the shards of this worker. Then stages 1 and 2 gather those of the others.
+    for block in last_first:
+        block.reduced.result()
+        lanes.compute("Adam", block, block.adam, number + 1, flags)
+        if stage in (1, 2):
+            block.reduced = lanes.communicate("gather", block, block.gather_moved)
+    for block in blocks:
+        block.reduced.result()
+    now, moved = time.time(), lanes.moved() - before
+    loss = float(loss + penalties)
+    return now, pulled, number + 1, 1, flags.batch_size, loss, 0, moved, now - ready
+
+
+def with_parameters(blocks, lanes, keep):
+    """Yields each block and its parameters. Stage 3 gathers those of the next block meanwhile."""
+    coming = lanes.communicate("gather", blocks[0], blocks[0].gather)
+    for block, following in zip(blocks, [*blocks[1:], None]):
+        w_i = coming.result()
+        if following:
+            coming = lanes.communicate("gather", following, following.gather)
+        yield block, w_i
+        if not keep:
+            block.gathered = None
+
+
+class Block:
+    """Some layers, and what this worker holds of them: the float32 vectors w, g, m and v."""
+
+    def __init__(self, model, state, ring, stage):
+        w = [np.zeros(0, np.float32), *[v.numpy().reshape(-1) for v in model.trainable_variables]]
+        w = np.concatenate(w)
+        self.ring, self.stage, self.size = ring, stage, w.size
+        self.w = self.shard(w).copy() if stage == 3 else w
+        self.m = np.zeros_like(self.shard(w) if stage else w)
+        self.v = np.zeros_like(self.m)
+        self.g = self.gathered = None
+        self.forward, self.compiled_backward = compiled(model, state)
+
+    def shard(self, vector):
+        """Returns a view of the chunk that this worker owns, of a vector of the whole block."""
+        return np.array_split(vector, self.ring.n)[(self.ring.rank + 1) % self.ring.n]
+
+    def gather(self):
+        """Returns all of w. In stage 3 the ring gathers it from the shards."""
+        if self.stage < 3:
+            return self.w
+        if self.gathered is None:
+            whole = np.empty(self.size, np.float32)
+            self.shard(whole)[:] = self.w
+            all_gather(np.array_split(whole, self.ring.n), self.ring)
+            self.gathered = whole
+        return self.gathered
+
+    def backward(self, w, h, d):
+        """Leaves the gradient in g; returns the gradient at the inputs h. d: at the outputs."""
+        g, d_h = self.compiled_backward(w, h, d)
+        self.g = np.array(g)
+        return d_h
+
+    def reduce(self):
+        """Makes g the mean over all workers; from stage 1 on only the shard that this one owns."""
+        chunk = np.array_split(self.g, self.ring.n)
+        reduce_scatter(chunk, self.ring)
+        if self.stage == 0:
+            all_gather(chunk, self.ring)
+        else:
+            self.g = self.shard(self.g).copy()
+        self.g /= self.ring.n
+
+    def adam(self, t, flags):
+        """Moves what this worker owns, by Adam's step t. Kingma, Ba 2015, algorithm 1."""
+        w = self.shard(self.w) if self.stage in (1, 2) else self.w
+        self.m = BETA_1 * self.m + (1 - BETA_1) * self.g
+        self.v = BETA_2 * self.v + (1 - BETA_2) * self.g * self.g
+        m_hat, v_hat = self.m / (1 - BETA_1**t), self.v / (1 - BETA_2**t)
+        w -= flags.learning_rate * m_hat / (np.sqrt(v_hat) + flags.epsilon)
+
+    def gather_moved(self):
+        """Gathers the shards that their owners have moved."""
+        all_gather(np.array_split(self.w, self.ring.n), self.ring)
+
+
+BETA_1, BETA_2 = 0.9, 0.999  # of Adam
+STEPS, BATCH_SIZE, LEARNING_RATE = 1500, 32, 0.001  # the defaults
+MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("stage", "3", "of ZeRO: 1, 2 or 3; 0: every worker holds all"),
+    ("blocks", 3, "parts of the model at most, each of one or more layers"),
+    ("keep-gathered", 0, "1: stage 3 gathers w once a step, and keeps it until its backward pass"),
+    ("epsilon", 1e-7, "of Adam: beside the root of the second moment"),
+    ("step-timeout", 60, "seconds to wait for a neighbour at most"),
+    ("timeline-steps", 0, "steps between two timeline-*.json; 0: none"),
+]
+
+
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
+
+
+def load_data(name):
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
+    elif name in ("mnist", "fashion_mnist"):
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
+    else:
+        with np.load(name) as file:
+            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+
+
+def make_model(data):
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(int(data.y_train.max()) + 1),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """Returns the cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem
+
+
+# region: stages -- cut your own model here
+def stages(model, K):
+    """Returns the layers of a Sequential model in K runs, each a model: one for each place."""
+    if not isinstance(model, keras.Sequential):
+        raise TypeError("A model that is not Sequential needs stages() of its own")
+    layers = model.layers
+    if K > len(layers):
+        few = f"The model has {len(layers)} layers, too few for {K} places"
+        raise ValueError(f"{few}, workers times --devices")
+    ends = [len(layers) * k // K for k in range(K + 1)]
+    return [
+        keras.Model(layers[begin].input, layers[end - 1].output)
+        for begin, end in zip(ends, ends[1:])
+    ]
+
+
+# endregion: stages
+
+
+def build(ring, model, data, flags):
+    """Makes the blocks, the state, and functions that draw a mini-batch and test w.
+
+    Worker k has every n-th row.
+    """
+    k, n = ring.rank, ring.n
+    parts = stages(model, min(flags.blocks, len(model.layers)))
+    states = [[tf.Variable(v, name=v.name) for v in part.non_trainable_variables] for part in parts]
+    blocks = [Block(part, state, ring, int(flags.stage)) for part, state in zip(parts, states)]
+    state = sum(states, [])
+    x, y, x_test, y_test = map(tf.Variable, [data.x_train[k::n], data.y_train[k::n], *data[2:]])
+
+    @tf.function
+    def mini_batch(number):
+        key = [flags.seed * 65536 + k, number]
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        return tf.gather(x, rows), tf.gather(y, rows)
+
+    @tf.function
+    def test(w):
+        return evaluation(model, w, state, x_test, y_test)
+
+    return blocks, state, mini_batch, test
+
+
+def main():
+    """Trains as the worker that TF_CONFIG names."""
+    flags, cluster = parse_flags(), Cluster()
+    if flags.stage not in ("0", "1", "2", "3"):
+        raise ValueError(f"--stage {flags.stage} is no stage of ZeRO: choose 0, 1, 2 or 3")
+    tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the ring
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)
+    metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
+    ring = Ring(cluster, flags.step_timeout)
+    join(ring, [vars(flags), [v.shape for v in model.trainable_variables]])
+    broadcast(model.variables, ring)
+    blocks, state, mini_batch, test = build(ring, model, data, flags)
+    metrics.step = restore(blocks, state, metrics, ring)
+    separate_masks(state, ring.rank)
+    train(blocks, state, mini_batch, test, metrics, ring, flags)
+    leave(ring)
+
+
+# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example without a parameter server.
+# --------------------------------------------------------------------------------------------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    all_flags = [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+        )
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
+            least = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+    return flags
+
+
+# endregion: flags
+
+
+# region: peers
+REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+
+
+class Cluster:
+    """The workers, and which of them this is, from TF_CONFIG."""
+
+    def __init__(self):
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = config.cluster_spec().as_dict()
+        self.task = config.task_type, config.task_id
+        if config.task_type == "evaluator":
+            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
+        unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
+        if unknown:
+            types = "the types are chief, worker, ps and evaluator"
+            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+        self.workers = [
+            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
+        ]
+        self.addresses = [jobs[job][index] for job, index in self.workers]
+        self.rank = self.workers.index(self.task)  # raises where there is no such task
+
+
+# endregion: peers
+
+
+# region: all_reduce
+def all_reduce(x, ring):
+    """Replaces x, a flat vector, by the sum of the x of all workers. All workers must call it.
+
+    In each phase a worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
+    """
+    chunk = np.array_split(x, ring.n)  # views; the first are longer by one if N does not divide
+    reduce_scatter(chunk, ring)
+    all_gather(chunk, ring)
+
+
+def reduce_scatter(chunk, ring):
+    """Sums the chunks, vectors, over all workers: chunk k + 1 becomes the sum, others a part."""
+    N, k = ring.n, ring.rank
+    received = np.empty_like(chunk[0])
+
+    # Ring: reduce-scatter. Each chunk goes around, and every worker adds its part to it.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
+        ring.exchange(mine, received[: theirs.size])
+        theirs += received[: theirs.size]
+
+
+def all_gather(chunk, ring):
+    """Gives all workers each worker's chunk k + 1, which takes the place of their own."""
+    N, k = ring.n, ring.rank
+
+    # Ring: all-gather. The finished chunks go around once more, to the workers that lack them.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
+        ring.exchange(mine, theirs)
+
+
+# endregion: all_reduce
+
+
+# region: ring
+class Ring:
+    """The connections of a worker: it sends to the right neighbour and receives from the left."""
+
+    def __init__(self, cluster, step_timeout):
+        self.addresses, self.rank, self.n = cluster.addresses, cluster.rank, len(cluster.workers)
+        self.names = [f"{job} {index}" for job, index in cluster.workers]
+        self.sent = self.received = 0  # bytes of vectors
+        self.step_timeout = step_timeout
+        self.timeout = REQUIRED_WAIT_SECONDS  # until all have joined
+
+    def name(self, side):
+        """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
+        return self.names[(self.rank + side) % self.n]
+
+    def exchange(self, out, into):
+        """Sends `out` to the right while it receives `into` from the left.
+
+        If all workers first sent and then received, none would ever get rid of a vector that is
+        longer than the buffers on its way.
+        """
+        out, into = memoryview(out.view(np.uint8)), memoryview(into.view(np.uint8))
+        self.sent += len(out)
+        self.received += len(into)
+        while out or into:
+            readable = [self.right, self.left] if into else [self.right]
+            writable = [self.right] if out else []
+            readable, writable, _ = select.select(readable, writable, [], self.timeout)
+            side = 1
+            try:
+                if self.right in readable:  # nothing comes from there but its end
+                    raise ConnectionError("it closed the connection")
+                if writable:
+                    out = out[self.right.send(out) :]
+                side = -1 if into else 1
+                if self.left in readable:
+                    size = self.left.recv_into(into)
+                    if not size:
+                        raise ConnectionError("it closed the connection")
+                    into = into[size:]
+                if not readable and not writable:
+                    raise TimeoutError(f"it is silent, or waits itself, for {self.timeout} s now")
+            except BlockingIOError:  # select was wrong
+                pass
+            except OSError as error:
+                raise self.lost(side, error) from error
+
+    def lost(self, side, error):
+        """Returns the error that names a neighbour to which the connection has failed."""
+        word = "right" if side == 1 else "left"
+        return ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}")
+
+
+def broadcast(variables, ring):
+    """Gives all workers the values of worker 0: a sum to which the others add zeros."""
+    for v in variables:
+        x = v.numpy().reshape(-1) * (ring.rank == 0)
+        all_reduce(x, ring)
+        v.assign(x.reshape(v.shape))
+
+
+# endregion: ring
+
+
+# region: neighbours
+def join(ring, alike):
+    """Connects a worker to both neighbours; returns when all are. alike: what all have alike."""
+    if ring.n == 1:
+        return
+    ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
+    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
+    here = address(ring, 0)
+    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
+    reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
+    with socket.create_server(here, family=family, reuse_port=reuse_port) as listener:
+        ring.right = connect(ring, deadline)
+        ring.left = accept(ring, listener, deadline)
+    for s in ring.left, ring.right:
+        s.setblocking(False)
+    all_reduce(np.ones(ring.n), ring)  # whose result nobody has before all have joined
+    ring.timeout = ring.step_timeout
+
+
+def leave(ring):
+    """Says that no more comes; returns when the left neighbour has said so.
+
+    A connection that is closed before looks like a worker that was lost.
+    """
+    if ring.n > 1:
+        with contextlib.suppress(OSError):
+            ring.right.shutdown(socket.SHUT_WR)
+        select.select([ring.left], [], [], ring.timeout)
+
+
+def address(ring, side):
+    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
+    host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+def greeting(ring, side=0):
+    """Returns what this worker says first, or what a neighbour must say."""
+    return f"Ring-AllReduce worker {(ring.rank + side) % ring.n:5}, {ring.hash}".encode()
+
+
+def connect(ring, deadline):
+    """Returns a connection to the right neighbour, which may not listen yet."""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            s = socket.create_connection(address(ring, 1), timeout=5)
+            if s.getsockname() != s.getpeername():  # a port can connect to itself
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                s.sendall(greeting(ring))
+                return s
+            s.close()
+        time.sleep(0.1)
+    raise TimeoutError(
+        f"{ring.name(1)} did not answer at {ring.addresses[(ring.rank + 1) % ring.n]} "
+        f"in {REQUIRED_WAIT_SECONDS} s"
+    )
+
+
+def accept(ring, listener, deadline):
+    """Returns a connection from the left neighbour, when the right one has answered, too."""
+    left, waiting = None, [listener, ring.right]
+    while waiting and time.monotonic() < deadline:
+        readable, _, _ = select.select(waiting, [], [], 1)
+        if ring.right in readable:
+            check_answer(ring)
+            waiting.remove(ring.right)
+        if listener in readable:
+            left = accept_left(ring, listener)
+            if left:
+                waiting.remove(listener)
+    if waiting:
+        side = -1 if listener in waiting else 1
+        raise TimeoutError(f"{ring.name(side)} did not answer in {REQUIRED_WAIT_SECONDS} s")
+    return left
+
+
+def check_answer(ring):
+    """Raises ConnectionError if the right neighbour was not started as this worker."""
+    answer = b""
+    with contextlib.suppress(OSError):
+        answer = receive(ring.right, len(greeting(ring)))
+    if not answer:
+        raise ring.lost(1, "it closed the connection")
+    if answer != greeting(ring, 1):
+        what = "has another TF_CONFIG, other flags or another model than"
+        raise ConnectionError(f"{ring.name(1)} {what} {ring.name(0)}: start all alike")
+
+
+def accept_left(ring, listener):
+    """Returns a new connection if it is from the left neighbour; sends others away."""
+    with contextlib.suppress(OSError):
+        s, peer = listener.accept()
+        s.settimeout(5)
+        said = receive(s, len(greeting(ring)))
+        if said.startswith(b"Ring-AllReduce"):
+            s.sendall(greeting(ring))
+        if said == greeting(ring, -1):
+            return s
+        s.close()
+        if said:
+            why = f"it is not {ring.name(-1)} with the same TF_CONFIG, flags and model"
+            text = f"{ring.name(0)} refused a connection from {peer[0]}: {why}"
+            print(text, file=sys.stderr, flush=True)
+    return None
+
+
+def receive(s, size):
+    """Returns `size` bytes, or fewer where the other side ends."""
+    with s.makefile("rb") as file:
+        return file.read(size)
+
+
+# endregion: neighbours
+
+
+# region: flat
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+def separate_masks(state, rank):
+    """Moves the seeds of Dropout by the rank, so that no two workers drop the same units."""
+    for v in state:
+        if v.name.startswith("seed_generator_state"):
+            v.assign_add(tf.cast(tf.fill(v.shape, rank), v.dtype))
+
+
+def gradients(model, state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere.
+    """
+
+    def gradient(w, number):
+        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        outputs, after, penalties = model.stateless_call(
+            unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
+        )
+        for v, new in zip(state, after):
+            v.assign(new)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)[0]
+
+    return gradient
+
+
+def evaluation(model, w, state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    outputs, _ = model.stateless_call(unpack(model, w), state, x.read_value(), training=False)
+    functions = [loss, *[function for _, function in METRICS.values()]]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+
+
+# endregion: flat
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+for better, function in METRICS.values():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+
+
+def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    batches_per_update: of this process. times_sent: how often it sends each byte.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    times = []
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
+    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
+    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
+    columns = [
+        pushed,
+        pulled,
+        ticket + 1,
+        local_steps,
+        local_steps * flags.batch_size * batches_per_update,
+        update.loss,
+        ticket - update.version,
+        times_sent * size,
+        pushed - ready,
+    ]
+    return tf.stack([tf.cast(column, "float64") for column in columns])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
+
+    The chief raises ValueError if a checkpoint of another model is there.
+    """
+
+    def __init__(self, task, workers, variables, flags, ps=0):
+        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.is_chief = task == workers[0]
+        self.steps = flags.steps
+        self.step = self.shown = 0
+        os.makedirs(self.directory, exist_ok=True)
+        if self.is_chief:
+            self.lock = open(f"{self.directory}/.chief", "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
+            path = f"{self.directory}/flags.json"
+            layout = [[v.path, list(v.shape)] for v in variables]
+            if tf.train.latest_checkpoint(self.directory):
+                with open(path) as file:
+                    if json.load(file).get("variables") != layout:
+                        raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            with open(path, "w") as file:
+                json.dump(facts, file, indent=2)
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
+        self.step = int(row[2])
+        if not np.isfinite(row[5]):
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        times = f"{time.time():.6f},{began:.6f}"
+        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        self.step = step
+        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
+
+    def show(self, text):
+        """Prints where training is."""
+        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+
+
+# endregion: metrics
+
+
+# region: blocks
+def compiled(model, state):
+    """Returns forward(w, h) and backward(w, h, d) of some layers, as graphs.
+
+    w: their parameters, a vector. h: what the layers before them put out. d: the gradient at the
+    outputs. forward returns (outputs, the sum of penalties), backward the gradients at w and at h.
+    """
+
+    def call(w, h):
+        w = unpack(model, w) if model.trainable_variables else []
+        return model.stateless_call(w, state, h, training=True, return_losses=True)
+
+    @tf.function
+    def forward(w, h):
+        outputs, _, penalties = call(w, h)
+        return outputs, tf.add_n([0.0, *penalties])
+
+    @tf.function
+    def backward(w, h, d):
+        outputs, after, penalties = call(w, h)  # again: between both a worker stores h alone
+        ends = [outputs, *penalties], [w, h], [d, *[None] * len(penalties)]
+        g, d_h = tf.gradients(*ends, unconnected_gradients="zero")
+        for v, new in zip(state, after):
+            v.assign(new)
+        return g, d_h
+
+    return forward, backward
+
+
+@tf.function
+def loss_and_gradient(y, outputs):
+    """Returns the mean loss of a mini-batch, and its gradient at the outputs of the model."""
+    mean = tf.reduce_mean(loss(y, outputs))
+    return mean, tf.gradients(mean, outputs)[0]
+
+
+# endregion: blocks
+
+
+# region: shards
+class Lanes:
+    """Lets the ring work in a thread of its own, in the order in which it is asked.
+
+    The ring is not asked from anywhere else, so all workers have the same order. Notes what began
+    and ended when, and how many bytes this worker held then.
+    """
+
+    def __init__(self, blocks, ring):
+        self.blocks, self.ring, self.events = blocks, ring, []
+        self.thread = concurrent.futures.ThreadPoolExecutor(1)
+
+    def moved(self):
+        """Returns the bytes of vectors that have been sent and received so far."""
+        return self.ring.sent + self.ring.received
+
+    def compute(self, what, block, function, *arguments):
+        """Returns function(*arguments)."""
+        return self.note("compute", what, block, function, *arguments)
+
+    def communicate(self, what, block, function):
+        """Returns the Future of function(), which the ring's thread calls."""
+        return self.thread.submit(self.note, "ring", what, block, function)
+
+    def note(self, lane, what, block, function, *arguments):
+        """Returns function(*arguments), and notes when it ran."""
+        began, moved = time.time(), self.moved()
+        result = function(*arguments)
+        if lane == "compute" or self.moved() > moved:
+            arrays = [a for b in self.blocks for a in (b.w, b.g, b.m, b.v, b.gathered)]
+            held = sum(a.nbytes for a in arrays if a is not None)
+            number = self.blocks.index(block)
+            self.events.append((lane, what, number, began, time.time(), held))
+        return result
+
+    def write(self, path):
+        """Writes the events as a timeline, which chrome://tracing shows."""
+        found = []
+        for lane, what, number, began, ended, held in self.events:
+            span = {"ph": "X", "ts": 1e6 * began, "dur": 1e6 * (ended - began)}
+            found.append({"pid": self.ring.rank, "tid": lane, "name": f"{what} {number}", **span})
+            held = {"ph": "C", "name": "bytes", "ts": 1e6 * ended, "args": {"held": held}}
+            found.append({"pid": self.ring.rank, **held})
+        with open(path, "w") as file:
+            json.dump({"traceEvents": found}, file)
+
+
+def places(blocks, ring):
+    """Returns for each block where it stands in a vector of all blocks, and where this worker's
+    shard of it stands, in the form that checkpoints have for this."""
+    found, begin, total = [], 0, sum(block.size for block in blocks)
+    for block in blocks:
+        shard = block.shard(np.arange(begin, begin + block.size))
+        first = shard[0] if shard.size else begin
+        found.append((f"{total} {begin},{block.size}", f"{total} {first},{shard.size}"))
+        begin += block.size
+    return found
+
+
+def save(blocks, state, metrics, ring):
+    """Writes a checkpoint: each worker its shards of w, m and v. All workers must call it."""
+    names, slices, values = [], [], []
+    for block, (_, place) in zip(blocks, places(blocks, ring)):
+        for name in "w", "m", "v":
+            vector = getattr(block, name)
+            if vector.size == block.size:
+                vector = block.shard(vector)
+            if vector.size:
+                names.append(name)
+                slices.append(place)
+                values.append(vector)
+    if metrics.is_chief:
+        names += ["step", *[f"state_{i}" for i in range(len(state))]]
+        slices += [""] * (1 + len(state))
+        values += [np.int64(metrics.step), *state]
+    prefix = os.path.join(metrics.directory, f"model.ckpt-{metrics.step}")
+    tf.raw_ops.SaveV2(
+        prefix=f"{prefix}-{ring.rank}", tensor_names=names, shape_and_slices=slices, tensors=values
+    )
+    all_reduce(np.ones(ring.n), ring)  # all have written
+    if metrics.is_chief:
+        parts = [f"{prefix}-{k}" for k in range(ring.n)]
+        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix)
+        tf.compat.v1.train.update_checkpoint_state(metrics.directory, os.path.basename(prefix))
+        written = glob.glob(os.path.join(metrics.directory, "model.ckpt-*.index"))
+        for path in sorted(written, key=os.path.getmtime)[:-5]:
+            tf.compat.v1.train.remove_checkpoint(path.removesuffix(".index"))
+
+
+def restore(blocks, state, metrics, ring):
+    """Reads what this worker holds from the newest checkpoint, however many workers wrote it.
+
+    Returns the number of steps before it, 0 where there is none. The chief says which one it is.
+    """
+    newest = tf.train.latest_checkpoint(metrics.directory) if metrics.is_chief else None
+    step = tf.Variable(int(newest.rsplit("-", 1)[1]) if newest else 0)
+    broadcast([step], ring)
+    if not int(step):
+        return 0
+
+    def read(name, place, dtype):
+        prefix = os.path.join(metrics.directory, f"model.ckpt-{int(step)}")
+        return tf.raw_ops.RestoreV2(
+            prefix=prefix, tensor_names=[name], shape_and_slices=[place], dtypes=[dtype]
+        )[0]
+
+    for block, (whole, shard) in zip(blocks, places(blocks, ring)):
+        for name in "w", "m", "v":
+            vector = getattr(block, name)
+            if vector.size:
+                place = whole if vector.size == block.size else shard
+                vector[:] = read(name, place, tf.float32)
+    for i, v in enumerate(state):
+        v.assign(read(f"state_{i}", "", v.dtype))
+    return int(step)
+
+
+def train(blocks, state, mini_batch, test, metrics, ring, flags):
+    """Makes steps until all are made. All workers gather w for a test, and save it together."""
+    lanes = Lanes(blocks, ring)
+
+    def test_and_save():
+        began, w = time.time(), np.concatenate([block.gather() for block in blocks])
+        for block in blocks:
+            block.gathered = None
+        if metrics.is_chief:
+            metrics.test(began, metrics.step, *[mean.numpy() for mean in test(w)])
+        save(blocks, state, metrics, ring)
+
+    while metrics.step < flags.steps:
+        x, y = mini_batch(tf.constant(metrics.step, tf.int64))
+        metrics.push(algorithm(blocks, x, y, metrics.step, lanes, flags))
+        if flags.timeline_steps and metrics.step % flags.timeline_steps == 0:
+            name = f"timeline-{metrics.step}-{ring.rank}.json"
+            lanes.write(os.path.join(metrics.directory, name))
+        lanes.events.clear()
+        if metrics.step % flags.checkpoint_steps == 0 and metrics.step < flags.steps:
+            test_and_save()
+    test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
+
+
+# endregion: shards
+
+if __name__ == "__main__":
+    main()
