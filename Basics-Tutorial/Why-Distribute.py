@@ -284,7 +284,7 @@ assert set(staleness) == {0, 1}
 # Two questions place every algorithm of data parallelism: where are the weights, and who waits?
 # Each name on the map is a folder of this repository.
 #
-# ![Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild, Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD, Async-Local-SGD, Bounded-Staleness, Delay-Compensation, Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with different learning rates, SAGN, Local-SGD, DiLoCo. Synchronous, all-reduce: Ring-AllReduce, Collective-AllReduce, Horovod-RingAllReduce, Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One worker: Non-Distributed-Setup, Distributed-Setup.](../docs/figures/field.svg)
+# ![Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild, Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD, Async-Local-SGD, Bounded-Staleness, Delay-Compensation, Parameter-Server-Strategy. Synchronous, parameter server: Synchronous-SGD, with different learning rates, SAGN, Local-SGD, DiLoCo. Asynchronous, no server: Gossip-SGD. Synchronous, no server: Ring-AllReduce, Collective-AllReduce, Horovod-RingAllReduce, Compressed-AllReduce, Sharded-Training, Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One worker: Non-Distributed-Setup, Distributed-Setup.](../docs/figures/field.svg)
 #
 # How the algorithms of one field differ:
 #

@@ -1,4 +1,4 @@
-"""Sharded-Training: each worker holds a share of Adam's moments, of the gradients, and of w: ZeRO.
+"""Sharded-Training: ZeRO; each worker holds a share of Adam's moments, the gradients and w.
 
     n workers, w in blocks of layers, each cut into n shards; worker k owns the shard k + 1 mod n
     forward         h_i <- f_i(w_i, h_{i-1})     stage 3 gathers w_i just before, and frees it after
@@ -236,7 +236,9 @@ def build(ring, model, data, flags):
     Worker k has every n-th row.
     """
     k, n = ring.rank, ring.n
-    parts = stages(model, min(flags.blocks, len(model.layers)))
+    parts = [model]
+    if isinstance(model, keras.Sequential):  # another model is one block
+        parts = stages(model, min(flags.blocks, len(model.layers)))
     states = [[tf.Variable(v, name=v.name) for v in part.non_trainable_variables] for part in parts]
     blocks = [Block(part, state, ring, int(flags.stage)) for part, state in zip(parts, states)]
     state = sum(states, [])

@@ -71,29 +71,30 @@ def circle(x, y):
     return "".join(parts)
 
 
-@figure("field.svg", 600, 632)
+@figure("field.svg", 600, 676)
 def field():
     """Map of the algorithms, by folder. Data parallel, asynchronous, parameter server: HogWild,
     Sparse-Embeddings, DOWNPOUR-Easy, DOWNPOUR, ADAG, DynSGD, AEASGD, AEAMSGD, Async-Local-SGD,
     Bounded-Staleness, Delay-Compensation, Parameter-Server-Strategy. Synchronous, parameter server:
-    Synchronous-SGD, with different learning rates, SAGN, Local-SGD, DiLoCo. Synchronous,
-    all-reduce: Ring-AllReduce, Collective-AllReduce, Horovod-RingAllReduce,
-    Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One worker:
-    Non-Distributed-Setup, Distributed-Setup."""
+    Synchronous-SGD, with different learning rates, SAGN, Local-SGD, DiLoCo. Asynchronous, no
+    server: Gossip-SGD. Synchronous, no server: Ring-AllReduce, Collective-AllReduce,
+    Horovod-RingAllReduce, Compressed-AllReduce, Sharded-Training, Multiple-GPUs-Single-Machine.
+    Model parallel: Model-Parallelism. One worker: Non-Distributed-Setup, Distributed-Setup."""
     column, row = (130, 368), (112, 324)
-    no_folder = ("no folder: peers that", "average in pairs (AD-PSGD)")
+    gossip = ("Gossip-SGD: workers", "average with a neighbour")
     asynchronous = ["HogWild, DOWNPOUR-Easy", "DOWNPOUR, ADAG", "Sparse-Embeddings"]
     asynchronous += ["AEASGD, AEAMSGD", "DynSGD, Async-Local-SGD", "Bounded-Staleness"]
     synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates"]
     all_reduce = ["Ring-AllReduce", "Collective-AllReduce", "Horovod-RingAllReduce"]
+    sharing = ["Compressed-AllReduce", "Sharded-Training"]
     lists = {
         (0, 0): [*asynchronous, "Delay-Compensation", "Parameter-Server-Strategy"],
         (1, 0): [*synchronous, "SAGN, Local-SGD, DiLoCo"],
-        (1, 1): [*all_reduce, "Multiple-GPUs-", "   Single-Machine"],
+        (1, 1): [*all_reduce, *sharing, "Multiple-GPUs-", "   Single-Machine"],
     }
     parts = [
-        left(0, 20, "Data parallel: each worker has the whole model", "title"),
-        rect(1, 32, 598, 424, "frame", 8),
+        left(0, 20, "Data parallel: each worker has mini-batches of its own", "title"),
+        rect(1, 32, 598, 468, "frame", 8),
         text(column[0] + 113, 56, "asynchronous", "title"),
         text(column[1] + 113, 56, "synchronous", "title"),
         text(column[0] + 60, 84, "nobody waits", "small"),
@@ -102,21 +103,21 @@ def field():
         waits(column[1] + 110, 73, True),
         *lines(64, row[0] + 48, ("parameter", "server"), "title", 19, text),
         hub(64, row[0] + 92),
-        text(64, row[1] + 28, "all-reduce", "title"),
-        circle(64, row[1] + 58),
+        text(64, row[1] + 50, "no server", "title"),
+        circle(64, row[1] + 80),
     ]
     for (i, j), names in lists.items():
-        parts.append(rect(column[i], row[j], 226, (200, 124)[j], "ps" if j == 0 else "box", 6))
+        parts.append(rect(column[i], row[j], 226, (200, 168)[j], "ps" if j == 0 else "box", 6))
         parts += lines(column[i] + 14, row[j] + 25, names, "", 22)
     parts += [
-        rect(column[0], row[1], 226, 124, "idle", 6),
-        *lines(column[0] + 113, row[1] + 58, no_folder, step=19, draw=text),
-        left(0, 486, "Model parallel: each worker has a part of the model", "title"),
-        rect(1, 498, 598, 44, "frame", 8),
-        left(144, 525, "Model-Parallelism"),
-        left(0, 572, "One worker: the reference", "title"),
-        rect(1, 584, 598, 44, "frame", 8),
-        left(144, 611, "Non-Distributed-Setup, Distributed-Setup"),
+        rect(column[0], row[1], 226, 168, "box", 6),
+        *lines(column[0] + 14, row[1] + 25, gossip, "", 22),
+        left(0, 530, "Model parallel: each worker has a part of the model", "title"),
+        rect(1, 542, 598, 44, "frame", 8),
+        left(144, 569, "Model-Parallelism"),
+        left(0, 616, "One worker: the reference", "title"),
+        rect(1, 628, 598, 44, "frame", 8),
+        left(144, 655, "Non-Distributed-Setup, Distributed-Setup"),
     ]
     return parts
 
