@@ -41,34 +41,31 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
     """
     K, M, number = len(places), flags.micro_batches, tf.count_up_to(step, flags.steps)
     x, y = mini_batch(number)
-    # Of micro-batch m: h[k, m] goes into place k, and d[k, m] is the loss's gradient there.
+    # Model-Parallelism: of micro-batch m, h[k, m] crosses to place k; d[k, m], its gradient, back.
     h, d, penalties = {(0, m): x[m] for m in range(M)}, {}, {}
     g, before = [[0.0] * len(w_k) for w_k in w], [[]] * K
     after = [[v.read_value() for v in state_k] for state_k in state]
 
     for k, what, m in schedule(flags.schedule, K, M):
         # Model-Parallelism: a pass waits for the one before it in this place. Otherwise TensorFlow
-        # starts all that is ready at once, and the next place gets its first input late.
-        with tf.device(places[k]), tf.control_dependencies(before[k]):
-            with tf.name_scope(f"{what}/micro_batch_{m}"):
-                if what == "forward":
-                    # Model-Parallelism: h[k, m] has crossed from the place before.
-                    h[k + 1, m], after[k], penalties[k, m] = stages[k].stateless_call(
-                        w[k], after[k], h[k, m], training=True, return_losses=True
-                    )
-                    if k == K - 1:
-                        h[K, m] = tf.reduce_mean(loss(y[m], h[K, m]))  # its gradient is 1
-                    before[k] = [h[k + 1, m]]
-                else:
-                    # Model-Parallelism: backward. d[k + 1, m] has crossed from the place to which
-                    # h[k + 1, m] went.
-                    *d_w, d[k, m] = tf.gradients(
-                        [h[k + 1, m], *penalties[k, m]],
-                        [*w[k], h[k, m]],
-                        [d.get((k + 1, m)), *[None] * len(penalties[k, m])],  # None stands for 1
-                    )
-                    g[k] = [total + tf.convert_to_tensor(d_v) for total, d_v in zip(g[k], d_w)]
-                    before[k] = [*g[k], d[k, m]] if k else g[k]
+        # starts all that is ready, and the next place gets its first input late.
+        scope = tf.name_scope(f"{what}/micro_batch_{m}")
+        with tf.device(places[k]), tf.control_dependencies(before[k]), scope:
+            if what == "forward":
+                h[k + 1, m], after[k], penalties[k, m] = stages[k].stateless_call(
+                    w[k], after[k], h[k, m], training=True, return_losses=True
+                )
+                if k == K - 1:
+                    h[K, m] = tf.reduce_mean(loss(y[m], h[K, m]))
+                before[k] = [h[k + 1, m]]
+            else:
+                *d_w, d[k, m] = tf.gradients(
+                    [h[k + 1, m], *penalties[k, m]],
+                    [*w[k], h[k, m]],
+                    [d.get((k + 1, m)), *[None] * len(penalties[k, m])],  # None: dL/dL = 1
+                )
+                g[k] = [total + tf.convert_to_tensor(d_v) for total, d_v in zip(g[k], d_w)]
+                before[k] = [*g[k], d[k, m]] if k else g[k]
 
     # Model-Parallelism: each place updates its own part of w.
     push = [v.assign(new) for v, new in zip(sum(state, []), sum(after, []))]
