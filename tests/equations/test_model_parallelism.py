@@ -137,7 +137,7 @@ def passes(ran):
     times = collections.defaultdict(list)
     for op in ran:
         scope = re.match(r"(forward|backward)/micro_batch_(\d+)", op.name)
-        # An op ..._S<number> is TensorFlow's own: it takes an input, whenever that arrives.
+        # An op ..._S<number> is a message that TensorFlow has added, and no part of the pass.
         if scope and not re.search(r"_S\d+$", op.name):
             times[op.place, scope[1], int(scope[2])] += [op.begin, op.end]
     made = collections.defaultdict(list)

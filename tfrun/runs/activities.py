@@ -151,7 +151,7 @@ def stages(directory):
         op = event["args"]["name"]
         worker = re.search(r"task:(\d+).* Compute", devices[event["pid"]])
         micro_batch = re.match(r"(forward|backward)/micro_batch_(\d+)", op)
-        # TensorFlow's own op ..._S<number> is no part of the pass: it takes an input that arrives.
+        # An op ..._S<number> is a message that TensorFlow has added, and no part of the pass.
         if worker and micro_batch and not re.search(r"_S\d+$", op):
             span = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
             times[int(worker[1]), micro_batch[1], int(micro_batch[2])] += span
