@@ -318,13 +318,13 @@ def test_another_model_is_cut():
     assert {place for place, kind in ran if "MatMul" in kind} == {1}, ran
 
 
-def check_kept(changes=()):
+def check_kept(changes=(), schedule="1f1b"):
     """The named comparisons of numbers, with Keras's own, that a mistake must fail."""
     text = plugged(KEEPING)
     for old, new in changes:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    with Model("two workers", text=text) as model:
+    with Model("two workers", text=text, schedule=schedule) as model:
         w, state = model.parameters(), model.session.run(model.state)
         losses, last = model.make_updates(3), model.parameters()
         kept, script = model.session.run(model.state), model.script
@@ -341,8 +341,9 @@ def check_kept(changes=()):
     interleaved.check_apart(compared, 1e-4)
 
 
-def test_what_layers_keep_and_their_penalties():
-    check_kept()
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_what_layers_keep_and_their_penalties(schedule):
+    check_kept(schedule=schedule)
 
 
 @pytest.mark.parametrize(
