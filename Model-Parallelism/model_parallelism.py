@@ -43,8 +43,8 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
     x, y = mini_batch(number)
     # Model-Parallelism: of micro-batch m, h[k, m] crosses to place k; d[k, m], its gradient, back.
     h, d, penalties = {(0, m): x[m] for m in range(M)}, {}, {}
-    g, before = [[0.0] * len(w_k) for w_k in w], [[]] * K
-    after = [[v.read_value() for v in state_k] for state_k in state]
+    g = [[0.0] * len(w_k) for w_k in w]
+    before, after = [[]] * K, list(state)  # of each place: its last pass, and what that has kept
 
     for k, what, m in schedule(flags.schedule, K, M):
         # Model-Parallelism: a pass waits for the one before it in this place. Otherwise TensorFlow
