@@ -37,60 +37,63 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
 
     A list for all places: w, the variables of each; state, its variables for what its layers keep
     beside w; stages, its layers as a model. step: the counter of updates.
-    mini_batch(number): the inputs, at the first place, and the labels, at the last.
+    mini_batch(number): inputs, at the first place, and labels, at the last, each in M parts.
     """
-    M, number = flags.micro_batches, tf.count_up_to(step, flags.steps)
+    K, M, number = len(places), flags.micro_batches, tf.count_up_to(step, flags.steps)
     x, y = mini_batch(number)
-    h, push, penalties = [cut(x, M)], [], []
+    # Model-Parallelism: of micro-batch m, h[k, m] crosses to place k; d[k, m], its gradient, back.
+    h, d, penalties = {(0, m): x[m] for m in range(M)}, {}, {}
+    g = [[0.0] * len(w_k) for w_k in w]
+    before, after = [[]] * K, list(state)  # of each place: its last pass, and what that has kept
 
-    # Model-Parallelism: forward, from place to place. While a place computes one micro-batch, the
-    # next place computes the one before it.
-    for place, stage, w_k, state_k in zip(places, stages, w, state):
-        h_k, after, more = run_sequentially(place, stage, w_k, state_k, h[-1])
-        h.append(h_k)
-        penalties += more
-        push += [v.assign(new) for v, new in zip(state_k, after)]
-    with tf.device(places[-1]):
-        losses = [tf.reduce_mean(loss(*rows)) for rows in zip(cut(y, M), h[-1])]
-        mean = tf.add_n(losses + penalties) / M
-
-    # Model-Parallelism: backward. Each gradient is computed where its forward op was, so gradients
-    # cross where the activations did, in the other direction.
-    trainable, crossing = sum(w, []), sum(h[1:-1], [])
-    g = tf.gradients(mean, trainable + crossing, colocate_gradients_with_ops=True)
+    for k, what, m in schedule(flags.schedule, K, M):
+        # Model-Parallelism: a pass waits for the one before it in this place. Otherwise TensorFlow
+        # starts all that is ready, and the next place gets its first input late.
+        scope = tf.name_scope(f"{what}/micro_batch_{m}")
+        with tf.device(places[k]), tf.control_dependencies(before[k]), scope:
+            if what == "forward":
+                h[k + 1, m], after[k], penalties[k, m] = stages[k].stateless_call(
+                    w[k], after[k], h[k, m], training=True, return_losses=True
+                )
+                if k == K - 1:
+                    h[K, m] = tf.reduce_mean(loss(y[m], h[K, m]))
+                before[k] = [h[k + 1, m]]
+            else:
+                *d_w, d[k, m] = tf.gradients(
+                    [h[k + 1, m], *penalties[k, m]],
+                    [*w[k], h[k, m]],
+                    [d.get((k + 1, m)), *[None] * len(penalties[k, m])],  # None: dL/dL = 1
+                )
+                g[k] = [total + tf.convert_to_tensor(d_v) for total, d_v in zip(g[k], d_w)]
+                before[k] = [*g[k], d[k, m]] if k else g[k]
 
     # Model-Parallelism: each place updates its own part of w.
-    for v, d in zip(trainable, g):
+    push = [v.assign(new) for v, new in zip(sum(state, []), sum(after, []))]
+    for v, g_v in zip(sum(w, []), sum(g, [])):
         with tf.device(v.device):
-            push.append(v.assign_sub(flags.learning_rate * tf.convert_to_tensor(d)))
-    return Update([], mean, crossing + g[len(trainable) :], number, number, tf.group(*push))
+            push.append(v.assign_sub(flags.learning_rate / M * g_v))
+    with tf.device(places[-1]):
+        mean = tf.add_n([h[K, m] for m in range(M)] + sum(penalties.values(), [])) / M
+    crossing = [tensors[k, m] for tensors in (h, d) for k in range(1, K) for m in range(M)]
+    return Update([], mean, crossing, number, number, tf.group(*push))
 
 
-def cut(batch, M):
-    """Returns the rows of a mini-batch in M equal parts, on the same device."""
-    with tf.device(batch.device):
-        return tf.split(batch, M)
-
-
-def run_sequentially(place, stage, w_k, state_k, inputs):
-    """Returns a stage's output for each micro-batch, its state after the last, its penalties."""
-    outputs, penalties, state_k = [], [], [v.read_value() for v in state_k]
-    for m, micro_batch in enumerate(inputs):
-        # Model-Parallelism: one after the other. Otherwise TensorFlow starts all of them at once,
-        # and the next place gets the first one as late as the last.
-        with tf.device(place), tf.control_dependencies(outputs[-1:]):
-            with tf.name_scope(f"micro_batch_{m}"):
-                h, state_k, more = stage.stateless_call(
-                    w_k, state_k, micro_batch, training=True, return_losses=True
-                )
-        outputs.append(h)
-        penalties += more
-    return outputs, state_k, penalties
+def schedule(name, K, M):
+    """Returns (place, forward or backward, micro-batch) of all passes, none before its input."""
+    # Model-Parallelism: before a place goes backward with micro-batch m, it has gone forward with
+    # all up to m + ahead. So it stores the activations of ahead + 1 micro-batches at most.
+    ahead = {"gpipe": [M - 1] * K, "1f1b": [K - 1 - k for k in range(K)]}[name]
+    passes = []
+    for m in range(-max(ahead), M):
+        passes += [(k, "forward", m + ahead[k]) for k in range(K)]
+        passes += [(k, "backward", m) for k in reversed(range(K))]
+    return [(k, what, m) for k, what, m in passes if 0 <= m < M]
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("micro-batches", 4, "equal parts of a mini-batch"),
+    ("schedule", "gpipe", "gpipe, or 1f1b, which stores fewer activations"),
     ("devices", 1, "logical CPU devices of a worker, each a place"),
     ("step-timeout", 60, "seconds to wait for an update at most"),
     ("timeline-steps", 0, "updates between two timeline-*.json; 0: none"),
@@ -183,6 +186,8 @@ def main():
     if flags.batch_size % flags.micro_batches:
         parts = f"{flags.micro_batches} equal parts (--micro-batches)"
         raise ValueError(f"--batch-size {flags.batch_size} cannot be cut into {parts}")
+    if flags.schedule not in ("gpipe", "1f1b"):
+        raise ValueError(f"--schedule {flags.schedule} is neither gpipe nor 1f1b")
     if cluster.rank:
         with tf.Graph().as_default():
             return serve(cluster, start(cluster, flags)[0], flags)
@@ -298,7 +303,7 @@ def placed_variables(get_variable, name, values, places):
 
 
 def mini_batches(x, y, flags):
-    """Returns mini_batch(number) -> inputs, where x is, and labels, where y is.
+    """Returns mini_batch(number) -> inputs, where x is, and labels, where y is, both in M parts.
 
     The rows depend on (seed, number) and on nothing else: both places draw the same.
     """
@@ -307,7 +312,7 @@ def mini_batches(x, y, flags):
         with tf.device(array.device):
             key = [tf.constant(flags.seed * 65536, tf.int64), tf.cast(number, tf.int64)]
             rows = tf.random.stateless_uniform([flags.batch_size], key, 0, array.shape[0], tf.int32)
-            return tf.gather(array, rows)
+            return tf.split(tf.gather(array, rows), flags.micro_batches)
 
     return lambda number: (rows_of(x, number), rows_of(y, number))
 

@@ -94,6 +94,12 @@ group(
         "Choose a number of parts that divides --batch-size.",
     ),
     (
+        r"is neither gpipe nor 1f1b",
+        "ValueError: --schedule zigzag is neither gpipe nor 1f1b",
+        "A pipeline needs an order of its passes, and the script has these two.",
+        "Give --schedule gpipe, or --schedule 1f1b, which stores fewer activations.",
+    ),
+    (
         r"layers, too few for \d+",
         "ValueError: The model has 3 layers, too few for 4 places, workers times --devices",
         "Each device of a pipeline needs a layer of its own.",

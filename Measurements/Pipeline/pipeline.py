@@ -1,7 +1,8 @@
-"""Pipeline: how long two workers are idle when each holds half of a model.
+"""Pipeline: how long the places of a pipeline are idle, and what they store, by its schedule.
 
-Runs the script of Model-Parallelism with a wide model in its `problem` region, each worker on one
-core, and reads from the timelines of its updates when each worker computed.
+Runs the script of Model-Parallelism and reads from the timelines of its updates when each place
+computed. Two workers have a core each, and wide layers. Four places stand in one process, and their
+layers sleep, because two cores cannot compute four stages at once.
 
 Kind:          driver
 Run:           bash run.sh
@@ -13,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import sys
 import tempfile
@@ -24,10 +26,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import drivers
 
 SCRIPT = drivers.script_of("Model-Parallelism")
-BATCH, WARM_UP = 1024, 5
-# What stands in the script, and what takes its place: layers whose products take milliseconds, and
-# a core of its own for each worker, before TensorFlow counts the cores.
-CHANGES = [
+SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
+WARM_UP = 5
+# Examples in a mini-batch; layers that sleep need few.
+WIDE_BATCH, LATE_BATCH = 1024, 64
+# What stands in the script, and what takes its place. Wide: layers whose products take
+# milliseconds, and a core of its own for each worker, before TensorFlow counts the cores.
+WIDE = [
     ('Dense(128, "relu"),', 'Dense(1024, "relu"), keras.layers.Dense(1024, "relu"),'),
     ('Dense(64, "relu")', 'Dense(1024, "relu")'),
     (
@@ -37,11 +42,20 @@ CHANGES = [
         'os.environ.setdefault("TF_CPP',
     ),
 ]
+# Late: four layers that sleep.
+LATE = [
+    ('keras.layers.Dense(128, "relu"),', 'late.Late(64, "relu"), late.Late(64, "relu"),'),
+    ('keras.layers.Dense(64, "relu")', 'late.Late(64, "relu")'),
+    ("keras.layers.Dense(int(", "late.Late(int("),
+    ("import argparse\n", "import argparse\nimport late\n"),
+]
 # An op has one thread.
 THREADS = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
-# An op: the worker, forward / backward / update, the micro-batch or None, begin and end in seconds.
-Op = collections.namedtuple("Op", "worker what number begin end")
+# K places, each a worker with a core of its own; or if late, logical devices of one process.
+Case = collections.namedtuple("Case", "name schedule K M late")
+# An op: the place, forward / backward / update, the micro-batch or None, begin and end in seconds.
+Op = collections.namedtuple("Op", "place what number begin end")
 
 
 def read(path):
@@ -50,17 +64,18 @@ def read(path):
     names = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     made = []
     for event in events:
-        place = re.search(r"task:(\d+).* Compute", names[event["pid"]])
-        if event["ph"] != "X" or not place or event["name"] == "RecvTensor":
+        device = re.search(r"task:(\d+)/device:CPU:(\d+) Compute", names[event["pid"]])
+        if event["ph"] != "X" or not device or event["name"] == "RecvTensor":
             continue
-        name = event["args"]["name"]
-        number = re.search(r"micro_batch_(\d+)", name)
-        what = "backward" if name.startswith("gradients/") else "forward"
+        scope = re.match(r"(forward|backward)/micro_batch_(\d+)", event["args"]["name"])
+        # An op ..._S<number> is a message that TensorFlow has added, and no part of the pass.
+        if re.search(r"_S\d+$", event["args"]["name"]):
+            scope = None
         made.append(
             Op(
-                int(place[1]),
-                what if number else "update",
-                int(number[1]) if number else None,
+                int(device[1]) + int(device[2]),  # one of them is 0
+                scope[1] if scope else "update",
+                int(scope[2]) if scope else None,
                 event["ts"] / 1e6,
                 (event["ts"] + event["dur"]) / 1e6,
             )
@@ -78,68 +93,65 @@ def covered(spans):
     return total
 
 
-def idle(ops, workers):
-    """The seconds of an update, and of these the share in which each worker computed nothing."""
+def idle(ops, K):
+    """The seconds of an update, and of these the share in which each place computed nothing."""
     seconds = max(op.end for op in ops)
-    busy = [covered([op[3:] for op in ops if op.worker == k]) for k in range(workers)]
+    busy = [covered([op[3:] for op in ops if op.place == k]) for k in range(K)]
     return seconds, [1 - each / seconds for each in busy]
 
 
-def measure(workers, micro_batches, updates, threads):
+def stored(ops, k):
+    """The most micro-batches that have begun forward in place k, and are not back, at any time."""
+    begun, back = {}, {}
+    for op in ops:
+        if (op.place, op.what) == (k, "forward"):
+            begun[op.number] = min(op.begin, begun.get(op.number, op.begin))
+        elif (op.place, op.what) == (k, "backward"):
+            back[op.number] = max(op.end, back.get(op.number, op.end))
+    return max(
+        sum(begin <= now for begin in begun.values()) - sum(end <= now for end in back.values())
+        for now in begun.values()
+    )
+
+
+def measure(case, updates, threads):
     """The ops of each update of one run."""
     with tempfile.TemporaryDirectory() as name:
         script, directory = pathlib.Path(name, SCRIPT.name), pathlib.Path(name, "run")
-        script.write_text(drivers.changed(SCRIPT, CHANGES))
-        command = ["tfrun", "--workers", workers, "--timeout", 300, "--", script]
-        command += ["--steps", WARM_UP + updates, "--batch-size", BATCH, "--timeline-steps", 1]
-        command += ["--micro-batches", micro_batches]
-        drivers.run(command, directory, **THREADS, TF_NUM_INTEROP_THREADS=str(threads))
+        script.write_text(drivers.changed(SCRIPT, LATE if case.late else WIDE))
+        places = ["--devices", case.K] if case.late else []
+        command = ["tfrun", "--workers", 1 if case.late else case.K, "--timeout", 300, "--", script]
+        command += ["--steps", WARM_UP + updates, "--timeline-steps", 1, *places]
+        command += [
+            "--batch-size",
+            LATE_BATCH if case.late else WIDE_BATCH,
+            "--micro-batches",
+            case.M,
+        ]
+        command += ["--schedule", case.schedule]
+        # A thread that sleeps can do nothing else.
+        env = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads + case.late * case.K)}
+        shutil.copy(pathlib.Path(__file__).with_name("late.py"), name)
+        drivers.run(command, directory, **env)
         steps = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
         return [read(steps[step]) for step in sorted(steps) if step > WARM_UP]
 
 
-def moments(ops, worker):
-    """[(begin, end, the ops of a worker at work between them)], with no change in between."""
-    mine = [op for op in ops if op.worker == worker and op.end > op.begin]
+def moments(ops, place):
+    """[(begin, end, the ops of a place at work between them)], with no change in between."""
+    mine = [op for op in ops if op.place == place and op.end > op.begin]
     times = sorted({time for op in mine for time in (op.begin, op.end)})
     for begin, end in zip(times, times[1:]):
         yield begin, end, [op for op in mine if op.begin < end and op.end > begin]
 
 
-def ideal(ops, workers=2):
-    """The same work as in these ops without a wait for a message: GPipe's schedule.
-
-    A micro-batch takes as long at each worker as it took on average. It goes forward as soon as the
-    worker is free and the one before it has finished; after all have, they go backward.
-    """
-    M, free, made = 1 + max(op.number or 0 for op in ops), [0.0] * workers, []
-    for what, order in ("forward", range(workers)), ("backward", range(workers)[::-1]):
-        ready = [0.0] * M
-        for worker in order:
-            length = share_of(ops, worker, what) / M
-            for number in range(M):
-                begin = max(free[worker], ready[number])
-                free[worker] = ready[number] = begin + length
-                made.append(Op(worker, what, number, begin, begin + length))
-    return made
-
-
-def share_of(ops, worker, what):
-    """The seconds of a worker's core that its ops of one kind had; two ops at once share it."""
-    return sum(
-        (end - begin) * sum(op.what == what for op in now) / len(now)
-        for begin, end, now in moments(ops, worker)
-        if now
-    )
-
-
-def draw_lane(axes, ops, worker, low, height):
-    """The ops of a worker; two ops at once share the core, and here the height of the lane."""
+def draw_lane(axes, ops, place, low, height):
+    """The ops of a place; two ops at once share the core, and here the height of the lane."""
     areas = {}
-    for begin, end, now in moments(ops, worker):
-        for place, op in enumerate(sorted(now, key=lambda op: (op.what, op.number or 0))):
+    for begin, end, now in moments(ops, place):
+        for row, op in enumerate(sorted(now, key=lambda op: (op.what, op.number or 0))):
             part = height / len(now)
-            bottom = low + place * part
+            bottom = low + row * part
             look = dict(color=colour(op), antialiased=False, linewidth=0)
             axes.broken_barh([(1000 * begin, 1000 * (end - begin))], (bottom, part), **look)
             area = (end - begin) * part, 500 * (begin + end), bottom + part / 2
@@ -150,28 +162,30 @@ def draw_lane(axes, ops, worker, low, height):
 
 
 def draw(results, path, source):
-    """The timelines of {micro-batches: ops of an update}: a lane for each worker, white is idle.
-
-    Above the measured update stands the ideal one, of the same work.
-    """
-    updates = {int(M): unpack(packed) for M, packed in results["updates"].items()}
-    height = 1 + 2.3 * len(updates)
-    figure, grid = drivers.subplots(height, len(updates), 1, sharex=True, squeeze=False)
-    for axes, (M, ops) in zip(grid[:, 0], updates.items()):
-        best = ideal(ops)
-        for worker in 0, 1:
-            draw_lane(axes, best, worker, 3.25 - worker, 0.7)
-            draw_lane(axes, ops, worker, 0.75 - worker, 0.7)
-        seconds, shares = idle(ops, 2)
+    """The timelines of {case: ops of an update}: a lane for each place, white is idle."""
+    shown = [(Case(*each["case"]), unpack(each["ops"])) for each in results["updates"]]
+    ends = collections.defaultdict(float)  # by K, so that two schedules have the same axis of time
+    for case, ops in shown:
+        ends[case.K] = max(ends[case.K], *(op.end for op in ops))
+    lanes = [case.K for case, _ in shown]
+    ratios = {"height_ratios": [K + 0.6 for K in lanes]}
+    height = 1 + 0.42 * sum(lanes) + 0.6 * len(lanes)
+    figure, grid = drivers.subplots(height, len(shown), 1, squeeze=False, gridspec_kw=ratios)
+    for axes, (case, ops) in zip(grid[:, 0], shown):
+        for k in range(case.K):
+            draw_lane(axes, ops, k, case.K - 1 - k, 0.8)
+        seconds, shares = idle(ops, case.K)
+        counts = ", ".join(str(stored(ops, k)) for k in range(case.K))
         axes.set_title(
-            f"{M} micro-batch{'es' * (M > 1)}: {1000 * seconds:.0f} ms, "
-            f"idle {100 * shares[0]:.0f}% and {100 * shares[1]:.0f}%; "
-            f"ideal: {1000 * max(op.end for op in best):.0f} ms",
+            f"{SCHEDULES[case.schedule]}, {case.K} {'places' if case.late else 'workers'}, "
+            f"{case.M} micro-batches: {1000 * seconds:.0f} ms, "
+            f"idle {100 * statistics.mean(shares):.0f}%, stored {counts}",
             loc="left",
             fontsize=11,
         )
-        names = ["ideal: worker 0", "worker 1", "measured: worker 0", "worker 1"]
-        axes.set(ylim=(-0.4, 4.1), yticks=[3.6, 2.6, 1.1, 0.1], yticklabels=names)
+        names = [f"{'place' if case.late else 'worker'} {k}" for k in reversed(range(case.K))]
+        axes.set(xlim=(0, 1000 * ends[case.K]), ylim=(-0.2, case.K))
+        axes.set_yticks([k + 0.4 for k in range(case.K)], names)
     axes.set_xlabel(
         "milliseconds\nlight: forward, dark: backward, with the number of the micro-batch\n"
         "grey: the rest, white: idle"
@@ -187,11 +201,32 @@ def colour(op):
 
 
 def numbers(text):
-    """A type of flag: whole numbers that divide the mini-batch, with commas between them."""
+    """A type of flag: whole numbers that divide the mini-batches, with commas between them."""
     made = [int(part) for part in text.split(",")]
-    if not all(M > 0 and BATCH % M == 0 for M in made):
-        raise argparse.ArgumentTypeError(f"must divide {BATCH}, is {text}")
+    if not all(M > 0 and LATE_BATCH % M == 0 for M in made):
+        raise argparse.ArgumentTypeError(f"must divide {LATE_BATCH}, is {text}")
     return made
+
+
+def all_cases(micro_batches):
+    """Returns the cases. Below four micro-batches four places would have nothing to choose."""
+    cases = [("gpipe", 1, 1, False)]
+    cases += [(schedule, 2, M, False) for schedule in SCHEDULES for M in micro_batches]
+    cases += [(schedule, 4, M, True) for schedule in SCHEDULES for M in micro_batches if M >= 4]
+    return [Case(" ".join(map(str, case[:3])), *case) for case in cases]
+
+
+def summary(case, updates):
+    """Returns the line of the table for a case, and the update nearest to its medians."""
+    times = [idle(ops, case.K) for ops in updates]
+    seconds = statistics.median(seconds for seconds, _ in times)
+    shares = [statistics.median(shares[k] for _, shares in times) for k in range(case.K)]
+    mean = statistics.median(statistics.mean(shares) for _, shares in times)
+    most = [max(stored(ops, k) for ops in updates) for k in range(case.K)]
+    apart = [
+        abs(time / seconds - 1) + abs(statistics.mean(shares) - mean) for time, shares in times
+    ]
+    return [*case, seconds, shares, mean, most], updates[apart.index(min(apart))]
 
 
 def main():
@@ -212,32 +247,29 @@ def main():
     def measure_all(console, _):
         if len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2:
             sys.exit("pipeline: two cores are needed, and Linux, to give each worker its own")
-        # (workers, micro-batches), and these again
-        cases = [(pair, *pair) for pair in [(1, 1)] + [(2, M) for M in flags.micro_batches]]
         runs = drivers.by_turns(
             console,
-            cases,
+            all_cases(flags.micro_batches),
             flags.repeats,
-            lambda case, _: measure(*case[1:], flags.updates, flags.threads),
+            lambda case, _: measure(case, flags.updates, flags.threads),
         )
         table, middle = [], {}
-        for (workers, M), repeats in runs.items():
-            updates = sum(repeats, [])
-            times = [idle(ops, workers) for ops in updates]
-            seconds = statistics.median(seconds for seconds, _ in times)
-            shares = [statistics.median(shares[k] for _, shares in times) for k in range(workers)]
-            both = statistics.median(sum(shares) / workers for _, shares in times)
-            table.append([workers, M, seconds, shares, both, len(times)])
-            # Shown is the update nearest to the medians of the table, of both times.
-            apart = [
-                abs(time / seconds - 1) + abs(sum(shares) / workers - both)
-                for time, shares in times
-            ]
-            middle[workers, M] = updates[apart.index(min(apart))]
-        shown = sorted({flags.micro_batches[0], *[M for M in (4, 8) if M in flags.micro_batches]})
-        return {"table": table, "updates": {M: pack(middle[2, M]) for M in shown}}, (
-            f"medians of {table[0][5]} updates; mini-batch {BATCH}; {flags.threads} threads a "
-            f"worker; {drivers.setting()}"
+        for case in all_cases(flags.micro_batches):
+            line, middle[case] = summary(case, sum(runs[case.name], []))
+            table.append(line)
+        # Shown are four places with eight micro-batches, and two workers with four.
+        shown = [
+            case
+            for K, M in ((4, 8), (2, 4))
+            for case in middle
+            if case.K == K
+            and case.M == (M if M in flags.micro_batches else max(flags.micro_batches))
+        ]
+        updates = [{"case": case, "ops": pack(middle[case])} for case in shown]
+        return {"table": table, "updates": updates}, (
+            f"medians of {flags.updates * flags.repeats} updates; K = 2: mini-batch {WIDE_BATCH}, "
+            f"{flags.threads} threads a worker; K = 4: a forward pass sleeps 10 ms, a "
+            f"backward pass 20 ms; {drivers.setting()}"
         )
 
     drivers.report(__file__, flags, 100, measure_all, table_of, draw)
@@ -245,36 +277,40 @@ def main():
 
 def table_of(results):
     """Returns the table."""
-    table = Table("micro-batches")
-    for column in "ms an update", "idle: worker 0", "worker 1", "both", "(K-1)/(M+K-1)", "speed-up":
+    table = Table("schedule")
+    for column in "K", "M", "ms", "idle, each", "all", "(K-1)/(M+K-1)", "stored, each", "speed-up":
         table.add_column(column, justify="right")
-    for workers, M, seconds, shares, both, _ in results["table"]:
+    alone = results["table"][0][5]
+    for _, schedule, K, M, late, seconds, shares, mean, most in results["table"]:
         table.add_row(
-            str(M) if workers > 1 else "one worker",
+            SCHEDULES[schedule] if K > 1 else "one worker",
+            str(K),
+            str(M),
             f"{1000 * seconds:.0f}",
-            *([f"{100 * share:.0f}%" for share in shares] + [""])[:2],
-            f"{100 * both:.0f}%",
-            f"{100 * (workers - 1) / (M + workers - 1):.0f}%",
-            f"{results['table'][0][2] / seconds:.2f}",
+            " ".join(f"{100 * share:.0f}%" for share in shares),
+            f"{100 * mean:.0f}%",
+            f"{100 * (K - 1) / (M + K - 1):.0f}%",
+            " ".join(map(str, most)),
+            "" if late else f"{alone / seconds:.2f}",
         )
     return table
 
 
 def pack(ops):
-    """The ops as lists of numbers: {what: [[worker, micro-batch, begin, end in microseconds]]}."""
+    """The ops as lists of numbers: {what: [[place, micro-batch, begin, end in microseconds]]}."""
     found = collections.defaultdict(list)
     for op in ops:
         times = round(1e6 * op.begin), round(1e6 * op.end)
-        found[op.what].append([op.worker, op.number, *times])
+        found[op.what].append([op.place, op.number, *times])
     return found
 
 
 def unpack(packed):
     """Returns the ops that pack() has made lists of numbers."""
     return [
-        Op(worker, what, number, begin / 1e6, end / 1e6)
+        Op(place, what, number, begin / 1e6, end / 1e6)
         for what, rows in packed.items()
-        for worker, number, begin, end in rows
+        for place, number, begin, end in rows
     ]
 
 

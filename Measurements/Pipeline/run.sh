@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How much of the time the two workers of Model-Parallelism are idle, by the number of micro-batches; about 4 minutes.
+# How long the places of Model-Parallelism are idle, and what they store, by schedule and micro-batches; about 9 minutes.
 #   bash run.sh --micro-batches 1,4 --repeats 1 --updates 5       a quick look
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

@@ -7,37 +7,48 @@ from references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {"micro_batches": 4}
-GRADIENTS = ("trainable + crossing,", "trainable + crossing, unconnected_gradients='zero',")
-MEAN = "tf.add_n(losses + penalties)%s"
 AT = "            with tf.device(%s):\n"
+BACKWARD = 'passes += [(k, "backward", m) for k in reversed(range(K))'
+CROSSING = "for m in range(M)]\n    return Update"
 MISTAKES = {
     "parameters": {
-        "the sum over the micro-batches": [(MEAN % " / M", MEAN % "")],
-        "no gradient crosses": [
-            ("state_k, h[-1])", "state_k, [tf.stop_gradient(each) for each in h[-1]])"),
-            GRADIENTS,
-        ],
-        "the last micro-batch is dropped": [
-            ("zip(cut(y, M), h[-1])", "zip(cut(y, M), h[-1][:-1])"),
-            (MEAN % " / M", MEAN % " / (M - 1)"),
-            GRADIENTS,
+        "the sum over the micro-batches": [("flags.learning_rate / M", "flags.learning_rate")],
+        "only the last micro-batch trains": [("[total + tf.conv", "[0 * total + tf.conv")],
+        "a place ignores the gradient that arrives": [("[d.get((k + 1, m)), ", "[None, ")],
+        "the last micro-batch's backward pass is dropped": [
+            (BACKWARD, BACKWARD + " if m < M - 1"),
+            (CROSSING, CROSSING.replace("]", " if (k, m) in tensors]")),
         ],
         "the same micro-batch M times": [
-            ("return tf.split(batch, M)", "return tf.split(batch, M)[:1] * M")
+            ("rows), flags.micro_batches)", "rows), flags.micro_batches)[:1] * flags.micro_batches")
         ],
         "labels of other rows": [("rows_of(y, number)", "rows_of(y, number + 1)")],
         "the first place never moves": [
-            ("zip(trainable, g):", "zip(sum(w[1:], []), g[len(w[0]):]):")
+            ("zip(sum(w, []), sum(g, []))", "zip(sum(w[1:], []), sum(g[1:], []))")
         ],
+    },
+    "losses": {
+        "the loss of the first micro-batch": [("h[K, m] for m in range(M)]", "h[K, 0]] * M")]
     },
     "matmuls": {
-        "all gradients in one place": [(", colocate_gradients_with_ops=True", "")],
+        "all gradients in one place": [
+            ("tf.device(places[k])", 'tf.device(places[k if what == "forward" else 0])')
+        ],
         "all layers in one place": [
             (AT % "place", AT % "places[0]"),
-            ("tf.device(place), tf.con", "tf.con"),
+            ("tf.device(places[k])", "tf.device(places[0])"),
         ],
     },
-    "turns": {"all micro-batches at once": [(", tf.control_dependencies(outputs[-1:])", "")]},
+    "order": {
+        "all passes at once": [(", tf.control_dependencies(before[k])", "")],
+        "no pass waits for a backward pass": [
+            ("before[k] = [*g[k], d[k, m]] if k else g[k]", "pass")
+        ],
+    },
+    "stored": {
+        "each place begins with a micro-batch more": [("[K - 1 - k for k", "[K - k for k")],
+        "1f1b is gpipe": [('"1f1b": [K - 1 - k for k in range(K)]', '"1f1b": [M - 1] * K')],
+    },
     "variables": {"all variables in one place": [(AT % "place", AT % "places[0]")]},
     "crossing": {
         "all updates are computed in one place": [

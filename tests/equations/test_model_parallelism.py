@@ -35,9 +35,9 @@ M, UPDATES = EQUATION.FLAGS["micro_batches"], 8
 class Model:
     """The script's graph in some layout, initialised."""
 
-    def __init__(self, layout, micro_batches=M, text=None, dataset=None):
+    def __init__(self, layout, micro_batches=M, text=None, dataset=None, schedule="1f1b"):
         places, servers, _ = LAYOUTS[layout]
-        flags = problem.command_line({"micro_batches": micro_batches})
+        flags = problem.command_line({"micro_batches": micro_batches, "schedule": schedule})
         script, flags = interleaved.loaded(SCRIPT, text, flags)
         self.script, tf = script, script.tf
         data = script.load_data(dataset) if dataset else script.Data(*problem.digits_like())
@@ -76,12 +76,12 @@ class Model:
         return statistics, row
 
 
-def compare(layout, micro_batches=M, text=None):
+def compare(layout, micro_batches=M, text=None, schedule="1f1b"):
     """The named comparisons of numbers that a mistake must fail.
 
     The reference makes the same updates, and knows no places.
     """
-    with Model(layout, micro_batches, text) as model:
+    with Model(layout, micro_batches, text, schedule=schedule) as model:
         first = model.parameters()
         losses, last = model.make_updates(UPDATES), model.parameters()
     expected, due = EQUATION.REFERENCE(first, 1, problem.gradient_on_digits(1), problem.LR), []
@@ -132,10 +132,39 @@ def crossed(statistics, places):
     return edges
 
 
-def check_places(layout, text=None, micro_batches=M):
+def passes(ran):
+    """Returns {place: [(begin, end, forward or backward, micro-batch)]} of these ops, in order."""
+    times = collections.defaultdict(list)
+    for op in ran:
+        scope = re.match(r"(forward|backward)/micro_batch_(\d+)", op.name)
+        # An op ..._S<number> is a message that TensorFlow has added, and no part of the pass.
+        if scope and not re.search(r"_S\d+$", op.name):
+            times[op.place, scope[1], int(scope[2])] += [op.begin, op.end]
+    made = collections.defaultdict(list)
+    for (place, what, m), moments in times.items():
+        made[place].append((min(moments), max(moments), what, m))
+    return {place: sorted(made[place]) for place in sorted(made)}
+
+
+def due_order(schedule, k, K, M):
+    """What place k does, by the papers: all forward first, or one forward, one backward in turn."""
+    forward, backward = ([(what, m) for m in range(M)] for what in ("forward", "backward"))
+    first = M if schedule == "gpipe" else min(K - 1 - k, M)
+    in_turn = itertools.chain(*zip(forward[first:], backward))
+    return [*forward[:first], *in_turn, *backward[M - first :]]
+
+
+def stored(done):
+    """The most micro-batches that have begun forward, and are not back, at any time."""
+    begun = [begin for begin, _, what, _ in done if what == "forward"]
+    back = [end for _, end, what, _ in done if what == "backward"]
+    return max(sum(t <= now for t in begun) - sum(t <= now for t in back) for now in begun)
+
+
+def check_places(layout, text=None, micro_batches=M, schedule="1f1b"):
     """The named counts that a mistake must fail: what ran where, in which order, what crossed."""
     places, _, layers = LAYOUTS[layout]
-    with Model(layout, micro_batches, text) as model:
+    with Model(layout, micro_batches, text, schedule=schedule) as model:
         model.make_updates(1)
         statistics, row = model.traced()
         ran, wrong = ops(statistics, places), []
@@ -143,9 +172,7 @@ def check_places(layout, text=None, micro_batches=M):
         # Matrix products: forward one a layer; backward one for its weights, and one for its
         # inputs, but in the first layer, whose inputs are data.
         found = collections.Counter(
-            (op.place, "backward" if op.name.startswith("gradients/") else "forward")
-            for op in ran
-            if "MatMul" in op.type
+            (op.place, op.name.split("/")[0]) for op in ran if "MatMul" in op.type
         )
         due = collections.Counter()
         for k, count in enumerate(layers):
@@ -166,15 +193,17 @@ def check_places(layout, text=None, micro_batches=M):
         if found != due or moved != len(due):
             wrong.append("variables: %s, %d moved" % (found, moved))
 
-        # In turn: a place begins with a micro-batch when it has handed on the one before.
-        times = collections.defaultdict(list)
-        for op in ran:
-            number = re.match(r"micro_batch_(\d+)", op.name)
-            if number and "MatMul" in op.type:
-                times[op.place, int(number[1])].append((op.begin, op.end))
-        for (k, m), spans in times.items():
-            if m and min(spans)[0] < max(end for _, end in times[k, m - 1]):
-                wrong.append(f"turns: micro-batch {m} before the end of {m - 1} in place {k}")
+        # The order of the passes, and that each ends before the next; what a place stores.
+        for k, done in passes(ran).items():
+            found = [(what, m) for _, _, what, m in done]
+            if found != due_order(schedule, k, len(places), micro_batches):
+                wrong.append(f"order: place {k} did {found}")
+            for (*_, end, what, m), (begin, *_) in zip(done, done[1:]):
+                if begin < end:
+                    wrong.append(f"order: another pass before the end of {what} {m} in place {k}")
+            most = micro_batches if schedule == "gpipe" else min(len(places) - k, micro_batches)
+            if stored(done) != most:
+                wrong.append(f"stored: {stored(done)} micro-batches in place {k}, not {most}")
 
         # What crossed: activations forth, their gradients back, and else only single numbers.
         half = len(model.update.pushed) // 2
@@ -207,22 +236,28 @@ def large_in(graph, name):
     return any(t.shape.rank is None or t.shape.rank > 0 for t in outputs)
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize(
     "layout, micro_batches",
     [
         *(("two workers", count) for count in (1, 2, 4, 8)),
         *((layout, M) for layout in ("three workers", "two devices", "one place")),
+        ("three workers", 2),
         ("two devices", 1),
     ],
 )
-def test_the_update_is_that_of_the_whole_model(layout, micro_batches):
-    """Neither places nor micro-batches change it."""
-    compare(layout, micro_batches)
+def test_the_update_is_that_of_the_whole_model(layout, micro_batches, schedule):
+    """Neither places nor micro-batches nor their order change it."""
+    compare(layout, micro_batches, schedule=schedule)
 
 
-@pytest.mark.parametrize("layout", ["two workers", "three workers", "two devices"])
-def test_each_layer_stays_in_its_place(layout):
-    check_places(layout)
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(
+    "layout, micro_batches",
+    [("two workers", M), ("three workers", 8), ("three workers", 2), ("two devices", M)],
+)
+def test_each_layer_stays_in_its_place_and_each_pass_in_its_order(layout, micro_batches, schedule):
+    check_places(layout, micro_batches=micro_batches, schedule=schedule)
 
 
 @pytest.mark.parametrize("layout", ["two workers", "three workers"])
@@ -283,13 +318,13 @@ def test_another_model_is_cut():
     assert {place for place, kind in ran if "MatMul" in kind} == {1}, ran
 
 
-def check_kept(changes=()):
+def check_kept(changes=(), schedule="1f1b"):
     """The named comparisons of numbers, with Keras's own, that a mistake must fail."""
     text = plugged(KEEPING)
     for old, new in changes:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    with Model("two workers", text=text) as model:
+    with Model("two workers", text=text, schedule=schedule) as model:
         w, state = model.parameters(), model.session.run(model.state)
         losses, last = model.make_updates(3), model.parameters()
         kept, script = model.session.run(model.state), model.script
@@ -306,15 +341,23 @@ def check_kept(changes=()):
     interleaved.check_apart(compared, 1e-4)
 
 
-def test_what_layers_keep_and_their_penalties():
-    check_kept()
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_what_layers_keep_and_their_penalties(schedule):
+    check_kept(schedule=schedule)
 
 
 @pytest.mark.parametrize(
     "fails, changes",
     [
-        ("state", [("h, state_k, more = stage", "h, _, more = stage")]),
-        ("losses", [("  penalties += more\n    return", "  penalties = more\n    return")]),
+        ("state", [("after[k], penalties[k, m] = stages", "_, penalties[k, m] = stages")]),
+        ("losses", [("sum(penalties.values(), [])", "penalties[K - 1, M - 1]")]),
+        (
+            "parameters",
+            [
+                ("[h[k + 1, m], *penalties[k, m]]", "[h[k + 1, m]]"),
+                ("(k + 1, m)), *[None] * len(penalties[k, m])]", "(k + 1, m))]"),
+            ],
+        ),
     ],
 )
 def test_a_mistake_in_what_layers_keep_is_caught(fails, changes):
@@ -336,11 +379,11 @@ def test_the_test_is_that_of_the_whole_model():
 def test_a_mistake_is_caught(script, fails, changes):
     text = support.replaced(script, changes)
     with support.caught(fails):
-        if fails == "parameters":
+        if fails in ("parameters", "losses"):
             compare("two workers", text=text)
         else:
-            for _ in range(10 if fails == "turns" else 1):  # by chance they may come in turn
-                check_places("two workers", text, micro_batches=8 if fails == "turns" else M)
+            for _ in range(10 if fails == "order" else 1):  # by chance they may come in order
+                check_places("two workers", text, micro_batches=8 if fails == "order" else M)
 
 
 @pytest.mark.long
@@ -438,7 +481,8 @@ def test_the_timeline_of_a_run(tmp_path):
     ran = collections.defaultdict(set)
     for event in events:
         if event["ph"] == "X" and "MatMul" in event["name"]:
-            ran[names[event["pid"]]].add(event["args"]["name"].split("/")[0])
-    assert len(ran) == 2 and all("gradients" in each and len(each) == 5 for each in ran.values()), (
-        ran
-    )
+            ran[names[event["pid"]]].add(tuple(event["args"]["name"].split("/")[:2]))
+    due = {"forward": 4, "backward": 4}
+    for each in ran.values():
+        assert collections.Counter(what for what, _ in each) == due, ran
+    assert len(ran) == 2

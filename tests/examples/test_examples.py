@@ -160,7 +160,7 @@ FEW = {  # the flags with which a driver measures little
     "One-Step": ["--workers", "2", "--only", "SyncReplicasOptimizer"],
     "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps", ANYWAY],
     "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB", ANYWAY],
-    "Pipeline": ["--micro-batches", "2", "--updates", "2", "--repeats", "1", ANYWAY],
+    "Pipeline": ["--micro-batches", "4", "--updates", "2", "--repeats", "1", ANYWAY],
     "Fault-Tolerance": ["--list"],
     "Parameter-Server-Strategy": ["--repeats", "1", "--steps", "600"],
     "Synchronous-SGD": ["--seeds", "1", "--examples", "2048"],
@@ -187,13 +187,17 @@ def test_a_driver(launcher, tmp_path):
 
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
-    benchmarks, messages, packing, scaling, slow, staleness = (
+    benchmarks, messages, packing, pipeline, scaling, slow, staleness = (
         support.load(
             support.ROOT / "Measurements" / name / (name.lower().replace("-", "_") + ".py")
         )
-        for name in ("Benchmarks", "Messages", "Packing", "Scaling", "Slow-Network", "Staleness")
+        for name in (
+            *("Benchmarks", "Messages", "Packing", "Pipeline"),
+            *("Scaling", "Slow-Network", "Staleness"),
+        )
     )
     found = [*messages.CASES.values()]
+    found += [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
     found += [
         (messages.drivers.script_of(folder), changes)
@@ -213,7 +217,7 @@ def test_what_the_drivers_change_is_there():
     ]
     for script, changes in found:
         assert messages.drivers.changed(script, changes) != script.read_text() or not changes
-    assert len(found) == 16 + 12 + len(slow.PROGRAMS) + 4
+    assert len(found) == 18 + 12 + len(slow.PROGRAMS) + 4
 
 
 @pytest.mark.long

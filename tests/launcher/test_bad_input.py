@@ -195,6 +195,9 @@ CASES = {
     "micro-batches that are not equal": Case(
         PLACES, ["--micro-batches", "5"], "cannot be cut into 5 equal parts", ONE
     ),
+    "a schedule of another name": Case(
+        PLACES, ["--schedule", "2f2b"], "--schedule 2f2b is neither gpipe nor 1f1b", ONE
+    ),
     "no device": flag(PLACES, "--devices", "0", ABOVE_0),
     "more devices than layers": Case(PLACES, ["--devices", "4"], "layers, too few for 4", ONE),
     "no steps in a closure": flag(COORDINATOR, "--closure-steps", "0", ABOVE_0),

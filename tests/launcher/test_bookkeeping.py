@@ -130,6 +130,57 @@ def test_the_table_of_compare(compare):
     ]
 
 
+# Pipeline ----------------------------------------------------------------------------------------
+
+
+def test_what_a_place_stores_and_how_long_it_is_idle(tmp_path):
+    """From a timeline made by hand, of two places of one process, in microseconds.
+
+    Catches: another device's ops, a message counted as a pass, a micro-batch that is
+    back before its backward pass has ended.
+    """
+    pipeline = load("Measurements", "Pipeline", "pipeline.py")
+    device = "/job:localhost/replica:0/task:0/device:CPU:%d Compute"
+    events = [
+        {"ph": "M", "pid": 7 + k, "args": {"name": device % k if k < 2 else "Tensors"}}
+        for k in range(3)
+    ]
+
+    def op(place, name, begin, end):
+        events.append(
+            {
+                "ph": "X",
+                "pid": 7 + place,
+                "name": "MatMul",
+                "ts": 1000 + begin,
+                "dur": end - begin,
+                "args": {"name": name},
+            }
+        )
+
+    for begin, name in enumerate(("forward/micro_batch_0/a", "forward/micro_batch_1/a")):
+        op(0, name, 10 * begin, 10 * begin + 10)
+        op(1, name + "_1", 10 * begin + 10, 10 * begin + 20)
+    op(0, "backward/micro_batch_0/b_S3", 25, 26)  # a message, no part of the pass
+    op(0, "backward/micro_batch_0/b", 30, 40)
+    op(0, "backward/micro_batch_0/c", 40, 50)
+    op(0, "forward/micro_batch_2/a", 45, 50)  # while micro-batch 0 is not back
+    op(0, "backward/micro_batch_1/b", 50, 60)
+    op(1, "backward/micro_batch_0/b", 30, 40)
+    op(1, "Assign", 90, 100)
+    op(2, "forward/micro_batch_3/a", 0, 100)
+    path = tmp_path / "timeline-6.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    ops = pipeline.read(path)
+    assert [pipeline.stored(ops, k) for k in range(2)] == [3, 2]
+    seconds, shares = pipeline.idle(ops, 2)
+    assert seconds == pytest.approx(1e-4)
+    assert shares == pytest.approx([1 - 0.51, 1 - 0.4])
+    assert sorted(pipeline.unpack(pipeline.pack(ops))) == [
+        op._replace(begin=pytest.approx(op.begin), end=pytest.approx(op.end)) for op in sorted(ops)
+    ]
+
+
 # Benchmarks --------------------------------------------------------------------------------------
 
 

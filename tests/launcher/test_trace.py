@@ -145,11 +145,12 @@ def test_stages_of_model_parallelism(tmp_path):
     places = {1: "/job:worker/task:0/device:CPU:0 Compute", 2: "/job:worker/task:1/CPU:0 Compute"}
     events = [{"ph": "M", "pid": pid, "args": {"name": name}} for pid, name in places.items()]
     events += [
-        op(1, "micro_batch_0/a", 1000, 10),
-        op(1, "micro_batch_0/b", 1020, 10),
-        op(2, "micro_batch_0/c", 1050, 20),
-        op(2, "micro_batch_0/c", 1040, 5, "RecvTensor"),
-        op(2, "gradients/micro_batch_0/c", 1080, 20),
+        op(1, "forward/micro_batch_0/a", 1000, 10),
+        op(1, "forward/micro_batch_0/b", 1020, 10),
+        op(2, "forward/micro_batch_0/c", 1050, 20),
+        op(2, "forward/micro_batch_0/c", 1040, 5, "RecvTensor"),
+        op(2, "backward/micro_batch_0/gradients/forward/micro_batch_0/c", 1080, 20),
+        op(1, "backward/micro_batch_0/gradients/forward/micro_batch_0_1/c_S9", 1110, 10),
         op(1, "Adam", 1200, 10),
     ]
     (tmp_path / "timeline-9.json").write_text("{}")

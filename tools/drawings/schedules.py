@@ -146,10 +146,10 @@ def idle(done):
     return 1 - sum(until - begin for begin, until in done.values()) / (STAGES * end)
 
 
-def kept(orders):
-    """The most micro-batches whose activations the first stage keeps at once."""
+def kept(orders, k):
+    """The most micro-batches whose activations a stage keeps at once."""
     count, most = 0, 0
-    for what, _ in orders(0):
+    for what, _ in orders(k):
         count += 1 if what == "F" else -1
         most = max(most, count)
     return most
@@ -173,11 +173,11 @@ def pipeline():
         end = max(until for _, until in done.values())
         parts += [left(4, y, name, "title"), left(102, y, what, "small")]
         parts.append(text(542, y, "idle %d%%" % shares[-1], "end"))
-        if number:
-            keeps = ("stage 0 keeps the activations", f"of up to {kept(orders)} micro-batches")
-            parts += lines(542, y + 48, keeps, "small end", draw=text)
         for k in range(STAGES):
             top = y + 12 + 32 * k
+            if number:
+                keeps = f"keeps up to {kept(orders, k)} micro-batch{'es' * (kept(orders, k) > 1)}"
+                parts.append(text(542, top + 18, keeps, "small end"))
             parts += [left(4, top + 18, "stage %d" % k), rect(66, top, 15.8 * end, 26, "idle", 0)]
             for (stage, kind, m), (begin, until) in done.items():
                 if stage == k:
@@ -187,7 +187,7 @@ def pipeline():
     assert abs(idle(schedule(gpipe)) - (STAGES - 1) / (MICRO + STAGES - 1)) < 1e-9
     parts += [legend(4, 432, "a", "forward"), legend(92, 432, "b", "backward")]
     parts.append(legend(196, 432, "idle", f"idle; 0 to {MICRO - 1}: micro-batches", 30))
-    return parts, (STAGES, MICRO, *shares, kept(one_forward_one_backward), kept(gpipe))
+    return parts, (STAGES, MICRO, *shares, kept(one_forward_one_backward, 0), kept(gpipe, 0))
 
 
 # Failures.
