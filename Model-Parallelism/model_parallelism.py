@@ -183,11 +183,6 @@ def build(stages, data, places, flags):
 def main():
     """Runs the worker that TF_CONFIG names: the first trains, the others lend their devices."""
     flags, cluster = parse_flags(), Cluster()
-    if flags.batch_size % flags.micro_batches:
-        parts = f"{flags.micro_batches} equal parts (--micro-batches)"
-        raise ValueError(f"--batch-size {flags.batch_size} cannot be cut into {parts}")
-    if flags.schedule not in ("gpipe", "1f1b"):
-        raise ValueError(f"--schedule {flags.schedule} is neither gpipe nor 1f1b")
     if cluster.rank:
         with tf.Graph().as_default():
             return serve(cluster, start(cluster, flags)[0], flags)
@@ -437,7 +432,15 @@ class Metrics:
 
 # region: one_client
 def start(cluster, flags):
-    """Returns the server of this worker, None where it is alone, and all places."""
+    """Returns the server of this worker, None where it is alone, and all places.
+
+    Raises ValueError where flags do not fit.
+    """
+    if flags.batch_size % flags.micro_batches:
+        parts = f"{flags.micro_batches} equal parts (--micro-batches)"
+        raise ValueError(f"--batch-size {flags.batch_size} cannot be cut into {parts}")
+    if flags.schedule not in ("gpipe", "1f1b"):
+        raise ValueError(f"--schedule {flags.schedule} is neither gpipe nor 1f1b")
     parts = [f"/device:CPU:{d}" for d in range(flags.devices)]
     if len(cluster.workers) == 1:
         return None, ["/job:localhost/task:0" + part for part in parts]
