@@ -98,13 +98,15 @@ MISTAKES = {
     "power, mean": {
         "P is not orthonormal": [("np.linalg.qr(mean[i])[0]", "mean[i]")],
         "the biases are not sent": [("if i in M else x for", "if i in M else 0 * x for")],
+        "each worker begins with its own Q": [
+            ("default_rng(seed).standard", "default_rng(ring.rank).standard")
+        ],
         "Q is drawn anew": [("    if not Q:  # in", "    if True:  # in")],
         "the sum of P and of Q": [("np.split(x / ring.n", "np.split(x")],
     },
     "power, Q": {"Q of the first step": [("Q[i] = np.where(q.any(axis=0), q, Q[i])", "pass")]},
     "power, ranks": {
         "each worker has its own P": [("qr(mean[i])[0]", "qr(M[i] @ Q[i])[0]")],
-        "each worker has its own Q": [("default_rng(seed).standard", "default_rng().standard")],
     },
     "power, c": {"biases that others sent": [("c = list(layers)", "c = list(mean)")]},
     "top-k, c": {
@@ -116,7 +118,7 @@ MISTAKES = {
     "sign, c": {
         "without its scale": [('m["scale"] * (2.0', "1e-3 * (2.0")],
         "the sign of 0 is that of -1": [("np.packbits(p >= 0)", "np.packbits(p > 0)")],
-        "the scale of the largest": [("np.abs(p).mean()", "np.abs(p).max()")],
+        "the median of |p|": [("np.abs(p).mean()", "np.median(np.abs(p))")],
     },
     "sign, mean": {
         "the mean of one worker": [(SUM, "decode(messages[0])")],

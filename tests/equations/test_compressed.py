@@ -297,7 +297,7 @@ def check_training(quick, folder, name, changes=(), n=2):
     Each step is compared by itself, from where the script was, so that an entry that rounding
     decides is left out of one step only.
     """
-    flags = dict(CASES[name])
+    flags, what = dict(CASES[name]), TRAINING + name
     codes, output = ringed.train(
         quick, SCRIPT, folder, *command_line(flags), changes=[*changes, *RECORD], n=n
     )
@@ -311,7 +311,7 @@ def check_training(quick, folder, name, changes=(), n=2):
     wrong, moved = [], 0
     for step in range(STEPS):
         if not all(np.array_equal(each[step + 1], w[0][step + 1]) for each in w):
-            wrong.append("%s, ranks: not bit for bit the same after step %d" % (name, step))
+            wrong.append("%s, ranks: not bit for bit the same after step %d" % (what, step))
         now = w[0][step].astype(float)
         found = [gradient(k, step, expected.cut(now)) for k in range(n)]
         g = [np.concatenate(parts, axis=None) for _, parts in found]
@@ -319,21 +319,21 @@ def check_training(quick, folder, name, changes=(), n=2):
             not np.abs([each[step] for each in losses] - np.array([x for x, _ in found])).max()
             < 1e-5
         ):
-            wrong.append("%s, losses: others in step %d" % (name, step))
+            wrong.append("%s, losses: others in step %d" % (what, step))
         moved = moved + problem.LR * sum(g) / n
         e_now = [each[step] for each in e]
         due, e_due, sure = expected.step(now, e_now, g, problem.LR, step, forget)
         apart = np.abs(w[0][step + 1] - due)[np.all(sure, 0)].max()
         if not apart < 2e-5:
-            wrong.append("%s, parameters: %g apart after step %d" % (name, apart, step))
+            wrong.append("%s, parameters: %g apart after step %d" % (what, apart, step))
         for k in range(n):
             if not (apart := np.abs(e[k][step + 1] - e_due[k])[sure[k]].max()) < 2e-5:
-                wrong.append("%s, errors: %g on worker %d in step %d" % (name, apart, k, step))
+                wrong.append("%s, errors: %g on worker %d in step %d" % (what, apart, k, step))
         assert np.mean(sure) > 0.99
     if expected.biased and not forget:
         left = w[0][0] - w[0][STEPS] + sum(each[STEPS] for each in e) / n - moved
         if not np.abs(left).max() < 1e-5:
-            wrong.append("%s, sum: of all lr * g, %g apart" % (name, np.abs(left).max()))
+            wrong.append("%s, sum: of all lr * g, %g apart" % (what, np.abs(left).max()))
     assert not wrong, "\n".join(wrong)
     assert np.abs(w[0][STEPS] - w[0][0]).max() > 0.01
     if expected.biased and not forget:
