@@ -35,6 +35,7 @@ WORKERS = 2
 MORE = (4, 8)  # workers of the runs that count bytes only
 COUNTED = 20  # the updates of such a run
 POINTS = 50  # of a curve
+ACROSS = 3  # pictures in a row
 
 
 def all_cases():
@@ -123,26 +124,24 @@ def draw(results, path, source):
     """Draws the training loss against the updates, with e and without."""
     names = [name for name in COMPRESSORS if name not in UNBIASED]
     names = [name for name in names if name in results or name + WITHOUT in results]
-    figure, axes = drivers.subplots(
-        2.2 * math.ceil(len(names) / 2) + 0.6, math.ceil(len(names) / 2), 2, squeeze=False
-    )
-    lines = [("none", "k", "no compressor"), ("", "C0", "with e"), (WITHOUT, "C3", "without e")]
+    down = max(1, math.ceil(len(names) / ACROSS))
+    figure, axes = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
+    lines = [("no compressor", "k"), ("with e", "C0"), ("without e", "C3")]
     for name, each in zip(names, axes.flat):
-        for suffix, colour, label in lines:
-            runs = results.get(suffix if suffix == "none" else name + suffix, [])
-            for number, run in enumerate(runs):
-                style = dict(color=colour, linewidth=1, alpha=0.8)
-                each.plot(
-                    run["updates"], run["losses"], label=label if not number else None, **style
-                )
+        for (label, colour), case in zip(lines, ("none", name, name + WITHOUT)):
+            for run in results.get(case, []):
+                style = dict(color=colour, linewidth=1, alpha=0.8, label=label)
+                each.plot(run["updates"], run["losses"], **style)
         each.set(title=name, yscale="log", xlabel="updates")
         each.grid(alpha=0.25)
     for each in axes[:, 0]:
         each.set_ylabel("training loss")
     for each in list(axes.flat)[len(names) :]:
         each.set_visible(False)
-    if names:
-        axes[0][0].legend(frameon=False)
+    # A line for each label, of however many runs.
+    handles = [pair for each in axes.flat for pair in zip(*each.get_legend_handles_labels())]
+    known = {label: handle for handle, label in handles}
+    figure.legend(known.values(), known, loc="outside lower center", ncols=3, frameon=False)
     drivers.save(figure, path, source)
 
 
