@@ -3,9 +3,9 @@
     worker k   p <- lr * g_k(w) + e_k;  c_k <- C(p);  e_k <- p - c_k
     together   w <- w - mean of all c_k
     power      C(M) = P Q^T for a layer's M: P <- orthonormal(mean of M Q), Q <- mean of M^T P
-    top-k      C(p) = the k entries of p that are largest in size; the others are 0
+    top-k      C(p) = its k largest entries in size
     sign       C(p) = sign(p) * mean of |p|
-    qsgd       C(p) = p in s steps of |p|_2 / s, rounded at random, p on average; e_k stays 0
+    qsgd       C(p) = p in s steps of |p|_2 / s, rounded at random; e_k stays 0
 
 Kind:          all-reduce
 Paper:         Vogels, Karimireddy, Jaggi 2019, PowerSGD
