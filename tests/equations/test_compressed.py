@@ -236,30 +236,30 @@ def test_zeros_make_no_nan_and_pass():
         check_zeros(support.replaced(SCRIPT, [("np.where(q.any(axis=0), q, Q[i])", "q")]))
 
 
-def last_w(compress, remember, **flags):
-    """Where two workers come to, whose gradients are (w - (1, 1)) + (1, 0) and - (1, 0)."""
+def distance(compress, apart, remember, **flags):
+    """How far from (1, 1) two workers are at the end, whose gradients are w - (1, 1) +- apart."""
 
     def work(ring):
         script.join(ring, "the same")
         call = Compressor(script, ring, EQUATION.REFERENCE([(2,)], 2), compress, **flags)
-        w, e = np.zeros(2, np.float32), 0
+        w, e, apart_k = np.zeros(2, np.float32), 0, np.array(apart) * (1 - 2 * ring.rank)
         for number in range(1000):
-            p = np.float32(0.05) * (w - 1 + [10 - 20 * ring.rank, 0]).astype(np.float32) + e
+            p = (0.01 * (w - 1 + apart_k)).astype(np.float32) + e
             c, mean, _ = call(p, number)
             w, e = w - mean, remember * (p - c)
         script.leave(ring)
         return w
 
     with ringed.rings(SCRIPT, 2) as (script, made):
-        return ringed.together(made, work)[0]
+        return np.abs(ringed.together(made, work)[0] - 1).max()
 
 
 def test_without_e_top_k_and_sign_stall():
-    """Where the workers disagree about one number, the other one, on which they agree, comes late
-    or never to where it should: the workers send the larger one, or the size of the larger one."""
-    for compress, flags in (("top-k", {"top": 0.5}), ("sign", {})):
-        assert abs(last_w(compress, 0, **flags)[1] - 1) > 0.1, compress
-        assert abs(last_w(compress, 1, **flags)[1] - 1) < 0.1 * 3, compress
+    """Where workers disagree. Each sends the one number about which it disagrees, and never the
+    other; or the signs of two numbers, which cancel those of the other worker."""
+    for compress, apart, flags in (("top-k", (10, 0), {"top": 0.5}), ("sign", (2, -2), {})):
+        assert distance(compress, apart, 0, **flags) > 0.9, compress
+        assert distance(compress, apart, 1, **flags) < 0.1, compress
 
 
 # Training, by processes of its own.
@@ -315,10 +315,8 @@ def check_training(quick, folder, name, changes=(), n=2):
         now = w[0][step].astype(float)
         found = [gradient(k, step, expected.cut(now)) for k in range(n)]
         g = [np.concatenate(parts, axis=None) for _, parts in found]
-        if (
-            not np.abs([each[step] for each in losses] - np.array([x for x, _ in found])).max()
-            < 1e-5
-        ):
+        due = [loss for loss, _ in found]
+        if not np.abs(np.subtract([each[step] for each in losses], due)).max() < 1e-5:
             wrong.append("%s, losses: others in step %d" % (what, step))
         moved = moved + problem.LR * sum(g) / n
         e_now = [each[step] for each in e]
