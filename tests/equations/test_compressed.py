@@ -341,11 +341,13 @@ def check_training(quick, folder, name, changes=(), n=2):
 @pytest.mark.parametrize(
     "name, n",
     [
-        *(("power", 3), ("top-k", 2)),
-        *(pytest.param(*case, marks=pytest.mark.long) for case in (("power", 2), ("top-k", 3))),
-        *(pytest.param("sign", n, marks=pytest.mark.long) for n in (2, 3)),
-        *(pytest.param("qsgd", n, marks=pytest.mark.long) for n in (2, 3)),
-        pytest.param("forgetting", 2, marks=pytest.mark.long),
+        ("power", 3),  # the others' clusters would take core as long again
+        pytest.param("power", 2, marks=pytest.mark.long),
+        *(
+            pytest.param(name, n, marks=pytest.mark.long)
+            for name in ("top-k", "sign", "qsgd", "forgetting")
+            for n in (2, 3)
+        ),
     ],
 )
 def test_training_is_the_equation(name, n, quick, tmp_path):
@@ -355,12 +357,9 @@ def test_training_is_the_equation(name, n, quick, tmp_path):
 
 
 def mistakes(training):
-    """The mistakes that a training shows, of which core has one, or a C by itself."""
+    """The mistakes that a training shows, or a C by itself, of which core has some."""
     found = equations.mistakes([SCRIPT], core=0 if training else 1)
-    found = [each for each in found if each.values[1].startswith(TRAINING) == training]
-    if training:
-        found[0] = pytest.param(*found[0].values, id=found[0].id)
-    return found
+    return [each for each in found if each.values[1].startswith(TRAINING) == training]
 
 
 def case_of(fails):
@@ -409,6 +408,7 @@ def test_a_worker_that_dies(quick, tmp_path):
     assert "The ring is broken" in errors.explain(output)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "flags, words",
     [
