@@ -82,6 +82,12 @@ group(
         "Lower --learning-rate or --rho.",
     ),
     (
+        r"--compress must be one of|--top must be at most 1",
+        "ValueError: --compress must be one of power, top-k, sign, qsgd, is 'zip'",
+        "Compressed-AllReduce knows four compressors. --top is a share, and a level must fit int8.",
+        "Choose one of the four, a --top from 0 to 1, and at most 127 --levels.",
+    ),
+    (
         r"--learning-rates: each must|could not convert string to float: '",
         "ValueError: --learning-rates: each must be above 0 and finite, is 0.1,0",
         "The learning rates must be numbers above 0, with commas between them.",

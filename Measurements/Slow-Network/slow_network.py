@@ -48,6 +48,7 @@ FAR += [
         "\n\nSTEPS, BATCH_SIZE,",
     )
 ]
+COMPRESSED = "Further-Algorithms/Compressed-AllReduce"
 # An example: (its folder, ps, flags, changes). Those with a ps of 0 have none.
 PROGRAMS = {
     "HogWild": ("HogWild", 1, [], []),
@@ -71,10 +72,14 @@ PROGRAMS = {
     "SAGN, T = 10, mean of the w_k": ("SAGN", 1, ["--local-steps", 10], MEAN_OF_W),
     "AEASGD, T = 10": ("AEASGD", 1, ["--local-steps", 10], []),
     "AEASGD, T = 10, alpha 0.45": ("AEASGD", 1, ["--local-steps", 10, "--rho", 4.5], []),
+    "Compressed-AllReduce, rank 1": (COMPRESSED, 0, ["--rank", 1], []),
+    "Compressed-AllReduce, top 1%": (COMPRESSED, 0, ["--compress", "top-k", "--top", 0.01], []),
+    "Compressed-AllReduce, sign": (COMPRESSED, 0, ["--compress", "sign"], []),
 }
-TOGETHER = ("Synchronous-SGD", "SAGN", "Ring-AllReduce", "Collective-AllReduce")
+TOGETHER = ("Synchronous-SGD", "SAGN", "Ring-AllReduce", "Collective-AllReduce", COMPRESSED)
 SIX = [name for name in PROGRAMS if "T =" not in name and "," not in name.replace(", 2 ps", "")]
 ALONE = [name for name in PROGRAMS if "T =" in name and "later" not in name]
+FEW_BYTES = [*ALONE, *(name for name in PROGRAMS if name.startswith("Compressed"))]
 AWAY = [name for name in PROGRAMS if "later" in name]
 FOUR = [name for name in PROGRAMS if "4 workers" in name]
 SMALL, LARGE = "69 KB", "8.7 MB"
@@ -84,7 +89,7 @@ HOSTS = 6  # 2 ps, 4 workers
 def all_cases():
     """Returns [(what a case is called, the program, the model, Mbit/s, mini-batches)]."""
     others = [name for name in PROGRAMS if name not in (*SIX, *AWAY)]  # FOUR among them
-    found = [(name, SMALL, 10, 120 if name not in ALONE else 2000) for name in (*SIX, *others)]
+    found = [(name, SMALL, 10, 120 if name not in FEW_BYTES else 2000) for name in (*SIX, *others)]
     found += [(name, SMALL, 100, 1000) for name in (*SIX, *FOUR)]
     found += [(name, SMALL, 1000, 3000) for name in SIX] + [
         (name, SMALL, 1000, 800) for name in AWAY

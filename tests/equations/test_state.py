@@ -62,6 +62,7 @@ OTHERS = [
     "DynSGD/dynsgd.py",
     "Further-Algorithms/Async-Local-SGD/async_local_sgd.py",
     "Further-Algorithms/Bounded-Staleness/bounded_staleness.py",
+    "Further-Algorithms/Compressed-AllReduce/compressed_allreduce.py",
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
     "Further-Algorithms/DiLoCo/diloco.py",
     "Further-Algorithms/Local-SGD/local_sgd.py",

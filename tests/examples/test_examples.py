@@ -155,6 +155,7 @@ FEW = {  # the flags with which a driver measures little
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
     "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
+    "Compression": ["--updates", "60", "--only", "sign", ANYWAY],
     "Staleness": ["--updates", "60", "--only", "one slow, no bound", ANYWAY],
     "Slow-Network": ["--only", "1000 Mbit/s: Ring-AllReduce", ANYWAY],
     "One-Step": ["--workers", "2", "--only", "SyncReplicasOptimizer"],

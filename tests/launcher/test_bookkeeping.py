@@ -425,6 +425,30 @@ def test_no_worker_of_the_committed_runs_is_too_far_ahead():
         assert max(run["apart"] for run in results[case]) == lead, case
 
 
+# Compression -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_compression_counts_what_a_worker_sends(trained, tmp_path, monkeypatch):
+    """Catches: what is received that counts as sent, the sum of all workers, another last part."""
+    compression = load("Measurements", "Compression", "compression.py")
+    monkeypatch.setattr(compression, "POINTS", 2)
+    columns = "global_step", "loss", "bytes"
+    rows = [(1, 4, 900), (2, 3, 900), (3, 2, 900), (4, 1, 900)]
+    rows += [(step, loss + 1, 1100) for step, loss, _ in rows]  # the other worker's
+    pushes = [dict(zip(columns, row)) for row in rows]
+    tests = [{"test_loss": 0.9, "test_accuracy": 0.5}, {"test_loss": 0.5, "test_accuracy": 0.8}]
+    monkeypatch.setattr(compression.drivers, "pushes", lambda _: pushes)
+    monkeypatch.setattr(compression.drivers, "tests", lambda _: tests)
+    assert compression.found(trained, tmp_path) == {
+        "test_loss": 0.5 if trained else None,
+        "test_accuracy": 0.8 if trained else None,
+        "kilobytes": {"2": 0.5},
+        "updates": [2, 4],
+        "losses": [4.0, 2.0],
+    }
+
+
 # Slow-Network ------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Local steps and what is made of them, a bound on staleness, and a momentum that is delayed."""
+"""Local steps and what is made of them, a bound on staleness, a delayed momentum, compression."""
 
 import math
 
@@ -206,3 +206,72 @@ def delayed_momentum():
     parts.append(left(4, 356, notes % (RATE, MOMENTUM), "small"))
     longer = [(after - by_d) * N / RATE for *_, by_d, after in rows if after > by_d]
     return parts, longer
+
+
+# Two steps of one worker with top-k, and what a worker sends in a ring.
+
+ENTRIES, K = ((5, 2, 1, 3, 2, 1), (1, 2, 1, 2, 1, 1)), 2  # lr * g of each step
+SIZES = (2, 4, 8)  # workers
+
+
+def feedback():
+    """[(lr * g, e before, c, e after) of each step], of one worker with top-k."""
+    e, rows = (0,) * len(ENTRIES[0]), []
+    for step in ENTRIES:
+        p = [a + b for a, b in zip(step, e)]
+        largest = sorted(range(len(p)), key=lambda i: -p[i])[:K]
+        c = [x if i in largest else 0 for i, x in enumerate(p)]
+        after = [x - y for x, y in zip(p, c)]
+        rows.append((step, e, c, after))
+        e = after
+    assert sum(map(sum, ENTRIES)) == sum(sum(c) for _, _, c, _ in rows) + sum(e)
+    return rows
+
+
+def columns(x, y, heights, kind, bases=None):
+    """Entries of a vector as columns, each above its base."""
+    return [
+        rect(x + 22 * i, y - 11 * (base + height), 18, 11 * height, kind, 0)
+        for i, (height, base) in enumerate(zip(heights, bases or (0,) * len(heights)))
+        if height
+    ]
+
+
+@figure("compressed.svg", 600, 436)
+def compressed():
+    """Two steps of one worker with top-k, k = {}. In the first it sends the largest entries, and
+    keeps the others as e. In the second it adds e to lr·g, and sends entries that were left out
+    before. Below, what a worker sends with {}, {} and {} workers: {}, {} and {} messages if they
+    are added up in the ring, as PowerSGD's, and {}, {} and {} if they are gathered."""
+    names = ("p = lr·g + e", "c, sent: the %d largest" % K, "e = p − c, kept")
+    parts = [text(128 + 180 * i, 22, name, "title") for i, name in enumerate(names)]
+    rows = feedback()
+    for number, (step, before, c, after) in enumerate(rows):
+        y = 110 + 108 * number
+        parts += [left(4, y - 20, "step %d" % (number + 1))]
+        parts += columns(64, y, before, "b pale") + columns(64, y, step, "a", before)
+        parts += columns(244, y, c, "done") + columns(424, y, after, "b pale")
+        for x in (64, 244, 424):
+            parts.append(line([(x - 4, y), (x + 132, y)]))
+        parts += [arrow(202, y - 30, 232, y - 30), arrow(382, y - 30, 412, y - 30)]
+    parts.append(path("M488 118 V140 H54 V206 H61"))
+    parts.append(left(62, 158, "e is added to the next step", "small"))
+    added = [2 * (n - 1) / n for n in SIZES]
+    gathered = [n - 1 for n in SIZES]
+    parts.append(left(4, 268, "What a worker sends, in messages of one size", "title"))
+    for column, (words, sent) in enumerate(
+        (("added up: PowerSGD", added), ("gathered: top-k, sign, QSGD", gathered))
+    ):
+        x = 104 + 180 * column
+        parts.append(left(x, 294, words, "small"))
+        for row, (n, count) in enumerate(zip(SIZES, sent)):
+            y = 306 + 30 * row
+            if not column:
+                parts.append(left(4, y + 16, "%d workers" % n))
+            parts += [rect(x, y, 36 * count, 22, "done", 2)]
+            parts.append(left(x + 36 * count + 8, y + 16, "%g" % count, "small"))
+    notes = (
+        "blue: lr·g of this step; orange: e; green: what is sent",
+        "added up: 2 (n − 1) / n messages, below 2; gathered: n − 1",
+    )
+    return [*parts, *lines(4, 412, notes)], (K, *SIZES, *[f"{x:g}" for x in [*added, *gathered]])

@@ -1,0 +1,709 @@
+"""Compressed-AllReduce: workers send little of a step, and keep the rest for the next one.
+
+    worker k   p <- lr * g_k(w) + e_k;  c_k <- C(p);  e_k <- p - c_k
+    together   w <- w - mean of all c_k
+    power      C(M) = P Q^T for a layer's M: P <- orthonormal(mean of M Q), Q <- mean of M^T P
+    top-k      C(p) = its k largest entries in size
+    sign       C(p) = sign(p) * mean of |p|
+    qsgd       C(p) = p in s steps of |p|_2 / s, rounded at random; e_k stays 0
+
+Kind:          all-reduce
+Paper:         Vogels, Karimireddy, Jaggi 2019, PowerSGD
+Differs from:  Ring-AllReduce: workers send compressed steps, and keep what they did not send
+Simplified:    top-k, sign and QSGD take the whole vector as one; QSGD's levels are sent as int8
+Run:           bash run.sh
+"""
+
+import argparse
+import collections
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import select
+import socket
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import keras
+import numpy as np
+import tensorflow as tf
+
+tf.get_logger().setLevel("ERROR")
+
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push moved")
+
+
+def algorithm(w, e, step, gradient, model, compress, ring, flags):
+    """Makes one step of one worker; all workers make it together.
+
+    w: all parameters, as one vector. e: what this worker has not sent yet. gradient(w, number): the
+    loss on a mini-batch at w, and its gradient. compress(p, its layers, number): c, mean of all c.
+    """
+    version = step.read_value()
+    w_k = w.read_value()
+    loss, g = gradient(w_k, version)
+
+    # Compressed-AllReduce: a step begins with what is left of the steps before.
+    p = flags.learning_rate * g + e
+
+    def numpy_compress(number, p, *layers):
+        before = ring.sent + ring.received
+        return *compress(p, layers, number), ring.sent + ring.received - before
+
+    # stateful=False, or TensorFlow would take the times of a push too late.
+    inputs, types = [version, p, *unpack(model, p)], [tf.float32, tf.float32, tf.int64]
+    c, mean, moved = tf.numpy_function(numpy_compress, inputs, types, stateful=False)
+
+    # Compressed-AllReduce: what is not sent now is left for later. QSGD is right on average.
+    if flags.compress != "qsgd" and not flags.forget_error:
+        e.assign(p - c)
+    w.assign_sub(mean)
+    step.assign_add(1)
+    return Update([w_k], loss, [g], version, version, mean, moved)
+
+
+def power_sgd(layers, Q, rank, seed, ring):
+    """Sends P and Q of a layer's matrix M. They add up in the ring, because M Q is linear in M."""
+    M = {i: x.reshape(-1, x.shape[-1]) for i, x in enumerate(layers) if x.ndim > 1}
+    if not Q:  # in the first step, and the same on all workers
+        normal = np.random.default_rng(seed).standard_normal
+        Q |= {i: normal((m.shape[1], min(rank, *m.shape)), np.float32) for i, m in M.items()}
+    # PowerSGD: the P of all layers go around, and with them the biases, not compressed.
+    mean = mean_of_all([M[i] @ Q[i] if i in M else x for i, x in enumerate(layers)], ring)
+    P = {i: np.linalg.qr(mean[i])[0] for i in M}  # no NaN, even where a column is 0
+    # PowerSGD: then the Q, kept for the next step, but for zeros: they would stay 0 for ever.
+    c = list(layers)
+    for i, q in zip(M, mean_of_all([M[i].T @ P[i] for i in M], ring)):
+        c[i] = mean[i] = P[i] @ q.T
+        Q[i] = np.where(q.any(axis=0), q, Q[i])
+    return np.concatenate(c, axis=None), np.concatenate(mean, axis=None)
+
+
+def top_k(p, share, ring):
+    """Sends the share of p's entries that are largest in size, each as its index and value."""
+    message = np.empty(max(1, int(share * p.size)), [("index", np.int32), ("value", np.float32)])
+    message["index"] = np.argpartition(-np.abs(p), message.size - 1)[: message.size]
+    message["value"] = p[message["index"]]
+    return gathered(message, lambda m: np.bincount(m["index"], m["value"], p.size), ring)
+
+
+def sign(p, ring):
+    """Sends a bit for each entry of p, 1 also for 0, and the mean of |p|."""
+    message = np.empty(1, [("scale", np.float32), ("bits", np.uint8, -(-p.size // 8))])
+    message["scale"], message["bits"] = np.abs(p).mean(), np.packbits(p >= 0)
+    return gathered(
+        message, lambda m: m["scale"] * (2.0 * np.unpackbits(m["bits"][0], count=p.size) - 1), ring
+    )
+
+
+def qsgd(p, s, seed, ring):
+    """Sends |p|_2, and a level for each entry of p. 2.3 becomes 3 in three of ten cases, else 2."""
+    message = np.empty(1, [("norm", np.float32), ("level", np.int8, p.size)])
+    message["norm"] = norm = np.linalg.norm(p)
+    level = np.floor(s * np.abs(p) / (norm or 1) + np.random.default_rng(seed).random(p.size))
+    message["level"] = np.sign(p) * np.minimum(level, s)
+    return gathered(message, lambda m: m["norm"] / s * m["level"][0], ring)
+
+
+def mean_of_all(arrays, ring):
+    """Returns the means of arrays over all workers; they go around as one vector."""
+    x = np.concatenate([[], *arrays], axis=None, dtype=np.float32)
+    all_reduce(x, ring)
+    parts = np.split(x / ring.n, np.cumsum([a.size for a in arrays]))
+    return [part.reshape(a.shape) for part, a in zip(parts, arrays)]
+
+
+def gathered(message, decode, ring):
+    """Returns c of this worker, and the mean of all c, from the messages of all workers."""
+    messages = [np.empty_like(message) for _ in range(ring.n)]
+    messages[(ring.rank + 1) % ring.n] = message  # where all_gather expects it
+    all_gather(messages, ring)
+    mean = sum(map(decode, messages)) / ring.n  # in one order, so that all have the same bits
+    return decode(message).astype(np.float32), mean.astype(np.float32)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
+MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("compress", "power", "C in the update rule: power, top-k, sign or qsgd"),
+    ("rank", 1, "columns of P and Q at most, for power"),
+    ("top", 0.01, "share of the entries that are sent, for top-k"),
+    ("levels", 127, "s, for qsgd: at most 127, because they are sent as int8"),
+    ("forget-error", 0, "1: e stays 0"),
+    ("steps-per-call", 10, "steps in one call of the graph"),
+    ("step-timeout", 60, "seconds to wait for a neighbour at most"),
+]
+
+
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
+
+
+def load_data(name):
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
+    elif name in ("mnist", "fashion_mnist"):
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
+    else:
+        with np.load(name) as file:
+            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+
+
+def make_model(data):
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(int(data.y_train.max()) + 1),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """Returns the cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem
+
+
+def build(ring, model, data, flags):
+    """Makes the step counter, w, the state, and functions that make steps and test w.
+
+    Worker k has every n-th row.
+    """
+    k, n = ring.rank, ring.n
+    step = tf.Variable(0, dtype=tf.int64)
+    w = tf.Variable(tf.concat([tf.reshape(v.numpy(), [-1]) for v in model.trainable_variables], 0))
+    e, Q = tf.Variable(tf.zeros_like(w)), {}  # in no checkpoint: a run that resumes begins anew
+    state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
+    x, y, x_test, y_test = map(tf.Variable, [data.x_train[k::n], data.y_train[k::n], *data[2:]])
+    gradient = gradients(model, state, x, y, flags, k)
+    choices = {
+        "power": lambda p, layers, _: power_sgd(layers, Q, flags.rank, flags.seed, ring),
+        "top-k": lambda p, *_: top_k(p, flags.top, ring),
+        "sign": lambda p, *_: sign(p, ring),
+        "qsgd": lambda p, _, number: qsgd(p, flags.levels, [flags.seed, k, number], ring),
+    }
+    if flags.compress not in choices:
+        raise ValueError(f"--compress must be one of {', '.join(choices)}, is {flags.compress!r}")
+    if flags.top > 1 or flags.levels > 127:
+        raise ValueError("--top must be at most 1, and --levels at most 127, the largest int8")
+
+    def one_step():
+        update = algorithm(w, e, step, gradient, model, choices[flags.compress], ring, flags)
+        column = [[PUSH.split(",").index("bytes")]]  # counted by the ring, not computed
+        moved = [tf.cast(update.moved, "float64")]
+        return tf.tensor_scatter_nd_update(push_row(update, step, flags), column, moved)
+
+    @tf.function
+    def make_steps(count):
+        rows = tf.TensorArray(tf.float64, count)
+        for i in tf.range(count):
+            rows = rows.write(i, one_step())
+        return rows.stack()
+
+    @tf.function
+    def test():
+        return evaluation(model, w, state, x_test, y_test)
+
+    return step, w, state, make_steps, test
+
+
+def main():
+    """Trains as the worker that TF_CONFIG names."""
+    flags, cluster = parse_flags(), Cluster()
+    tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the ring
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)
+    metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
+    ring = Ring(cluster, flags.step_timeout)
+    step, w, state, make_steps, test = build(ring, model, data, flags)
+    saved = tf.train.Checkpoint(step=step, w=w, state=state)
+    manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
+    if metrics.is_chief and manager.latest_checkpoint:
+        saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+    join(ring, [vars(flags), [v.shape for v in model.trainable_variables]])
+    broadcast([step, w, *state], ring)
+    separate_masks(state, ring.rank)
+    metrics.step = int(step)
+    train(make_steps, test, metrics, manager, flags)
+    leave(ring)
+
+
+# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example without a parameter server.
+# --------------------------------------------------------------------------------------------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    all_flags = [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+        )
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
+            least = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+    return flags
+
+
+# endregion: flags
+
+
+# region: peers
+REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+
+
+class Cluster:
+    """The workers, and which of them this is, from TF_CONFIG."""
+
+    def __init__(self):
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = config.cluster_spec().as_dict()
+        self.task = config.task_type, config.task_id
+        if config.task_type == "evaluator":
+            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
+        unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
+        if unknown:
+            types = "the types are chief, worker, ps and evaluator"
+            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+        self.workers = [
+            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
+        ]
+        self.addresses = [jobs[job][index] for job, index in self.workers]
+        self.rank = self.workers.index(self.task)  # raises where there is no such task
+
+
+# endregion: peers
+
+
+# region: all_reduce
+def all_reduce(x, ring):
+    """Replaces x, a flat vector, by the sum of the x of all workers. All workers must call it.
+
+    In each phase a worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
+    """
+    chunk = np.array_split(x, ring.n)  # views; the first are longer by one if N does not divide
+    reduce_scatter(chunk, ring)
+    all_gather(chunk, ring)
+
+
+def reduce_scatter(chunk, ring):
+    """Sums the chunks, vectors, over all workers: chunk k + 1 becomes the sum, others a part."""
+    N, k = ring.n, ring.rank
+    received = np.empty_like(chunk[0])
+
+    # Ring: reduce-scatter. Each chunk goes around, and every worker adds its part to it.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
+        ring.exchange(mine, received[: theirs.size])
+        theirs += received[: theirs.size]
+
+
+def all_gather(chunk, ring):
+    """Gives all workers each worker's chunk k + 1, which takes the place of their own."""
+    N, k = ring.n, ring.rank
+
+    # Ring: all-gather. The finished chunks go around once more, to the workers that lack them.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
+        ring.exchange(mine, theirs)
+
+
+# endregion: all_reduce
+
+
+# region: ring
+class Ring:
+    """The connections of a worker: it sends to the right neighbour and receives from the left."""
+
+    def __init__(self, cluster, step_timeout):
+        self.addresses, self.rank, self.n = cluster.addresses, cluster.rank, len(cluster.workers)
+        self.names = [f"{job} {index}" for job, index in cluster.workers]
+        self.sent = self.received = 0  # bytes of vectors
+        self.step_timeout = step_timeout
+        self.timeout = REQUIRED_WAIT_SECONDS  # until all have joined
+
+    def name(self, side):
+        """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
+        return self.names[(self.rank + side) % self.n]
+
+    def exchange(self, out, into):
+        """Sends `out` to the right while it receives `into` from the left.
+
+        If all workers first sent and then received, none would ever get rid of a vector that is
+        longer than the buffers on its way.
+        """
+        out, into = memoryview(out.view(np.uint8)), memoryview(into.view(np.uint8))
+        self.sent += len(out)
+        self.received += len(into)
+        while out or into:
+            readable = [self.right, self.left] if into else [self.right]
+            writable = [self.right] if out else []
+            readable, writable, _ = select.select(readable, writable, [], self.timeout)
+            side = 1
+            try:
+                if self.right in readable:  # nothing comes from there but its end
+                    raise ConnectionError("it closed the connection")
+                if writable:
+                    out = out[self.right.send(out) :]
+                side = -1 if into else 1
+                if self.left in readable:
+                    size = self.left.recv_into(into)
+                    if not size:
+                        raise ConnectionError("it closed the connection")
+                    into = into[size:]
+                if not readable and not writable:
+                    raise TimeoutError(f"it is silent, or waits itself, for {self.timeout} s now")
+            except BlockingIOError:  # select was wrong
+                pass
+            except OSError as error:
+                raise self.lost(side, error) from error
+
+    def lost(self, side, error):
+        """Returns the error that names a neighbour to which the connection has failed."""
+        word = "right" if side == 1 else "left"
+        return ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}")
+
+
+def broadcast(variables, ring):
+    """Gives all workers the values of worker 0: a sum to which the others add zeros."""
+    for v in variables:
+        x = v.numpy().reshape(-1) * (ring.rank == 0)
+        all_reduce(x, ring)
+        v.assign(x.reshape(v.shape))
+
+
+# endregion: ring
+
+
+# region: neighbours
+def join(ring, alike):
+    """Connects a worker to both neighbours; returns when all are. alike: what all have alike."""
+    if ring.n == 1:
+        return
+    ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
+    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
+    here = address(ring, 0)
+    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
+    reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
+    with socket.create_server(here, family=family, reuse_port=reuse_port) as listener:
+        ring.right = connect(ring, deadline)
+        ring.left = accept(ring, listener, deadline)
+    for s in ring.left, ring.right:
+        s.setblocking(False)
+    all_reduce(np.ones(ring.n), ring)  # whose result nobody has before all have joined
+    ring.timeout = ring.step_timeout
+
+
+def leave(ring):
+    """Says that no more comes; returns when the left neighbour has said so.
+
+    A connection that is closed before looks like a worker that was lost.
+    """
+    if ring.n > 1:
+        with contextlib.suppress(OSError):
+            ring.right.shutdown(socket.SHUT_WR)
+        select.select([ring.left], [], [], ring.timeout)
+
+
+def address(ring, side):
+    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
+    host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+def greeting(ring, side=0):
+    """Returns what this worker says first, or what a neighbour must say."""
+    return f"Ring-AllReduce worker {(ring.rank + side) % ring.n:5}, {ring.hash}".encode()
+
+
+def connect(ring, deadline):
+    """Returns a connection to the right neighbour, which may not listen yet."""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            s = socket.create_connection(address(ring, 1), timeout=5)
+            if s.getsockname() != s.getpeername():  # a port can connect to itself
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                s.sendall(greeting(ring))
+                return s
+            s.close()
+        time.sleep(0.1)
+    raise TimeoutError(
+        f"{ring.name(1)} did not answer at {ring.addresses[(ring.rank + 1) % ring.n]} "
+        f"in {REQUIRED_WAIT_SECONDS} s"
+    )
+
+
+def accept(ring, listener, deadline):
+    """Returns a connection from the left neighbour, when the right one has answered, too."""
+    left, waiting = None, [listener, ring.right]
+    while waiting and time.monotonic() < deadline:
+        readable, _, _ = select.select(waiting, [], [], 1)
+        if ring.right in readable:
+            check_answer(ring)
+            waiting.remove(ring.right)
+        if listener in readable:
+            left = accept_left(ring, listener)
+            if left:
+                waiting.remove(listener)
+    if waiting:
+        side = -1 if listener in waiting else 1
+        raise TimeoutError(f"{ring.name(side)} did not answer in {REQUIRED_WAIT_SECONDS} s")
+    return left
+
+
+def check_answer(ring):
+    """Raises ConnectionError if the right neighbour was not started as this worker."""
+    answer = b""
+    with contextlib.suppress(OSError):
+        answer = receive(ring.right, len(greeting(ring)))
+    if not answer:
+        raise ring.lost(1, "it closed the connection")
+    if answer != greeting(ring, 1):
+        what = "has another TF_CONFIG, other flags or another model than"
+        raise ConnectionError(f"{ring.name(1)} {what} {ring.name(0)}: start all alike")
+
+
+def accept_left(ring, listener):
+    """Returns a new connection if it is from the left neighbour; sends others away."""
+    with contextlib.suppress(OSError):
+        s, peer = listener.accept()
+        s.settimeout(5)
+        said = receive(s, len(greeting(ring)))
+        if said.startswith(b"Ring-AllReduce"):
+            s.sendall(greeting(ring))
+        if said == greeting(ring, -1):
+            return s
+        s.close()
+        if said:
+            why = f"it is not {ring.name(-1)} with the same TF_CONFIG, flags and model"
+            text = f"{ring.name(0)} refused a connection from {peer[0]}: {why}"
+            print(text, file=sys.stderr, flush=True)
+    return None
+
+
+def receive(s, size):
+    """Returns `size` bytes, or fewer where the other side ends."""
+    with s.makefile("rb") as file:
+        return file.read(size)
+
+
+# endregion: neighbours
+
+
+# region: flat
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+def separate_masks(state, rank):
+    """Moves the seeds of Dropout by the rank, so that no two workers drop the same units."""
+    for v in state:
+        if v.name.startswith("seed_generator_state"):
+            v.assign_add(tf.cast(tf.fill(v.shape, rank), v.dtype))
+
+
+def gradients(model, state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere.
+    """
+
+    def gradient(w, number):
+        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        outputs, after, penalties = model.stateless_call(
+            unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
+        )
+        for v, new in zip(state, after):
+            v.assign(new)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)[0]
+
+    return gradient
+
+
+def evaluation(model, w, state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    outputs, _ = model.stateless_call(unpack(model, w), state, x.read_value(), training=False)
+    functions = [loss, *[function for _, function in METRICS.values()]]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+
+
+# endregion: flat
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+for better, function in METRICS.values():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+
+
+def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    batches_per_update: of this process. times_sent: how often it sends each byte.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    times = []
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
+    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
+    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
+    columns = [
+        pushed,
+        pulled,
+        ticket + 1,
+        local_steps,
+        local_steps * flags.batch_size * batches_per_update,
+        update.loss,
+        ticket - update.version,
+        times_sent * size,
+        pushed - ready,
+    ]
+    return tf.stack([tf.cast(column, "float64") for column in columns])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
+
+    The chief raises ValueError if a checkpoint of another model is there.
+    """
+
+    def __init__(self, task, workers, variables, flags, ps=0):
+        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.is_chief = task == workers[0]
+        self.steps = flags.steps
+        self.step = self.shown = 0
+        os.makedirs(self.directory, exist_ok=True)
+        if self.is_chief:
+            self.lock = open(f"{self.directory}/.chief", "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
+            path = f"{self.directory}/flags.json"
+            layout = [[v.path, list(v.shape)] for v in variables]
+            if tf.train.latest_checkpoint(self.directory):
+                with open(path) as file:
+                    if json.load(file).get("variables") != layout:
+                        raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            with open(path, "w") as file:
+                json.dump(facts, file, indent=2)
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
+        self.step = int(row[2])
+        if not np.isfinite(row[5]):
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        times = f"{time.time():.6f},{began:.6f}"
+        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        self.step = step
+        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
+
+    def show(self, text):
+        """Prints where training is."""
+        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+
+
+# endregion: metrics
+
+
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def test_and_save():
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
+
+    saved = metrics.step
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        if metrics.is_chief and saved + flags.checkpoint_steps <= metrics.step < flags.steps:
+            test_and_save()
+            saved = metrics.step
+    if metrics.is_chief:
+        test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
+
+
+# endregion: calls
+
+if __name__ == "__main__":
+    main()

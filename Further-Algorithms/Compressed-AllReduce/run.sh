@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Compressed-AllReduce on this machine: 2 workers, no parameter server; about 15 s.
+#   bash run.sh --steps 20          a quick look
+#   WORKERS=4 bash run.sh           a larger cluster
+#   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
+set -euo pipefail
+[ -z "${PS:-}" ] || { echo "run.sh: PS means nothing here: there is no parameter server" >&2; exit 2; }
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../../activate.sh"
+exec tfrun --workers "${WORKERS:-2}" -- "$here/compressed_allreduce.py" "$@"

@@ -1,0 +1,169 @@
+"""Compression: what each compressor sends, and to which loss it comes with its e and without.
+
+Two workers train on the digits, by Compressed-AllReduce and, without a compressor, Ring-AllReduce.
+Short runs with more workers tell how the bytes grow.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import math
+import pathlib
+import statistics
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import drivers
+import forked
+
+RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
+# name: (the example, its flags)
+COMPRESSORS = {
+    "none": (RING, []),
+    "PowerSGD, rank 1": (COMPRESSED, ["--rank", 1]),
+    "PowerSGD, rank 4": (COMPRESSED, ["--rank", 4]),
+    "top 1%": (COMPRESSED, ["--compress", "top-k", "--top", 0.01]),
+    "top 0.1%": (COMPRESSED, ["--compress", "top-k", "--top", 0.001]),
+    "sign": (COMPRESSED, ["--compress", "sign"]),
+    "QSGD": (COMPRESSED, ["--compress", "qsgd"]),
+}
+UNBIASED = ("none", "QSGD")  # these have no e
+WITHOUT = ", without e"
+QUICK = ["PowerSGD, rank 1", "sign", "sign" + WITHOUT]
+WORKERS = 2
+MORE = (4, 8)  # workers of the runs that count bytes only
+COUNTED = 20  # the updates of such a run
+POINTS = 50  # of a curve
+ACROSS = 3  # pictures in a row
+
+
+def all_cases():
+    """Returns [(what a case is called, its example, its flags, whether it counts the bytes)]."""
+    cases = []
+    for name, (example, flags) in COMPRESSORS.items():
+        cases.append((name, example, flags, True))
+        if name not in UNBIASED:
+            cases.append((name + WITHOUT, example, [*flags, "--forget-error", 1], False))
+    return cases
+
+
+def train(context, case, workers, updates, seed, directory):
+    """Trains in `directory`; returns whether the loss stayed a number."""
+    _, example, flags, _ = case
+    words = ["--steps", updates, "--seed", seed, *flags]
+    script = drivers.script_of(example)
+    return forked.train(context, script, {"worker": workers}, words, directory)[0]
+
+
+def measure(context, case, repeat, flags):
+    """Returns what one run has found."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        trained = train(context, case, WORKERS, flags.updates, repeat, folder / "run")
+        result = found(trained, folder / "run")
+        if case[-1] and not repeat:  # the bytes are the same in each run
+            for workers in MORE:
+                directory = folder / f"{workers}"
+                train(context, case, workers, COUNTED, repeat, directory)
+                result["kilobytes"][str(workers)] = sent(drivers.pushes(directory))
+        return result
+
+
+def sent(pushes):
+    """Returns the KB that a worker sends in an update: all together send what all receive."""
+    return statistics.fmean(push["bytes"] for push in pushes) / 2 / 1000
+
+
+def found(trained, directory):
+    """Returns the numbers of a run that has ended."""
+    pushes, tests = drivers.pushes(directory), drivers.tests(directory)
+    whole = trained and math.isfinite(tests[-1]["test_loss"])
+    pushes.sort(key=lambda push: push["global_step"])
+    size = max(1, len(pushes) // POINTS)
+    parts = [pushes[i : i + size] for i in range(0, len(pushes) - size + 1, size)]
+    return {
+        "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
+        "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
+        "kilobytes": {str(WORKERS): sent(pushes)},
+        # Of each part of the run: its last update, and the mean of its losses.
+        "updates": [int(part[-1]["global_step"]) for part in parts],
+        "losses": [round(statistics.fmean(push["loss"] for push in part), 5) for part in parts],
+    }
+
+
+def table_of(results):
+    """Returns the table, a section for each compressor."""
+    columns = [f"KB, {n} workers" for n in (WORKERS, *MORE)]
+    table = drivers.plain_table("compressor", "test loss", "accuracy, %", "last losses", *columns)
+    before = None
+    for case, runs in results.items():
+        compressor = case.removesuffix(WITHOUT)
+        if before not in (None, compressor):
+            table.add_section()
+        before = compressor
+        losses = [run["test_loss"] for run in runs]
+        accuracies = [run["test_accuracy"] and 100 * run["test_accuracy"] for run in runs]
+        counted = runs[0]["kilobytes"]
+        table.add_row(
+            case,
+            drivers.spread(losses, "{:.3f}") or "diverged",
+            drivers.spread(accuracies, "{:.1f}"),
+            drivers.spread([last_losses(run) for run in runs], "{:.4f}"),
+            *[f"{counted[str(n)]:.2f}" if str(n) in counted else "" for n in (WORKERS, *MORE)],
+        )
+    return table
+
+
+def last_losses(run):
+    """Returns the mean of a run's training losses in its last tenth."""
+    return statistics.fmean(run["losses"][-max(1, len(run["losses"]) // 10) :])
+
+
+def draw(results, path, source):
+    """Draws the training loss against the updates, with e and without."""
+    names = [name for name in COMPRESSORS if name not in UNBIASED]
+    names = [name for name in names if name in results or name + WITHOUT in results]
+    down = max(1, math.ceil(len(names) / ACROSS))
+    figure, axes = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
+    lines = [("no compressor", "k"), ("with e", "C0"), ("without e", "C3")]
+    for name, each in zip(names, axes.flat):
+        for (label, colour), case in zip(lines, ("none", name, name + WITHOUT)):
+            for run in results.get(case, []):
+                style = dict(color=colour, linewidth=1, alpha=0.8, label=label)
+                each.plot(run["updates"], run["losses"], **style)
+        each.set(title=name, yscale="log", xlabel="updates")
+        each.grid(alpha=0.25)
+    for each in axes[:, 0]:
+        each.set_ylabel("training loss")
+    for each in list(axes.flat)[len(names) :]:
+        each.set_visible(False)
+    # A line for each label, of however many runs.
+    handles = [pair for each in axes.flat for pair in zip(*each.get_legend_handles_labels())]
+    known = {label: handle for handle, label in handles}
+    figure.legend(known.values(), known, loc="outside lower center", ncols=3, frameon=False)
+    drivers.save(figure, path, source)
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.number("--updates", 2000, "updates of a run")
+    parser.full("all cases; without it three, once each")
+    parser.redraw(__file__)
+    flags, cases = parser.only(all_cases(), QUICK)
+
+    def measure_all(console, directory):
+        context = forked.context()
+        drivers.leave_digests([case[1] for case in cases], directory)
+
+        def run(case, repeat):
+            return measure(context, case, repeat, flags)
+
+        words = f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update"
+        return drivers.sitting(console, directory, flags, cases, run, words)
+
+    drivers.report(__file__, flags, 150, measure_all, table_of, draw)
+
+
+if __name__ == "__main__":
+    main()
