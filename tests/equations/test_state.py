@@ -64,6 +64,7 @@ OTHERS = [
     "Further-Algorithms/Bounded-Staleness/bounded_staleness.py",
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
     "Further-Algorithms/DiLoCo/diloco.py",
+    "Further-Algorithms/Gossip-SGD/gossip_sgd.py",
     "Further-Algorithms/Local-SGD/local_sgd.py",
     "HogWild/hogwild.py",
     "SAGN/sagn.py",
@@ -203,6 +204,8 @@ def train(script, changes, quick, folder):
         for row in pushes[sum(map(len, rows.values())) :]:
             task = rows.setdefault(row["task"], [])
             row["version"] = row["global_step"] - 1 - row["staleness"]
+            if kind == "gossip":  # each counts its own, and what came between is no mini-batch
+                row["version"] = row["global_step"] - 1
             if quick.chief or name in ELASTIC:  # each takes its own in turn, from the step on
                 row["version"] = before + sum(each["part"] == steps for each in task)
             task.append({**row, "part": steps})
@@ -267,7 +270,7 @@ def check(script, changes, quick, folder):
             wrong += epochs_wrong(task, pushes)
     # The steps: all of them once, of each worker or of all together.
     due = list(range(1, STEPS[1] + 1))
-    of_each = exact(script) or support.synchronous(script)
+    of_each = exact(script) or support.counts_alone(script)
     each = list(rows.values()) if of_each else [sum(rows.values(), [])]
     for pushes in each:
         if sorted(row["global_step"] for row in pushes) != due:
