@@ -112,6 +112,14 @@ group(
         "Use fewer workers or a smaller --devices, or a model with more layers.",
     ),
     (
+        r"--gossip (must be|\w+ needs|needs)",
+        "ValueError: --gossip asynchronous needs an even number of workers, and has 3",
+        "Every second worker of the ring is active and the others are passive, so their number "
+        "must be even; and a worker needs somebody to average with.",
+        "Start an even number (WORKERS=4), or take --gossip synchronous, which any number from two "
+        "on can do.",
+    ),
+    (
         r"is for one worker",
         "ValueError: This script is for one worker: HogWild/hogwild.py is for several",
         "Several workers were started, but the algorithm has one.",

@@ -57,7 +57,12 @@ def facts(directory, seconds):
         "training_seconds": result["wall_seconds"],
         "updates": result["steps"],
         "staleness": result["staleness_mean"],
-        **{name: float(np.median(values)) for name, values in pushes.items() if values},
+        # Of bytes the mean: where a thread moves them, most steps have none.
+        **{
+            name: float(np.mean(values) if name == "bytes" else np.median(values))
+            for name, values in pushes.items()
+            if values
+        },
     }
 
 

@@ -73,7 +73,7 @@ def mini_batches(example):
     parser.add_argument(
         "--local-steps", type=drivers.positive(int), default=int(default[1]) if default else 1
     )
-    all_at_once = re.search(r"(?m)^Kind: +(parameter server, synchronous|all-reduce)$", text)
+    all_at_once = re.search(r"(?m)^Kind: +(parameter server, synchronous|all-reduce|gossip)$", text)
     together = int(os.environ.get("WORKERS", 2)) if all_at_once else 1
     return together * parser.parse_known_args(own)[0].local_steps
 

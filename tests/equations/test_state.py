@@ -65,6 +65,7 @@ OTHERS = [
     "Further-Algorithms/Compressed-AllReduce/compressed_allreduce.py",
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
     "Further-Algorithms/DiLoCo/diloco.py",
+    "Further-Algorithms/Gossip-SGD/gossip_sgd.py",
     "Further-Algorithms/Local-SGD/local_sgd.py",
     "Further-Algorithms/Sharded-Training/sharded_training.py",
     "HogWild/hogwild.py",
@@ -205,6 +206,8 @@ def train(script, changes, quick, folder):
         for row in pushes[sum(map(len, rows.values())) :]:
             task = rows.setdefault(row["task"], [])
             row["version"] = row["global_step"] - 1 - row["staleness"]
+            if kind == "gossip":  # each counts its own, and what came between is no mini-batch
+                row["version"] = row["global_step"] - 1
             if quick.chief or name in ELASTIC:  # each takes its own in turn, from the step on
                 row["version"] = before + sum(each["part"] == steps for each in task)
             task.append({**row, "part": steps})
@@ -269,7 +272,7 @@ def check(script, changes, quick, folder):
             wrong += epochs_wrong(task, pushes)
     # The steps: all of them once, of each worker or of all together.
     due = list(range(1, STEPS[1] + 1))
-    of_each = exact(script) or support.synchronous(script)
+    of_each = exact(script) or support.counts_alone(script)
     each = list(rows.values()) if of_each else [sum(rows.values(), [])]
     for pushes in each:
         if sorted(row["global_step"] for row in pushes) != due:

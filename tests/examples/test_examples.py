@@ -56,9 +56,9 @@ def run_and_check(launcher, directory, steps=None):
     pushes, made = support.pushes(directory), list(range(1, steps + 1))
     if launcher.name == "run_optimizer.sh":  # where one worker may push for another
         assert {row["global_step"] for row in pushes} == set(made)
-    elif support.synchronous(script):  # all take part in each
+    elif support.counts_alone(script):
         assert result["pushes_per_worker"] == [steps] * result["workers"]
-        assert result["late_per_worker"] == [0] * result["workers"]
+        assert not support.synchronous(script) or not any(result["late_per_worker"])
         assert sorted(row["global_step"] for row in pushes) == sorted(made * result["workers"])
     elif support.kind_of(script) == "model parallel":  # one client makes all
         assert result["pushes_per_worker"] == [steps]

@@ -125,11 +125,15 @@ FURTHER = sorted((support.ROOT / "Further-Algorithms").glob("*/run.sh"))
 @pytest.mark.long
 @pytest.mark.parametrize("launcher", FURTHER, ids=lambda path: path.parent.name)
 def test_a_further_algorithm_learns_with_four_workers_of_which_one_is_killed(launcher, tmp_path):
-    """With its own number of updates, once more than half of them are made."""
+    """With its own number of updates, once more than half of them are made.
+
+    Where workers do not wait for the chief, which saves often here, they would be done by then.
+    """
     script, directory = support.script_of(launcher), tmp_path / "run"
     steps = int(re.search(r"(?m)^STEPS, .* = (\d+),", script.read_text())[1])
     process = begin(directory, steps, launcher, TFRUN_RESTARTS="1", WORKERS="4")
-    support.wait_until(lambda: checkpoint(directory) >= steps / 2, 60, "half of the updates")
+    part = 5 if support.kind_of(script) == "gossip" else 2
+    support.wait_until(lambda: checkpoint(directory) >= steps / part, 60, "enough updates")
     support.task(directory, "worker", 2).kill()
     _, output = check_the_end(process, directory, steps, accuracy=0.97)
     assert "worker 2 was killed by SIGKILL; it starts again" in output

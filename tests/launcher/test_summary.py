@@ -90,6 +90,14 @@ def test_the_whole(tmp_path):
     }
 
 
+def test_without_a_ps_rates_lead_to_no_staleness(tmp_path):
+    """Each worker has a w of its own, to which the others do not push."""
+    two_workers(tmp_path)
+    flags(tmp_path, ps=0)
+    result = summary.summarize(RunData.read(tmp_path))
+    assert result["staleness_mean"] == 3 / 6 and result["staleness_by_rates"] is None
+
+
 def test_the_staleness_that_the_rates_lead_to(tmp_path):
     """Against counted staleness, to 5%. Catches: own pushes counted, a worker's rate for all."""
     flags(tmp_path, ["worker-0", "worker-1", "worker-2"], steps=6000)

@@ -209,9 +209,9 @@ def test_samples_are_of_the_first_run():
 
 
 def test_facts_of_a_run(tmp_path):
-    """What tools/results.py takes from a run: medians over the pushes of all workers."""
+    """What tools/results.py takes from a run: medians over all pushes, and mean bytes."""
     header = "push_time,pull_time,global_step,loss,staleness,bytes,wait_seconds,test_loss\n"
-    for worker, rows in enumerate((((1, 10, 0.5), (2, 30, 0.1)), ((3, 50, 0.2),))):
+    for worker, rows in enumerate((((1, 10, 0.5), (2, 30, 0.1)), ((3, 80, 0.2),))):
         lines = ["%d,0,%d,1.0,0,%d,%g,\n" % (step, step, *rest) for step, *rest in rows]
         lines.append("9,,3,,,,,0.25\n")  # an evaluation, which moves no bytes
         (tmp_path / ("metrics-worker-%d.csv" % worker)).write_text(header + "".join(lines))
@@ -219,7 +219,7 @@ def test_facts_of_a_run(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps(result))
     assert results.facts(tmp_path, 7.0) == {
         **{"test_loss": 0.25, "seconds": 7.0, "training_seconds": 2.0, "updates": 3},
-        **{"staleness": 0.5, "bytes": 30.0, "wait_seconds": 0.2},
+        **{"staleness": 0.5, "bytes": 40.0, "wait_seconds": 0.2},
     }
 
 

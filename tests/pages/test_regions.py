@@ -17,7 +17,7 @@ BELOW = [
     *("rounds", "aggregation", "beside"),
     "flags",
     *("cluster", "servers", "workers", "devices", "peers"),
-    *("all_reduce", "ring", "neighbours"),
+    *("all_reduce", "ring", "neighbours", "pairs"),
     *("variables", "vector", "tensors", "flat"),
     *("model", "layers", "skip_gram", "places"),
     *("per_worker", "closures", "schedule"),
@@ -29,7 +29,7 @@ BELOW = [
 ]
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
-    *("all-reduce", "model parallel", "coordinator", "driver", "train and evaluate"),
+    *("all-reduce", "gossip", "model parallel", "coordinator", "driver", "train and evaluate"),
 }
 
 

@@ -109,6 +109,11 @@ def synchronous(script):
     return kind_of(script) in ("parameter server, synchronous", "all-reduce")
 
 
+def counts_alone(script):
+    """Whether each worker of a script makes all steps, and not all together."""
+    return synchronous(script) or kind_of(script) == "gossip"
+
+
 def core_first(paths):
     """Returns parameters of a test: the tier core has HogWild only; a build may take its time."""
     params = []

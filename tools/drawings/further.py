@@ -275,3 +275,68 @@ def compressed():
         "added up: 2 (n − 1) / n messages, below 2; gathered: n − 1",
     )
     return [*parts, *lines(4, 412, notes)], (K, *SIZES, *[f"{x:g}" for x in [*added, *gathered]])
+
+
+# Workers that average with their neighbours: six in a ring, and how fast rings of others agree.
+
+GOSSIP, ASKED = 6, {0: 1, 2: 3, 4: 3}  # workers; whom each active one has chosen
+RINGS, GOSSIP_STEPS, DECADES = (4, 8, 16), 12, 4
+
+
+def disagreement(n):
+    """How far the workers of a ring are from their mean after each step with thirds.
+
+    They begin as the wave that averages smooth most slowly.
+    """
+    w, found = [math.cos(2 * math.pi * k / n) for k in range(n)], []
+    for _ in range(GOSSIP_STEPS + 1):
+        found.append(max(map(abs, w)))
+        w = [(w[k - 1] + w[k] + w[(k + 1) % n]) / 3 for k in range(n)]
+    slope = (1 + 2 * math.cos(2 * math.pi / n)) / 3
+    assert all(abs(value - slope**step) < 1e-9 for step, value in enumerate(found))
+    return found
+
+
+@figure("gossip.svg", 600, 316)
+def gossip():
+    """Left: six workers in a ring, of which every second one is active, the others passive. Worker
+    0 averages with worker 1, and workers 2 and 4 both with worker 3, one after the other. Right:
+    without gradients, how far the workers of a ring are from their mean, against the steps of
+    D-PSGD. A step multiplies it by {:.3f} with 4 workers, by {:.3f} with 8, by {:.3f} with 16."""
+    parts, places = [left(4, 22, "AD-PSGD: pairs", "title")], []
+    for k in range(GOSSIP):
+        angle = 2 * math.pi * k / GOSSIP - math.pi / 2
+        places.append((132 + 92 * math.cos(angle), 146 + 92 * math.sin(angle)))
+    for (x1, y1), (x2, y2) in zip(places, places[1:] + places[:1]):
+        parts.append(path("M%g %g L%g %g" % (x1, y1, x2, y2), "frame", tip=False))
+    for k, j in ASKED.items():
+        (x1, y1), (x2, y2) = places[k], places[j]
+        part = 26 / math.hypot(x2 - x1, y2 - y1)
+        dx, dy = part * (x2 - x1), part * (y2 - y1)
+        parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
+    for k, (x, y) in enumerate(places):
+        parts.append(circle(x, y, 22, "a" if k % 2 == 0 else "box"))
+        parts.append(text(x, y + 5, "w_%d" % k, "on" if k % 2 == 0 else ""))
+    parts += lines(4, 286, ("blue: active, asks one neighbour", "grey: passive, answers at once"))
+
+    x0, y0, width, height = 326, 52, 200, 184
+    parts += [left(270, 22, "D-PSGD: disagreement after s steps", "title")]
+    parts += [rect(x0, y0, width, height, "line", 0)]
+    for decade in range(DECADES + 1):
+        y = y0 + height * decade / DECADES
+        parts += [text(x0 - 8, y + 5, "%g" % 0.1**decade, "small end")]
+    for step in range(0, GOSSIP_STEPS + 1, 4):
+        parts += [text(x0 + width * step / GOSSIP_STEPS, y0 + height + 20, step, "small")]
+    for kind, n in zip(KINDS, RINGS):
+        points = [
+            (x0 + width * step / GOSSIP_STEPS, y0 - height * math.log10(value) / DECADES)
+            for step, value in enumerate(disagreement(n))
+            if value >= 10.0**-DECADES
+        ]
+        parts.append(line(points, kind + " hollow"))
+        x, y = points[-1]
+        y += 5 if n > min(RINGS) else -30
+        parts += [left(x + 8, y, "n = %d" % n)]
+        parts += [left(x + 8, y + 18, "× %.3f" % disagreement(n)[1], "small")]
+    parts += lines(270, 286, ("without gradients; below n: by what", "each step multiplies it"))
+    return parts, [disagreement(n)[1] for n in RINGS]

@@ -1,0 +1,972 @@
+"""Gossip-SGD: no server, no sum of all: each worker averages its own w with a neighbour's.
+
+    The workers stand in a ring, each with a w of its own. Every second one is active, the others
+    are passive. An active worker k chooses a neighbour j, again and again:
+    AD-PSGD        w_k, w_j <- (w_k + w_j) / 2    at once; the mean of all w stays
+                   w_k <- w_k - lr * g(what w_k was before)    each worker, at its own pace
+    With --gossip synchronous all workers make each step together:
+    D-PSGD         w_k <- (w_left + w_k + w_right) / 3 - lr * g(w_k)
+
+Kind:          gossip
+Paper:         Lian, Zhang, Zhang, Liu 2018, Asynchronous Decentralized Parallel Stochastic
+               Gradient Descent; D-PSGD: Lian et al. 2017, Can Decentralized Algorithms Outperform
+               Centralized Algorithms?
+Differs from:  Ring-AllReduce: w goes to a neighbour and no further; each worker keeps its own w
+Simplified:    a ring; the paper allows any graph whose active workers have passive neighbours only
+Run:           bash run.sh
+"""
+
+import argparse
+import collections
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import types
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+import keras
+import numpy as np
+import tensorflow as tf
+
+tf.get_logger().setLevel("ERROR")
+
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push late moved")
+
+
+def algorithm(w, step, gradient, peers, flags):
+    """Makes one step of one worker.
+
+    w: all parameters, as one vector, each worker's own. step: the counter of its own steps.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a vector as w.
+    """
+    version, before = step.read_value(), peers.averagings.read_value()
+    with tf.control_dependencies([before]):
+        w_k = w.read_value()
+    loss, g = gradient(w_k, version)
+
+    # Gossip-SGD: average with the neighbours. D-PSGD waits for the change from w_k to the average;
+    # in AD-PSGD a thread averages while training goes on, and the change here is 0.
+    with tf.control_dependencies([g]):
+        change, moved = tf.numpy_function(
+            peers.average, [w_k, version], [tf.float32, tf.int64], stateful=False
+        )
+    with tf.control_dependencies([change]):
+        late = peers.averagings.read_value() - before
+
+    # Gossip-SGD: g is of the w_k before. The step is added to w, which an averaging may have moved
+    # meanwhile: to assign w_k + change - lr * g would undo that.
+    w.assign_add(change - flags.learning_rate * g)
+    step.assign_add(1)
+    return Update([w_k], loss, [g], version, version, change, late, moved)
+
+
+def average_with_both(rings, w_k):
+    """D-PSGD: returns the change from w_k to the average of this worker and its two neighbours."""
+    left, right = np.empty_like(w_k), np.empty_like(w_k)
+    # Gossip-SGD: weights of 1/3, the same in both directions, so that the mean of all w stays.
+    rings[0].exchange(w_k, left)
+    rings[1].exchange(w_k, right)
+    return (left - w_k + right - w_k) / 3
+
+
+def average_with_one(pairs, number):
+    """AD-PSGD: an active worker and one of its neighbours, which are passive, take their average.
+
+    A thread calls it at each step, unless it still waits for the answer of an earlier one.
+    """
+    random = np.random.default_rng([pairs.seed, pairs.rank, number])
+    for j in random.permutation(pairs.to_ask):
+        # Gossip-SGD: one neighbour, by chance; the other one if that does not answer.
+        sent = packed(pairs.step.numpy(), pairs.w.numpy())
+        if received := pairs.exchange(j, sent):
+            pairs.move(sent, received)
+            return
+
+
+def answer(pairs, received):
+    """AD-PSGD: moves the w_j of a passive worker to the average; returns the message to send."""
+    # Gossip-SGD: one averaging at a time, and what goes back is the w_j from before. Steps of this
+    # worker's own may come between, because the change is added.
+    with pairs.lock:
+        sent = packed(pairs.step.numpy(), pairs.w.numpy())
+        pairs.move(sent, received)
+    return sent
+
+
+def towards(own, other):
+    """Returns the change by which the w of one message becomes the average with that of another."""
+    (step_k, w_k), (step_j, w_j) = unpacked(own), unpacked(other)
+    # Gossip-SGD: who has just started has step -1. It takes the whole w_j, which moves the mean.
+    weight = 0 if step_j < 0 else 1 if step_k < 0 else 0.5
+    return weight * (w_j - w_k)
+
+
+STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 64, 0.1  # the defaults
+MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
+    ("gossip", "asynchronous", "or synchronous: all workers make each step together"),
+    ("steps-per-call", 10, "steps in one call of the graph"),
+    ("step-timeout", 20, "seconds to wait for a neighbour at most"),
+]
+
+
+# region: problem -- put your own data and model here
+Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = "digits", "digits, mnist, fashion_mnist, or an .npz file"
+
+
+def load_data(name):
+    """Returns inputs [rows, features] and labels [rows] from 0, for training and for the test."""
+    if name == "digits":
+        from sklearn.datasets import load_digits  # here, because a ps needs no data
+
+        x, y = load_digits(return_X_y=True)
+        order = np.random.RandomState(0).permutation(len(x))
+        x, y = x[order] / 16, y[order]
+        data = x[:-360], y[:-360], x[-360:], y[-360:]
+    elif name in ("mnist", "fashion_mnist"):
+        (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
+        data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
+    else:
+        with np.load(name) as file:
+            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+    return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
+
+
+def make_model(data):
+    """Makes a Keras network. It is not compiled: the optimizer is the algorithm above."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:]),
+            keras.layers.Dense(128, "relu"),
+            keras.layers.Dense(64, "relu"),
+            keras.layers.Dense(int(data.y_train.max()) + 1),
+        ]
+    )
+
+
+def loss(y, outputs):
+    """Returns the cross-entropy of each row."""
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+# name: ("max" or "min" for which is better, the metric of each row)
+METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
+# endregion: problem
+
+
+def build(peers, model, data, flags, k, n):
+    """Makes the step counter, w, the state, and functions that make steps and test w.
+
+    Worker k has every n-th row.
+    """
+    step = tf.Variable(0, dtype=tf.int64)
+    w = tf.Variable(tf.concat([tf.reshape(v.numpy(), [-1]) for v in model.trainable_variables], 0))
+    state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
+    x, y, x_test, y_test = map(tf.Variable, [data.x_train[k::n], data.y_train[k::n], *data[2:]])
+    gradient = gradients(model, state, x, y, flags, k)
+
+    def one_step():
+        update = algorithm(w, step, gradient, peers, flags)
+        columns = [[PUSH.split(",").index(name)] for name in ("staleness", "bytes")]
+        counted = tf.cast([update.late, update.moved], "float64")
+        return tf.tensor_scatter_nd_update(push_row(update, step, flags), columns, counted)
+
+    @tf.function
+    def make_steps(count):
+        rows = tf.TensorArray(tf.float64, count)
+        for i in tf.range(count):
+            rows = rows.write(i, one_step())
+        return rows.stack()
+
+    @tf.function
+    def evaluate():
+        return evaluation(model, w, state, x_test, y_test)
+
+    def test():
+        peers.settle()  # what is tested is then saved
+        return evaluate()
+
+    return step, w, state, make_steps, test
+
+
+def main():
+    """Trains as the worker that TF_CONFIG names."""
+    flags, cluster = parse_flags(), Cluster()
+    k, n = cluster.rank, len(cluster.workers)
+    forms = {"asynchronous": Pairs, "synchronous": Rings}
+    if flags.gossip not in forms:
+        raise ValueError(f"--gossip must be {' or '.join(forms)}, is {flags.gossip}")
+    if n < 2:
+        raise ValueError("--gossip needs two workers at least, and is worth it from four on")
+    if n % 2 and flags.gossip == "asynchronous":
+        raise ValueError(f"--gossip asynchronous needs an even number of workers, and has {n}")
+    tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the rest
+    form = forms[flags.gossip]
+    peers = form(cluster, flags)
+    data = load_data(flags.dataset)
+    keras.utils.set_random_seed(flags.seed)
+    model = make_model(data)
+    metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
+    step, w, state, make_steps, test = build(peers, model, data, flags, k, n)
+    saved = tf.train.Checkpoint(step=step, w=w, state=state)
+    manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
+    if metrics.is_chief and manager.latest_checkpoint:
+        saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
+    alike = [vars(flags), [v.shape for v in model.trainable_variables]]
+    peers.begin(step, w, state, alike, steps_made(metrics.file.name))
+    separate_masks(state, k)
+    metrics.step = int(step)
+    train(make_steps, test, metrics, manager, flags)
+    peers.leave()
+
+
+# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example without a parameter server.
+# --------------------------------------------------------------------------------------------------
+
+
+# region: flags
+def parse_flags():
+    """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    all_flags = [
+        ("steps", STEPS, "updates of w, all workers together"),
+        ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
+        ("learning-rate", LEARNING_RATE, "lr in the update rule"),
+        ("seed", 0, "seed of the initial parameters and the batches"),
+        ("dataset", DATASET, DATASETS),
+        ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
+        *MORE_FLAGS,
+    ]
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+        )
+    flags = parser.parse_args()
+    for name, value in vars(flags).items():
+        default = parser.get_default(name)
+        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
+            least = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+    return flags
+
+
+# endregion: flags
+
+
+# region: peers
+REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
+
+
+class Cluster:
+    """The workers, and which of them this is, from TF_CONFIG."""
+
+    def __init__(self):
+        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = config.cluster_spec().as_dict()
+        self.task = config.task_type, config.task_id
+        if config.task_type == "evaluator":
+            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
+        unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
+        if unknown:
+            types = "the types are chief, worker, ps and evaluator"
+            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+        self.workers = [
+            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
+        ]
+        self.addresses = [jobs[job][index] for job, index in self.workers]
+        self.rank = self.workers.index(self.task)  # raises where there is no such task
+
+
+# endregion: peers
+
+
+# region: all_reduce
+def all_reduce(x, ring):
+    """Replaces x, a flat vector, by the sum of the x of all workers. All workers must call it.
+
+    In each phase a worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
+    """
+    chunk = np.array_split(x, ring.n)  # views; the first are longer by one if N does not divide
+    reduce_scatter(chunk, ring)
+    all_gather(chunk, ring)
+
+
+def reduce_scatter(chunk, ring):
+    """Sums the chunks, vectors, over all workers: chunk k + 1 becomes the sum, others a part."""
+    N, k = ring.n, ring.rank
+    received = np.empty_like(chunk[0])
+
+    # Ring: reduce-scatter. Each chunk goes around, and every worker adds its part to it.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
+        ring.exchange(mine, received[: theirs.size])
+        theirs += received[: theirs.size]
+
+
+def all_gather(chunk, ring):
+    """Gives all workers each worker's chunk k + 1, which takes the place of their own."""
+    N, k = ring.n, ring.rank
+
+    # Ring: all-gather. The finished chunks go around once more, to the workers that lack them.
+    for s in range(N - 1):
+        mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
+        ring.exchange(mine, theirs)
+
+
+# endregion: all_reduce
+
+
+# region: ring
+class Ring:
+    """The connections of a worker: it sends to the right neighbour and receives from the left."""
+
+    def __init__(self, cluster, step_timeout):
+        self.addresses, self.rank, self.n = cluster.addresses, cluster.rank, len(cluster.workers)
+        self.names = [f"{job} {index}" for job, index in cluster.workers]
+        self.sent = self.received = 0  # bytes of vectors
+        self.step_timeout = step_timeout
+        self.timeout = REQUIRED_WAIT_SECONDS  # until all have joined
+
+    def name(self, side):
+        """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
+        return self.names[(self.rank + side) % self.n]
+
+    def exchange(self, out, into):
+        """Sends `out` to the right while it receives `into` from the left.
+
+        If all workers first sent and then received, none would ever get rid of a vector that is
+        longer than the buffers on its way.
+        """
+        out, into = memoryview(out.view(np.uint8)), memoryview(into.view(np.uint8))
+        self.sent += len(out)
+        self.received += len(into)
+        while out or into:
+            readable = [self.right, self.left] if into else [self.right]
+            writable = [self.right] if out else []
+            readable, writable, _ = select.select(readable, writable, [], self.timeout)
+            side = 1
+            try:
+                if self.right in readable:  # nothing comes from there but its end
+                    raise ConnectionError("it closed the connection")
+                if writable:
+                    out = out[self.right.send(out) :]
+                side = -1 if into else 1
+                if self.left in readable:
+                    size = self.left.recv_into(into)
+                    if not size:
+                        raise ConnectionError("it closed the connection")
+                    into = into[size:]
+                if not readable and not writable:
+                    raise TimeoutError(f"it is silent, or waits itself, for {self.timeout} s now")
+            except BlockingIOError:  # select was wrong
+                pass
+            except OSError as error:
+                raise self.lost(side, error) from error
+
+    def lost(self, side, error):
+        """Returns the error that names a neighbour to which the connection has failed."""
+        word = "right" if side == 1 else "left"
+        return ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}")
+
+
+def broadcast(variables, ring):
+    """Gives all workers the values of worker 0: a sum to which the others add zeros."""
+    for v in variables:
+        x = v.numpy().reshape(-1) * (ring.rank == 0)
+        all_reduce(x, ring)
+        v.assign(x.reshape(v.shape))
+
+
+# endregion: ring
+
+
+# region: neighbours
+def join(ring, alike):
+    """Connects a worker to both neighbours; returns when all are. alike: what all have alike."""
+    if ring.n == 1:
+        return
+    ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
+    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
+    here = address(ring, 0)
+    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
+    reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
+    with socket.create_server(here, family=family, reuse_port=reuse_port) as listener:
+        ring.right = connect(ring, deadline)
+        ring.left = accept(ring, listener, deadline)
+    for s in ring.left, ring.right:
+        s.setblocking(False)
+    all_reduce(np.ones(ring.n), ring)  # whose result nobody has before all have joined
+    ring.timeout = ring.step_timeout
+
+
+def leave(ring):
+    """Says that no more comes; returns when the left neighbour has said so.
+
+    A connection that is closed before looks like a worker that was lost.
+    """
+    if ring.n > 1:
+        with contextlib.suppress(OSError):
+            ring.right.shutdown(socket.SHUT_WR)
+        select.select([ring.left], [], [], ring.timeout)
+
+
+def address(ring, side):
+    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
+    host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+def greeting(ring, side=0):
+    """Returns what this worker says first, or what a neighbour must say."""
+    return f"Ring-AllReduce worker {(ring.rank + side) % ring.n:5}, {ring.hash}".encode()
+
+
+def connect(ring, deadline):
+    """Returns a connection to the right neighbour, which may not listen yet."""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            s = socket.create_connection(address(ring, 1), timeout=5)
+            if s.getsockname() != s.getpeername():  # a port can connect to itself
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                s.sendall(greeting(ring))
+                return s
+            s.close()
+        time.sleep(0.1)
+    raise TimeoutError(
+        f"{ring.name(1)} did not answer at {ring.addresses[(ring.rank + 1) % ring.n]} "
+        f"in {REQUIRED_WAIT_SECONDS} s"
+    )
+
+
+def accept(ring, listener, deadline):
+    """Returns a connection from the left neighbour, when the right one has answered, too."""
+    left, waiting = None, [listener, ring.right]
+    while waiting and time.monotonic() < deadline:
+        readable, _, _ = select.select(waiting, [], [], 1)
+        if ring.right in readable:
+            check_answer(ring)
+            waiting.remove(ring.right)
+        if listener in readable:
+            left = accept_left(ring, listener)
+            if left:
+                waiting.remove(listener)
+    if waiting:
+        side = -1 if listener in waiting else 1
+        raise TimeoutError(f"{ring.name(side)} did not answer in {REQUIRED_WAIT_SECONDS} s")
+    return left
+
+
+def check_answer(ring):
+    """Raises ConnectionError if the right neighbour was not started as this worker."""
+    answer = b""
+    with contextlib.suppress(OSError):
+        answer = receive(ring.right, len(greeting(ring)))
+    if not answer:
+        raise ring.lost(1, "it closed the connection")
+    if answer != greeting(ring, 1):
+        what = "has another TF_CONFIG, other flags or another model than"
+        raise ConnectionError(f"{ring.name(1)} {what} {ring.name(0)}: start all alike")
+
+
+def accept_left(ring, listener):
+    """Returns a new connection if it is from the left neighbour; sends others away."""
+    with contextlib.suppress(OSError):
+        s, peer = listener.accept()
+        s.settimeout(5)
+        said = receive(s, len(greeting(ring)))
+        if said.startswith(b"Ring-AllReduce"):
+            s.sendall(greeting(ring))
+        if said == greeting(ring, -1):
+            return s
+        s.close()
+        if said:
+            why = f"it is not {ring.name(-1)} with the same TF_CONFIG, flags and model"
+            text = f"{ring.name(0)} refused a connection from {peer[0]}: {why}"
+            print(text, file=sys.stderr, flush=True)
+    return None
+
+
+def receive(s, size):
+    """Returns `size` bytes, or fewer where the other side ends."""
+    with s.makefile("rb") as file:
+        return file.read(size)
+
+
+# endregion: neighbours
+
+
+# region: pairs
+OPTIONAL_WAIT_SECONDS = 30  # for a worker without which this one goes on
+
+
+def both_ways(cluster, step_timeout):
+    """Returns two rings; the left neighbour in the first one is the right one in the second."""
+    mirrored = types.SimpleNamespace(
+        addresses=cluster.addresses[::-1],
+        workers=cluster.workers[::-1],
+        rank=len(cluster.workers) - 1 - cluster.rank,
+    )
+    return [Ring(cluster, step_timeout), Ring(mirrored, step_timeout)]
+
+
+def steps_made(path):
+    """Returns how many steps a worker has made, by its metrics."""
+    with open(path) as file:
+        rows = [line.split(",") for line in file if line[0].isdigit() and "#" not in line]
+    return max([int(row[2]) for row in rows], default=0)
+
+
+def packed(step, w):
+    """Returns a message: the number of steps that a worker has made, -1 if it has no w yet; w."""
+    return np.int64(step).tobytes() + w.tobytes()
+
+
+def unpacked(message):
+    """Returns (step, w) of a message."""
+    return np.frombuffer(message, np.int64, 1)[0], np.frombuffer(message, np.float32, offset=8)
+
+
+class Rings:
+    """What a worker averages with if all step together: two rings, one for each direction."""
+
+    def __init__(self, cluster, flags):
+        self.rings = both_ways(cluster, flags.step_timeout)
+        self.averagings = tf.Variable(0, dtype=tf.int64)  # during a step: none
+
+    def begin(self, step, w, state, alike, made):
+        """Returns when all have joined and have the values of worker 0."""
+        for ring in self.rings:
+            join(ring, alike)
+        broadcast([step, w, *state], self.rings[0])
+
+    def average(self, w_k, _):
+        """Returns the change from w_k to the average, and the bytes sent and received."""
+        return average_with_both(self.rings, w_k), np.int64(4 * w_k.nbytes)
+
+    def settle(self):
+        """Does nothing: between two steps no worker averages."""
+
+    def leave(self):
+        """Returns when the neighbours leave, too."""
+        for ring in self.rings:
+            leave(ring)
+
+
+class Pairs:
+    """The connections of a worker to its neighbours: an active one asks, a passive one answers.
+
+    A connection that is lost is made again by a thread, while the worker goes on without it.
+    """
+
+    def __init__(self, cluster, flags):
+        self.rank, n = cluster.rank, len(cluster.workers)
+        self.seed, self.steps, self.step_timeout = flags.seed, flags.steps, flags.step_timeout
+        self.averagings = tf.Variable(0, dtype=tf.int64)  # of this worker's w
+        # In its ring an active worker is the left one of a connection, and connects to the right.
+        self.side = -1 if self.rank % 2 else 1
+        ahead, mirrored = both_ways(cluster, flags.step_timeout)
+        self.rings = {(self.rank - self.side) % n: mirrored, (self.rank + self.side) % n: ahead}
+        self.names = {j: ring.name(self.side) for j, ring in self.rings.items()}
+        self.to_ask = [] if self.rank % 2 else list(self.rings)
+        self.open, self.lost = {}, set()  # {rank of a neighbour: connection}, ranks
+        self.steps_of, self.finished = {}, set()  # {rank: its number of steps}, ranks
+        self.moved = self.reported = 0  # bytes
+        self.failed, self.lock, self.asking = None, threading.Lock(), threading.Lock()
+        self.number, self.go = 0, threading.Event()  # of a step, in which to average
+
+    def begin(self, step, w, state, alike, made):
+        """Returns when w is a neighbour's, or, in worker 0, its own if the neighbours have none.
+
+        alike: what all have alike. made: the steps that this worker has made before a restart.
+        """
+        self.step, self.w, self.made, first = step, w, made, int(step)
+        step.assign(-1)
+        self.size = len(packed(first, w.numpy()))
+        self.connect_all(alike)
+        self.wait_until(lambda: len(self.open) == len(self.rings), OPTIONAL_WAIT_SECONDS)
+
+        def is_first():
+            """Whether w begins here: a neighbour that answers worker 0 has none."""
+            return self.rank == 0 and bool(self.steps_of)
+
+        self.wait_until(lambda: step >= 0 or is_first(), REQUIRED_WAIT_SECONDS)
+        if step < 0:
+            if not is_first():
+                names = " and ".join(self.names.values())
+                raise TimeoutError(f"{names} did not answer with a w in {REQUIRED_WAIT_SECONDS} s")
+            step.assign(first)
+        self.ask_all()  # so that the next one need not wait for the first step
+        self.reported = self.moved
+        if self.to_ask:
+            threading.Thread(target=self.keep_averaging, daemon=True).start()
+
+    def connect_all(self, alike):
+        """Begins to connect to both neighbours, or to listen, in threads."""
+        for j, ring in self.rings.items():
+            ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
+            if self.to_ask:
+                threading.Thread(target=self.keep_connected, args=(j, ring), daemon=True).start()
+        if not self.to_ask:
+            here = address(ring, 0)
+            family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
+            reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
+            listener = socket.create_server(here, family=family, reuse_port=reuse_port)
+            threading.Thread(target=self.listen, args=(listener,), daemon=True).start()
+
+    def leave(self):
+        """Returns when both neighbours have made all steps, or none for REQUIRED_WAIT_SECONDS.
+
+        A neighbour that restarts finds somebody who has a w until then.
+        """
+        self.news = time.monotonic()
+
+        def over():
+            late = time.monotonic() > self.news + REQUIRED_WAIT_SECONDS
+            return late or len(self.finished) == len(self.rings)
+
+        self.wait_until(over, np.inf)
+
+    def wait_until(self, condition, seconds):
+        """Returns when a condition is true, or that time is over. Averages meanwhile."""
+        deadline = time.monotonic() + seconds
+        while not condition() and time.monotonic() < deadline:
+            if self.failed and self.step < 0:
+                raise self.failed
+            self.ask_all()
+            time.sleep(0.05)
+
+    def ask_all(self):
+        """Averages with each neighbour, outside of a step. Passive workers ask nobody."""
+        for j in self.to_ask:
+            with self.asking:
+                sent = packed(self.step.numpy(), self.w.numpy())
+                if received := self.exchange(j, sent):
+                    self.move(sent, received)
+
+    def settle(self):
+        """Averages with each neighbour, and then no more before the next step."""
+        with self.asking:
+            self.go.clear()
+        self.ask_all()
+
+    def keep_averaging(self):
+        """Averages with a neighbour at each step of an active worker, which does not wait."""
+        while True:
+            self.go.wait()
+            with self.asking:
+                if self.go.is_set():
+                    self.go.clear()
+                    average_with_one(self, self.number)
+
+    def move(self, sent, received):
+        """Moves w to the average. A new worker now has a w, and may begin."""
+        self.w.assign_add(towards(sent, received))
+        self.averagings.assign_add(1)
+        if unpacked(sent)[0] < 0 <= unpacked(received)[0]:
+            self.step.assign(self.made)
+
+    def keep_connected(self, j, ring):
+        """Connects to a passive neighbour, and again whenever the connection is lost."""
+        while True:
+            answer = b""
+            with contextlib.suppress(OSError):
+                s = connect(ring, time.monotonic() + REQUIRED_WAIT_SECONDS)
+                answer = receive(s, len(greeting(ring)))
+            if answer == greeting(ring, 1):
+                s.settimeout(self.step_timeout)
+                self.opened(j, s)
+            elif answer:
+                self.failed = ConnectionError(
+                    f"{ring.name(1)} has another TF_CONFIG, other flags or another model than "
+                    f"{ring.name(0)}: start all alike"
+                )
+            time.sleep(0.5)
+            while j in self.open:
+                time.sleep(0.1)
+
+    def listen(self, listener):
+        """Serves each connection in a thread of its own, so that none waits for another."""
+        while True:
+            s, host = listener.accept()
+            threading.Thread(target=self.serve, args=(s, host[0]), daemon=True).start()
+
+    def serve(self, s, host):
+        """Answers an active neighbour until its end; sends others away."""
+        with contextlib.suppress(OSError), s:
+            s.settimeout(5)
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            known = {greeting(ring, -1): (j, ring) for j, ring in self.rings.items()}
+            said = receive(s, len(min(known)))
+            j, ring = known.get(said, (None, self.rings[min(self.rings)]))
+            if said.startswith(b"Ring-AllReduce"):
+                s.sendall(greeting(ring))
+            if j is not None:
+                s.settimeout(self.step_timeout)
+                self.opened(j, s)
+                self.answer_all(j, s)
+            elif said:
+                names = " or ".join(self.names.values())
+                why = f"it is not {names} with the same TF_CONFIG, flags and model"
+                self.tell(f"refused a connection from {host}: {why}")
+
+    def answer_all(self, j, s):
+        """Answers the messages on a connection until its end."""
+        error = "it closed the connection"
+        try:
+            while len(received := receive(s, self.size)) == self.size:
+                sent = answer(self, received)
+                s.sendall(sent)
+                self.note(j, sent, received)
+        except OSError as lost:
+            error = lost
+        self.closed(j, s, error)
+
+    def exchange(self, j, sent):
+        """Sends a message to a passive neighbour; returns its own, or b"" if it is lost."""
+        s = self.open.get(j)
+        if s is None:
+            return b""
+        try:
+            s.sendall(sent)
+            received = receive(s, self.size)
+            if len(received) < self.size:
+                raise ConnectionError("it closed the connection")
+        except OSError as error:
+            self.closed(j, s, error)
+            return b""
+        self.note(j, sent, received)
+        return received
+
+    def note(self, j, sent, received):
+        """Keeps what an exchange with a neighbour says: its bytes, and the steps of both."""
+        own, other = unpacked(sent)[0], unpacked(received)[0]
+        with self.lock:
+            self.moved += len(sent) + len(received)
+        if other != self.steps_of.get(j):
+            self.steps_of[j], self.news = other, time.monotonic()
+        if min(own, other) >= self.steps:
+            self.finished.add(j)
+
+    def average(self, w_k, number):
+        """Lets the thread average; returns no change, and the bytes moved since the last call."""
+        self.number = int(number)
+        self.go.set()
+        moved, self.reported = self.moved - self.reported, self.moved
+        return np.zeros_like(w_k), np.int64(moved)
+
+    def opened(self, j, s):
+        """Keeps the connection to a neighbour."""
+        self.open[j] = s
+        if j in self.lost:
+            self.lost.remove(j)
+            self.tell(f"has {self.names[j]} again")
+
+    def closed(self, j, s, error):
+        """Forgets a connection."""
+        s.close()
+        if self.open.get(j) is s:
+            del self.open[j]
+            if j not in self.finished:
+                self.lost.add(j)
+                self.tell(f"goes on without {self.names[j]}: {error}")
+
+    def tell(self, words):
+        """Writes a line about this worker to stderr."""
+        print(next(iter(self.rings.values())).name(0), words, file=sys.stderr, flush=True)
+
+
+# endregion: pairs
+
+
+# region: flat
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vector w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(w, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+
+
+def separate_masks(state, rank):
+    """Moves the seeds of Dropout by the rank, so that no two workers drop the same units."""
+    for v in state:
+        if v.name.startswith("seed_generator_state"):
+            v.assign_add(tf.cast(tf.fill(v.shape, rank), v.dtype))
+
+
+def gradients(model, state, x, y, flags, rank):
+    """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
+
+    The rows of a mini-batch depend on (seed, rank, number) and on nothing else, so that a
+    mini-batch can be drawn again elsewhere.
+    """
+
+    def gradient(w, number):
+        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
+        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
+        outputs, after, penalties = model.stateless_call(
+            unpack(model, w), state, tf.gather(x, rows), training=True, return_losses=True
+        )
+        for v, new in zip(state, after):
+            v.assign(new)
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)[0]
+
+    return gradient
+
+
+def evaluation(model, w, state, x, y):
+    """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
+    outputs, _ = model.stateless_call(unpack(model, w), state, x.read_value(), training=False)
+    functions = [loss, *[function for _, function in METRICS.values()]]
+    return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
+
+
+# endregion: flat
+
+
+# region: metrics
+# A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
+# mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
+# arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
+PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
+TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+for better, function in METRICS.values():
+    # Not an object of Keras with update_state(): it would also average over the tests before.
+    if better not in ("max", "min") or hasattr(function, "update_state"):
+        raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+
+
+def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+    """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
+
+    batches_per_update: of this process. times_sent: how often it sends each byte.
+    """
+    with tf.control_dependencies([update.push]), tf.device(step.device):
+        ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
+    ticket = tf.identity(ticket)  # here: what follows it needs no second message
+    times = []
+    for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
+        with tf.control_dependencies(tensors):
+            times.append(tf.timestamp())
+    pulled, ready, pushed = times
+    local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
+    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
+    columns = [
+        pushed,
+        pulled,
+        ticket + 1,
+        local_steps,
+        local_steps * flags.batch_size * batches_per_update,
+        update.loss,
+        ticket - update.version,
+        times_sent * size,
+        pushed - ready,
+    ]
+    return tf.stack([tf.cast(column, "float64") for column in columns])
+
+
+class Metrics:
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
+
+    The chief raises ValueError if a checkpoint of another model is there.
+    """
+
+    def __init__(self, task, workers, variables, flags, ps=0):
+        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.is_chief = task == workers[0]
+        self.steps = flags.steps
+        self.step = self.shown = 0
+        os.makedirs(self.directory, exist_ok=True)
+        if self.is_chief:
+            self.lock = open(f"{self.directory}/.chief", "w")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
+            path = f"{self.directory}/flags.json"
+            layout = [[v.path, list(v.shape)] for v in variables]
+            if tf.train.latest_checkpoint(self.directory):
+                with open(path) as file:
+                    if json.load(file).get("variables") != layout:
+                        raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
+            with open(path, "w") as file:
+                json.dump(facts, file, indent=2)
+        # Line by line, so that even kill -9 loses none; it costs microseconds.
+        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        # The line before a restart may have been cut short.
+        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
+
+    def push(self, row):
+        """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
+        print("%.6f,%.6f,%d,%d,%d,%.6g,%d,%d,%.6f" % tuple(row) + "," * len(TEST), file=self.file)
+        self.step = int(row[2])
+        if not np.isfinite(row[5]):
+            raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
+        if self.is_chief and row[0] > self.shown + 1:
+            self.shown = row[0]
+            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+
+    def test(self, began, step, *means):
+        """Writes and prints a test at `step` that began at that time: the columns TEST."""
+        times = f"{time.time():.6f},{began:.6f}"
+        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        self.step = step
+        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
+
+    def show(self, text):
+        """Prints where training is."""
+        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+
+
+# endregion: metrics
+
+
+# region: calls
+def train(make_steps, test, metrics, manager, flags):
+    """Makes steps until all are made; the chief also tests w, and saves it.
+
+    make_steps(count): makes that many, and returns the columns PUSH of each, [count, 9].
+    """
+
+    def test_and_save():
+        metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
+        manager.save(checkpoint_number=metrics.step)
+
+    saved = metrics.step
+    while metrics.step < flags.steps:
+        count = min(flags.steps - metrics.step, flags.steps_per_call)
+        for row in make_steps(tf.constant(count)).numpy():
+            metrics.push(row)
+        if metrics.is_chief and saved + flags.checkpoint_steps <= metrics.step < flags.steps:
+            test_and_save()
+            saved = metrics.step
+    if metrics.is_chief:
+        test_and_save()
+    print("done, the output is in", metrics.directory, flush=True)
+
+
+# endregion: calls
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,520 @@
+"""Gossip-SGD: its averages and steps, what no order of events may lose, and who is slow or gone."""
+
+import concurrent.futures
+import contextlib
+import json
+import socket
+import sys
+import threading
+import time
+import types
+
+import equations
+import numpy as np
+import problem
+import pytest
+import ringed
+import support
+from tfrun import errors
+from tfrun.launch import cluster
+
+SCRIPT = support.main_script("Further-Algorithms/Gossip-SGD")
+EQUATION = equations.of(SCRIPT)
+SIZE, LR = 7, 0.25
+BYTES = 2 * (8 + 4 * SIZE)  # of an exchange
+
+
+class Worker:
+    """A worker in this process, with a vector as its model; its steps are eager."""
+
+    def __init__(self, script, form, addresses, k, gradient, **flags):
+        defaults = {"seed": 5, "steps": 10**6, "step_timeout": 20, "learning_rate": LR}
+        self.flags = types.SimpleNamespace(**{**defaults, **flags})
+        self.script, self.k, self.gradient_of = script, k, gradient
+        self.addresses, self.asked = addresses, 0
+        self.peers = getattr(script, form)(ringed.Cluster(addresses, k), self.flags)
+        self.w = script.tf.Variable(np.full(SIZE, k, np.float32))
+        self.number = script.tf.Variable(0, dtype=script.tf.int64)
+
+    def begin(self, made=0, alike="the same"):
+        self.peers.begin(self.number, self.w, [], alike, made)
+
+    def gradient(self, w, number):
+        g = self.gradient_of(self.k, int(number), w.numpy())
+        return self.script.tf.constant(0.0), self.script.tf.constant(g, self.script.tf.float32)
+
+    def step(self):
+        """Makes a step; returns (staleness, bytes)."""
+        made = self.script.algorithm(self.w, self.number, self.gradient, self.peers, self.flags)
+        return int(made.late), int(made.moved)
+
+    def ask(self):
+        """Averages as an active worker, with one neighbour."""
+        with self.peers.asking:
+            self.script.average_with_one(self.peers, self.asked)
+        self.asked += 1
+
+    def run(self, count):
+        """Makes so many steps; returns w after each."""
+        return [(self.step(), self.w.numpy())[1] for _ in range(count)]
+
+    def close(self):
+        """Does what the end of its process does."""
+        for ring in getattr(self.peers, "rings", []):
+            if hasattr(ring, "right"):
+                ringed.close(ring)
+        if hasattr(self.peers, "listener"):
+            with contextlib.suppress(OSError):
+                self.peers.listener.shutdown(2)
+            self.peers.listener.close()
+        for j, s in list(getattr(self.peers, "open", {}).items()):
+            self.peers.finished.add(j)  # or it would tell that they are lost
+            with contextlib.suppress(OSError):
+                s.shutdown(2)
+            self.peers.open.pop(j, None)
+
+
+class Over(Exception):
+    """The test ends, and with it each thread that connects."""
+
+
+def prepared(text):
+    """Returns the script as a module, whose listeners can be closed, and whose threads end."""
+    script = support.load(SCRIPT, text)
+    connect, listen, keep = script.connect, script.Pairs.listen, script.Pairs.keep_connected
+
+    def connect_unless_over(ring, deadline):
+        while not script.over and time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                return connect(ring, time.monotonic() + 0.05)
+        raise Over
+
+    def keep_until_over(pairs, j, ring):
+        while not script.over:
+            with contextlib.suppress(Over):
+                keep(pairs, j, ring)
+
+    def listen_until_closed(pairs, listener):
+        pairs.listener = listener
+        with contextlib.suppress(OSError):
+            listen(pairs, listener)
+
+    script.over, script.connect, script.REQUIRED_WAIT_SECONDS = False, connect_unless_over, 20
+    script.Pairs.listen, script.Pairs.keep_connected = listen_until_closed, keep_until_over
+    return script
+
+
+@contextlib.contextmanager
+def gossip(n, form="Pairs", text=None, gradient=lambda k, number, w: 0 * w, begun=None, **flags):
+    """Yields n workers, of which those in `begun`, or all, have begun, with the w of worker 0."""
+    script = prepared(text)
+    ports, held = cluster.hold_ports(n)
+    addresses = cluster.addresses({"worker": n}, ports)["worker"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_GRPC_REUSE_PORT", "1")
+        if begun is not None:
+            script.OPTIONAL_WAIT_SECONDS = 0.5
+        made = [Worker(script, form, addresses, k, gradient, **flags) for k in range(n)]
+        try:
+            together(made if begun is None else [made[k] for k in begun], Worker.begin)
+            yield made
+        finally:
+            script.over = True
+            for worker in made:
+                worker.close()
+            for s in held:
+                s.close()
+
+
+def together(workers, work):
+    """Returns [work(worker) of each], all at once."""
+    with concurrent.futures.ThreadPoolExecutor(max(1, len(workers))) as pool:
+        return [done.result(60) for done in [pool.submit(work, worker) for worker in workers]]
+
+
+def starts(n):
+    return np.random.RandomState(n).randn(n, SIZE).astype(np.float32)
+
+
+def gradient(k, number, w):
+    """Of a quadratic, another one in each worker and step."""
+    return (w - k) * (1 + k + number % 3) / 8
+
+
+# The equations -----------------------------------------------------------------------------------
+
+
+def check_synchronous(n, text=None):
+    """The named comparisons of numbers that a mistake must fail."""
+    with gossip(n, "Rings", text, gradient) as workers:
+        assert all(np.array_equal(worker.w, workers[0].w) for worker in workers)
+        for worker, w in zip(workers, starts(n)):
+            worker.w.assign(w)
+        found = together(workers, lambda worker: worker.run(20))
+    due, wrong = EQUATION.REFERENCE(starts(n), gradient, LR), []
+    for step in range(20):
+        due.together()
+        apart = np.abs(np.array([w[step] for w in found]) - due.w).max()
+        if not apart < 1e-5:
+            wrong.append(f"D-PSGD: {apart:g} apart after {step + 1} steps")
+    assert not wrong, "\n".join(wrong)
+
+
+# Worker k makes a step, or an active one asks a neighbour: at any time, or during a step of j.
+STEPS = [("step", 0), ("ask", 0), ("step", 1), ("ask", 2, 3), ("step", 2), ("ask", 0, 0)]
+EVENTS = [*STEPS, ("step", 3), ("ask", 2, 1), ("ask", 0, 3), ("ask", 2), ("ask", 0, 1)] * 6
+
+
+def check_asynchronous(text=None):
+    """The same, of four workers in a fixed order of events."""
+    with gossip(4, "Pairs", text, gradient) as workers:
+        for worker, w in zip(workers, starts(4)):
+            worker.w.assign(w)
+            worker.peers.go = threading.Event()  # it averages where the test lets it
+        asked, wrong, moved = [], [], [0] * 4
+        for worker in workers[::2]:
+            note_whom_it_asks(worker, asked)
+        due = EQUATION.REFERENCE(starts(4), gradient, LR)
+        for what, k, *during in EVENTS:
+            stepping, late = (k if what == "step" else [*during, None][0]), 0
+            before, n_asked = list(due.w), len(asked)
+            if what == "step":
+                row = workers[k].step()
+            elif stepping is None:
+                workers[k].ask()
+            else:
+                row = ask_during_a_step(workers[k], workers[stepping])
+            pairs = asked[n_asked:]
+            if len(pairs) != (what == "ask"):
+                wrong.append(f"neighbours: worker {k} has asked {len(pairs)}")
+            for pair in pairs[:1]:
+                due.pair(*pair)
+                moved[k] += BYTES
+                late = int(stepping in pair)
+            if stepping is not None:
+                due.step(stepping, before[stepping])
+                if row[0] != late:
+                    wrong.append(f"staleness: {row[0]} instead of {late} after {what, k, during}")
+                if stepping % 2 == 0 and row[1] != moved[stepping]:
+                    wrong.append(f"bytes: {row[1]} instead of {moved[stepping]}")
+                moved[stepping] = 0
+            apart = np.abs(np.array([worker.w.numpy() for worker in workers]) - due.w).max()
+            if not apart < 1e-5:
+                wrong.append(f"AD-PSGD: {apart:g} apart after {what, k, during}")
+        for k in 0, 2:
+            share = np.mean([j == k + 1 for who, j in asked if who == k])
+            if not 0.1 < share < 0.9:
+                wrong.append(f"neighbours: worker {k} asks one of them {share:.0%} of the time")
+        if (again := asked_again(workers[0])) != [j for who, j in asked if who == 0][: len(again)]:
+            wrong.append("neighbours: others for the same seed")
+    assert not wrong, "\n".join(wrong)
+
+
+def note_whom_it_asks(worker, asked):
+    exchange = worker.peers.exchange
+
+    def noted(j, sent):
+        asked.append((worker.k, int(j)))
+        return exchange(j, sent)
+
+    worker.peers.exchange = noted
+
+
+def asked_again(worker):
+    """Whom an active worker asks first, by its seed alone."""
+    asked, script, pairs = [], worker.script, worker.peers
+    value = types.SimpleNamespace(numpy=lambda: np.zeros(SIZE, np.float32))
+    noting = types.SimpleNamespace(seed=pairs.seed, rank=pairs.rank, to_ask=pairs.to_ask)
+    noting.step, noting.w, noting.move = value, value, lambda *_: None
+    noting.exchange = lambda j, sent: asked.append(int(j)) or sent
+    for number in range(10):
+        script.average_with_one(noting, number)
+    return asked
+
+
+def ask_during_a_step(active, stepping):
+    """Makes a step of a worker during whose gradient an active one averages."""
+
+    def interrupted(w, number):
+        active.ask()
+        return Worker.gradient(stepping, w, number)
+
+    stepping.gradient = interrupted
+    try:
+        return stepping.step()
+    finally:
+        del stepping.gradient
+
+
+def check_concurrent(text=None):
+    """Each step adds 1 to w: the sum of all w is that of the starts and of all steps.
+
+    A step of a worker takes long enough that others average meanwhile.
+    """
+
+    def slow_gradient(k, number, w):
+        time.sleep(0.002)
+        return np.full(SIZE, -1 / LR)
+
+    wrong = []
+    with gossip(4, "Pairs", text, slow_gradient, steps=60) as workers:
+        for worker, w in zip(workers, starts(4)):
+            worker.w.assign(w)
+        script, passive = workers[0].script, workers[1]
+        packed = script.packed
+
+        def slowly(step, w):
+            """A message; others may come between the reading of w and its moving."""
+            time.sleep(0.002)
+            return packed(step, w)
+
+        script.packed = slowly
+        first = [worker.w.numpy() for worker in workers]
+        both = [w for k, w in enumerate(first) if k in (0, 2)]
+        together(
+            workers[:3:2], lambda worker: worker.peers.exchange(1, packed(0, worker.w.numpy()))
+        )
+        in_turn = [((first[1] + a) / 2 + b) / 2 for a, b in (both, both[::-1])]
+        apart = min(np.abs(passive.w.numpy() - w).max() for w in in_turn)
+        if not apart < 1e-6:
+            wrong.append(f"at once: {apart:g} apart from one averaging after the other")
+        passive.w.assign(first[1])
+        together(workers, lambda worker: (worker.run(60), worker.peers.leave()))
+        time.sleep(0.1)  # an active worker's thread may still average
+        total = sum(worker.w.numpy().astype(float) for worker in workers)
+    due = starts(4).astype(float).sum(0) + 4 * 60
+    apart = np.abs(total - due).max()
+    if not apart < 0.01:
+        wrong.append(f"sum: {apart:g} apart")
+    assert not wrong, "\n".join(wrong)
+
+
+CHECKS = {
+    "D-PSGD": lambda text: check_synchronous(4, text),
+    "sum": check_concurrent,
+    "at once": check_concurrent,
+}
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_steps_are_those_of_the_equations(n):
+    """D-PSGD, of a ring of which the two neighbours may be one worker, or all others."""
+    check_synchronous(n)
+
+
+def test_averages_come_in_any_order_and_nothing_is_lost():
+    """AD-PSGD: also where an average comes between a gradient and its step."""
+    check_asynchronous()
+    check_concurrent()
+
+
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
+def test_a_mistake_is_caught(script, fails, changes):
+    with support.caught(fails):
+        CHECKS.get(fails, check_asynchronous)(support.replaced(script, changes))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_scripts_with_a_mistake_run(tmp_path):
+    support.run_well(equations.mistaken([SCRIPT]), tmp_path, SCRIPT, ps=0)
+
+
+# What the page says ------------------------------------------------------------------------------
+
+
+FIRST = EQUATION.MISTAKES["D-PSGD"]["the step comes before the averaging"]
+
+
+def test_three_workers_with_thirds():
+    """W = 1/n. With the step before the averaging it is synchronous SGD, in D-PSGD's order not."""
+    w = starts(3).mean(0)
+    for changes in [], FIRST:
+        with gossip(3, "Rings", support.replaced(SCRIPT, changes), gradient) as workers:
+            for worker in workers:
+                worker.w.assign(w)
+            found = np.array(together(workers, lambda worker: worker.run(20)))
+        before = np.array([w] * 3, float)
+        for step in range(20):
+            g = np.array([gradient(k, step, before[k]) for k in range(3)])
+            mean = before.mean(0) - LR * g.mean(0)
+            after = found[:, step]
+            assert np.abs(after.mean(0) - mean).max() < 1e-5
+            own = 0 if changes else -LR * (g - g.mean(0))
+            assert np.abs(after - after.mean(0) - own).max() < 1e-5
+            before = after
+        assert changes or np.abs(own).max() > 0.01
+
+
+@pytest.mark.parametrize("n, ratio", [(4, 1 / 3), (8, 0.805)])
+def test_disagreement_shrinks_by_lambda_2_in_each_step(n, ratio):
+    """Without gradients. The mean stays."""
+    wave = np.cos(2 * np.pi * np.arange(n) / n)[:, None] * np.arange(1, SIZE + 1)
+    assert (1 + 2 * np.cos(2 * np.pi / n)) / 3 == pytest.approx(ratio, abs=1e-3)
+    with gossip(n, "Rings") as workers:
+        for worker, w in zip(workers, wave):
+            worker.w.assign(w + 1)
+        found = np.array(together(workers, lambda worker: worker.run(6)))
+    shrunk = np.abs(found - 1).max((0, 2)) / SIZE
+    assert shrunk == pytest.approx(ratio ** np.arange(1, 7), rel=5e-3, abs=1e-6)
+    assert np.abs(found.mean(0) - 1).max() < 1e-6
+
+
+# Who is slow, gone, or new -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slow", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_slow_worker_slows_nobody(slow):
+    """An active one, or a passive one: it makes no step before the others have made all theirs."""
+    over = threading.Event()
+
+    def gradient_of(k, number, w):
+        if k == slow and number:
+            assert over.wait(60)
+        return 0 * w
+
+    with gossip(4, gradient=gradient_of, steps=50) as workers:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            runs = [pool.submit(worker.run, 50) for worker in workers]
+            for worker, run in zip(workers, runs):
+                if worker.k != slow:
+                    run.result(60)
+            made = [int(worker.number) for worker in workers]
+            over.set()
+            runs[slow].result(60)
+            together(workers, lambda worker: worker.peers.leave())  # each waits for the slow one
+    assert made == [1 if k == slow else 50 for k in range(4)]
+
+
+def test_a_neighbour_hangs_or_is_gone_and_comes_again(capfd):
+    """An active worker goes on with the other one, and then with none."""
+    with gossip(4, step_timeout=1) as workers:
+        for worker, w in zip(workers, starts(4)):
+            worker.w.assign(w)
+        first, middle, _, last = workers
+        with middle.peers.lock:  # it answers nobody
+            step_until(first, lambda: 1 in first.peers.lost)
+        last.close()
+        step_until(first, lambda: 3 in first.peers.lost)
+        step_until(first, lambda: 1 in first.peers.open)
+        said = capfd.readouterr().err
+        for words in (
+            "goes on without worker 1: timed out",
+            "goes on without worker 3: ",
+            "has worker 1 again",
+        ):
+            assert f"worker 0 {words}" in said, said
+        step_until(first, lambda: np.abs(first.w.numpy() - middle.w.numpy()).max() < 1e-6)
+
+
+def step_until(worker, condition):
+    """Lets a worker make steps, none of which waits."""
+    support.wait_until(lambda: worker.run(1) and condition(), 20, "it")
+
+
+@pytest.mark.parametrize("new", [1, *(pytest.param(k, marks=pytest.mark.long) for k in (0, 2))])
+def test_who_restarts_takes_the_w_of_a_neighbour(new):
+    """Also the chief; and it gives nothing of the w with which it starts."""
+    others = [k for k in range(4) if k != new]
+    # The chief lets all others begin; so the one that takes its place is a new worker.
+    with gossip(4, begun=others if new else None) as workers:
+        if not new:
+            workers[0].close()
+            old = workers[0]
+            workers[0] = Worker(old.script, "Pairs", old.addresses, 0, old.gradient_of)
+        for k in others:
+            workers[k].w.assign(np.full(SIZE, 10.0 + k))
+        workers[new].w.assign(np.full(SIZE, 1000.0))
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            begun = pool.submit(workers[new].begin, 30)
+            while not begun.done():
+                for k in others:
+                    if k % 2 == 0:
+                        workers[k].step()
+                time.sleep(0.01)
+            begun.result()
+        assert int(workers[new].number) == 30, "it goes on with its own steps"
+        found = np.array([worker.w.numpy() for worker in workers])
+        assert 10 <= found.min() and found.max() <= 13, found
+
+
+def test_a_stranger_and_who_is_not_alike(capfd):
+    """What they say is not read as w."""
+    with gossip(2) as (active, passive):
+        passive.w.assign(np.full(SIZE, 3.0))
+        here = passive.script.address(passive.peers.rings[0], 0)
+        for text in b"GET / HTTP/1.1\r\n\r\n" * 20, b"x" * 10**5:
+            with socket.create_connection(here, timeout=10) as s, contextlib.suppress(OSError):
+                s.sendall(text)
+                s.shutdown(1)
+                assert s.recv(1000) == b""
+        active.ask()
+        assert np.abs(passive.w.numpy() - 1.5).max() == 0
+        said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
+        assert len(said) == 2 and said[0].startswith("worker 1 refused a connection from 127.0.0.1")
+        other = Worker(active.script, "Pairs", active.addresses, 0, active.gradient_of)
+        with pytest.raises(ConnectionError, match="worker 1 has another TF_CONFIG, other flags"):
+            other.begin(alike="other flags")
+
+
+@pytest.mark.parametrize("k, names", [(0, "worker [13] and worker [13]"), (1, "worker [02] and")])
+def test_nobody_answers(k, names):
+    """The first start of a worker whose neighbours do not come: it waits, and then says so."""
+    with gossip(4, begun=()) as workers:
+        workers[k].script.REQUIRED_WAIT_SECONDS = 0.5
+        with pytest.raises(TimeoutError, match=names) as raised:
+            workers[k].begin()
+    assert "did not start, has failed" in errors.explain(f"TimeoutError: {raised.value}")
+
+
+@pytest.mark.parametrize(
+    "n, word, error",
+    [
+        (3, "asynchronous", "--gossip asynchronous needs an even number of workers, and has 3"),
+        (1, "synchronous", "--gossip needs two workers at least"),
+        (4, "often", "--gossip must be asynchronous or synchronous, is often"),
+    ],
+)
+def test_what_cannot_be_is_refused(n, word, error, monkeypatch):
+    tasks = {"cluster": {"worker": [f"a:{k}" for k in range(n)]}}
+    tasks["task"] = {"type": "worker", "index": 0}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tasks))
+    monkeypatch.setattr(sys, "argv", [SCRIPT.name, "--gossip", word])
+    with pytest.raises(ValueError, match=error) as raised:
+        support.load(SCRIPT).main()
+    assert errors.explain(f"ValueError: {raised.value}")
+
+
+# Training, by processes --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def quick():
+    with support.QuickCluster(SCRIPT, ps=0) as cluster:
+        yield cluster
+
+
+@pytest.mark.long
+def test_the_synchronous_training_is_that_of_the_equation(quick, tmp_path):
+    """Its graph, with the gradients of the script's own model."""
+    leave = ("    leave(ring)\n", "    np.save('w.npy', metrics.values)\n    leave(ring)\n")
+    record = [change for change in ringed.RECORD if change != leave]
+    record += [("    peers.leave()\n", leave[1].replace("leave(ring)", "peers.leave()"))]
+    assert len(record) == len(ringed.RECORD)
+    flags = ["--gossip", "synchronous"]
+    codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, changes=record)
+    assert codes == [0] * 3, output
+    found = [np.load(folder / "w.npy") for folder in ringed.folders(tmp_path)]
+    on_digits = problem.gradient_on_digits(3)
+
+    def flat_gradient(k, number, w):
+        return np.concatenate([g.ravel() for g in on_digits(k, number, ringed.arrays(w))[1]])
+
+    due = EQUATION.REFERENCE([w[0] for w in found], flat_gradient, problem.LR)
+    for step in range(1, 21):
+        due.together()
+        assert np.abs(np.array([w[step] for w in found]) - due.w).max() < 1e-5
+    assert np.abs(found[0][20] - found[1][20]).max() > 0.01
+    size = 4 * found[0].shape[1]
+    rows = [row["bytes"] for folder in ringed.folders(tmp_path) for row in support.pushes(folder)]
+    assert set(rows) == {4.0 * size}
