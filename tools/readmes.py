@@ -448,7 +448,9 @@ def check_compared(name, runs, source):
     name: the example, behind a case and ": " or before flags. The digests stand in a file of their
     own, because pictures name the digest of the results.
     """
-    folder = name.rpartition(": ")[2].split()[0].rstrip(",")
+    own = name.rpartition(": ")[2].split()[0].rstrip(",")
+    folders = [f"{parent}/{own}".lstrip("/") for parent in regions.PARENTS]
+    folder = next((each for each in folders if (ROOT / each).is_dir()), own)
     own_name = docstring(script(ROOT / folder)).partition(":")[0]
     for run in runs:
         if run.get("example", own_name) != own_name:

@@ -36,7 +36,10 @@ import regions
 from regions import ToolError, shown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-MORE = {"Model-Parallelism": ["--timeline-steps", "1000"]}  # for the stages in its picture
+MORE = {  # for what their pictures show of a moment
+    "Model-Parallelism": ["--timeline-steps", "1000"],
+    "Further-Algorithms/Sharded-Training": ["--timeline-steps", "500"],
+}
 RUN_SECONDS = 600  # at most
 sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
 import quiet  # noqa: E402

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sharded-Training on this machine: 2 workers, no parameter server; about 15 s.
+# Sharded-Training on this machine: 2 workers, no parameter server; about 20 s.
 #   bash run.sh --steps 20          a quick look
 #   WORKERS=4 bash run.sh           a larger cluster
 #   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun

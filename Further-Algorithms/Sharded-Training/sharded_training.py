@@ -80,9 +80,8 @@ def algorithm(blocks, x, y, number, lanes, flags):
             block.reduced = lanes.communicate("gather", block, block.gather_moved)
     for block in blocks:
         block.reduced.result()
-    now, moved = time.time(), lanes.moved() - before
-    loss = float(loss + penalties)
-    return now, pulled, number + 1, 1, flags.batch_size, loss, 0, moved, now - ready
+    now, moved, total = time.time(), lanes.moved() - before, float(loss + penalties)
+    return now, pulled, number + 1, 1, flags.batch_size, total, 0, moved, now - ready
 
 
 def with_parameters(blocks, lanes, keep):
@@ -236,9 +235,8 @@ def build(ring, model, data, flags):
     Worker k has every n-th row.
     """
     k, n = ring.rank, ring.n
-    parts = [model]
-    if isinstance(model, keras.Sequential):  # another model is one block
-        parts = stages(model, min(flags.blocks, len(model.layers)))
+    cut = isinstance(model, keras.Sequential)  # another model is one block
+    parts = stages(model, min(flags.blocks, len(model.layers))) if cut else [model]
     states = [[tf.Variable(v, name=v.name) for v in part.non_trainable_variables] for part in parts]
     blocks = [Block(part, state, ring, int(flags.stage)) for part, state in zip(parts, states)]
     state = sum(states, [])
@@ -785,12 +783,13 @@ class Lanes:
 
     def write(self, path):
         """Writes the events as a timeline, which chrome://tracing shows."""
-        found = []
-        for lane, what, number, began, ended, held in self.events:
-            span = {"ph": "X", "ts": 1e6 * began, "dur": 1e6 * (ended - began)}
-            found.append({"pid": self.ring.rank, "tid": lane, "name": f"{what} {number}", **span})
-            held = {"ph": "C", "name": "bytes", "ts": 1e6 * ended, "args": {"held": held}}
-            found.append({"pid": self.ring.rank, **held})
+        found = [
+            {
+                **{"ph": "X", "pid": self.ring.rank, "tid": lane, "name": f"{what} {number}"},
+                **{"ts": 1e6 * began, "dur": 1e6 * (ended - began), "args": {"held": held}},
+            }
+            for lane, what, number, began, ended, held in self.events
+        ]
         with open(path, "w") as file:
             json.dump({"traceEvents": found}, file)
 

@@ -30,7 +30,7 @@ COMPRESSORS = {
 }
 UNBIASED = ("none", "QSGD")  # these have no e
 WITHOUT = ", without e"
-QUICK = ["PowerSGD, rank 1", "sign", "sign" + WITHOUT]
+QUICK = [f"{name}: {COMPRESSED}" for name in ("PowerSGD, rank 1", "sign", "sign" + WITHOUT)]
 WORKERS = 2
 MORE = (4, 8)  # workers of the runs that count bytes only
 COUNTED = 20  # the updates of such a run
@@ -42,10 +42,16 @@ def all_cases():
     """Returns [(what a case is called, its example, its flags, whether it counts the bytes)]."""
     cases = []
     for name, (example, flags) in COMPRESSORS.items():
-        cases.append((name, example, flags, True))
+        cases.append((f"{name}: {example}", example, flags, True))
         if name not in UNBIASED:
-            cases.append((name + WITHOUT, example, [*flags, "--forget-error", 1], False))
+            more = [*flags, "--forget-error", 1]
+            cases.append((f"{name}{WITHOUT}: {example}", example, more, False))
     return cases
+
+
+def by_compressor(results):
+    """Returns {the compressor, and perhaps "without e": its runs}, as a table names it."""
+    return {case.rpartition(": ")[0]: runs for case, runs in results.items()}
 
 
 def train(context, case, workers, updates, seed, directory):
@@ -97,7 +103,7 @@ def table_of(results):
     columns = [f"KB, {n} workers" for n in (WORKERS, *MORE)]
     table = drivers.plain_table("compressor", "test loss", "accuracy, %", "last losses", *columns)
     before = None
-    for case, runs in results.items():
+    for case, runs in by_compressor(results).items():
         compressor = case.removesuffix(WITHOUT)
         if before not in (None, compressor):
             table.add_section()
@@ -123,6 +129,7 @@ def last_losses(run):
 def draw(results, path, source):
     """Draws the training loss against the updates, with e and without."""
     names = [name for name in COMPRESSORS if name not in UNBIASED]
+    results = by_compressor(results)
     names = [name for name in names if name in results or name + WITHOUT in results]
     down = max(1, math.ceil(len(names) / ACROSS))
     figure, axes = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
