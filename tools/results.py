@@ -38,7 +38,7 @@ from regions import ToolError, shown
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MORE = {  # for what their pictures show of a moment
     "Model-Parallelism": ["--timeline-steps", "1000"],
-    "Further-Algorithms/Sharded-Training": ["--timeline-steps", "500"],
+    "Sharded-Training": ["--timeline-steps", "500"],
 }
 RUN_SECONDS = 600  # at most
 sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]

@@ -136,6 +136,18 @@ def test_the_window_has_every_worker(tmp_path):
     assert len(ends) == 8 == len(timeline.lanes(found)) and end - begin < 0.2
 
 
+@pytest.mark.parametrize("steps, shared", [((1, 2, 3, 4), True), ((1, 2, 1, 2), False)])
+def test_a_w_of_its_own_has_no_line_of_updates(steps, shared, tmp_path):
+    """Catches lines from the steps of one worker to those of another with the same number."""
+    rows = [push(10 + t, 10.01 + t, 10.02 + t, step, 1) for t, step in zip((0, 0.1, 0, 0.1), steps)]
+    write(tmp_path, worker_0=rows[:2], worker_1=rows[2:])
+    axes = timeline.plt.figure().subplots()
+    timeline.timeline(axes, activities.activities(RunData.read(tmp_path)), 10, 11)
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["worker 1", "worker 0", *["updates of w"] * shared]
+    assert bool(axes.lines) == shared
+
+
 def test_stages_of_model_parallelism(tmp_path):
     """From TensorFlow's timeline: a span for each micro-batch's turn at each worker."""
 

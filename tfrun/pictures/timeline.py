@@ -62,7 +62,8 @@ def timeline(axes, activities, begin, end):
 
     A thin bar is the time until a pull has arrived, a dark one computing, a light one a push,
     beside which its staleness stands, if any has one. Lines lead to the line of the updates. There
-    each has its number; numbers without room stand as a range.
+    each has its number; numbers without room stand as a range. There is no such line where each
+    worker has a w of its own.
     """
     pushes = [activity for activity in activities if activity.name == "push"]
     seen = [activity for activity in activities if activity.end >= begin and activity.begin <= end]
@@ -73,16 +74,19 @@ def timeline(axes, activities, begin, end):
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
     made = moments(pushes)
     stale = any(push.facts.get("staleness") for push in pushes)
+    if stale and len(pushes) >= 2 * len(made):  # each number twice: not those of one w
+        made = {}
     near = {"textcoords": "offset points", "fontsize": SIZE}
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
         height = HEIGHTS.get(activity.name, 0.5)
         axes.barh(lane, until - at, height, at, **look(activity.name, colour))
-        if activity.name == "push":
+        if activity.name == "push" and made:
             update = unit * (made[activity.facts["global_step"]] - begin)
             axes.plot([until, update], [lane, top], color=colour, linewidth=1)
             axes.plot(update, top, "v", color=colour, markersize=6)
+        if activity.name == "push":
             late = activity.facts.get("staleness")
             if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
                 axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
@@ -90,8 +94,9 @@ def timeline(axes, activities, begin, end):
     width = 72 * axes.figure.get_size_inches()[0] - 8 * SIZE  # in points, beside the tasks' names
     for x, text in labels(points, 0.65 * SIZE / width * unit * (end - begin)):
         axes.annotate(text, (x, top), (0, 6), ha="center", **near)
-    axes.axhline(top, color="#333333", linewidth=1)
-    axes.set_yticks(range(top + 1), [*reversed(colours), "updates of w"])
+    if made:
+        axes.axhline(top, color="#333333", linewidth=1)
+    axes.set_yticks(range(top + bool(made)), [*reversed(colours), *["updates of w"] * bool(made)])
     axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
 
 
