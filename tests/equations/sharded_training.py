@@ -32,7 +32,7 @@ GATHER += "following.gather)\n"
 YIELD = "        yield block, w_i\n"
 OWN = "[(self.ring.rank + 1) % self.ring.n]"
 KEY = "* 65536 + k, "
-ROWS = "    k, n = %s, ring.n\n    parts"
+ROWS = "    k, n = %s, ring.n\n    cut"
 FREED = "        if not keep:\n            block.gathered = None\n"
 MOVED = 'lanes.communicate("gather", block, block.gather_moved)'
 HALVES = "        if self.stage == 0:\n            all_gather(chunk, self.ring)\n        else:\n"
