@@ -420,11 +420,7 @@ MISTAKES = {
     },
     (PLACES, "masks"): {
         "the state of the first micro-batch": [
-            ("h, state_k, more = stage", "h, after, more = stage"),
-            (
-                "penalties += more\n    return outputs, state_k",
-                "penalties += more\n    return outputs, after",
-            ),
+            ("w[k], after[k], h[k, m], training", "w[k], state[k], h[k, m], training")
         ]
     },
     (FILES, "losses"): {
