@@ -68,8 +68,8 @@ def read(path):
         if event["ph"] != "X" or not device or event["name"] == "RecvTensor":
             continue
         scope = re.match(r"(forward|backward)/micro_batch_(\d+)", event["args"]["name"])
-        # An op ..._S<number> is a message that TensorFlow has added, and no part of the pass.
-        if re.search(r"_S\d+$", event["args"]["name"]):
+        # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
+        if re.search(r"(_S|/_)\d+$", event["args"]["name"]):
             scope = None
         made.append(
             Op(

@@ -137,8 +137,8 @@ def passes(ran):
     times = collections.defaultdict(list)
     for op in ran:
         scope = re.match(r"(forward|backward)/micro_batch_(\d+)", op.name)
-        # An op ..._S<number> is a message that TensorFlow has added, and no part of the pass.
-        if scope and not re.search(r"_S\d+$", op.name):
+        # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
+        if scope and not re.search(r"(_S|/_)\d+$", op.name):
             times[op.place, scope[1], int(scope[2])] += [op.begin, op.end]
     made = collections.defaultdict(list)
     for (place, what, m), moments in times.items():

@@ -152,8 +152,8 @@ def stages(directory):
         op = event["args"]["name"]
         worker = re.search(r"task:(\d+).* Compute", devices[event["pid"]])
         micro_batch = re.match(r"(forward|backward)/micro_batch_(\d+)", op)
-        # An op ..._S<number> is a message that TensorFlow has added, and no part of the pass.
-        if worker and micro_batch and not re.search(r"_S\d+$", op):
+        # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
+        if worker and micro_batch and not re.search(r"(_S|/_)\d+$", op):
             span = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
             times[int(worker[1]), micro_batch[1], int(micro_batch[2])] += span
     start = min((min(each) for each in times.values()), default=0)
