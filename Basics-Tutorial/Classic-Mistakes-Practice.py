@@ -34,11 +34,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -47,34 +46,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -82,13 +67,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -100,7 +80,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -114,13 +93,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -131,15 +108,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -152,14 +124,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -169,7 +138,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -177,57 +145,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -240,7 +189,6 @@ import digits
 
 x_train, y_train, x_test, y_test = digits.load()
 
-
 def model():
     """Builds in the current graph: w <- w - 0.2 * g(w), and step <- step + 1."""
     step = tf.train.get_or_create_global_step()
@@ -250,14 +198,12 @@ def model():
     update = tf.train.GradientDescentOptimizer(0.2).minimize(loss, global_step=step)
     return step, w, loss, update
 
-
 def attempt(call):
     """What a call gives, or the name of its error."""
     try:
         return call()
     except tf.errors.OpError as error:
         return type(error).__name__
-
 
 # %% [markdown]
 # ## Waiting
@@ -283,7 +229,6 @@ with tf.Graph().as_default():
 # The error says only that something was late. Your program knows more: which task should have filled
 # the queue. So turn the error into a sentence that names this task.
 
-
 # %%
 def row_in_time(session, seconds):
     limit = tf.RunOptions(timeout_in_ms=int(1000 * seconds))
@@ -292,7 +237,6 @@ def row_in_time(session, seconds):
     except tf.errors.DeadlineExceededError:
         message = "no row in %s s: is the task running that reads the data?" % seconds
         raise TimeoutError(message) from None
-
 
 with tf.Session(graph=next_row.graph) as session:
     try:
@@ -337,31 +281,25 @@ with tf.Graph().as_default():
 # does so again after each loss of the session. To fix it, give `MonitoredSession` a *session
 # creator*, the object that makes its sessions, whose `SessionManager` looks more often.
 
-
 # %%
 class QuickWorker(tf.train.SessionCreator):
     """As WorkerSessionCreator, but it looks twice a second."""
-
     def __init__(self, target, config=None):
         self.target, self.config, self.scaffold = target, config, tf.train.Scaffold()
 
     def create_session(self):
         self.scaffold.finalize()  # adds the op that tells whether the variables are there
         manager = tf.train.SessionManager(
-            ready_op=self.scaffold.ready_op,
-            local_init_op=self.scaffold.local_init_op,
+            ready_op=self.scaffold.ready_op, local_init_op=self.scaffold.local_init_op,
             ready_for_local_init_op=self.scaffold.ready_for_local_init_op,
-            recovery_wait_secs=0.5,
-        )
+            recovery_wait_secs=0.5)
         return manager.wait_for_session(self.target, self.config, max_wait_secs=60)
-
 
 def late_worker():
     with tf.Graph().as_default():
         step, w, loss, update = model()
         with tf.train.MonitoredSession(QuickWorker(server.target)) as session:
             session.run(update)
-
 
 thread = threading.Thread(target=late_worker, daemon=True)
 thread.start()  # before the chief
@@ -383,11 +321,9 @@ assert not thread.is_alive()
 # `checkpoint_dir` (a save every 50 steps) and without. How far apart are the two test accuracies at
 # the end: 2%, 20% or 80%? And where is `step` in each?
 
-
 # %%
 class LoseOnce(tf.train.SessionRunHook):
     """The ps dies at run 190, as far as the session can see."""
-
     runs = 0
 
     def before_run(self, context):
@@ -395,10 +331,8 @@ class LoseOnce(tf.train.SessionRunHook):
         if self.runs == 190:
             raise tf.errors.UnavailableError(None, None, "the ps is gone")
 
-
 class Test(tf.train.SessionRunHook):
     """Measures the accuracy after each tenth run."""
-
     def __init__(self, accuracy):
         self.accuracy, self.runs, self.seen = accuracy, 0, []
 
@@ -407,30 +341,24 @@ class Test(tf.train.SessionRunHook):
         if self.runs % 10 == 0:
             self.seen.append((self.runs, 100 * context.session.run(self.accuracy)))
 
-
 def train(checkpoint_dir, *more_hooks):
     with tf.Graph().as_default():
         step, w, loss, update = model()
         test = Test(digits.accuracy(w, x_test, y_test))
         with tf.train.MonitoredTrainingSession(
-            checkpoint_dir=checkpoint_dir,
-            hooks=[LoseOnce(), test, *more_hooks],
-            save_checkpoint_steps=50,
-            save_summaries_steps=None,
-            log_step_count_steps=None,
-        ) as session:
+                checkpoint_dir=checkpoint_dir, hooks=[LoseOnce(), test, *more_hooks],
+                save_checkpoint_steps=50, save_summaries_steps=None,
+                log_step_count_steps=None) as session:
             for _ in range(300):
                 session.run(update)
             return test.seen, int(session.run(step))
 
-
 seen_without, step_without = train(None)
 seen_with, step_with = train("checkpoints of mistake 3")
-print(
-    "300 calls without checkpoint_dir: step %d, accuracy %.1f%%"
-    % (step_without, seen_without[-1][1])
-)
-print("300 calls with checkpoint_dir:    step %d, accuracy %.1f%%" % (step_with, seen_with[-1][1]))
+print("300 calls without checkpoint_dir: step %d, accuracy %.1f%%" % (
+    step_without, seen_without[-1][1]))
+print("300 calls with checkpoint_dir:    step %d, accuracy %.1f%%" % (
+    step_with, seen_with[-1][1]))
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots()
@@ -441,11 +369,8 @@ axes.annotate("the session is lost", (178, 22), ha="right", color=GRAY)
 axes.annotate("without checkpoint_dir:\nfrom the beginning", (213, 50), color=RED)
 axes.annotate("with it: from step 150", (212, 99), color=GREEN)
 axes.set(xlabel="call of run", ylabel="test accuracy (%)", ylim=(10, 106))
-show(
-    figure,
-    "The test accuracy of two trainings that lose their session at call 190. With a "
-    "checkpoint_dir the curve goes on; without one it falls back to the start and climbs again.",
-)
+show(figure, "The test accuracy of two trainings that lose their session at call 190. With a "
+     "checkpoint_dir the curve goes on; without one it falls back to the start and climbs again.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -460,7 +385,6 @@ show(
 #
 # So set `checkpoint_dir`, and let a hook refuse a silent second beginning:
 
-
 # %%
 class RefuseToBeginAgain(tf.train.SessionRunHook):
     sessions = 0
@@ -469,7 +393,6 @@ class RefuseToBeginAgain(tf.train.SessionRunHook):
         self.sessions += 1
         if self.sessions > 1 and session.run(tf.train.get_global_step()) == 0:
             raise RuntimeError("the session was lost, and nothing was restored: set checkpoint_dir")
-
 
 try:
     train(None, RefuseToBeginAgain())
@@ -483,16 +406,13 @@ except RuntimeError as error:
 #
 # **Predict:** which of the two changes does the restore notice?
 
-
 # %%
 def network(name, hidden):
     random = np.random.RandomState(0)
     shapes = [[64, hidden], [hidden], [hidden, 10], [10]]
     values = [random.normal(0, 0.2, shape).astype("float32") for shape in shapes]
-    return [
-        tf.get_variable("%s_%d" % (name, i), initializer=value) for i, value in enumerate(values)
-    ]
-
+    return [tf.get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(values)]
 
 def use(name, hidden, updates, path="checkpoints of mistake 4"):
     """Restores if there is something to restore, trains and tests."""
@@ -502,15 +422,11 @@ def use(name, hidden, updates, path="checkpoints of mistake 4"):
         update = tf.train.GradientDescentOptimizer(0.2).minimize(loss, global_step=step)
         accuracy = digits.accuracy(w, x_test, y_test)
         with tf.train.MonitoredTrainingSession(
-            checkpoint_dir=path, save_summaries_steps=None, log_step_count_steps=None
-        ) as session:
+                checkpoint_dir=path, save_summaries_steps=None, log_step_count_steps=None) as session:
             for _ in range(updates):
                 session.run(update)
-            print(
-                "in the graph %s, restored %s, accuracy %.0f%%"
-                % (w[0].shape, session.run(w[0]).shape, 100 * session.run(accuracy))
-            )
-
+            print("in the graph %s, restored %s, accuracy %.0f%%" % (
+                w[0].shape, session.run(w[0]).shape, 100 * session.run(accuracy)))
 
 use("w", hidden=32, updates=300)
 print("another name:  ", attempt(lambda: use("v", hidden=32, updates=0)))
@@ -531,17 +447,13 @@ print("and one update:", attempt(lambda: use("w", hidden=64, updates=1)))
 # One folder for one model avoids all this. Where folders come from outside, compare names and shapes
 # before you restore:
 
-
 # %%
 def check_checkpoint(path, variables):
     stored = dict(tf.train.list_variables(path))
     for variable in variables:
         name, shape = variable.op.name, variable.shape.as_list()
         if stored.get(name) != shape:
-            raise ValueError(
-                "%s is %s here and %s in the checkpoint" % (name, shape, stored.get(name))
-            )
-
+            raise ValueError("%s is %s here and %s in the checkpoint" % (name, shape, stored.get(name)))
 
 with tf.Graph().as_default():
     check_checkpoint("checkpoints of mistake 4", network("w", hidden=32))  # silent: they fit
@@ -561,7 +473,6 @@ with tf.Graph().as_default():
 #
 # **Predict:** how many percent of the test digits does the network recognise when both workers read
 # the first half? Which digits?
-
 
 # %%
 def train_together(shards, updates=600):
@@ -585,9 +496,7 @@ def train_together(shards, updates=600):
         with tf.Graph().as_default(), tf.Session() as session:
             w = [tf.constant(layer) for layer in trained]
             return 100 * session.run(digits.accuracy(w, x, y))
-
     return accuracy
-
 
 order = np.argsort(y_train, kind="stable")
 halves = [(x_train[rows], y_train[rows]) for rows in np.array_split(order, 2)]
@@ -604,11 +513,8 @@ for shift, (name, accuracy), color in zip((-0.2, 0.2), trained.items(), (RED, GR
 axes.set(xlabel="digit", ylabel="recognised (%)", xticks=range(10))
 axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.22), ncols=2)
 axes.grid(axis="x", visible=False)
-show(
-    figure,
-    "The accuracy for each digit. When both workers read shard 0, the digits 0 to 4 are "
-    "recognised, 5 to 9 never. When each reads its own shard, all are recognised.",
-)
+show(figure, "The accuracy for each digit. When both workers read shard 0, the digits 0 to 4 are "
+     "recognised, 5 to 9 never. When each reads its own shard, all are recognised.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -649,14 +555,10 @@ image = np.repeat(np.arange(200), 10)  # which image each copy shows
 x_copies = x_train[image] + random.normal(0, 0.1, [2000, 64]).astype("float32")
 y_copies = y_train[image]
 
-
 def report(name, is_test):
     accuracy = train_together([(x_copies[~is_test], y_copies[~is_test])], updates=1000)
-    print(
-        "%-17s the test says %5.1f%%, new images %.1f%%"
-        % (name + ":", accuracy(x_copies[is_test], y_copies[is_test]), accuracy(x_test, y_test))
-    )
-
+    print("%-17s the test says %5.1f%%, new images %.1f%%" % (
+        name + ":", accuracy(x_copies[is_test], y_copies[is_test]), accuracy(x_test, y_test)))
 
 report("rows at random", random.permutation(2000) < 400)
 report("whole images", random.permutation(200)[image] < 40)
@@ -684,7 +586,6 @@ report("whole images", random.permutation(200)[image] < 40)
 #
 # In a cluster the order is random. We script the worst one: in each round both workers take their
 # number before either of them updates.
-
 
 # %%
 def two_workers(take_ticket):
@@ -715,7 +616,6 @@ def two_workers(take_ticket):
             worker.close()
     return len(set(used))
 
-
 print("read, then add: ", end="")
 assert two_workers(take_ticket=False) == 300
 print("tickets:        ", end="")
@@ -736,7 +636,6 @@ assert two_workers(take_ticket=True) == 600
 # something. It *builds ops*, again in each round. Each time TensorFlow must prepare the larger graph
 # before it can run.
 
-
 # %% tags=["measured"]
 def loop(grows):
     with tf.Graph().as_default() as graph:
@@ -753,17 +652,12 @@ def loop(grows):
                 ops.append(len(graph.get_operations()))
     return 1000 * np.array(seconds), ops
 
-
 times_grown, ops_grown = loop(grows=True)
 times_built, ops_built = loop(grows=False)
-print(
-    "built in each round: %.1f ms a round, %d ops at the end"
-    % (np.median(times_grown), ops_grown[-1])
-)
-print(
-    "built once:          %.1f ms a round, %d ops at the end"
-    % (np.median(times_built), ops_built[-1])
-)
+print("built in each round: %.1f ms a round, %d ops at the end" % (
+    np.median(times_grown), ops_grown[-1]))
+print("built once:          %.1f ms a round, %d ops at the end" % (
+    np.median(times_built), ops_built[-1]))
 print("the first is slower: %.0f times" % (np.median(times_grown) / np.median(times_built)))
 
 # %% jupyter={"source_hidden": true} tags=["measured"]
@@ -777,12 +671,9 @@ right.semilogy(range(1, 61), times_grown, color=RED)
 right.semilogy(range(1, 61), times_built, color=GREEN)
 right.set(xlabel="round", ylabel="time (ms)")
 figure.tight_layout()
-show(
-    figure,
-    "On the left the number of ops in the graph: with the loop that builds, red, it grows in "
-    "each round; green, it stays the same. On the right the time of each round on a logarithmic "
-    "scale: the loop that builds is far slower.",
-)
+show(figure, "On the left the number of ops in the graph: with the loop that builds, red, it grows in "
+     "each round; green, it stays the same. On the right the time of each round on a logarithmic "
+     "scale: the loop that builds is far slower.")
 
 # %% [markdown]
 # The memory grows, too, and a long training can die of it. `graph.finalize()` turns the mistake into
@@ -868,11 +759,8 @@ class QuickWorker(tf.train.SessionCreator):  # Mistake 2: look twice a second
     def create_session(self):
         scaffold.finalize()
         manager = tf.train.SessionManager(
-            ready_op=scaffold.ready_op,
-            local_init_op=scaffold.local_init_op,
-            ready_for_local_init_op=scaffold.ready_for_local_init_op,
-            recovery_wait_secs=0.5,
-        )
+            ready_op=scaffold.ready_op, local_init_op=scaffold.local_init_op,
+            ready_for_local_init_op=scaffold.ready_for_local_init_op, recovery_wait_secs=0.5)
         return manager.wait_for_session(server.target, options, max_wait_secs=60)
 
 

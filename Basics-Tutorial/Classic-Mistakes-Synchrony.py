@@ -38,11 +38,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -51,34 +50,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -86,13 +71,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -104,7 +84,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -118,13 +97,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -135,15 +112,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -156,14 +128,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -173,7 +142,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -181,57 +149,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -251,11 +200,10 @@ waits = tf.ConfigProto(operation_timeout_in_ms=20_000)
 threads = ThreadPoolExecutor(2)  # for two calls at once
 LR = 0.1
 
-
 def variables_on_ps(k):
     """For tf.device: variables on the ps, everything else on worker k."""
-    return tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
-
+    return tf.train.replica_device_setter(
+        cluster=cluster, worker_device="/job:worker/task:%d" % k)
 
 # %% [markdown]
 # ## Mistake 9: a worker that does not wait for the start
@@ -266,7 +214,6 @@ def variables_on_ps(k):
 # %%
 Model = namedtuple("Model", "graph w w_k init_global init_local")
 
-
 def model(k, name):
     """Three random numbers w on the ps, and a copy on worker k."""
     with tf.Graph().as_default() as graph, tf.device(variables_on_ps(k)):
@@ -274,10 +221,8 @@ def model(k, name):
         w = tf.get_variable(name, [3], initializer=tf.random_normal_initializer())
         with tf.device("/job:worker/task:%d" % k):
             w_k = tf.get_local_variable(name + "_k", initializer=w.read_value())
-        return Model(
-            graph, w, w_k, tf.global_variables_initializer(), tf.local_variables_initializer()
-        )
-
+        return Model(graph, w, w_k,
+                     tf.global_variables_initializer(), tf.local_variables_initializer())
 
 models = [model(k, "each") for k in (0, 1)]
 sessions = [tf.Session(servers[k].target, models[k].graph, waits) for k in (0, 1)]
@@ -299,11 +244,9 @@ assert not np.allclose(sessions[0].run(models[0].w), sessions[1].run(models[1].w
 chief, other = model(0, "chief_only"), model(1, "chief_only")
 with other.graph.as_default():
     manager = tf.train.SessionManager(
-        local_init_op=other.init_local,
-        ready_op=tf.report_uninitialized_variables(),
+        local_init_op=other.init_local, ready_op=tf.report_uninitialized_variables(),
         ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()),
-        recovery_wait_secs=0.2,
-    )  # how often it looks; the default is 30 s
+        recovery_wait_secs=0.2)  # how often it looks; the default is 30 s
 try:
     manager.wait_for_session(servers[1].target, config=waits, max_wait_secs=1)
 except tf.errors.DeadlineExceededError:
@@ -332,7 +275,6 @@ assert np.array_equal(w, w_k)
 # %%
 SyncWorker = namedtuple("SyncWorker", "session train make_step state")
 
-
 def sync_worker(k, first_tokens):
     """Worker k of two, with steps of 2 gradients; the chief puts first_tokens into the queue."""
     with tf.Graph().as_default() as graph, tf.device(variables_on_ps(k)):
@@ -340,8 +282,7 @@ def sync_worker(k, first_tokens):
         w = tf.get_variable("w", initializer=0.0)
         loss = (w - [100.0, -100.0][k]) ** 2 / 2
         optimizer = tf.train.SyncReplicasOptimizer(
-            tf.train.GradientDescentOptimizer(LR), replicas_to_aggregate=2, total_num_replicas=2
-        )
+            tf.train.GradientDescentOptimizer(LR), replicas_to_aggregate=2, total_num_replicas=2)
         train = optimizer.minimize(loss, global_step=step)
         make_step = optimizer.get_chief_queue_runner().enqueue_ops[0]
         optimizer.ready_for_local_init_op.mark_used()  # or TensorFlow complains
@@ -356,12 +297,10 @@ def sync_worker(k, first_tokens):
             session.run(optimizer.get_init_tokens_op(first_tokens))
     return SyncWorker(session, train, make_step, [step, w])
 
-
 def start_workers(first_tokens):
     """Empties all servers, and makes both workers."""
     tf.Session.reset(servers[0].target)
     return [sync_worker(k, first_tokens) for k in (0, 1)]
-
 
 # %% [markdown]
 # **Predict:** the first tokens are those of the hook's default (`num_tokens=-1`: two of them).
@@ -409,7 +348,6 @@ with tf.Session(servers[0].target, graph, waits) as session:
 # The same on the digits. Worker 0 has the images of 0 to 4. Worker 1 has those of 5 to 9, and is
 # slow. We make 300 steps of each kind, and test each digit.
 
-
 # %%
 def train_digits(workers):
     """w after 300 steps, each with the mean of one gradient from each of these workers."""
@@ -427,26 +365,20 @@ def train_digits(workers):
             session.run(update, {number: i})
         return session.run(right)
 
-
 figure, axes = plt.subplots(1, 2, figsize=(7, 2.7), sharey=True)
-for ax, name, workers in zip(
-    axes, ["two gradients from anyone", "one gradient from each"], [(0, 0), (0, 1)]
-):
+for ax, name, workers in zip(axes, ["two gradients from anyone", "one gradient from each"],
+                             [(0, 0), (0, 1)]):
     right = train_digits(workers)
     shares = [100 * right[y_test == digit].mean() for digit in range(10)]
-    print(
-        "%-26s 0 to 4: %3.0f%%   5 to 9: %3.0f%%" % (name, np.mean(shares[:5]), np.mean(shares[5:]))
-    )
+    print("%-26s 0 to 4: %3.0f%%   5 to 9: %3.0f%%" % (
+        name, np.mean(shares[:5]), np.mean(shares[5:])))
     ax.bar(range(10), shares, color=[BLUE] * 5 + [ORANGE] * 5)
     ax.set(title=name, xlabel="digit", xticks=range(10))
     ax.grid(axis="x", visible=False)
 axes[0].set_ylabel("classified correctly, %")
-show(
-    figure,
-    "Share of each digit that is classified correctly. With two gradients from anyone, "
-    "the digits 5 to 9 of the slow worker stay at 0. With one from each, all are above "
-    "80%.",
-)
+show(figure, "Share of each digit that is classified correctly. With two gradients from anyone, "
+             "the digits 5 to 9 of the slow worker stay at 0. With one from each, all are above "
+             "80%.")
 assert min(shares) > 80
 
 # %% [markdown]
@@ -457,7 +389,6 @@ assert min(shares) > 80
 #
 # The script plays four rounds. In each, both workers call `train` at the same time. The chief makes
 # a step as soon as the accumulator has two gradients.
-
 
 # %%
 def play_rounds(first_tokens):
@@ -479,17 +410,14 @@ def play_rounds(first_tokens):
             call.result(timeout=20)
     return stepped
 
-
 # %% [markdown]
 # **Predict:** how many steps do four rounds make, with 4, 2 and 0 tokens at the start?
 
 # %%
 for first_tokens in 4, 2, 0:
     stepped = play_rounds(first_tokens)
-    print(
-        "%d tokens at the start: %d steps in 4 rounds; %s"
-        % (first_tokens, sum(stepped), "  ".join("step" if s else "lost" for s in stepped))
-    )
+    print("%d tokens at the start: %d steps in 4 rounds; %s" % (
+        first_tokens, sum(stepped), "  ".join("step" if s else "lost" for s in stepped)))
     assert sum(stepped) == 4 - first_tokens / 2
 
 # %% [markdown]
@@ -512,8 +440,7 @@ for first_tokens in 4, 2, 0:
 with tf.Graph().as_default(), tf.device(variables_on_ps(0)):
     w = tf.get_variable("w", initializer=0.0)
     four_of_two = tf.train.SyncReplicasOptimizer(
-        tf.train.GradientDescentOptimizer(LR), replicas_to_aggregate=4, total_num_replicas=2
-    )
+        tf.train.GradientDescentOptimizer(LR), replicas_to_aggregate=4, total_num_replicas=2)
     four_of_two.minimize(w * w, global_step=tf.train.get_or_create_global_step())
     four_of_two.ready_for_local_init_op.mark_used()
     for number in 0, 2:
@@ -536,7 +463,6 @@ with tf.Graph().as_default(), tf.device(variables_on_ps(0)):
 # Two workers that push at the same time need a *lock*, so that one waits for the other: a
 # `CriticalSection`. The mistake is to read the counter before the lock. Two queues hold both
 # workers between the read and the lock, as a slow network might.
-
 
 # %%
 def push_at_once(read_under_the_lock):
@@ -567,11 +493,10 @@ def push_at_once(read_under_the_lock):
                 session.run([w.initializer, updates.initializer])
             calls.append(threads.submit(session.run, pushed))
     with graph.as_default(), tf.device("/job:ps/task:0"):
-        session.run(arrived.dequeue_many(2))  # both have read the counter
+        session.run(arrived.dequeue_many(2))         # both have read the counter
         session.run(go_on.enqueue_many([[1.0, 1.0]]))  # now both may push
     used = sorted(float(call.result(timeout=20)) for call in calls)
     return used, float(session.run(w))
-
 
 for name, under_the_lock in ("read before the lock:", False), ("read under the lock: ", True):
     print(name, "staleness %s, w = %.0f" % push_at_once(under_the_lock))
@@ -599,19 +524,14 @@ with tf.Graph().as_default() as graph:
     gradient = session.make_callable(tf.gradients(loss, w_in), [*w_in, x_in, y_in])
     test_accuracy = session.make_callable(digits.accuracy(w_in, x_test, y_test), w_in)
 
-
 def mini_batch(k, number, size=32):
     """The rows of worker k for its update `number`."""
     rows = np.random.RandomState([k, number]).randint(0, len(x), size)
     return x[rows], y[rows]
 
-
 print("workers          " + "".join("%9d" % n for n in (1, 2, 4, 8)))
-for name, factor in [
-    ("mean", lambda n: 1 / n),
-    ("sum", lambda n: 1),
-    ("mean of a mean", lambda n: 1 / n**2),
-]:
+for name, factor in [("mean", lambda n: 1 / n), ("sum", lambda n: 1),
+                     ("mean of a mean", lambda n: 1 / n ** 2)]:
     accuracies = []
     for n in 1, 2, 4, 8:
         w = digits.first_values()
@@ -632,7 +552,6 @@ for name, factor in [
 # An all-reduce in MPI or NCCL has no name. The first call of worker 0 meets the first call of
 # worker 1, the second meets the second. Here are two workers, as threads, and such an all-reduce.
 
-
 # %%
 class AllReduce:
     """The mean over n workers. Calls are matched by their order only."""
@@ -648,24 +567,20 @@ class AllReduce:
         self.barrier.wait()  # all have read the values
         return mean
 
-
 def run_workers(work, n=2):
     """What work(k, all_reduce) returns on each of n threads, or the name of its error."""
     all_reduce, results = AllReduce(n), [None] * n
-
     def run(k):
         try:
             results[k] = work(k, all_reduce)
         except threading.BrokenBarrierError:
             results[k] = "waits for the other"
-
     running = [threading.Thread(target=run, args=[k]) for k in range(n)]
     for thread in running:
         thread.start()
     for thread in running:
         thread.join()
     return results
-
 
 # %% [markdown]
 # To send one message instead of four, each worker packs its four gradients into one vector, a
@@ -675,11 +590,9 @@ def run_workers(work, n=2):
 # **Predict:** the vectors of both workers have the same length. Does the all-reduce fail? Do the
 # workers learn?
 
-
 # %%
 def train_packed(order):
     """Two workers with one all-reduce of a packed vector; order[k]: how worker k packs."""
-
     def work(k, all_reduce):
         w = digits.first_values()
         for number in range(300):
@@ -687,7 +600,7 @@ def train_packed(order):
             mean = all_reduce(k, np.concatenate([g[i].ravel() for i in order[k]]))
             begin = 0
             for i in order[k]:
-                part = mean[begin : begin + w[i].size].reshape(w[i].shape)
+                part = mean[begin:begin + w[i].size].reshape(w[i].shape)
                 w[i] = w[i] - 0.2 * part
                 begin += w[i].size
         return w
@@ -696,13 +609,11 @@ def train_packed(order):
     apart = max(np.abs(a - b).max() for a, b in zip(*both))
     return [100 * test_accuracy(*w) for w in both], apart
 
-
 for name, order_of_1 in ("equal orders:  ", [0, 1, 2, 3]), ("another order: ", [3, 2, 1, 0]):
     (zero, one), apart = train_packed([[0, 1, 2, 3], order_of_1])
     assert (apart == 0) == (order_of_1 == [0, 1, 2, 3])
-    print(
-        name, "worker 0 %.0f%%, worker 1 %.0f%%; their w differ by up to %.1f" % (zero, one, apart)
-    )
+    print(name, "worker 0 %.0f%%, worker 1 %.0f%%; their w differ by up to %.1f" % (
+        zero, one, apart))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -724,18 +635,14 @@ for name, order_of_1 in ("equal orders:  ", [0, 1, 2, 3]), ("another order: ", [
 # ## Mistake 15: shards of different sizes
 # Worker 0 has 45 mini-batches, worker 1 has 44. Each goes through its own: one *epoch*.
 
-
 # %%
 def epoch(batches):
     """One all-reduce for each mini-batch of a worker."""
-
     def work(k, all_reduce):
         for _ in range(batches[k]):
             all_reduce(k, np.ones(10))
         return "done after %d" % batches[k]
-
     return run_workers(work)
-
 
 print("45 and 44 mini-batches:", epoch([45, 44]))
 print("44 and 44 mini-batches:", epoch([44, 44]))
@@ -749,20 +656,16 @@ assert epoch([45, 44])[0] == "waits for the other"
 # 1 only 8. The mean of the two mean gradients is not the gradient of all 40 rows: the 8 rows count
 # as much as the 32.
 
-
 # %%
 def direction_error(weights):
     """How far a weighted mean of the two gradients is from the gradient of all rows, relatively."""
     w = digits.first_values()
     shards = mini_batch(0, 0, size=32), mini_batch(1, 0, size=8)
     union = gradient(*w, *[np.concatenate(parts) for parts in zip(*shards)])
-    mean = [
-        sum(weight * part for weight, part in zip(weights, parts))
-        for parts in zip(*[gradient(*w, *shard) for shard in shards])
-    ]
+    mean = [sum(weight * part for weight, part in zip(weights, parts))
+            for parts in zip(*[gradient(*w, *shard) for shard in shards])]
     flat = [np.concatenate([part.ravel() for part in parts]) for parts in (mean, union)]
     return np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[1])
-
 
 print("each worker counts 1/2:     error %.2f" % direction_error([1 / 2, 1 / 2]))
 print("each row counts 1/40:       error %.2f" % direction_error([32 / 40, 8 / 40]))
@@ -785,29 +688,24 @@ assert direction_error([32 / 40, 8 / 40]) < 1e-5 < 0.1 < direction_error([1 / 2,
 # **Predict:** how many of the test images of each scanner does the chief's model classify
 # correctly?
 
-
 # %%
 def normalised_outputs(w, x, statistics):
     """The digits' network, with its hidden layer normalised by (mean, mean of squares)."""
     mean, squares = tf.unstack(statistics)
-    hidden = (x @ w[0] - mean) * tf.math.rsqrt(squares - mean**2 + 1e-3) + w[1]
+    hidden = (x @ w[0] - mean) * tf.math.rsqrt(squares - mean ** 2 + 1e-3) + w[1]
     return tf.nn.relu(hidden) @ w[2] + w[3]
-
 
 def statistics_of(w, x):
     """Of each hidden unit the mean, and the mean of squares, over these rows."""
     hidden = x @ w[0]
-    return tf.stack([tf.reduce_mean(hidden, 0), tf.reduce_mean(hidden**2, 0)])
-
+    return tf.stack([tf.reduce_mean(hidden, 0), tf.reduce_mean(hidden ** 2, 0)])
 
 def faded(x):
     return x / 2 + 0.5
 
-
 half = len(x) // 2
 shards = (x[:half], y[:half]), (faded(x[half:]), y[half:])
 tests = (x_test[:180], y_test[:180]), (faded(x_test[180:]), y_test[180:])
-
 
 def train_normalised(shared):
     """300 steps of two workers; shared: with the means of both. The accuracies, in %.
@@ -820,14 +718,9 @@ def train_normalised(shared):
         own = [statistics_of(w, x_k) for x_k, _ in batches]
         mean_of_both = (own[0] + own[1]) / 2  # an all-reduce
         used = [mean_of_both, mean_of_both] if shared else own
-        losses = [
-            tf.reduce_mean(
-                tf.nn.sparse_softmax_cross_entropy_with_logits(
-                    labels=y_k, logits=normalised_outputs(w, x_k, used_k)
-                )
-            )
-            for (x_k, y_k), used_k in zip(batches, used)
-        ]
+        losses = [tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=y_k, logits=normalised_outputs(w, x_k, used_k)))
+            for (x_k, y_k), used_k in zip(batches, used)]
         update = tf.train.GradientDescentOptimizer(0.2).minimize((losses[0] + losses[1]) / 2)
 
         running = [tf.get_variable("running_%d" % k, initializer=tf.zeros([2, 32])) for k in (0, 1)]
@@ -839,21 +732,13 @@ def train_normalised(shared):
         def accuracy(x_k, y_k, statistics):
             scores = normalised_outputs(w, x_k, statistics)
             return 100 * np.mean(session.run(tf.argmax(scores, 1)) == y_k)
-
-        return [
-            [accuracy(*test, statistics) for test in tests]
-            for statistics in (*running, (running[0] + running[1]) / 2)
-        ]
-
+        return [[accuracy(*test, statistics) for test in tests]
+                for statistics in (*running, (running[0] + running[1]) / 2)]
 
 own, shared = train_normalised(shared=False), train_normalised(shared=True)
 print("                                   images of worker 0   of worker 1")
-for name, row in [
-    ("own; test with those of worker 0", own[0]),
-    ("own; of worker 1", own[1]),
-    ("own; the mean of both", own[2]),
-    ("shared in training and test", shared[0]),
-]:
+for name, row in [("own; test with those of worker 0", own[0]), ("own; of worker 1", own[1]),
+                  ("own; the mean of both", own[2]), ("shared in training and test", shared[0])]:
     print("%-33s %15.0f%% %14.0f%%" % (name, *row))
 assert own[0][1] < 70 and min(shared[0]) > 90
 

@@ -44,11 +44,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -57,34 +56,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -92,13 +77,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -110,7 +90,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -124,13 +103,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -141,15 +118,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -162,14 +134,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -179,7 +148,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -187,57 +155,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %%
@@ -245,32 +194,26 @@ import digits
 
 x, y, x_test, y_test = digits.load()
 
-
 def gradient_on_the_digits(w_k, number):
     """g(w_k) on mini-batch `number`."""
     return tf.gradients(digits.loss(w_k, *digits.batch(x, y, number)), w_k)
-
 
 # %% [markdown]
 # For numbers that you can check in your head we use a bowl with one parameter,
 # $\frac{1}{2}(w - 100)^2$, from `w` = 0. Its gradient is $w - 100$. With `lr` = 0.1, right steps
 # lead to 10, 19, 27.1: a tenth of the distance each.
 
-
 # %%
 def bowl_variables():
     return [tf.get_variable("w", initializer=0.0)]
 
-
 def gradient_on_the_bowl(w_k, number):
     return [w_k[0] - 100.0]
-
 
 # %% [markdown]
 # ## Mistake 5: one gradient, T times
 # The loop over the local steps is there, but the line that builds the gradient stands before it.
 # TensorFlow computes a tensor once in each run, so all T passes use the same number.
-
 
 # %%
 def train(variables, gradient, lr, T, pushes, new_gradient=True, test=lambda w: w):
@@ -289,14 +232,11 @@ def train(variables, gradient, lr, T, pushes, new_gradient=True, test=lambda w: 
         tested = test(w)
         session.run(tf.global_variables_initializer())
         first_window = session.run(gathered, {window: 0})
-        return [
-            (session.run(push, {window: i}), session.run(tested))[1] for i in range(pushes)
-        ], first_window
-
+        return [(session.run(push, {window: i}), session.run(tested))[1]
+                for i in range(pushes)], first_window
 
 def accuracy_in_percent(w):
     return 100 * digits.accuracy(w, x_test, y_test)
-
 
 # %% [markdown]
 # **Predict:** on the bowl with T = 30, where does the wrong program take `w` in one push? And does
@@ -311,9 +251,8 @@ for name, new_gradient in kinds.items():
     print("bowl, %-22s w after each push:" % name, *["%.1f" % value for value in bowl[name]])
 for lr in 0.02, 0.2:
     for name, new_gradient in kinds.items():
-        curve, _ = train(
-            digits.variables, gradient_on_the_digits, lr, 10, 60, new_gradient, accuracy_in_percent
-        )
+        curve, _ = train(digits.variables, gradient_on_the_digits, lr, 10, 60, new_gradient,
+                         accuracy_in_percent)
         on_digits[lr, name] = curve
         end = "%.0f%%" % curve[-1] if curve[-1] > 40 else "below 40%"
         print("digits, lr = %.2f, %-22s accuracy after 60 pushes: %s" % (lr, name, end))
@@ -339,30 +278,17 @@ for (name, values), colour in zip(bowl.items(), (BLUE, RED)):
     distances = abs(np.array([0.0, *values]) - 100)
     left.plot(distances, ".-", color=colour)
     right.plot(range(1, 61), on_digits[0.2, name], color=colour)
-left.set(
-    yscale="log",
-    ylim=(1e-6, 1e5),
-    xlabel="pushes",
-    ylabel="|w − 100|",
-    title="bowl, T = 30, lr = 0.1",
-)
+left.set(yscale="log", ylim=(1e-6, 1e5), xlabel="pushes", ylabel="|w − 100|",
+         title="bowl, T = 30, lr = 0.1")
 left.text(2.2, 9000, "one gradient, T times", color=RED, ha="center")
 left.text(2.2, 0.3, "T gradients", color=BLUE)
-right.set(
-    xlabel="pushes",
-    ylabel="test accuracy, %",
-    ylim=(0, 100),
-    xlim=(0, 60),
-    title="digits, T = 10, lr = 0.2",
-)
+right.set(xlabel="pushes", ylabel="test accuracy, %", ylim=(0, 100), xlim=(0, 60),
+          title="digits, T = 10, lr = 0.2")
 right.text(30, 80, "T gradients", color=BLUE)
 right.text(30, 30, "one gradient, T times", color=RED, ha="center")
-show(
-    figure,
-    "Left: the distance of w from the minimum on a logarithmic scale. With T gradients it "
-    "falls more than twentyfold in each push, with one gradient it doubles each time. Right: with "
-    "T gradients the accuracy on the digits rises to 98 percent, with one it stays low.",
-)
+show(figure, "Left: the distance of w from the minimum on a logarithmic scale. With T gradients it "
+     "falls more than twentyfold in each push, with one gradient it doubles each time. Right: with "
+     "T gradients the accuracy on the digits rises to 98 percent, with one it stays low.")
 
 # %% [markdown]
 # **Fixed:** build a new forward pass and a new gradient in each pass of the loop, at the moved
@@ -389,7 +315,6 @@ for name, new_gradient in kinds.items():
 #
 # **Predict:** on the bowl with T = 3, one push takes `w` to 27.1. Where is `w_k` then?
 
-
 # %%
 def two_copies(variables, gradient, lr, T, pushes, wait_for_last_step):
     """w, and the worker's w_k, after so many pushes."""
@@ -412,15 +337,12 @@ def two_copies(variables, gradient, lr, T, pushes, wait_for_last_step):
             session.run(push, {window: i})
         return session.run([w, w_k])
 
-
 after_one_push = {}
 for wait in False, True:
     w, w_k = two_copies(bowl_variables, gradient_on_the_bowl, 0.1, 3, 1, wait)
     after_one_push[wait] = [*w, *w_k]
-    print(
-        "push waits for the last step: %-5s   bowl after 1 push: w = %.1f, w_k = %.1f"
-        % (wait, *w, *w_k)
-    )
+    print("push waits for the last step: %-5s   bowl after 1 push: w = %.1f, w_k = %.1f" % (
+        wait, *w, *w_k))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -452,12 +374,8 @@ for wait in False, True:
 
 # %%
 for name, rate in ("lr * task_index", lambda k: 0.2 * k), ("lr (fixed)", lambda k: 0.2):
-    found = [
-        train(digits.variables, gradient_on_the_digits, rate(k), 1, 300, test=accuracy_in_percent)[
-            0
-        ][-1]
-        for k in range(3)
-    ]
+    found = [train(digits.variables, gradient_on_the_digits, rate(k), 1, 300,
+                   test=accuracy_in_percent)[0][-1] for k in range(3)]
     print("%-16s accuracy of workers 0, 1, 2: %.0f%%, %.0f%%, %.0f%%" % (name, *found))
 assert min(found) > 90
 
@@ -478,7 +396,6 @@ assert min(found) > 90
 #
 # **Predict:** after one push, which of the two shows the mistake clearly: `w`, or `h`?
 
-
 # %%
 def push_to_adagrad(adagrad_on_the_worker, T=5):
     """w and h on the ps, after one push of a window."""
@@ -488,7 +405,7 @@ def push_to_adagrad(adagrad_on_the_worker, T=5):
         for _ in range(T):
             g = [1.0, 100.0] * (w_k - 1.0)
             if adagrad_on_the_worker:
-                h_k = h_k + g**2
+                h_k = h_k + g ** 2
                 g = g / tf.sqrt(h_k)
             a, w_k = a + g, w_k - 0.001 * g
         adagrad = tf.train.AdagradOptimizer(0.1, initial_accumulator_value=0.1)
@@ -496,7 +413,6 @@ def push_to_adagrad(adagrad_on_the_worker, T=5):
         session.run(tf.global_variables_initializer())
         session.run(push)
         return session.run([w, adagrad.get_slot(w, "accumulator")])
-
 
 for name, both in ("on both sides", True), ("on the ps only (fixed)", False):
     w, h = push_to_adagrad(both)
@@ -530,7 +446,6 @@ assert h[1] > 1000 * h[0]
 # Three slips are common: the look-ahead with the wrong sign, `lr` multiplied twice, and `E` taken
 # after the step instead of before it.
 
-
 # %%
 def eamsgd(pushes, look_ahead=1, second_lr=1, late_E=False, T=4, lr=0.15, delta=0.9, alpha=0.3):
     """w on the bowl at the start and after each push; the defaults are the equation."""
@@ -547,13 +462,8 @@ def eamsgd(pushes, look_ahead=1, second_lr=1, late_E=False, T=4, lr=0.15, delta=
             history.append(w)
     return np.array(history)
 
-
-variants = {
-    "the equation": {},
-    "look-ahead, wrong sign": {"look_ahead": -1},
-    "lr twice": {"second_lr": 0.15},
-    "E after the step": {"late_E": True},
-}
+variants = {"the equation": {}, "look-ahead, wrong sign": {"look_ahead": -1},
+            "lr twice": {"second_lr": 0.15}, "E after the step": {"late_E": True}}
 
 # %% [markdown]
 # **Predict:** one worker makes 40 pushes. With which of the slips does `w` not arrive at 100?
@@ -584,11 +494,8 @@ for (name, slip), (colour, width, style) in zip(variants.items(), styles):
     ax.plot(eamsgd(20, **slip), color=colour, linewidth=width, linestyle=style, label=name)
 ax.set(xlabel="pushes", ylabel="w; the minimum is at 100", xlim=(0, 20), xticks=range(0, 21, 5))
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "w over 20 pushes, four curves that end near 100. The late E begins above the "
-    "equation and then lies close to it, the wrong sign swings about it, and lr twice comes slowly.",
-)
+show(figure, "w over 20 pushes, four curves that end near 100. The late E begins above the "
+     "equation and then lies close to it, the wrong sign swings about it, and lr twice comes slowly.")
 
 # %% [markdown]
 # Within a few pushes the late `E` comes close to the equation, so a plot of the whole run hides it.
@@ -601,7 +508,6 @@ show(
 # it. Do your data show the difference?
 #
 # A quick demonstration feeds constant data: every picture is all ones, and every label is 0.
-
 
 # %%
 def accuracy_curve(constant, same_batch, pushes=100, T=10, lr=0.1):
@@ -621,40 +527,23 @@ def accuracy_curve(constant, same_batch, pushes=100, T=10, lr=0.1):
     tested, _ = train(digits.variables, gradient, lr, T, pushes, test=accuracy_and_w)
     return np.array([accuracy for accuracy, _ in tested]), tested[-1][1]
 
-
-runs = {
-    (constant, same): accuracy_curve(constant, same)
-    for constant in (True, False)
-    for same in (False, True)
-}
+runs = {(constant, same): accuracy_curve(constant, same)
+        for constant in (True, False) for same in (False, True)}
 figure, panels = plt.subplots(1, 2, figsize=(7, 2.8), sharey=True, layout="constrained")
 for panel, constant, title in zip(panels, (True, False), ("constant data", "digits")):
     for same, colour, style in (False, BLUE, "-"), (True, RED, "--"):
-        panel.plot(
-            range(1, 101),
-            runs[constant, same][0],
-            style,
-            color=colour,
-            label="the same mini-batch T times" if same else "T mini-batches",
-        )
+        panel.plot(range(1, 101), runs[constant, same][0], style, color=colour,
+                   label="the same mini-batch T times" if same else "T mini-batches")
     panel.set(title=title, xlabel="pushes", xlim=(1, 100), ylim=(0, 103))
 panels[0].set_ylabel("test accuracy, %")
 panels[1].legend(loc="lower right")
-show(
-    figure,
-    "Test accuracy over 100 pushes. On constant data, right and wrong are the same line "
-    "at 100 percent. On the digits the wrong one learns more slowly and stays a few points below.",
-)
+show(figure, "Test accuracy over 100 pushes. On constant data, right and wrong are the same line "
+     "at 100 percent. On the digits the wrong one learns more slowly and stays a few points below.")
 for constant, same in runs:
     curve, w = runs[constant, same]
-    print(
-        "%-14s %-28s after 1 push %3.0f%%, after 20 %3.0f%%, after 100 %3.0f%%"
-        % (
-            "constant data" if constant else "digits",
-            "the same mini-batch T times" if same else "T mini-batches",
-            *curve[[0, 19, 99]],
-        )
-    )
+    print("%-14s %-28s after 1 push %3.0f%%, after 20 %3.0f%%, after 100 %3.0f%%" % (
+        "constant data" if constant else "digits",
+        "the same mini-batch T times" if same else "T mini-batches", *curve[[0, 19, 99]]))
 same_w = [np.array_equal(a, b) for a, b in zip(runs[True, False][1], runs[True, True][1])]
 print("on constant data both end at the same w, to the last bit:", all(same_w))
 assert all(same_w) and (runs[False, False][0][19:] > runs[False, True][0][19:]).mean() > 0.8

@@ -42,11 +42,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -55,34 +54,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -90,13 +75,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -108,7 +88,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -122,13 +101,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -139,15 +116,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -160,14 +132,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -177,7 +146,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -185,57 +153,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -261,7 +210,6 @@ waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a ca
 # Worker 0 makes the model, and trains it with 300 updates. Then worker 1 makes the same model, and
 # tests it. Each worker initialises the variables only if they have no values yet.
 
-
 # %%
 def train_then_test(name, device_of):
     """Worker 0 trains, then worker 1 tests: the accuracy that each of them finds; w; the loss."""
@@ -282,20 +230,15 @@ def train_then_test(name, device_of):
             accuracies.append(session.run(accuracy))
     return accuracies, w, loss
 
-
 # %% [markdown]
 # **Predict:** worker 0 reaches about 97% on the test digits. Which accuracy does worker 1 find, in
 # each of the first two placements of the figure?
 
-
 # %%
 def report(title, accuracies, w, loss):
-    print(
-        "%s\n   worker 0 finds %2.0f%%, worker 1 finds %2.0f%%"
-        % (title, *[100 * accuracy for accuracy in accuracies])
-    )
+    print("%s\n   worker 0 finds %2.0f%%, worker 1 finds %2.0f%%" % (
+        title, *[100 * accuracy for accuracy in accuracies]))
     print("   w: %s   loss: %s" % (w[0].device, loss.device))
-
 
 local = train_then_test("local", lambda k: "/cpu:0")
 report("/cpu:0", *local)
@@ -322,17 +265,14 @@ assert local[0][1] < 0.2 and on_ps[0][1] > 0.95
 # **Fixed:** `replica_device_setter` places variables on the ps and everything else on the worker.
 # A test compares the devices of the variables and of the loss.
 
-
 # %%
 def check_placement(w, loss):
     for v in w:
         assert v.device.startswith("/job:ps/"), "not shared: w is on %r" % v.device
     assert loss.device.startswith("/job:worker/"), "the loss is computed on %r" % loss.device
 
-
 def setter(k):
     return tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
-
 
 placed_well = train_then_test("placed_well", setter)
 report("replica_device_setter", *placed_well)
@@ -356,11 +296,9 @@ for _, w, loss in local, on_ps, placed_well:
 # **Predict:** with reference variables the loss falls as it should. What does the program find for
 # the distance that `w` moves?
 
-
 # %%
 def losses_and_distances(use_resource, updates=300):
     """Trains the digits; after each update: the loss of its mini-batch, how far w has moved."""
-
     def get_variable(name, initializer):
         return tf.get_variable(name, initializer=initializer, use_resource=use_resource)
 
@@ -377,16 +315,11 @@ def losses_and_distances(use_resource, updates=300):
         session.run(tf.global_variables_initializer())
         return np.array([session.run([loss, distance], {number: t}) for t in range(updates)])
 
-
-runs = {
-    "reference variables": losses_and_distances(use_resource=False),
-    "resource variables": losses_and_distances(use_resource=True),
-}
+runs = {"reference variables": losses_and_distances(use_resource=False),
+        "resource variables": losses_and_distances(use_resource=True)}
 for name, values in runs.items():
-    print(
-        "%-20s loss: first %.2f, last %.2f   w moved by: first %.3f, last %.3f"
-        % (name, *values[[0, -1], 0], *values[[0, -1], 1])
-    )
+    print("%-20s loss: first %.2f, last %.2f   w moved by: first %.3f, last %.3f" % (
+        name, *values[[0, -1], 0], *values[[0, -1], 1]))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -412,11 +345,8 @@ right.set(xlabel="update", ylabel="how far it moved w", xlim=(0, 300), ylim=(-0.
 left.text(150, 1.5, "both kinds of variables,\nthe same curve", ha="center")
 right.text(150, 0.38, "resource variables", color=BLUE, ha="center")
 right.text(150, -0.07, "reference variables", color=RED, ha="center")
-show(
-    figure,
-    "Two curves over 300 updates. Left: the loss falls, the same with both kinds of "
-    "variables. Right: the distance that an update moves w; with reference variables it is zero.",
-)
+show(figure, "Two curves over 300 updates. Left: the loss falls, the same with both kinds of "
+     "variables. Right: the distance that an update moves w; with reference variables it is zero.")
 
 # %% [markdown]
 # Both runs train the same model: their losses are equal. Only what the program *says* about itself
@@ -431,7 +361,6 @@ show(
 # nothing; a control dependency makes an op wait. So the line that computes the loss stands within
 # `tf.control_dependencies(update)`. Is that enough?
 
-
 # %%
 def logged_losses(value_to_test, updates=4):
     """After each update: the loss that the program logs, and the true loss."""
@@ -445,15 +374,12 @@ def logged_losses(value_to_test, updates=4):
             logged = digits.loss(value_to_test(w, pulled), x, y)
         true_loss = digits.loss(w, x, y)  # in a run of its own
         session.run(tf.global_variables_initializer())
-        return np.array(
-            [[session.run(logged, {number: t}), session.run(true_loss)] for t in range(updates)]
-        )
-
+        return np.array([[session.run(logged, {number: t}), session.run(true_loss)]
+                         for t in range(updates)])
 
 def print_table(losses):
     for t, (logged, true_loss) in enumerate(losses, 1):
         print("after update %d: logged %.3f, true loss %.3f" % (t, logged, true_loss))
-
 
 # %% [markdown]
 # **Predict:** this program logs the loss at `pulled`, within the control dependency. How will the
@@ -501,7 +427,6 @@ assert np.allclose(fresh[:, 0], fresh[:, 1], rtol=1e-5)
 # **Predict:** the program makes that op, so that it waits for the training op `train`. Then it runs
 # `train` 300 times. How accurate is the average at the end?
 
-
 # %%
 def accuracy_curves(run_the_average, updates=300):
     """The accuracy of w and of its moving average, after each tenth update."""
@@ -515,10 +440,8 @@ def accuracy_curves(run_the_average, updates=300):
             update_average = moving.apply(w)
         if run_the_average:
             train = update_average  # it needs the gradient step, so both run
-        tests = [
-            digits.accuracy(w, x_test, y_test),
-            digits.accuracy([moving.average(v) for v in w], x_test, y_test),
-        ]
+        tests = [digits.accuracy(w, x_test, y_test),
+                 digits.accuracy([moving.average(v) for v in w], x_test, y_test)]
         session.run(tf.global_variables_initializer())
         curve = []
         for t in range(updates):
@@ -526,7 +449,6 @@ def accuracy_curves(run_the_average, updates=300):
             if t % 10 == 9:
                 curve.append(session.run(tests))
         return 100 * np.array(curve)
-
 
 forgotten = accuracy_curves(run_the_average=False)
 print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten[-1]))
@@ -548,19 +470,14 @@ print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten[-1]))
 fixed = accuracy_curves(run_the_average=True)
 figure, ax = plt.subplots(figsize=(7, 2.8))
 updates = 10 * np.arange(1, 31)
-for curve, colour, name, shift in (
-    (fixed[:, 0], GRAY, "w", -6.5),
-    (fixed[:, 1], BLUE, "average, fixed", 0),
-    (forgotten[:, 1], RED, "average, never updated", 0),
-):
+for curve, colour, name, shift in ((fixed[:, 0], GRAY, "w", -6.5),
+                                   (fixed[:, 1], BLUE, "average, fixed", 0),
+                                   (forgotten[:, 1], RED, "average, never updated", 0)):
     ax.plot(updates, curve, color=colour)
     ax.text(305, curve[-1] + shift, name, color=colour, va="center")
 ax.set(xlabel="updates", ylabel="test accuracy, %", xlim=(0, 300), ylim=(0, 100))
-show(
-    figure,
-    "Test accuracy over 300 updates: that of w and that of its moving average rise to "
-    "about 97 percent. The average that is never updated stays at about 10 percent.",
-)
+show(figure, "Test accuracy over 300 updates: that of w and that of its moving average rise to "
+     "about 97 percent. The average that is never updated stays at about 10 percent.")
 print("at the end: w %.0f%%, its average %.0f%%" % tuple(fixed[-1]))
 assert forgotten[-1, 1] < 20 and fixed[-1, 1] > 95
 

@@ -40,11 +40,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -53,34 +52,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -88,13 +73,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -104,7 +84,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -112,57 +91,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %%
@@ -176,16 +136,13 @@ w = [tf.placeholder(tf.float32, v.shape) for v in PARAMETERS]  # so that we can 
 gradients_of_w = tf.gradients(digits.loss(w, any_x, any_y), w)
 local = tf.Session()
 
-
 def gradient(values, rows_x, rows_y):
     """The gradient of the mean loss of these rows at w = values, on one device."""
     feed = {any_x: rows_x, any_y: rows_y, **dict(zip(w, values))}
     return local.run(gradients_of_w, feed)
 
-
 def close(one, other):
     return all(np.allclose(a, b, atol=1e-6) for a, b in zip(one, other))
-
 
 g_whole = gradient(PARAMETERS, X, labels)
 ONE_DEVICE = [v - LR * d for v, d in zip(PARAMETERS, g_whole)]  # what all others must reach
@@ -216,7 +173,6 @@ import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
 
-
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
     cluster = {}
@@ -229,13 +185,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -246,15 +200,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -267,32 +216,24 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %%
 cluster = new_cluster(ps=1, worker=2)
-server = {
-    (job, k): tf.train.Server(cluster, job_name=job, task_index=k)
-    for job in cluster
-    for k in range(len(cluster[job]))
-}
+server = {(job, k): tf.train.Server(cluster, job_name=job, task_index=k)
+          for job in cluster for k in range(len(cluster[job]))}
 PS, WORKER = "/job:ps/task:0", ["/job:worker/task:0", "/job:worker/task:1"]
 waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a call: 20 s
-
 
 def task(device):
     """ps 0, for /job:ps/replica:0/task:0/device:CPU:0"""
     parts = dict(part.split(":", 1) for part in device.strip("/").split("/"))
     return parts["job"] + " " + parts["task"]
-
 
 def traffic(session, op, feed):
     """{(from, to): bytes} of one run of an op."""
@@ -310,15 +251,12 @@ def traffic(session, op, feed):
         total[source, target] = total.get((source, target), 0) + size
     return total
 
-
 def show_traffic(total):
     for (source, target), size in sorted(total.items()):
         print("    %s -> %s: %6d bytes" % (source, target, size))
 
-
 # %% [markdown]
 # First in-graph. The client feeds all 64 rows; the graph splits them among the towers.
-
 
 # %%
 def in_graph(K):
@@ -338,11 +276,9 @@ def in_graph(K):
         update = tf.group(*[v.assign_sub(LR * d) for v, d in zip(w, mean)])
     return w, fed, update
 
-
 # %% [markdown]
 # Then between-graph. Client $k$ builds this graph, and feeds its own 32 rows. `pull` copies `w` to
 # the worker; `push` moves `w` by a half of the gradient there.
-
 
 # %%
 def between_graph(k, K):
@@ -360,19 +296,16 @@ def between_graph(k, K):
         push = tf.group(*[v.assign_sub(LR * d / K) for v, d in zip(w, g_k)])
     return w, fed, pull, push
 
-
 # %% [markdown]
 # **Predict:** with 1, 2, 4 and 8 workers, how does the number of ops in a client's graph grow,
 # in-graph and between-graph? In a step of two workers, does in-graph replication send the same
 # bytes as between-graph?
-
 
 # %%
 def ops(build, *arguments):
     with tf.Graph().as_default() as graph:
         build(*arguments)
     return len(graph.get_operations())
-
 
 print("workers                 ", *["%5d" % K for K in (1, 2, 4, 8)])
 print("ops, in-graph           ", *["%5d" % ops(in_graph, K) for K in (1, 2, 4, 8)])
@@ -476,11 +409,8 @@ with tf.Graph().as_default(), tf.Session(server["worker", 0].target, config=wait
     with tf.device(WORKER[1]):
         rows_y = tf.constant(labels)
         second = [tf.get_variable("w_%d" % i, initializer=PARAMETERS[i]) for i in (2, 3)]
-        loss = tf.reduce_mean(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(
-                labels=rows_y, logits=h @ second[0] + second[1]
-            )
-        )
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=rows_y, logits=h @ second[0] + second[1]))
     g = tf.gradients(loss, first + second, colocate_gradients_with_ops=True)
     update = []
     for v, d in zip(first + second, g):
@@ -525,10 +455,8 @@ assert layer_bytes == {("worker 0", "worker 1"): 8192, ("worker 1", "worker 0"):
 
 # %%
 for M in 1, 2, 4, 8:
-    parts = [
-        gradient(PARAMETERS, rows_x, rows_y)
-        for rows_x, rows_y in zip(np.split(X, M), np.split(labels, M))
-    ]
+    parts = [gradient(PARAMETERS, rows_x, rows_y)
+             for rows_x, rows_y in zip(np.split(X, M), np.split(labels, M))]
     mean = [sum(of_all) / M for of_all in zip(*parts)]
     print("%d micro-batches, the gradient of the whole batch:" % M, close(mean, g_whole))
 
@@ -538,12 +466,10 @@ for M in 1, 2, 4, 8:
 # none. (A real backward pass takes about twice as long; the bubble is the same.) Under both schedules
 # `w` waits for the last micro-batch, which is called a *flush*.
 
-
 # %%
 def gpipe(k, K, M):
     """What stage k does, in order: all forward passes, then all backward passes."""
     return [("F", m) for m in range(M)] + [("B", m) for m in range(M)]
-
 
 def one_f_one_b(k, K, M):
     """Some forward passes to fill the pipeline; then one backward, one forward, in turn."""
@@ -552,7 +478,6 @@ def one_f_one_b(k, K, M):
     for m in range(M - warm_up):
         order += [("F", warm_up + m), ("B", m)]
     return order + [("B", m) for m in range(M - warm_up, M)]
-
 
 def simulate(schedule, K, M):
     """The idle share, and how many micro-batches' activations stage 0 stores at most."""
@@ -569,7 +494,6 @@ def simulate(schedule, K, M):
                 waiting[k].pop(0)
     stored = np.cumsum([1 if kind == "F" else -1 for kind, _ in schedule(0, K, M)])
     return 1 - 2 * M / max(free), stored.max()
-
 
 # %% [markdown]
 # **Predict:** four stages, twelve micro-batches. How large is the bubble with GPipe's schedule, in
@@ -617,18 +541,11 @@ right.text(20, 24, "GPipe", color=GRAY, ha="right")
 right.text(20, 5.5, "1F1B", color=GREEN)
 right.set(xlabel="M, micro-batches", ylabel="micro-batches stored", ylim=(0, 34))
 right.set_title("activations in stage 0, K = 4", fontsize=10)
-show(
-    figure,
-    "Left: the idle share of a pipeline falls with the number of micro-batches and grows "
-    "with the number of stages; simulated dots lie on the lines of the formula. Right: GPipe "
-    "stores the activations of all micro-batches in stage 0, 1F1B those of at most 4.",
-)
-assert all(
-    np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
-    for schedule in (gpipe, one_f_one_b)
-    for K in (2, 3, 8)
-    for M in (1, 4, 16)
-)
+show(figure, "Left: the idle share of a pipeline falls with the number of micro-batches and grows "
+     "with the number of stages; simulated dots lie on the lines of the formula. Right: GPipe "
+     "stores the activations of all micro-batches in stage 0, 1F1B those of at most 4.")
+assert all(np.isclose(simulate(schedule, K, M)[0], (K - 1) / (M + K - 1))
+           for schedule in (gpipe, one_f_one_b) for K in (2, 3, 8) for M in (1, 4, 16))
 
 # %% [markdown]
 # So you want $M$ much larger than $K$. But small micro-batches use a device badly, and each sends
@@ -675,11 +592,9 @@ W1, b1, W2, b2 = PARAMETERS
 A, a, B = np.split(W1, K, axis=1), np.split(b1, K), np.split(W2, K, axis=0)
 reduced = []  # the size of each all-reduce
 
-
 def all_reduce(parts):
     reduced.append(parts[0].nbytes)
     return sum(parts)
-
 
 # Forward.
 H = [np.maximum(X @ A[k] + a[k], 0) for k in range(K)]  # device k
@@ -732,27 +647,20 @@ print("the sum of both relu is it, too:    ", np.allclose(sum_of_relu, np.hstack
 # ## What each of them costs
 # For the digits model, $B$ = 64 rows, $K$ = 2 devices, a ring for the all-reduces:
 
-
 # %%
 def ring_bytes(size, K):
     """What a device sends in an all-reduce of `size` bytes."""
     return 2 * (K - 1) * size // K
 
-
 size = [v.size for v in PARAMETERS]  # W1, b1, W2, b2
 h_bytes = 64 * 32 * 4
 print("a device of            stores   sends in a step")
 for name, stored, sent, what in (
-    ("data parallelism", sum(size), ring_bytes(4 * sum(size), K), "the gradient of w"),
-    ("layer 1 alone", size[0] + size[1], h_bytes, "h, all rows"),
-    ("layer 2 alone", size[2] + size[3], h_bytes, "the gradient of h, all rows"),
-    (
-        "tensor parallelism",
-        sum(size[:3]) // K + size[3],
-        ring_bytes(Y.nbytes + dX.nbytes, K),
-        "partial Y and dX, all rows",
-    ),
-):
+        ("data parallelism", sum(size), ring_bytes(4 * sum(size), K), "the gradient of w"),
+        ("layer 1 alone", size[0] + size[1], h_bytes, "h, all rows"),
+        ("layer 2 alone", size[2] + size[3], h_bytes, "the gradient of h, all rows"),
+        ("tensor parallelism", sum(size[:3]) // K + size[3], ring_bytes(Y.nbytes + dX.nbytes, K),
+         "partial Y and dX, all rows")):
     print("%-20s %5d numbers %6d bytes: %s" % (name, stored, sent, what))
 
 # %% [markdown]
@@ -773,11 +681,9 @@ for name, stored, sent, what in (
 D, B_ROWS, K_DEVICES = 24, 1024, 8
 d = np.logspace(6, 15, 100, base=2)
 share = 2 * (K_DEVICES - 1) / K_DEVICES
-curves = {
-    "data parallelism": (4 * share * D * d**2, BLUE),
-    "tensor parallelism": (4 * share * D * B_ROWS * d, ORANGE),
-    "pipeline": (4 * 2 * B_ROWS * d, PURPLE),
-}
+curves = {"data parallelism": (4 * share * D * d**2, BLUE),
+          "tensor parallelism": (4 * share * D * B_ROWS * d, ORANGE),
+          "pipeline": (4 * 2 * B_ROWS * d, PURPLE)}
 figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for name, (sent, colour) in curves.items():
     axes.loglog(d, sent / 1e6, color=colour, lw=2, base=10)
@@ -787,13 +693,10 @@ axes.text(B_ROWS * 0.9, 8e4, "d = B", color=GRAY, ha="right")
 axes.set_xticks(2 ** np.arange(6, 16, 3), 2 ** np.arange(6, 16, 3))
 axes.minorticks_off()
 axes.set(xlabel="d, width of a layer", ylabel="MB that a device sends in a step")
-show(
-    figure,
-    "Bytes that a device sends in a step against the width d of 24 layers, for 1,024 "
-    "rows and 8 devices. Data parallelism grows with the square of d, tensor parallelism and "
-    "pipelines with d. Data and tensor parallelism cross where d equals the number of rows; a "
-    "pipeline sends least.",
-)
+show(figure, "Bytes that a device sends in a step against the width d of 24 layers, for 1,024 "
+     "rows and 8 devices. Data parallelism grows with the square of d, tensor parallelism and "
+     "pipelines with d. Data and tensor parallelism cross where d equals the number of rows; a "
+     "pipeline sends least.")
 
 # %% [markdown]
 # Data and tensor parallelism send the same where the layers are as wide as the batch has rows.

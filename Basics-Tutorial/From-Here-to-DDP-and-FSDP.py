@@ -39,11 +39,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -52,34 +51,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -87,13 +72,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -105,7 +85,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -119,13 +98,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -136,15 +113,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -157,14 +129,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -174,7 +143,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -182,57 +150,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %%
@@ -261,7 +210,6 @@ import concurrent.futures
 import socket
 import time
 import numpy as np
-
 
 class Ring:
     """Worker k among its neighbours; `sent` counts the bytes that it has sent.
@@ -321,11 +269,9 @@ class Ring:
         """The sum over all workers."""
         return self.all_gather(self.reduce_scatter(x))
 
-
 def host_and_port(address):
     host, port = address.rsplit(":", 1)
     return host, int(port)
-
 
 def connect(address, seconds=30):
     """A connection to a neighbour, which may still be starting."""
@@ -338,10 +284,8 @@ def connect(address, seconds=30):
                 raise
             time.sleep(0.02)
 
-
 # %%
 from ring import Ring
-
 
 def in_threads(n, work):
     """work(ring) for each of n workers, which are threads of this notebook here."""
@@ -349,12 +293,10 @@ def in_threads(n, work):
     with concurrent.futures.ThreadPoolExecutor(n) as threads:
         return list(threads.map(lambda k: work(Ring(addresses, k)), range(n)))
 
-
 def both_halves(ring):
     x = (ring.k + 1) * np.array([1, 10, 100, 1000])
     part = ring.reduce_scatter(x)
     return x, part, ring.all_gather(part)
-
 
 print("worker   x                     reduce-scatter   all-gather")
 for k, (x, part, total) in enumerate(in_threads(4, both_halves)):
@@ -378,11 +320,9 @@ for k, (x, part, total) in enumerate(in_threads(4, both_halves)):
 # %%writefile network.py
 import numpy as np
 
-
 def weights_and_biases(flat, inputs, outputs):
-    weights, biases = flat[: inputs * outputs], flat[inputs * outputs :][:outputs]
+    weights, biases = flat[:inputs * outputs], flat[inputs * outputs:][:outputs]
     return weights.reshape(inputs, outputs), biases
-
 
 def forward(w, sizes, x):
     """The values of each layer, the input included. w(i) gives the parameters of layer i."""
@@ -393,13 +333,12 @@ def forward(w, sizes, x):
         a.append(np.maximum(z, 0) if i < len(sizes) - 2 else z)
     return a
 
-
 def backward(w, sizes, a, y):
     """Yields (i, gradient of layer i), the last layer first."""
     p = np.exp(a[-1] - a[-1].max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)  # the probability of each digit
+    p /= p.sum(axis=1, keepdims=True)     # the probability of each digit
     p[np.arange(len(y)), y] -= 1
-    d = p / len(y)  # of the mean cross-entropy by the scores
+    d = p / len(y)                        # of the mean cross-entropy by the scores
     for i in reversed(range(len(sizes) - 1)):
         flat = w(i)
         g = np.zeros(len(flat), "float32")
@@ -410,10 +349,8 @@ def backward(w, sizes, a, y):
             weights, _ = weights_and_biases(flat.astype("float32"), sizes[i], sizes[i + 1])
             d = (d @ weights.T) * (a[i] > 0)
 
-
 def accuracy(w, sizes, x, y):
     return float(np.mean(forward(w, sizes, x)[-1].argmax(axis=1) == y))
-
 
 # %% [markdown]
 # The reference: one process, plain SGD, mini-batches of 32. The workers will find the data and the
@@ -429,11 +366,9 @@ first = [np.concatenate([first[i].ravel(), first[i + 1]]) for i in (0, 2)]
 x, y, x_test, y_test = digits.load()
 np.savez("digits.npz", x=x, y=y, w_0=first[0], w_1=first[1])
 
-
 def mini_batch(t):
     rows = np.random.RandomState(t).randint(0, len(x), 32)
     return x[rows], y[rows]
-
 
 def train_alone(updates=300, lr=0.2):
     w = [flat.copy() for flat in first]
@@ -444,7 +379,6 @@ def train_alone(updates=300, lr=0.2):
         for i, g in gradients.items():
             w[i] -= lr * g
     return w
-
 
 alone = train_alone()
 print("parameters of each layer:", [len(flat) for flat in alone])
@@ -471,7 +405,6 @@ assert accuracy > 0.94
 import concurrent.futures
 import numpy as np
 
-
 class DDP:
     def __init__(self, ring, bucket_bytes, overlap=True):
         self.ring, self.bucket_bytes, self.overlap = ring, bucket_bytes, overlap
@@ -495,7 +428,6 @@ class DDP:
         ends = np.cumsum([len(g) for _, g in bucket])
         return [(i, mean) for (i, _), mean in zip(bucket, np.split(total / self.ring.n, ends[:-1]))]
 
-
 # %%
 # %%writefile train_ddp.py
 import json
@@ -511,19 +443,17 @@ data = np.load("digits.npz")
 x, y, w, sizes = data["x"], data["y"], [data["w_0"], data["w_1"]], [64, 32, 10]
 ddp = DDP(Ring(addresses, k), bucket_bytes=4096)
 for t in range(300):
-    rows = np.random.RandomState(t).randint(0, len(x), 32)[k :: len(addresses)]  # its own rows
+    rows = np.random.RandomState(t).randint(0, len(x), 32)[k::len(addresses)]  # its own rows
     a = network.forward(w.__getitem__, sizes, x[rows])
     for i, mean in ddp.means(network.backward(w.__getitem__, sizes, a, y[rows])).items():
         w[i] -= 0.2 * mean
 np.savez("ddp-%d.npz" % k, *w)
-
 
 # %%
 def run(file, n):
     """Runs a program as n workers; what each has printed."""
     cluster = new_cluster(worker=n)
     return [finish(one) for one in [start(file, cluster, "worker", k) for k in range(n)]]
-
 
 run("train_ddp.py", 2)
 both = [list(np.load("ddp-%d.npz" % k).values()) for k in range(2)]
@@ -562,11 +492,8 @@ data = np.load("digits.npz")
 x, y = data["x"][:1024][k::2], data["y"][:1024][k::2]
 sizes = [64] + [512] * 8 + [10]
 random = np.random.RandomState(0)
-w = [
-    random.normal(0, (2 / i) ** 0.5, i * o + o).astype("float32") for i, o in zip(sizes, sizes[1:])
-]
+w = [random.normal(0, (2 / i) ** 0.5, i * o + o).astype("float32") for i, o in zip(sizes, sizes[1:])]
 ring = Ring(addresses, k, bandwidth=125e6, latency=0.003)
-
 
 class Timed(DDP):
     """Notes when it computes and when it sends."""
@@ -594,13 +521,10 @@ class Timed(DDP):
         seconds = time.perf_counter() - began
         return seconds, [(what, a - began, b - began) for what, a, b in self.spans]
 
-
-ways = {
-    "each layer alone, after": Timed(ring, 1, overlap=False),
-    "all in one, after": Timed(ring, 1e9, overlap=False),
-    "each layer alone, during": Timed(ring, 1),
-    "buckets, during": Timed(ring, 2.5e6),
-}
+ways = {"each layer alone, after": Timed(ring, 1, overlap=False),
+        "all in one, after": Timed(ring, 1e9, overlap=False),
+        "each layer alone, during": Timed(ring, 1),
+        "buckets, during": Timed(ring, 2.5e6)}
 steps = {name: [] for name in ways}
 for repeat in range(8):
     for name, way in ways.items():
@@ -612,47 +536,27 @@ print(json.dumps(middle))
 steps = json.loads(run("time_ddp.py", 2)[0])
 longest = max(seconds for seconds, _ in steps.values())
 for name, (seconds, _) in steps.items():
-    print(
-        "%-25s %4.0f ms, %3.0f%% of the slowest" % (name, 1000 * seconds, 100 * seconds / longest)
-    )
+    print("%-25s %4.0f ms, %3.0f%% of the slowest" % (name, 1000 * seconds, 100 * seconds / longest))
 
 # %% jupyter={"source_hidden": true} tags=["measured"]
 figure, axes = plt.subplots(figsize=(8, 4))
 for row, (name, (seconds, spans)) in enumerate(steps.items()):
     for what, began, ended in spans:
         color = {"forward": GRAY, "backward": BLUE, "send": ORANGE}[what]
-        axes.barh(
-            row + (0.19 if what == "send" else -0.19),
-            1000 * (ended - began),
-            height=0.36,
-            left=1000 * began,
-            color=color,
-            edgecolor="white",
-            linewidth=1,
-        )
+        axes.barh(row + (0.19 if what == "send" else -0.19), 1000 * (ended - began), height=0.36,
+                  left=1000 * began, color=color, edgecolor="white", linewidth=1)
     axes.text(1000 * seconds + 2, row, "%.0f ms" % (1000 * seconds), va="center")
-axes.set(
-    yticks=range(4),
-    yticklabels=steps,
-    xlabel="milliseconds since the step began",
-    xlim=(0, 1120 * longest),
-)
+axes.set(yticks=range(4), yticklabels=steps, xlabel="milliseconds since the step began",
+         xlim=(0, 1120 * longest))
 axes.invert_yaxis()
 axes.grid(axis="y", visible=False)
 axes.set_axisbelow(True)
-axes.legend(
-    handles=[plt.Rectangle((0, 0), 1, 1, color=color) for color in (GRAY, BLUE, ORANGE)],
-    labels=["forward pass", "backward pass, layer by layer", "all-reduce"],
-    ncols=3,
-    loc="lower center",
-    bbox_to_anchor=(0.4, 1),
-)
-show(
-    figure,
-    "When worker 0 computes and when it sends, in a step of each of the four ways. After: "
-    "the all-reduces follow the backward pass. During: they begin with it. Buckets during the "
-    "backward pass end first; each layer alone after it ends last.",
-)
+axes.legend(handles=[plt.Rectangle((0, 0), 1, 1, color=color) for color in (GRAY, BLUE, ORANGE)],
+            labels=["forward pass", "backward pass, layer by layer", "all-reduce"], ncols=3,
+            loc="lower center", bbox_to_anchor=(0.4, 1))
+show(figure, "When worker 0 computes and when it sends, in a step of each of the four ways. After: "
+     "the all-reduces follow the backward pass. During: they begin with it. Buckets during the "
+     "backward pass end first; each layer alone after it ends last.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -731,7 +635,6 @@ show(
 """Adam (Kingma, Ba 2014) in float32, for all of a vector or a part of it."""
 import numpy as np
 
-
 class Adam:
     def __init__(self, w, lr=0.01):
         self.lr, self.t = lr, 0
@@ -743,13 +646,12 @@ class Adam:
         g, self.t = g.astype("float32"), self.t + 1
         self.m += 0.1 * (g - self.m)
         self.v += 0.001 * (g * g - self.v)
-        m, v = self.m / (1 - 0.9**self.t), self.v / (1 - 0.999**self.t)
+        m, v = self.m / (1 - 0.9 ** self.t), self.v / (1 - 0.999 ** self.t)
         self.w -= self.lr * m / (np.sqrt(v) + 1e-8)
         return self.w
 
     def state(self):
         return [self.w, self.m, self.v]
-
 
 # %%
 # %%writefile zero.py
@@ -767,10 +669,8 @@ data = np.load("digits.npz")
 x, y = data["x"], data["y"]
 first = [np.append(flat, np.zeros(-len(flat) % n)) for flat in (data["w_0"], data["w_1"])]
 
-
 def part(flat):
     return np.split(flat, n)[k].copy()
-
 
 def train(stage, dtype, updates=200):
     """Trains; returns what this worker stores in the end, and the whole w."""
@@ -798,14 +698,9 @@ def train(stage, dtype, updates=200):
                 mean = g[i]
             new = adam[i].step(mean).astype(dtype)  # the whole layer, or this worker's part
             w[i][:] = ring.all_gather(new) if stage in (1, 2) else new
-    stored = {
-        "parameters": w,
-        "gradients": g,
-        "optimizer": [one for a in adam for one in a.state()],
-    }
+    stored = {"parameters": w, "gradients": g, "optimizer": [one for a in adam for one in a.state()]}
     bytes_stored = {name: sum(one.nbytes for one in those) for name, those in stored.items()}
     return {**bytes_stored, "sent": ring.sent // updates}, [weights(i) for i in range(len(w))]
-
 
 report = {}
 for dtype in ("float32", "float16"):
@@ -824,7 +719,6 @@ print(json.dumps(report))
 # %%
 from adam import Adam
 
-
 def train_adam_alone(updates=200):
     adam = [Adam(flat) for flat in first]
     w = lambda i: adam[i].w
@@ -836,35 +730,24 @@ def train_adam_alone(updates=200):
             adam[i].step(g)
     return [one.w for one in adam]
 
-
 counts = [json.loads(printed) for printed in run("zero.py", 4)]
 assert counts[0] == counts[1] == counts[2] == counts[3]
-
 
 def trained(dtype, stage, k=0):
     return list(np.load("zero-%s-%d-%d.npz" % (dtype, stage, k)).values())
 
-
 learnt, rows = [], []
 for dtype in ("float32", "float16"):
     reference = trained(dtype, 0)
-    equal = all(
-        np.array_equal(one, other)
-        for stage in range(4)
-        for k in range(4)
-        for one, other in zip(reference, trained(dtype, stage, k))
-    )
+    equal = all(np.array_equal(one, other) for stage in range(4) for k in range(4)
+                for one, other in zip(reference, trained(dtype, stage, k)))
     accuracy = network.accuracy(reference.__getitem__, SIZES, x_test, y_test)
-    print(
-        "%s: test accuracy %.1f%%; equal bit for bit in all stages, on all workers: %s"
-        % (dtype, 100 * accuracy, equal)
-    )
+    print("%s: test accuracy %.1f%%; equal bit for bit in all stages, on all workers: %s" % (
+        dtype, 100 * accuracy, equal))
     learnt.append(equal and accuracy > 0.94)
 
-distance = max(
-    np.abs(one[: len(other)] - other).max()
-    for one, other in zip(trained("float32", 0), train_adam_alone())
-)
+distance = max(np.abs(one[:len(other)] - other).max()
+               for one, other in zip(trained("float32", 0), train_adam_alone()))
 print("float32: differs from one process by less than 1e-3:", bool(distance < 1e-3))
 
 P, n = 2412, 4
@@ -873,14 +756,10 @@ print("         w     g   optimizer   together   formula     bytes for each para
 formulas = [16, 4 + 12 / n, 2 + 14 / n, 16 / n]
 for stage, formula in enumerate(formulas):
     count = counts[0]["float16 %d" % stage]
-    w, g, optimizer, sent = (
-        count[name] / P for name in ("parameters", "gradients", "optimizer", "sent")
-    )
+    w, g, optimizer, sent = (count[name] / P for name in ("parameters", "gradients", "optimizer", "sent"))
     name = "ZeRO %d" % stage if stage else "DDP"
-    print(
-        "%-7s %4.1f  %4.1f  %6.1f  %10.1f  %8.1f  %14.1f"
-        % (name, w, g, optimizer, w + g + optimizer, formula, sent)
-    )
+    print("%-7s %4.1f  %4.1f  %6.1f  %10.1f  %8.1f  %14.1f" % (
+        name, w, g, optimizer, w + g + optimizer, formula, sent))
     rows.append((w + g + optimizer, sent))
 
 # %% [markdown]
@@ -904,21 +783,13 @@ assert rows == list(zip(formulas, [3, 3, 3, 4.5]))
 # small gradients do not become 0. bfloat16 does not need this *loss scaling*.)
 
 # %% jupyter={"source_hidden": true}
-figure, (left, right) = plt.subplots(
-    1, 2, figsize=(9, 3), width_ratios=[2, 1], layout="constrained"
-)
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3), width_ratios=[2, 1], layout="constrained")
 names = ["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]
 done = np.zeros(4)
 for kind, color in (("parameters", BLUE), ("gradients", ORANGE), ("optimizer", PURPLE)):
     size = np.array([counts[0]["float16 %d" % stage][kind] / P for stage in range(4)])
-    left.barh(
-        names,
-        size,
-        left=done,
-        color=color,
-        edgecolor="white",
-        label="optimizer state" if kind == "optimizer" else kind,
-    )
+    left.barh(names, size, left=done, color=color, edgecolor="white",
+              label="optimizer state" if kind == "optimizer" else kind)
     done += size
 for stage, size in enumerate(done):
     left.text(size + 0.2, stage, "%g" % size, va="center")
@@ -933,12 +804,9 @@ for axes in (left, right):
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
-show(
-    figure,
-    "Measured with four workers. Stored for each parameter: DDP 16 bytes, ZeRO 1 7, ZeRO 2 "
-    "5.5, ZeRO 3 4. Sent for each parameter in an update: 3 bytes in DDP, ZeRO 1 and ZeRO 2, 4.5 "
-    "in ZeRO 3.",
-)
+show(figure, "Measured with four workers. Stored for each parameter: DDP 16 bytes, ZeRO 1 7, ZeRO 2 "
+     "5.5, ZeRO 3 4. Sent for each parameter in an update: 3 bytes in DDP, ZeRO 1 and ZeRO 2, 4.5 "
+     "in ZeRO 3.")
 
 # %% [markdown]
 # Stage 3 stores little, but a layer must be whole while it is used. So for a moment each worker
@@ -965,12 +833,10 @@ show(
 # **Predict:** how many gigabytes does each worker store under DDP, and under ZeRO 3? With how many
 # workers does ZeRO 2 fit into 80 GB, with nothing left for the activations?
 
-
 # %%
 def gigabytes(stage, parameters, n):
     """What a worker stores of the model, its gradients and Adam's state in mixed precision."""
     return parameters * [16, 4 + 12 / n, 2 + 14 / n, 16 / n][stage] / 1e9
-
 
 for stage, name in enumerate(names):
     print("%-7s %6.1f GB on each of 64 workers" % (name, gigabytes(stage, 7.5e9, 64)))
@@ -991,12 +857,9 @@ axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="GB on each worker
 axes.set_xticks(n, n)
 axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
 axes.minorticks_off()
-show(
-    figure,
-    "Gigabytes that each worker stores of a model with 7.5 billion parameters, for 1 to "
-    "1,024 workers. DDP stays at 120. ZeRO 1 falls towards 30, ZeRO 2 towards 15. ZeRO 3 falls "
-    "without a limit, to 0.1 GB.",
-)
+show(figure, "Gigabytes that each worker stores of a model with 7.5 billion parameters, for 1 to "
+     "1,024 workers. DDP stays at 120. ZeRO 1 falls towards 30, ZeRO 2 towards 15. ZeRO 3 falls "
+     "without a limit, to 0.1 GB.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>

@@ -38,11 +38,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -51,34 +50,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -86,13 +71,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -102,7 +82,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -110,57 +89,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -173,7 +133,6 @@ import glob
 
 x_train, y_train, x_test, y_test = digits.load()
 
-
 def model(lr=0.2):
     """Builds in the current graph: w <- w - lr * g(w), and step <- step + 1."""
     step = tf.train.get_or_create_global_step()
@@ -183,12 +142,10 @@ def model(lr=0.2):
     update = tf.train.GradientDescentOptimizer(lr).minimize(loss, global_step=step)
     return step, w, loss, update
 
-
 def saved(path):
     """The steps of the checkpoints that are in a folder."""
     files = glob.glob(os.path.join(path, "*.index"))
-    return sorted(int(file[: -len(".index")].rsplit("-", 1)[1]) for file in files)
-
+    return sorted(int(file[:-len(".index")].rsplit("-", 1)[1]) for file in files)
 
 # %% [markdown]
 # ## CheckpointSaverHook
@@ -197,26 +154,21 @@ def saved(path):
 #
 # **Predict:** with `save_steps=10` we make 25 updates. At which steps does it save?
 
-
 # %%
 def train(path, updates, restore, curve="curve"):
     """Trains in a new graph, saves every 10 steps, and writes each loss to a folder of events."""
     with tf.Graph().as_default():
         step, w, loss, update = model()
         summary = tf.summary.scalar("loss", loss)
-        hooks = [
-            tf.train.CheckpointSaverHook(path, save_steps=10, saver=tf.train.Saver()),
-            tf.train.SummarySaverHook(save_steps=1, output_dir=curve, summary_op=summary),
-        ]
+        hooks = [tf.train.CheckpointSaverHook(path, save_steps=10, saver=tf.train.Saver()),
+                 tf.train.SummarySaverHook(save_steps=1, output_dir=curve, summary_op=summary)]
         creator = tf.train.ChiefSessionCreator(checkpoint_dir=path if restore else None)
         with tf.train.MonitoredSession(creator, hooks) as session:
             first = session.run_step_fn(  # without hooks
-                lambda step_context: step_context.session.run(step)
-            )
+                lambda step_context: step_context.session.run(step))
             for _ in range(updates):
                 session.run(update)
     return int(first)
-
 
 train("run", 25, restore=True)
 print("saved at steps", saved("run"))
@@ -251,19 +203,13 @@ print("the newest:", os.path.basename(tf.train.latest_checkpoint("run")))
 # file contains the second in which it began. Two runs that start in one folder within a second
 # would share a name, and one would overwrite the other's file.
 
-
 # %%
 def events(path, tag="loss"):
     """[(step, value)] from the event file in a folder."""
     tf.summary.FileWriterCache.clear()  # closes the files: until then a part of them is in memory
     (file,) = glob.glob(os.path.join(path, "events*"))
-    return [
-        (event.step, value.simple_value)
-        for event in tf.train.summary_iterator(file)
-        for value in event.summary.value
-        if value.tag == tag
-    ]
-
+    return [(event.step, value.simple_value) for event in tf.train.summary_iterator(file)
+            for value in event.summary.value if value.tag == tag]
 
 print("the first run begins at step", train("long run", 25, restore=True, curve="first"))
 print("the second one at step      ", train("long run", 25, restore=True, curve="second"))
@@ -274,10 +220,8 @@ curves = {name: events(name) for name in ("first", "second", "forgot", "no break
 losses = {name: [loss for _, loss in curve] for name, curve in curves.items()}
 assert np.allclose(losses["first"] + losses["second"], losses["no break"], atol=1e-5)
 print("saved by all three:", saved("long run"))
-print(
-    "the newest, as the file checkpoint says:",
-    os.path.basename(tf.train.latest_checkpoint("long run")),
-)
+print("the newest, as the file checkpoint says:",
+      os.path.basename(tf.train.latest_checkpoint("long run")))
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots()
@@ -292,11 +236,8 @@ axes.annotate("wide: without a break", (1, 1.1), color=GRAY)
 axes.annotate("continued", (29, 0.62), color=GREEN)
 axes.annotate("forgot to restore", (36.5, 2.05), color=RED)
 axes.set(xlabel="updates made, in both runs together", ylabel="loss of a batch", ylim=(0.4, 2.75))
-show(
-    figure,
-    "The losses from the event files. After the break the continued run goes on along "
-    "the curve of a run without a break. The run that forgot to restore jumps back to the start.",
-)
+show(figure, "The losses from the event files. After the break the continued run goes on along "
+     "the curve of a run without a break. The run that forgot to restore jumps back to the start.")
 
 # %% [markdown]
 # The continued run lies on the wide curve of the run without a break: parameters, step and batches
@@ -320,28 +261,20 @@ show(
 #
 # **Predict:** which of the first run's checkpoints are still there after each?
 
-
 # %%
 def monitored_training(path, updates, keep=5):
     with tf.Graph().as_default():
         step, w, loss, update = model()
         scaffold = tf.train.Scaffold(saver=tf.train.Saver(max_to_keep=keep))  # what a session needs
         with tf.train.MonitoredTrainingSession(
-            checkpoint_dir=path,
-            scaffold=scaffold,
-            save_checkpoint_steps=10,
-            save_summaries_steps=None,
-            log_step_count_steps=None,
-        ) as session:
+                checkpoint_dir=path, scaffold=scaffold, save_checkpoint_steps=10,
+                save_summaries_steps=None, log_step_count_steps=None) as session:
             for _ in range(updates):
                 session.run(update)
 
-
-ways = {
-    "MonitoredTrainingSession": lambda path: monitored_training(path, 30),
-    "the same, max_to_keep=None": lambda path: monitored_training(path, 30, keep=None),
-    "a Saver of the hook's own": lambda path: train(path, 30, restore=True),
-}
+ways = {"MonitoredTrainingSession": lambda path: monitored_training(path, 30),
+        "the same, max_to_keep=None": lambda path: monitored_training(path, 30, keep=None),
+        "a Saver of the hook's own": lambda path: train(path, 30, restore=True)}
 left = {}
 for number, (name, second_run) in enumerate(ways.items()):
     path = "way-%d" % number
@@ -365,11 +298,8 @@ axes.axvline(35, color=GRAY, lw=1, ls="--")
 axes.text(15, 3.75, "first run", color=BLUE, ha="center")
 axes.text(50, 3.75, "second run", color=ORANGE, ha="center")
 axes.grid(False)
-show(
-    figure,
-    "Squares: checkpoints that are there; crosses: deleted. MonitoredTrainingSession "
-    "deletes 0 and 10 of the first run. The other two ways keep all of them.",
-)
+show(figure, "Squares: checkpoints that are there; crosses: deleted. MonitoredTrainingSession "
+     "deletes 0 and 10 of the first run. The other two ways keep all of them.")
 
 # %%
 for name, steps in left.items():
@@ -398,7 +328,6 @@ assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 
 #
 # A *listener* is called around each save, and can stop the training. This one stops at the third.
 
-
 # %%
 class ThreeAreEnough(tf.train.CheckpointSaverListener):
     saves = 0
@@ -407,12 +336,10 @@ class ThreeAreEnough(tf.train.CheckpointSaverListener):
         self.saves += 1
         return self.saves == 3  # True: stop
 
-
 with tf.Graph().as_default():
     step, w, loss, update = model()
     hook = tf.train.CheckpointSaverHook(
-        "listener", save_steps=10, saver=tf.train.Saver(), listeners=[ThreeAreEnough()]
-    )
+        "listener", save_steps=10, saver=tf.train.Saver(), listeners=[ThreeAreEnough()])
     with tf.train.MonitoredSession(hooks=[hook]) as session:
         while not session.should_stop():
             session.run(update)
@@ -440,11 +367,8 @@ axes.plot(*zip(*curve), "o-", ms=3, lw=1, color=ORANGE)
 axes.annotate("every mini-batch", (40, 1.5), color=BLUE)
 axes.annotate("the event file", (120, 0.75), color=ORANGE)
 axes.set(xlabel="global step", ylabel="loss of a batch")
-show(
-    figure,
-    "The loss of every mini-batch, a restless line, and over it the points of the file of "
-    "events, one in ten: the trend is the same, but most peaks and dips are not in the file.",
-)
+show(figure, "The loss of every mini-batch, a restless line, and over it the points of the file of "
+     "events, one in ten: the trend is the same, but most peaks and dips are not in the file.")
 
 # %% [markdown]
 # A high point may be one hard batch and no trend, and most peaks are missing. Exercise 4 writes
@@ -467,7 +391,6 @@ show(
 # %%
 import logging
 
-
 class CountWarnings(logging.Handler):
     count = 0
 
@@ -477,7 +400,6 @@ class CountWarnings(logging.Handler):
     def since_last(self):
         found, self.count = self.count, 0
         return found
-
 
 warnings = CountWarnings()
 tf.get_logger().handlers = [warnings]
@@ -492,8 +414,7 @@ with tf.Graph().as_default():
     accuracy = digits.accuracy(w, x_test, y_test)
     tester = tf.train.MonitoredSession(
         tf.train.WorkerSessionCreator(master=server.target),
-        hooks=[tf.train.StepCounterHook(every_n_steps=10, output_dir="rates")],
-    )
+        hooks=[tf.train.StepCounterHook(every_n_steps=10, output_dir="rates")])
 
 for _ in range(4):
     chief.run(update)
@@ -544,10 +465,8 @@ print(len(rates), "rates, all above zero:", all(rate > 0 for rate in rates))
 # %% tags=["measured"]
 with tf.Graph().as_default():
     step, w, loss, update = model()
-    hooks = [
-        tf.train.ProfilerHook(save_steps=10, output_dir="sizes"),
-        tf.train.CheckpointSaverHook("sizes", save_steps=10, saver=tf.train.Saver()),
-    ]
+    hooks = [tf.train.ProfilerHook(save_steps=10, output_dir="sizes"),
+             tf.train.CheckpointSaverHook("sizes", save_steps=10, saver=tf.train.Saver())]
     with tf.train.MonitoredSession(hooks=hooks) as session:
         for _ in range(25):
             session.run(update)
@@ -571,30 +490,22 @@ for kind, each in sorted(sizes.items(), key=lambda item: -max(item[1])):
 # Two sessions use one server: one is the chief, the other is not. Each has a folder of its own. We
 # look which files each of them writes.
 
-
 # %%
 def written(path, tag):
     return os.path.exists(path) and bool(events(path, tag))
-
 
 for name in "chief", "worker":
     with tf.Graph().as_default():
         step, w, loss, update = model()
         tf.summary.scalar("loss", loss)
         with tf.train.MonitoredTrainingSession(
-            server.target,
-            is_chief=name == "chief",
-            checkpoint_dir=name,
-            save_checkpoint_steps=20,
-            save_summaries_steps=10,
-            log_step_count_steps=10,
-        ) as session:
+                server.target, is_chief=name == "chief", checkpoint_dir=name,
+                save_checkpoint_steps=20, save_summaries_steps=10,
+                log_step_count_steps=10) as session:
             for _ in range(40):
                 session.run(update)
-    print(
-        "%-7s checkpoints %-13s loss curve: %-6s rates: %s"
-        % (name, saved(name), written(name, "loss"), written(name, "global_step/sec"))
-    )
+    print("%-7s checkpoints %-13s loss curve: %-6s rates: %s" % (
+        name, saved(name), written(name, "loss"), written(name, "global_step/sec")))
 assert not os.path.exists("worker")
 
 # %% [markdown]

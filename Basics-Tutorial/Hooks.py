@@ -48,11 +48,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -61,34 +60,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -96,13 +81,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -112,7 +92,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -120,57 +99,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -183,7 +143,6 @@ import digits
 
 x_train, y_train, x_test, y_test = digits.load()
 
-
 def model(lr=0.2):
     """Builds in the current graph: w <- w - lr * g(w), and step <- step + 1."""
     step = tf.train.get_or_create_global_step()
@@ -193,11 +152,9 @@ def model(lr=0.2):
     update = tf.train.GradientDescentOptimizer(lr).minimize(loss, global_step=step)
     return step, w, loss, update
 
-
 # %% [markdown]
 # Our first hook prints each call. The second one plays a lost parameter server: before the third
 # update it raises the same error, once.
-
 
 # %%
 class PrintCalls(tf.train.SessionRunHook):
@@ -208,12 +165,8 @@ class PrintCalls(tf.train.SessionRunHook):
         print("begin                 is the graph finalized?", tf.get_default_graph().finalized)
 
     def after_create_session(self, session, coord):
-        print(
-            "after_create_session  is it now?",
-            session.graph.finalized,
-            "- step",
-            session.run(tf.train.get_global_step()),
-        )
+        print("after_create_session  is it now?", session.graph.finalized,
+              "- step", session.run(tf.train.get_global_step()))
 
     def before_run(self, context):
         print("    before_run        the loop fetches", context.original_args.fetches.name)
@@ -225,7 +178,6 @@ class PrintCalls(tf.train.SessionRunHook):
     def end(self, session):
         print("end                   step", session.run(tf.train.get_global_step()))
 
-
 class LoseOnce(tf.train.SessionRunHook):
     runs = 0
 
@@ -233,7 +185,6 @@ class LoseOnce(tf.train.SessionRunHook):
         self.runs += 1
         if self.runs == 3:
             raise tf.errors.UnavailableError(None, None, "the ps is gone")
-
 
 # %% [markdown]
 # **Predict:** the loop calls `run` three times, and the session is lost before the third update. How
@@ -270,7 +221,6 @@ with tf.Graph().as_default():
 # The second hook is our own. Every 25 updates it computes the accuracy on the test data, which
 # costs time. At 95% it asks the loop to stop.
 
-
 # %%
 class StopWhenGood(tf.train.SessionRunHook):
     def __init__(self, accuracy, enough, every=25):
@@ -288,10 +238,8 @@ class StopWhenGood(tf.train.SessionRunHook):
             if values.results >= self.enough:
                 context.request_stop()
 
-
 class Record(tf.train.SessionRunHook):
     """Keeps the loss of each update."""
-
     def __init__(self, loss):
         self.loss, self.losses = loss, []
 
@@ -300,7 +248,6 @@ class Record(tf.train.SessionRunHook):
 
     def after_run(self, context, values):
         self.losses.append(values.results)
-
 
 # %% [markdown]
 # The loop knows nothing of all this. It asks only whether it should stop.
@@ -316,8 +263,7 @@ with tf.Graph().as_default():
     record = Record(loss)
     stop_when_good = StopWhenGood(digits.accuracy(w, x_test, y_test), enough=0.95)
     log = tf.train.LoggingTensorHook(
-        {"loss": loss}, every_n_iter=50, formatter=lambda values: "loss %.3f" % values["loss"]
-    )
+        {"loss": loss}, every_n_iter=50, formatter=lambda values: "loss %.3f" % values["loss"])
     tf.logging.set_verbosity(tf.logging.INFO)
     with tf.train.MonitoredSession(hooks=[record, stop_when_good, log]) as session:
         while not session.should_stop():
@@ -334,13 +280,8 @@ above.plot(updates, record.losses, color=BLUE, lw=0.8, alpha=0.6)
 logged = updates[::50]
 above.plot(logged, [record.losses[k - 1] for k in logged], "o", color=ORANGE)
 above.set_ylabel("loss of a batch")
-above.annotate(
-    "LoggingTensorHook",
-    (logged[2], record.losses[logged[2] - 1]),
-    (112, 1.5),
-    color=ORANGE,
-    arrowprops={"arrowstyle": "-", "color": ORANGE},
-)
+above.annotate("LoggingTensorHook", (logged[2], record.losses[logged[2] - 1]), (112, 1.5),
+               color=ORANGE, arrowprops={"arrowstyle": "-", "color": ORANGE})
 below.plot(*zip(*stop_when_good.seen), "o-", color=GREEN)
 below.axhline(0.95, color=GRAY, lw=1, ls="--")
 below.annotate("StopWhenGood: enough", (0, 0.95), (0, 0.965), color=GRAY)
@@ -349,11 +290,8 @@ for axes in above, below:
     axes.axvline(updates[-1], color=RED, lw=1)
 above.annotate("request_stop ", (updates[-1], 2.1), ha="right", color=RED)
 figure.align_ylabels()
-show(
-    figure,
-    "Above, the loss of each mini-batch falls; points mark the updates that were logged. "
-    "Below, the test accuracy every 25 updates; at 95% the hook ends the run.",
-)
+show(figure, "Above, the loss of each mini-batch falls; points mark the updates that were logged. "
+     "Below, the test accuracy every 25 updates; at 95% the hook ends the run.")
 
 # %% [markdown]
 # `LoggingTensorHook` logs the runs 1, 51, 101 and 151. It counts the runs of its own
@@ -380,12 +318,10 @@ with tf.Graph().as_default():
     step, w, loss, update = model()
     chief = tf.train.MonitoredSession(
         tf.train.ChiefSessionCreator(master=server.target),
-        hooks=[tf.train.StopAtStepHook(last_step=20)],
-    )
+        hooks=[tf.train.StopAtStepHook(last_step=20)])
     worker = tf.train.MonitoredSession(
         tf.train.WorkerSessionCreator(master=server.target),
-        hooks=[tf.train.StopAtStepHook(last_step=20)],
-    )
+        hooks=[tf.train.StopAtStepHook(last_step=20)])
     while not (chief.should_stop() and worker.should_stop()):
         for session in chief, worker:
             if not session.should_stop():
@@ -415,7 +351,6 @@ assert last_step == 21
 # where the data come from. In this model the rows come through two *placeholders*: tensors that get
 # their values from the caller of each run.
 
-
 # %%
 def fed_model(lr=0.2):
     """As model, but each batch is fed."""
@@ -426,10 +361,8 @@ def fed_model(lr=0.2):
     update = tf.train.GradientDescentOptimizer(lr).minimize(loss, global_step=step)
     return step, w, loss, update, x, y
 
-
 class Batches:
     """Calls to it return one batch of 32 rows after the other."""
-
     def __init__(self, x, y, spoil=None):
         self.x, self.y, self.spoil, self.calls = x, y, spoil, 0
 
@@ -440,7 +373,6 @@ class Batches:
         if self.calls == self.spoil:
             images[0, 0] = np.nan  # one bad pixel
         return {self.x: images, self.y: y_train[rows]}
-
 
 with tf.Graph().as_default():
     step, w, loss, update, x, y = fed_model()
@@ -465,11 +397,9 @@ print(made, "updates,", batches.calls, "batches")
 # **Predict:** the hook stops each run at the first NaN loss. In which of the two runs are the
 # parameters still good *before* that run's last update? In which are they good after it?
 
-
 # %%
 class LargestWeight(tf.train.SessionRunHook):
     """Keeps the largest |w| before each run, and after the last one."""
-
     def __init__(self, w):
         self.w, self.sizes = w, []
 
@@ -482,29 +412,21 @@ class LargestWeight(tf.train.SessionRunHook):
     def end(self, session):
         self.sizes.append(self.largest(session))
 
-
 def until_nan(lr, spoil):
     with tf.Graph().as_default():
         step, w, loss, update, x, y = fed_model(lr)
         record, weight = Record(loss), LargestWeight(w)
-        hooks = [
-            tf.train.FeedFnHook(Batches(x, y, spoil)),
-            record,
-            weight,
-            tf.train.NanTensorHook(loss, fail_on_nan_loss=False),
-        ]
+        hooks = [tf.train.FeedFnHook(Batches(x, y, spoil)), record, weight,
+                 tf.train.NanTensorHook(loss, fail_on_nan_loss=False)]
         with tf.train.MonitoredSession(hooks=hooks) as session:
             while not session.should_stop():
                 session.run(update)
     return record.losses, weight.sizes
 
-
 runs = {"lr = 1e10": until_nan(1e10, None), "a NaN pixel": until_nan(0.2, 40)}
 for name, (losses, sizes) in runs.items():
-    print(
-        "%-11s  stopped at update %2d, largest |w| before it %7.1e, after it %s"
-        % (name, len(losses), sizes[-2], sizes[-1])
-    )
+    print("%-11s  stopped at update %2d, largest |w| before it %7.1e, after it %s" % (
+        name, len(losses), sizes[-2], sizes[-1]))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -541,12 +463,9 @@ right.annotate("loss", (7, 2.4), color=BLUE)
 right.annotate("largest |w|", (7, 0.45), color=ORANGE)
 right.annotate(" NaN", (40, 6), color=RED)
 figure.tight_layout()
-show(
-    figure,
-    "Two runs that end with a NaN loss. With the absurd learning rate, loss and parameters "
-    "before the update grow from update to update. With a NaN pixel both look healthy until the "
-    "last update.",
-)
+show(figure, "Two runs that end with a NaN loss. With the absurd learning rate, loss and parameters "
+     "before the update grow from update to update. With a NaN pixel both look healthy until the "
+     "last update.")
 
 # %% [markdown]
 # | what you see | what spoilt the loss | what to do |
@@ -557,7 +476,6 @@ show(
 # `NanTensorHook` looks for NaN alone: `inf` passes. And it always comes one update late. To stop
 # *before* the update, make the update depend on a check. `tf.check_numerics` is an op that fails on
 # NaN and `inf`; `tf.control_dependencies` makes everything built in its block wait for that op.
-
 
 # %%
 def guarded_model(lr=0.2):
@@ -571,7 +489,6 @@ def guarded_model(lr=0.2):
     with tf.control_dependencies([tf.check_numerics(loss, "the loss is not finite"), *checks]):
         update = optimizer.apply_gradients(gradients, global_step=step)
     return step, w, loss, update, x, y
-
 
 with tf.Graph().as_default():
     step, w, loss, update, x, y = guarded_model()
@@ -603,11 +520,9 @@ import threading
 server = tf.train.Server.create_local_server()
 waiting, first_step = threading.Event(), []
 
-
 class SayThatItWaits(tf.train.SessionRunHook):
     def before_run(self, context):  # hooks are called in their order: this one before the waiter
         waiting.set()
-
 
 def second_worker():
     with tf.Graph().as_default():
@@ -617,7 +532,6 @@ def second_worker():
         with tf.train.MonitoredSession(creator, hooks) as session:
             session.run(update)
             first_step.append(int(session.run(step)))
-
 
 thread = threading.Thread(target=second_worker, daemon=True)
 with tf.Graph().as_default():
@@ -678,9 +592,7 @@ import glob
 import json
 import socket
 
-sockets = [
-    socket.socket() for _ in ("ps", "worker")
-]  # hold two free ports until the servers listen
+sockets = [socket.socket() for _ in ("ps", "worker")]  # hold two free ports until the servers listen
 for one in sockets:
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     one.bind(("127.0.0.1", 0))
@@ -698,7 +610,6 @@ with tf.Graph().as_default():
             session.run(update)
 timelines = glob.glob("profile/timeline-*.json")
 
-
 # %% tags=["measured"]
 def read(timeline):
     """The time that a step took, its ops, and the names of the places where they ran."""
@@ -709,41 +620,25 @@ def read(timeline):
     duration = max(op["ts"] + op["dur"] for op in ops) - min(op["ts"] for op in ops)
     return duration, ops, places
 
-
 duration, ops, places = min(map(read, timelines), key=lambda step: step[0])
 print("%d profiled steps, the shortest took %.1f ms" % (len(timelines), duration / 1000))
 begin = min(op["ts"] for op in ops)
 
-rows = [
-    "ps: waits for tensors",
-    "ps: reads and updates w",
-    "worker: waits for tensors",
-    "worker: computes",
-]
+rows = ["ps: waits for tensors", "ps: reads and updates w",
+        "worker: waits for tensors", "worker: computes"]
 figure, axes = plt.subplots(figsize=(7, 2.6))
 for op in ops:
     on_worker, waits = "worker" in places[op["pid"]], op["name"] == "RecvTensor"
     row = 2 * on_worker + (not waits)
     color = GRAY if waits else BLUE if on_worker else GREEN
-    axes.barh(
-        row,
-        op["dur"] / 1000,
-        left=(op["ts"] - begin) / 1000,
-        height=0.6,
-        color=color,
-        edgecolor=color,
-        lw=0.8,
-        alpha=0.5 if waits else 1,
-    )
+    axes.barh(row, op["dur"] / 1000, left=(op["ts"] - begin) / 1000, height=0.6,
+              color=color, edgecolor=color, lw=0.8, alpha=0.5 if waits else 1)
 axes.set_yticks(range(4), rows)
 axes.set(xlabel="time in this step (ms)", ylim=(-0.6, 3.6))
 axes.grid(axis="y", visible=False)
-show(
-    figure,
-    "One update as ProfilerHook saw it: on four lines the ps and the worker, each waiting "
-    "for tensors and at work. Both work for a part of the time. In the rest they wait, or no op is "
-    "recorded.",
-)
+show(figure, "One update as ProfilerHook saw it: on four lines the ps and the worker, each waiting "
+     "for tensors and at work. Both work for a part of the time. In the rest they wait, or no op is "
+     "recorded.")
 
 # %% [markdown]
 # Blue and green: the ops that compute. Grey: `RecvTensor` ops, which wait for a tensor of the other

@@ -34,11 +34,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -47,34 +46,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -82,13 +67,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -100,7 +80,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -114,13 +93,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -131,15 +108,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -152,14 +124,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -169,7 +138,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -177,57 +145,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -240,24 +189,16 @@ import digits
 x, y, x_test, y_test = digits.load()
 files = ["digits-%d.tfrecord" % i for i in range(10)]
 
-
 def record(features, label):
     """One row as the bytes of a tf.train.Example."""
-    return tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                "x": tf.train.Feature(float_list=tf.train.FloatList(value=features)),
-                "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-            }
-        )
-    ).SerializeToString()
-
+    return tf.train.Example(features=tf.train.Features(feature={
+        "x": tf.train.Feature(float_list=tf.train.FloatList(value=features)),
+        "y": tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))})).SerializeToString()
 
 for digit, file in enumerate(files):
     with tf.io.TFRecordWriter(file) as writer:
         for row in np.flatnonzero(y == digit):
             writer.write(record(x[row], y[row]))
-
 
 def elements(dataset_of):
     """All elements of a dataset, as a list; dataset_of() makes it, in a graph of its own."""
@@ -269,7 +210,6 @@ def elements(dataset_of):
                 found.append(session.run(following))
         except tf.errors.OutOfRangeError:  # the end of the data
             return found
-
 
 counts = [len(elements(lambda file=file: tf.data.TFRecordDataset(file))) for file in files]
 print("rows in the ten files:", counts, "in all", sum(counts))
@@ -283,28 +223,18 @@ print("rows in the ten files:", counts, "in all", sum(counts))
 # `shuffle`. First case: `shard`, then `shuffle`. Second case: `shuffle`, then `shard`. How many
 # different rows do the two see together?
 
-
 # %%
 def shard_first(k):
     return tf.data.Dataset.range(len(x)).shard(2, k).shuffle(len(x), seed=k)
 
-
 def shuffle_first(k):
     return tf.data.Dataset.range(len(x)).shuffle(len(x), seed=k).shard(2, k)
 
-
 for pipeline in shard_first, shuffle_first:
     seen = [set(elements(lambda k=k: pipeline(k))) for k in (0, 1)]
-    print(
-        "%-13s: %d and %d rows, %d different ones, %d seen by both"
-        % (
-            pipeline.__name__,
-            len(seen[0]),
-            len(seen[1]),
-            len(seen[0] | seen[1]),
-            len(seen[0] & seen[1]),
-        )
-    )
+    print("%-13s: %d and %d rows, %d different ones, %d seen by both" % (
+        pipeline.__name__, len(seen[0]), len(seen[1]), len(seen[0] | seen[1]),
+        len(seen[0] & seen[1])))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -329,32 +259,25 @@ for pipeline in shard_first, shuffle_first:
 # ten classes does worker 0 see? In a synchronous step with a barrier, what happens when the worker
 # with the fewest rows has finished its epoch?
 
-
 # %%
 def parse(serialized):
     """(x [64], y) of one record."""
-    row = tf.io.parse_single_example(
-        serialized,
-        {"x": tf.io.FixedLenFeature([64], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)},
-    )
+    row = tf.io.parse_single_example(serialized, {
+        "x": tf.io.FixedLenFeature([64], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)})
     return row["x"], tf.cast(row["y"], tf.int32)
 
-
 def by_file(k, n=3):
-    return tf.data.TFRecordDataset(tf.data.Dataset.from_tensor_slices(files).shard(n, k)).map(parse)
-
+    return tf.data.TFRecordDataset(
+        tf.data.Dataset.from_tensor_slices(files).shard(n, k)).map(parse)
 
 def by_row(k, n=3):
     return tf.data.TFRecordDataset(files).shard(n, k).map(parse)
 
-
 for pipeline in by_file, by_row:
     for k in range(3):
         labels = [label for _, label in elements(lambda k=k: pipeline(k))]
-        print(
-            "%-7s worker %d: %3d rows, classes %s"
-            % (pipeline.__name__, k, len(labels), sorted(map(int, set(labels))))
-        )
+        print("%-7s worker %d: %3d rows, classes %s" % (
+            pipeline.__name__, k, len(labels), sorted(map(int, set(labels)))))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -373,13 +296,11 @@ for pipeline in by_file, by_row:
 # **Predict:** we train the network for 300 updates on the ten sorted files, read one after the
 # other. Which accuracy do you expect with buffers of 1, 100, 500 and 1,437 rows?
 
-
 # %%
 def sorted_files(buffer):
     rows = tf.data.TFRecordDataset(files).map(parse).cache()
     rows = rows.repeat() if buffer == 1 else rows.repeat().shuffle(buffer, seed=0)
     return rows.batch(32).prefetch(2)
-
 
 def accuracy_of(dataset_of, updates=300):
     """(The test accuracy after so many updates, the labels of each batch.)"""
@@ -392,7 +313,6 @@ def accuracy_of(dataset_of, updates=300):
         session.run(tf.global_variables_initializer())
         seen = [session.run([labels, update])[0] for _ in range(updates)]
         return session.run(digits.accuracy(w, x_test, y_test)), seen
-
 
 buffers, shown = [1, 100, 500, 1437], []
 for buffer in buffers:
@@ -409,12 +329,9 @@ for panel, buffer, seen in zip(panels, buffers, shown):
     panel.set(title="buffer %d" % buffer, xlabel="batch", yticks=range(10))
     panel.grid(False)
 panels[0].set(ylabel="labels in the batch")
-show(
-    figure,
-    "The labels of the first 45 batches. With a buffer of 1 a batch holds one or two "
-    "classes, in order. With 100 a narrow band climbs, with 500 a wide one, with 1,437 every batch "
-    "holds all classes.",
-)
+show(figure, "The labels of the first 45 batches. With a buffer of 1 a batch holds one or two "
+     "classes, in order. With 100 a narrow band climbs, with 500 a wide one, with 1,437 every batch "
+     "holds all classes.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -435,20 +352,15 @@ show(
 # - parallel calls may return elements in the order in which they finish. `tf.data` restores the
 #   order, unless you allow otherwise with `deterministic=False`, which is faster.
 
-
 # %%
 def order(reshuffle, seed=7):
-    return (
-        tf.data.Dataset.range(6).shuffle(6, seed=seed, reshuffle_each_iteration=reshuffle).repeat(2)
-    )
-
+    return tf.data.Dataset.range(6).shuffle(
+        6, seed=seed, reshuffle_each_iteration=reshuffle).repeat(2)
 
 for reshuffle in True, False:
     first, again = (np.array(elements(lambda: order(reshuffle))) for _ in range(2))
-    print(
-        "reshuffle %-5s: epoch 1 %s, epoch 2 %s; the next run is equal: %s"
-        % (reshuffle, first[:6], first[6:], np.array_equal(first, again))
-    )
+    print("reshuffle %-5s: epoch 1 %s, epoch 2 %s; the next run is equal: %s" % (
+        reshuffle, first[:6], first[6:], np.array_equal(first, again)))
 
 # %% [markdown]
 # ## Hide slow reads
@@ -467,31 +379,24 @@ for reshuffle in True, False:
 # %% tags=["measured"]
 import time
 
-
 def slow_read(number):
     time.sleep(0.010)  # the store answers
     return np.int64(number)
 
-
 def from_the_store(parallel=None, prefetch=0, wait=True):
     numbers = tf.data.Dataset.range(10**6)
     if wait:
-        numbers = numbers.map(
-            lambda number: tf.ensure_shape(tf.numpy_function(slow_read, [number], tf.int64), []),
-            num_parallel_calls=parallel,
-        )
+        numbers = numbers.map(lambda number: tf.ensure_shape(
+            tf.numpy_function(slow_read, [number], tf.int64), []), num_parallel_calls=parallel)
     batches = numbers.map(lambda number: digits.batch(x, y, number, size=6000))
     options = tf.data.Options()  # by default tf.data would change our pipeline to a faster one
     options.experimental_optimization.apply_default_optimizations = False
     return (batches.prefetch(prefetch) if prefetch else batches).with_options(options)
 
-
 def updates_per_second(dataset_of, updates=25):
     with tf.Graph().as_default(), tf.Session() as session:
         w = digits.variables()
-        g = tf.gradients(
-            digits.loss(w, *tf.data.make_one_shot_iterator(dataset_of()).get_next()), w
-        )
+        g = tf.gradients(digits.loss(w, *tf.data.make_one_shot_iterator(dataset_of()).get_next()), w)
         with tf.control_dependencies(g):
             update = tf.group(*[v.assign_sub(0.2 * d) for v, d in zip(w, g)])
         session.run(tf.global_variables_initializer())
@@ -502,22 +407,15 @@ def updates_per_second(dataset_of, updates=25):
             session.run(update)
         return updates / (time.perf_counter() - begin)
 
-
-cases = {
-    "no wait at all": dict(wait=False),
-    "read, then step": dict(),
-    "prefetch(2)": dict(prefetch=2),
-    "prefetch(2), 4 parallel reads": dict(parallel=4, prefetch=2),
-}
+cases = {"no wait at all": dict(wait=False), "read, then step": dict(),
+         "prefetch(2)": dict(prefetch=2), "prefetch(2), 4 parallel reads": dict(parallel=4, prefetch=2)}
 rates = {name: [] for name in cases}
 for _ in range(3):
     for name, case in cases.items():
         rates[name].append(updates_per_second(lambda: from_the_store(**case)))
 for name, measured in rates.items():
-    print(
-        "%-30s %4.0f updates/s, %4.1f times the plain pipeline"
-        % (name, np.median(measured), np.median(np.array(measured) / rates["read, then step"]))
-    )
+    print("%-30s %4.0f updates/s, %4.1f times the plain pipeline" % (
+        name, np.median(measured), np.median(np.array(measured) / rates["read, then step"])))
 
 # %% [markdown]
 # ## Four ways to feed a step
@@ -535,57 +433,41 @@ for name, measured in rates.items():
 # %% tags=["measured"]
 random = np.random.RandomState(0)
 
-
 def fed():
     tensors = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
 
     def feed():
         rows = random.randint(0, len(x), 32)
         return {tensors[0]: x[rows], tensors[1]: y[rows]}
-
     return tensors, feed
-
 
 def queued():
     row = tf.train.slice_input_producer([tf.constant(x), tf.constant(y)], seed=0)
     return tf.train.shuffle_batch(row, 32, 1437, 1000, seed=0), dict
 
-
 def from_dataset(dataset):
     return tf.data.make_one_shot_iterator(dataset.prefetch(2)).get_next(), dict
-
 
 def from_memory():
     rows = tf.data.Dataset.from_tensor_slices((x, y))
     return from_dataset(rows.shuffle(len(x), seed=0).repeat().batch(32))
 
-
 def records():
     return tf.data.TFRecordDataset(files).shuffle(len(x), seed=0).repeat()
-
 
 def parsed_by_row():
     return from_dataset(records().map(parse).batch(32))
 
-
 def parsed_by_batch():
     def parse_batch(serialized):
-        rows = tf.io.parse_example(
-            serialized,
-            {
-                "x": tf.io.FixedLenFeature([64], tf.float32),
-                "y": tf.io.FixedLenFeature([], tf.int64),
-            },
-        )
+        rows = tf.io.parse_example(serialized, {
+            "x": tf.io.FixedLenFeature([64], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)})
         return rows["x"], tf.cast(rows["y"], tf.int32)
-
     return from_dataset(records().batch(32).map(parse_batch))
-
 
 def in_the_graph():
     step = tf.get_variable("step", initializer=tf.constant(0, tf.int64))
     return digits.batch(x, y, step.assign_add(1)), dict
-
 
 def rate(input_of, updates=200):
     with tf.Graph().as_default(), tf.Session() as session:
@@ -607,15 +489,9 @@ def rate(input_of, updates=200):
         coordinator.join(threads, stop_grace_period_secs=5)
         return updates / seconds
 
-
-ways = {
-    "feed_dict": fed,
-    "queues": queued,
-    "tf.data, memory": from_memory,
-    "tf.data, files, parse by row": parsed_by_row,
-    "tf.data, files, parse by batch": parsed_by_batch,
-    "inside the graph": in_the_graph,
-}
+ways = {"feed_dict": fed, "queues": queued, "tf.data, memory": from_memory,
+        "tf.data, files, parse by row": parsed_by_row,
+        "tf.data, files, parse by batch": parsed_by_batch, "inside the graph": in_the_graph}
 measured = {name: [] for name in ways}
 for _ in range(3):
     for name, way in ways.items():
@@ -628,11 +504,8 @@ for place, (name, rates_of) in enumerate(measured.items()):
     axes.plot([ratios.min(), ratios.max()], [place, place], color="black", linewidth=1)
 axes.set(yticks=range(len(ways)), yticklabels=ways, xlabel="updates per second, times feed_dict's")
 axes.invert_yaxis()
-show(
-    figure,
-    "Updates per second of the six ways, as multiples of feed_dict's: the median of three "
-    "rounds, and their range. Rows drawn inside the graph are the fastest. Queues and parse by row are the slowest.",
-)
+show(figure, "Updates per second of the six ways, as multiples of feed_dict's: the median of three "
+     "rounds, and their range. Rows drawn inside the graph are the fastest. Queues and parse by row are the slowest.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -656,7 +529,6 @@ show(
 import json
 import os
 import tensorflow.compat.v1 as tf
-
 tf.disable_v2_behavior()
 tf.enable_resource_variables()
 import digits
@@ -666,14 +538,10 @@ k, n = config["task"]["index"], len(config["cluster"]["worker"])
 me = "/job:worker/task:%d" % k
 server = tf.train.Server(config["cluster"], job_name="worker", task_index=k)
 
-
 def parse(serialized):
-    rows = tf.io.parse_example(
-        serialized,
-        {"x": tf.io.FixedLenFeature([64], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)},
-    )
+    rows = tf.io.parse_example(serialized, {
+        "x": tf.io.FixedLenFeature([64], tf.float32), "y": tf.io.FixedLenFeature([], tf.int64)})
     return rows["x"], tf.cast(rows["y"], tf.int32)
-
 
 with tf.device(me):
     rows = tf.data.TFRecordDataset(["digits-%d.tfrecord" % i for i in range(10)]).shard(n, k)
@@ -693,8 +561,7 @@ with tf.Session(server.target, config=filters) as session:
     if k == 0:
         session.run(tf.global_variables_initializer())
     tf.train.SessionManager(ready_op=uninitialised, recovery_wait_secs=0.2).wait_for_session(
-        server.target, filters, max_wait_secs=30
-    )
+        server.target, filters, max_wait_secs=30)
     seen = set()
     for _ in range(300):
         batch, _ = session.run([features, update])

@@ -41,11 +41,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -54,34 +53,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -89,13 +74,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -107,7 +87,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -121,13 +100,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -138,15 +115,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -159,14 +131,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -176,7 +145,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -184,57 +152,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %%
@@ -281,7 +230,6 @@ with tf.Graph().as_default():
 # [Parameter-Server](Parameter-Server.ipynb). Then each worker places it on its own device. What
 # does each count to?
 
-
 # %%
 def count_one(k, device):
     """Worker k adds 1 to the local variable `count`; returns where that is, and its value."""
@@ -291,7 +239,6 @@ def count_one(k, device):
             if not session.run(tf.is_variable_initialized(count)):
                 session.run(tf.local_variables_initializer())
             return count.device, session.run(count.assign_add(1))
-
 
 for k in 0, 1:
     setter = tf.train.replica_device_setter(cluster=cluster, worker_device=devices[k])
@@ -319,7 +266,6 @@ for k in 0, 1:
 # As in [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), `v.read_value()` reads `v` afresh. Where a
 # variable stands in an expression, as in `v_k - v`, TensorFlow builds such a read itself.
 
-
 # %%
 class Worker:
     """The graph of worker k, and its session."""
@@ -332,16 +278,13 @@ class Worker:
             with tf.device(devices[k]):
                 self.w_k = digits.variables("w_k", seed=1 + k, get_variable=tf.get_local_variable)
                 self.pull = tf.group(
-                    *[v_k.assign(v.read_value()) for v_k, v in zip(self.w_k, self.w)]
-                )
+                    *[v_k.assign(v.read_value()) for v_k, v in zip(self.w_k, self.w)])
                 self.distance = tf.reduce_max(
-                    [tf.reduce_max(abs(v_k - v)) for v_k, v in zip(self.w_k, self.w)]
-                )
+                    [tf.reduce_max(abs(v_k - v)) for v_k, v in zip(self.w_k, self.w)])
             self.initialise_w = tf.global_variables_initializer()
             self.initialise_own = tf.local_variables_initializer()
         self.session = tf.Session(servers[k].target, graph=self.graph, config=waits)
         self.run = self.session.run
-
 
 workers = chief, other = Worker(0), Worker(1)
 chief.run(chief.initialise_w)
@@ -350,9 +293,8 @@ for worker in workers:
     before = worker.run(worker.distance)
     worker.run(worker.pull)
     after = worker.run(worker.distance)
-    print(
-        "worker %d: w_k = w before the pull: %s, after it: %s" % (worker.k, before == 0, after == 0)
-    )
+    print("worker %d: w_k = w before the pull: %s, after it: %s" % (
+        worker.k, before == 0, after == 0))
     assert before > 0 and after == 0
 
 # %% [markdown]
@@ -375,7 +317,6 @@ for worker in workers:
         worker.send_copy = tf.group(*[v.assign(v_k.read_value()) for v, v_k in pairs])
         worker.send_change = tf.group(*[v.assign_add(tf.ones_like(v_k)) for v, v_k in pairs])
 
-
 def moved_by(send):
     """By how much w moves when both pull, both train, and then both send."""
     before = chief.run(chief.w[3])
@@ -383,7 +324,6 @@ def moved_by(send):
         for worker in workers:
             worker.run(getattr(worker, op))
     return (chief.run(chief.w[3]) - before)[0]
-
 
 print("both send a copy:   w has moved by", moved_by("send_copy"))
 print("both send a change: w has moved by", moved_by("send_change"))
@@ -419,14 +359,11 @@ print("both send a change: w has moved by", moved_by("send_change"))
 # %%
 lr, T = 0.2, 10
 
-
 def add_training(worker):
     """Adds the ops local_step, push, and push_then_pull to the graph of a worker."""
     with worker.graph.as_default(), tf.device(devices[worker.k]):
-        worker.a = [
-            tf.get_local_variable("a_%d" % i, initializer=tf.zeros(v.shape))
-            for i, v in enumerate(worker.w_k)
-        ]
+        worker.a = [tf.get_local_variable("a_%d" % i, initializer=tf.zeros(v.shape))
+                    for i, v in enumerate(worker.w_k)]
         number = tf.get_local_variable("number", initializer=np.int64(0))  # of the mini-batch
 
         w_k = [v.read_value() for v in worker.w_k]
@@ -435,26 +372,22 @@ def add_training(worker):
             worker.local_step = tf.group(
                 *[a.assign_add(d) for a, d in zip(worker.a, g)],
                 *[v.assign_sub(lr * d) for v, d in zip(worker.w_k, g)],
-                number.assign_add(1),
-            )
+                number.assign_add(1))
 
         worker.push = tf.group(*[v.assign_sub(lr * a) for v, a in zip(worker.w, worker.a)])
         with tf.control_dependencies([worker.push]):  # first the push, then the pull
             worker.push_then_pull = tf.group(
                 *[v_k.assign(v.read_value()) for v_k, v in zip(worker.w_k, worker.w)],
-                *[a.assign(tf.zeros_like(a)) for a in worker.a],
-            )
+                *[a.assign(tf.zeros_like(a)) for a in worker.a])
 
         worker.losses = [digits.loss(worker.w, x, y), digits.loss(worker.w_k, x, y)]
         worker.initialise_own = tf.local_variables_initializer()  # now with a and number
-
 
 def restart():
     chief.run(chief.initialise_w)
     for worker in workers:
         worker.run(worker.initialise_own)
         worker.run(worker.pull)
-
 
 for worker in workers:
     add_training(worker)
@@ -470,10 +403,8 @@ for _ in range(T):
 w, w_k, a = chief.run([chief.w, chief.w_k, chief.a])
 chief.run(chief.push)
 
-
 def equal(one, two):
     return all(np.allclose(u, v, atol=1e-5) for u, v in zip(one, two))
-
 
 print("w has moved during the local steps:", not equal(w, w_before))
 print("w_k = w - lr * a before the push:  ", equal(w_k, [v - lr * s for v, s in zip(w, a)]))
@@ -489,16 +420,14 @@ assert equal(w, w_before) and equal(w_k, chief.run(chief.w))
 # lower or higher than what each worker reached alone? And after the fourth? (Think of training at
 # twice the learning rate.)
 
-
 # %%
 def losses():
     """The loss of w, of w_0 and of w_1, on all training rows."""
     return [*chief.run(chief.losses), other.run(other.losses[1])]
 
-
 restart()
 curve = [(0, *losses())]  # (local steps, loss of w, of w_0, of w_1)
-reached = []  # what w_0 and w_1 had reached before each exchange, and then w
+reached = []              # what w_0 and w_1 had reached before each exchange, and then w
 for t in range(1, 4 * T + 1):
     for worker in workers:
         worker.run(worker.local_step)
@@ -511,33 +440,23 @@ for t in range(1, 4 * T + 1):
         curve.append((t, *now))
 
 for window, (w_0, w_1, w) in enumerate(reached, 1):
-    print(
-        "window %d: worker 0 alone %.2f, worker 1 alone %.2f, both sums %.2f"
-        % (window, w_0, w_1, w)
-    )
+    print("window %d: worker 0 alone %.2f, worker 1 alone %.2f, both sums %.2f" % (
+        window, w_0, w_1, w))
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots(figsize=(7, 3.4))
 step, *curves = np.transpose(curve)
 for values, name, color, width in zip(
-    curves,
-    ["w, on the ps", "w_0, on worker 0", "w_1, on worker 1"],
-    [GRAY, BLUE, ORANGE],
-    [3, 1.5, 1.5],
-):
+        curves, ["w, on the ps", "w_0, on worker 0", "w_1, on worker 1"], [GRAY, BLUE, ORANGE],
+        [3, 1.5, 1.5]):
     axes.plot(step, values, color=color, linewidth=width, label=name)
 for t in range(T, 4 * T + 1, T):
     axes.axvline(t, color=GRAY, linestyle=":", linewidth=1)
-axes.set(
-    xlabel="local steps of each worker (dotted: both push, then pull)",
-    ylabel="loss on all training rows",
-)
+axes.set(xlabel="local steps of each worker (dotted: both push, then pull)",
+         ylabel="loss on all training rows")
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "The loss of w and of the two copies over four windows. Within a window w stands still "
-    "and the copies fall; at its end w jumps. After the fourth window w is higher than both copies.",
-)
+show(figure, "The loss of w and of the two copies over four windows. Within a window w stands still "
+     "and the copies fall; at its end w jumps. After the fourth window w is higher than both copies.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -572,7 +491,6 @@ assert reached[0][2] < min(reached[0][:2]) and reached[3][2] > max(reached[3][:2
 #
 # **Predict:** do the four reads of `pull` wait for the push? And those of `push_then_pull`?
 
-
 # %%
 def waits_for(op, earlier):
     """Whether `op` cannot begin before `earlier` is done: there is a path in the graph."""
@@ -586,19 +504,13 @@ def waits_for(op, earlier):
             to_visit += [tensor.op for tensor in op.inputs] + op.control_inputs
     return False
 
-
 handles = [v.handle for v in chief.w]  # what names a variable; each read takes it as its input
-reads = [
-    op
-    for op in chief.graph.get_operations()
-    if op.type == "ReadVariableOp" and op.inputs[0] in handles
-]
+reads = [op for op in chief.graph.get_operations()
+         if op.type == "ReadVariableOp" and op.inputs[0] in handles]
 for name in "pull", "push_then_pull":
     own_reads = [read for read in reads if waits_for(getattr(chief, name), read)]
-    print(
-        "%-15s reads that wait for the push:" % name,
-        [waits_for(read, chief.push) for read in own_reads],
-    )
+    print("%-15s reads that wait for the push:" % name,
+          [waits_for(read, chief.push) for read in own_reads])
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -620,7 +532,6 @@ for name in "pull", "push_then_pull":
 
 # %%
 with chief.graph.as_default(), tf.device(devices[0]):
-
     def local_step(t, w_k, a):
         g = tf.gradients(digits.loss(w_k, *digits.batch(x, y, t, worker=0)), w_k)
         return t + 1, [v - lr * d for v, d in zip(w_k, g)], [s + d for s, d in zip(a, g)]

@@ -50,11 +50,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -63,34 +62,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -98,13 +83,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -116,7 +96,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -130,13 +109,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -147,15 +124,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -168,14 +140,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -185,7 +154,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -193,57 +161,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -279,10 +228,8 @@ config = json.loads(os.environ["TF_CONFIG"])
 k, n = config["task"]["index"], len(config["cluster"]["worker"])
 me = "/job:worker/task:%d" % k
 server = tf.train.Server(config["cluster"], job_name="worker", task_index=k)
-session = tf.Session(
-    server.target,
-    config=tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=60_000),
-)
+session = tf.Session(server.target, config=tf.ConfigProto(
+    device_filters=["/job:ps", me], operation_timeout_in_ms=60_000))
 
 # What is shared: it lives on the ps.
 with tf.device("/job:ps/task:0"):
@@ -307,13 +254,11 @@ with tf.device(me):
     gradient = tf.gradients(digits.loss(values, *digits.batch(x, y, pushes, k)), values)
     compute = tf.group(*[g_i.assign(d) for g_i, d in zip(g, gradient)])
 
-
 def ticket_and_push(limit):
     ticket = step.count_up_to(limit)
     with tf.device(me), tf.control_dependencies([ticket]):  # no push without a ticket
         push = tf.group(*[v.assign_sub(lr * g_i) for v, g_i in zip(w, g)], pushes.assign_add(1))
     return ticket, push
-
 
 # The loop: it prints one line for each push.
 session.run(tf.local_variables_initializer())
@@ -355,16 +300,13 @@ with tf.device("/job:ps/task:0"):
     ready = tf.FIFOQueue(9, tf.bool, [[]], shared_name="ready")
 _, _, x_test, y_test = digits.load()
 test_accuracy = digits.accuracy(w, x_test, y_test)
-session = tf.Session(
-    ps.target, config=tf.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=60_000)
-)
+session = tf.Session(ps.target, config=tf.ConfigProto(
+    device_filters=["/job:ps"], operation_timeout_in_ms=60_000))
 session.run(tf.global_variables_initializer())
-
 
 def wait_for(count):
     """Waits until so many workers are ready."""
     session.run(ready.dequeue_many(count))
-
 
 def open_barrier(limit, count):
     """Lets so many workers begin the round with this limit."""
@@ -372,10 +314,8 @@ def open_barrier(limit, count):
         go = tf.FIFOQueue(9, tf.bool, [[]], shared_name="go_%d" % limit)
     session.run(go.enqueue_many([[True] * count]))
 
-
 # %% [markdown]
 # One more helper reads what a worker has printed.
-
 
 # %%
 def pushes_of(text, worker):
@@ -383,7 +323,6 @@ def pushes_of(text, worker):
     lines = [line[5:] for line in text.splitlines() if line.startswith("push ")]
     rows = np.loadtxt(lines, ndmin=2)
     return np.column_stack([np.full(len(rows), worker), rows])
-
 
 WORKER, VERSION, TICKET, BEGAN, PULLED, COMPUTED, PUSHED = range(7)  # the columns
 
@@ -434,11 +373,10 @@ assert len(rows) == 400 and np.array_equal(rows[:, TICKET], np.arange(400)) and 
 # Look for a block with a 1: after its pull and before its ticket, the other worker has taken a
 # ticket. The ticket is taken early in a push, so a tick stands a little later than the ticket.
 
-
 # %% tags=["measured"] jupyter={"source_hidden": true}
 def timeline(rows, count=14):
     """Some pushes from the middle of the rows, in milliseconds from the first."""
-    some = rows[len(rows) // 2 :][:count]
+    some = rows[len(rows) // 2:][:count]
     ms = 1000 * (some - some[:, BEGAN].min())
     figure, axes = plt.subplots(figsize=(8, 3))
     for k, color in (0, BLUE), (1, ORANGE):
@@ -447,13 +385,8 @@ def timeline(rows, count=14):
             for begin, end, alpha in zip(parts, parts[1:], (0.25, 1, 0.55)):
                 axes.barh(2 - k, end - begin, 0.6, begin, color=color, alpha=alpha)
             axes.barh(2 - k, parts[3] - parts[0], 0.6, parts[0], color="none", edgecolor="white")
-            axes.text(
-                (parts[0] + parts[3]) / 2,
-                2 - k + 0.42,
-                "%d" % (row[TICKET] - row[VERSION]),
-                ha="center",
-                fontsize=10,
-            )
+            axes.text((parts[0] + parts[3]) / 2, 2 - k + 0.42, "%d" % (row[TICKET] - row[VERSION]),
+                      ha="center", fontsize=10)
             axes.plot([parts[3]] * 2, [-0.3, 0.3], color=color, linewidth=3)
     axes.set_yticks([2, 1, 0], ["worker 0", "worker 1", "ps"])
     axes.set(xlabel="time in milliseconds", ylim=(-0.5, 2.7))
@@ -463,12 +396,8 @@ def timeline(rows, count=14):
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
-
-show(
-    timeline(rows),
-    "A timeline of some milliseconds. Both workers pull, compute and push again "
-    "and again, at the same time; the number above each push is its staleness.",
-)
+show(timeline(rows), "A timeline of some milliseconds. Both workers pull, compute and push again "
+     "and again, at the same time; the number above each push is its staleness.")
 
 # %% [markdown]
 # Nobody waits. A slow worker does not hold up the other, and pays with staleness: its
@@ -484,9 +413,8 @@ values = np.arange(staleness.max() + 1)
 for k, color in (0, BLUE), (1, ORANGE):
     counts = [np.sum(staleness[rows[:, WORKER] == k] == value) for value in values]
     axes.bar(values + 0.4 * k - 0.2, counts, 0.38, color=color, label="worker %d" % k)
-axes.set(
-    xlabel="staleness: updates by others between pull and push", ylabel="pushes", xticks=values
-)
+axes.set(xlabel="staleness: updates by others between pull and push", ylabel="pushes",
+         xticks=values)
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 show(figure, "For each staleness, how many pushes of worker 0 and of worker 1 had it.")
 print("mean staleness %.2f, the largest %d" % (staleness.mean(), staleness.max()))
@@ -510,7 +438,6 @@ print("mean staleness %.2f, the largest %d" % (staleness.mean(), staleness.max()
 #
 # **Predict:** which of the three tasks have a value for `pushes`? What is the sum of the values?
 
-
 # %%
 def read(name, device):
     """The number that a task holds under a name, or None."""
@@ -522,7 +449,6 @@ def read(name, device):
                 return session.run(variable)
             except tf.errors.FailedPreconditionError:
                 return None
-
 
 found = [read("pushes", "/job:worker/task:%d" % k) for k in (0, 1)]
 print("the ps has a value:  ", read("pushes", "/job:ps/task:0") is not None)
@@ -587,17 +513,13 @@ second = [own[own[:, TICKET] >= 400] for own in second]
 begin = min(own[:, BEGAN].min() for own in second)
 figure, axes = plt.subplots(figsize=(7, 3))
 for own, color, name, width in zip(second, (BLUE, ORANGE), ("worker 0", "worker 1"), (4, 1.5)):
-    axes.plot(
-        own[:, PUSHED] - begin, np.arange(1, len(own) + 1), color=color, linewidth=width, label=name
-    )
+    axes.plot(own[:, PUSHED] - begin, np.arange(1, len(own) + 1), color=color, linewidth=width,
+              label=name)
 axes.axvline(killed_at - begin, color=RED, linestyle=":", label="worker 1 is killed")
 axes.set(xlabel="seconds since the round began", ylabel="pushes of this worker")
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Pushes of both workers against time. Worker 1's line ends where it is killed, worker "
-    "0's goes on.",
-)
+show(figure, "Pushes of both workers against time. Worker 1's line ends where it is killed, worker "
+     "0's goes on.")
 print("pushes that no worker has reported:", 400 - sum(map(len, second)))
 
 # %% [markdown]

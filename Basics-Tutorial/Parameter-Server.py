@@ -40,11 +40,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -53,34 +52,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -88,13 +73,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -106,7 +86,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -120,13 +99,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -137,15 +114,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -158,14 +130,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -175,7 +144,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -183,57 +151,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -255,12 +204,10 @@ waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a ca
 # sends variables to a ps, and everything else to the worker. Operations that read or change a
 # variable run where the variable lives, whatever the function says:
 
-
 # %%
 def variables_to_ps(op):
     is_variable = op.type == "VarHandleOp"  # the operation that stands for a variable
     return "/job:ps/task:0" if is_variable else "/job:worker/task:0"
-
 
 with tf.device(variables_to_ps):
     v = tf.get_variable("v", initializer=1.0)
@@ -286,18 +233,14 @@ print("doubled:", doubled.device)
 # **Predict:** we make them in this order, on two servers, round robin. How many bytes does each ps
 # hold?
 
-
 # %%
 def placement(ps_strategy=None, number_of_ps=2):
     """A new device function: variables to the ps, everything else to worker 0."""
     return tf.train.replica_device_setter(
-        ps_tasks=number_of_ps, worker_device="/job:worker/task:0", ps_strategy=ps_strategy
-    )
-
+        ps_tasks=number_of_ps, worker_device="/job:worker/task:0", ps_strategy=ps_strategy)
 
 def size(variable):
     return variable.shape.num_elements() * variable.dtype.size
-
 
 def bytes_per_ps(variables):
     """Prints where each variable lives; returns {ps: bytes}."""
@@ -308,7 +251,6 @@ def bytes_per_ps(variables):
     for ps, total in sorted(load.items()):
         print("%-12s %5d bytes" % (ps[5:], total))
     return load
-
 
 tf.reset_default_graph()  # an empty graph
 with tf.device(placement()):
@@ -327,7 +269,6 @@ round_robin = bytes_per_ps([step, *w])
 # The argument `ps_strategy` replaces the choice. It is a function from an operation to the number
 # of a ps. This one takes the ps that holds the fewest bytes so far:
 
-
 # %%
 def lightest(number_of_ps):
     load = [0] * number_of_ps
@@ -337,9 +278,7 @@ def lightest(number_of_ps):
         shape, dtype = op.get_attr("shape"), op.get_attr("dtype")
         load[ps] += tf.TensorShape(shape).num_elements() * dtype.size
         return ps
-
     return choose
-
 
 tf.reset_default_graph()
 with tf.device(placement(lightest(2))):
@@ -356,13 +295,11 @@ assert max(by_size.values()) < max(round_robin.values())
 # A *partitioner* cuts a variable along its rows. The parts are variables themselves, so each can
 # live on another ps.
 
-
 # %%
 def in_two_parts(name, initializer):
     """Like tf.get_variable; matrices are cut into two parts."""
     cut = tf.fixed_size_partitioner(2) if initializer.ndim == 2 else None
     return tf.get_variable(name, initializer=tf.constant(initializer), partitioner=cut)
-
 
 tf.reset_default_graph()
 with tf.device(placement(lightest(2))):
@@ -401,19 +338,16 @@ assert max(in_parts.values()) < 1.05 * min(in_parts.values())
 # **Predict:** we look up rows 3 and 5, once by each convention. Both calls run without an error.
 # Which rows does each return?
 
-
 # %%
 def row_numbers(shape, dtype, partition_info):
     """An initialiser: each row of a part holds its number in the whole table."""
     first = partition_info.var_offset[0]
     return tf.cast(tf.tile(tf.range(first, first + shape[0])[:, None], [1, shape[1]]), dtype)
 
-
 tf.reset_default_graph()
 with tf.device(placement()):
-    table = tf.get_variable(
-        "table", [8, 2], initializer=row_numbers, partitioner=tf.fixed_size_partitioner(2)
-    )
+    table = tf.get_variable("table", [8, 2], initializer=row_numbers,
+                            partitioner=tf.fixed_size_partitioner(2))
     by_default = tf.nn.embedding_lookup(table, [3, 5])
     by_div = tf.nn.embedding_lookup(table, [3, 5], partition_strategy="div")
 
@@ -444,7 +378,6 @@ with tf.Session(servers["worker", 0].target, config=waits) as session:
 x, y, _, _ = digits.load()
 lr = 0.2
 
-
 def update(batch_size, place=None):
     """In a new graph: w, the loss on a mini-batch, its gradient, and the push."""
     tf.reset_default_graph()
@@ -455,7 +388,6 @@ def update(batch_size, place=None):
         g = tf.gradients(loss, w)
         push = tf.group(*[v.assign_sub(lr * d) for v, d in zip(w, g)])
     return w, loss, g, push
-
 
 # %% [markdown]
 # TensorFlow cuts the graph where a tensor goes from one task to another. On one side of the cut it
@@ -474,20 +406,15 @@ import re
 
 full = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
 
-
 def short(device):
     """/job:ps/replica:0/task:1/device:CPU:0 is ps 1."""
     return "%s %s" % re.search(r"job:(\w+)/.*task:(\d)", device).groups()
 
-
 def read_report(report):
     """{task: its operations}, {(sender, receiver): bytes} of a run with the options `full`."""
-    results = {
-        (node.node_name, output.slot): output.tensor_description  # slot: its 1st, 2nd, ...
-        for device in report.step_stats.dev_stats
-        for node in device.node_stats
-        for output in node.output
-    }
+    results = {(node.node_name, output.slot): output.tensor_description  # slot: its 1st, 2nd, ...
+               for device in report.step_stats.dev_stats
+               for node in device.node_stats for output in node.output}
     operations, sent = collections.defaultdict(list), collections.Counter()
     for node in [node for part in report.partition_graphs for node in part.node]:
         operations[short(node.device)].append(node.op)
@@ -501,7 +428,6 @@ def read_report(report):
             sent[sender, receiver] += numbers * tf.as_dtype(tensor.dtype).size
     return operations, sent
 
-
 def trace(fetches):
     """The operations and the bytes of one run in the default graph."""
     report = tf.RunMetadata()
@@ -509,7 +435,6 @@ def trace(fetches):
         session.run(tf.global_variables_initializer())
         session.run(fetches, options=full, run_metadata=report)
     return read_report(report)
-
 
 # %%
 w, loss, g, push = update(batch_size=32)
@@ -570,31 +495,27 @@ assert pulled == pushed == size_of_w
 # %%
 ids, columns = [3, 5], 16
 
-
 def table_update(rows, sparse):
     """One update of the rows `ids`, for the loss "sum of the squares of their numbers"."""
     tf.reset_default_graph()
     with tf.device(placement()):
-        table = tf.get_variable("table", [rows, columns], partitioner=tf.fixed_size_partitioner(2))
+        table = tf.get_variable("table", [rows, columns],
+                                partitioner=tf.fixed_size_partitioner(2))
         if sparse:
             needed = tf.nn.embedding_lookup(table, ids, partition_strategy="div")
         else:
             needed = tf.gather(tf.convert_to_tensor(table), ids)  # joins the parts first
-        g = tf.gradients(tf.reduce_sum(needed**2), list(table))
+        g = tf.gradients(tf.reduce_sum(needed ** 2), list(table))
         if sparse:
-            return [
-                part.scatter_sub(tf.IndexedSlices(lr * d.values, d.indices))
-                for part, d in zip(table, g)
-            ]
+            return [part.scatter_sub(tf.IndexedSlices(lr * d.values, d.indices))
+                    for part, d in zip(table, g)]
         return [part.assign_sub(lr * tf.convert_to_tensor(d)) for part, d in zip(table, g)]
-
 
 sizes = [100, 1000, 10_000, 100_000]
 traffic = {}
 for sparse in False, True:
-    traffic[sparse] = [
-        sum(trace(tf.group(*table_update(rows, sparse)))[1].values()) for rows in sizes
-    ]
+    traffic[sparse] = [sum(trace(tf.group(*table_update(rows, sparse)))[1].values())
+                       for rows in sizes]
     print("sparse:" if sparse else "dense: ", *["%10d" % n for n in traffic[sparse]], "bytes")
 
 # %%
@@ -604,12 +525,9 @@ axes.loglog(sizes, traffic[True], "o-", color=GREEN)
 axes.set(xlabel="rows of the table", ylabel="bytes in an update", ylim=(50, 1e8), xlim=(80, 4e5))
 axes.text(8e3, 6e6, "dense: the whole table, down and up", color=RED, ha="right")
 axes.text(8e3, 6e2, "sparse: two rows, down and up", color=GREEN, ha="left")
-show(
-    figure,
-    "Bytes in one update against the rows of the table, both on logarithmic scales. With "
-    "dense gradients they grow in proportion, to 13 million bytes at 100,000 rows. With sparse "
-    "gradients they stay at 264 bytes.",
-)
+show(figure, "Bytes in one update against the rows of the table, both on logarithmic scales. With "
+     "dense gradients they grow in proportion, to 13 million bytes at 100,000 rows. With sparse "
+     "gradients they stay at 264 bytes.")
 assert set(traffic[True]) == {len(ids) * (2 * 4 * columns + 4)}
 
 # %% [markdown]
@@ -648,7 +566,6 @@ assert sum(sent.values()) == 4
 # %% [markdown]
 # The values are right, so no test of the loss or the accuracy finds this bug. Test the devices:
 
-
 # %%
 def check_placement(variables, computed):
     """Raises AssertionError unless variables are on a ps, and what is computed on a worker."""
@@ -656,10 +573,7 @@ def check_placement(variables, computed):
         assert v.device.startswith("/job:ps/"), "%s is on %r" % (v.op.name, v.device)
     for tensor in computed:
         assert tensor.device.startswith("/job:worker/"), "%s is on %r" % (
-            tensor.op.name,
-            tensor.device,
-        )
-
+            tensor.op.name, tensor.device)
 
 for place in None, "/job:ps/task:0":
     w, loss, g, push = update(batch_size=32, place=place)

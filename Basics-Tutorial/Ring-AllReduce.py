@@ -48,11 +48,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -61,34 +60,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -96,20 +81,14 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% [markdown]
 # ## Step by step
 # First all workers in one process, in lockstep: in each step all of them send, then all of them
 # receive.
-
 
 # %%
 def all_reduce_in_lockstep(chunk):
@@ -126,7 +105,6 @@ def all_reduce_in_lockstep(chunk):
             chunk[k][(k - s) % N][:] = sent[k - 1]
         yield "all-gather, s = %d" % s, sent
 
-
 # %% [markdown]
 # To see whose numbers are where, worker $k$ begins with a 1 at place $k$ of each chunk, and zeros
 # elsewhere. So the chunk `[1, 0, 0, 1]` would be the sum of the numbers of workers 0 and 3. The
@@ -134,7 +112,6 @@ def all_reduce_in_lockstep(chunk):
 
 # %% jupyter={"source_hidden": true}
 COLOURS = [BLUE, ORANGE, PURPLE, GREEN]
-
 
 def draw(states, description):
     """A panel for each state: a row for each worker, a column for each chunk."""
@@ -146,16 +123,8 @@ def draw(states, description):
             panel.add_patch(plt.Rectangle(place, 0.8, 0.18, color=colour))
         for k, c in np.ndindex(4, 4):
             new = not np.array_equal(table[k][c], before[k][c])
-            panel.add_patch(
-                plt.Rectangle(
-                    (c - 0.4, k - 0.36),
-                    0.8,
-                    0.72,
-                    fill=False,
-                    color="black" if new else GRAY,
-                    lw=2 if new else 0.8,
-                )
-            )
+            panel.add_patch(plt.Rectangle((c - 0.4, k - 0.36), 0.8, 0.72, fill=False,
+                                          color="black" if new else GRAY, lw=2 if new else 0.8))
         panel.set_title(title, fontsize=10)
         panel.set(xlim=(-0.6, 3.6), ylim=(3.6, -0.6), xticks=range(4), xticklabels="abcd")
         panel.set(yticks=range(4), yticklabels=[])
@@ -166,16 +135,13 @@ def draw(states, description):
     panels[0].set_yticklabels(["worker %d" % k for k in range(4)])
     show(figure, description)
 
-
 REDUCE_SCATTER = (
     "The four chunks of four workers at the start and after the three steps of reduce-scatter. A "
     "framed chunk has just grown. At the end worker 3 has all of a, worker 0 all of b, worker 1 "
-    "all of c, worker 2 all of d."
-)
+    "all of c, worker 2 all of d.")
 ALL_GATHER = (
     "The chunks after the reduce-scatter and after the three steps of all-gather. In each step "
-    "every worker receives one finished chunk. At the end all have all."
-)
+    "every worker receives one finished chunk. At the end all have all.")
 
 # %% [markdown]
 # **Predict:** which worker has the whole sum of chunk a after the reduce-scatter, that is after
@@ -217,7 +183,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -225,57 +190,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %%
@@ -289,11 +235,9 @@ g = tf.concat([tf.reshape(part, [-1]) for part in tf.gradients(loss, w)], 0)
 session = tf.Session()
 session.run(tf.global_variables_initializer())
 
-
 def gradient(rows):
     """The gradient of the mean loss of these rows, as one vector."""
     return session.run(g, {images: x[rows], labels: y[rows]})
-
 
 # %% [markdown]
 # **Predict:** how many bytes does a worker send in all? Will the four workers have the same sum,
@@ -305,7 +249,8 @@ vectors = [gradient(np.arange(32 * k, 32 * k + 32)) for k in range(N)]
 S = vectors[0].nbytes
 result = [vector.copy() for vector in vectors]
 chunk = [np.array_split(vector, N) for vector in result]  # views: a change in one is in both
-sent = sum(np.array([part.nbytes for part in parts]) for _, parts in all_reduce_in_lockstep(chunk))
+sent = sum(np.array([part.nbytes for part in parts])
+           for _, parts in all_reduce_in_lockstep(chunk))
 
 print("S = %d bytes; the workers sent" % S, *sent)
 print("all workers have the same bits:  ", all(np.array_equal(result[0], one) for one in result))
@@ -351,7 +296,6 @@ import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
 
-
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
     cluster = {}
@@ -364,13 +308,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -381,15 +323,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -402,14 +339,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %%
@@ -427,11 +361,11 @@ N = len(addresses)
 pool = ThreadPoolExecutor(1)  # a second thread, which sends
 sent = 0  # bytes
 
-
 def connect(seconds=20):
     """Connects to the right neighbour, and waits for the left one."""
     global right, left
-    (host, port), (right_host, right_port) = (addresses[i % N].split(":") for i in (k, k + 1))
+    (host, port), (right_host, right_port) = (
+        addresses[i % N].split(":") for i in (k, k + 1))
     with socket.create_server((host, int(port)), reuse_port=True) as server:
         server.settimeout(seconds)
         end = time.monotonic() + seconds
@@ -447,7 +381,6 @@ def connect(seconds=20):
     left.settimeout(seconds)
     right.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no waiting for more to send
 
-
 def receive(array):
     """Fills an array from the left."""
     data = array.view(np.uint8)
@@ -456,7 +389,6 @@ def receive(array):
         if not count:
             raise ConnectionError("the left neighbour closed the connection")
         data = data[count:]
-
 
 def exchange(out, array):
     """Sends `out` to the right, and at the same time fills `array` from the left."""
@@ -467,7 +399,6 @@ def exchange(out, array):
     sent += out.nbytes
     return array
 
-
 def all_reduce(x):
     """Replaces x, a vector, by the sum of the x of all workers."""
     chunk = np.array_split(x, N)
@@ -476,7 +407,6 @@ def all_reduce(x):
         theirs += exchange(mine, np.empty_like(theirs))
     for s in range(N - 1):  # all-gather
         exchange(chunk[(k + 1 - s) % N], chunk[(k - s) % N])
-
 
 # %% [markdown]
 # `exchange` sends in a second thread. Is that necessary? Would it not be simpler to send first, and
@@ -491,12 +421,10 @@ import sys
 import numpy as np
 import ring
 
-
 def send_first(out, array):
     ring.right.sendall(out)
     ring.receive(array)
     return array
-
 
 ring.exchange = send_first
 x = np.full(int(sys.argv[1]), 1 + ring.k, "float32")
@@ -507,14 +435,12 @@ try:
 except (TimeoutError, ConnectionError):
     print("no progress in 3 s")
 
-
 # %%
 def run(file, *arguments):
     """Runs a file in four processes, and returns what each printed."""
     cluster = new_cluster(worker=N)
     processes = [start(file, cluster, "worker", k, *arguments) for k in range(N)]
     return [finish(process).strip() for process in processes]
-
 
 for numbers in 2_410, 16_000_000:
     print("%10d bytes:" % (4 * numbers), *sorted(set(run("send_first.py", numbers))))
@@ -548,7 +474,6 @@ import sys
 import numpy as np
 import ring
 
-
 def gradient(w, x, y):
     """Of the mean cross-entropy of these rows."""
     h = np.maximum(x @ w[0] + w[1], 0)
@@ -558,7 +483,6 @@ def gradient(w, x, y):
     d_scores = (p - np.eye(10, dtype="float32")[y]) / np.float32(len(y))
     d_h = d_scores @ w[2].T * (h > 0)
     return [x.T @ d_h, d_h.sum(0), h.T @ d_scores, d_scores.sum(0)]
-
 
 data = np.load("data.npz")
 x, y, w = data["x"], data["y"], [data["w_%d" % i] for i in range(4)]
@@ -588,17 +512,14 @@ values = digits.first_values()
 np.savez("data.npz", x=x, y=y, **{"w_%d" % i: value for i, value in enumerate(values)})
 sent = [int(printed) for printed in run("worker.py", STEPS)]
 
-
 def load(k):
     with np.load("trained-%d.npz" % k) as trained:
         return [trained[name] for name in trained.files]
 
-
 update = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
 for step in range(STEPS):
-    rows = np.concatenate(
-        [np.random.default_rng([k, step]).integers(0, len(x), 32) for k in range(N)]
-    )
+    rows = np.concatenate([
+        np.random.default_rng([k, step]).integers(0, len(x), 32) for k in range(N)])
     session.run(update, {images: x[rows], labels: y[rows]})
 single = session.run(w)
 
@@ -606,27 +527,20 @@ single = session.run(w)
 any_w = [tf.placeholder(tf.float32, value.shape) for value in values]
 accuracy = digits.accuracy(any_w, x_test, y_test)
 
-
 def test_accuracy(values):
     return session.run(accuracy, dict(zip(any_w, values)))
 
-
 def equal_bits(one, other):
     return all(np.array_equal(a, b) for a, b in zip(one, other))
-
 
 ring_w = [load(k) for k in range(N)]
 print("bytes that a worker sent in each step:", *[total // STEPS for total in sent])
 print("the four workers have the same bits:  ", all(equal_bits(ring_w[0], one) for one in ring_w))
 print("one process has the same bits:        ", equal_bits(ring_w[0], single))
-print(
-    "... the same up to 0.0001:            ",
-    all(np.allclose(a, b, atol=1e-4) for a, b in zip(ring_w[0], single)),
-)
-print(
-    "test accuracy: %.1f%% with the ring, %.1f%% with one process"
-    % (100 * test_accuracy(ring_w[0]), 100 * test_accuracy(single))
-)
+print("... the same up to 0.0001:            ",
+      all(np.allclose(a, b, atol=1e-4) for a, b in zip(ring_w[0], single)))
+print("test accuracy: %.1f%% with the ring, %.1f%% with one process" % (
+    100 * test_accuracy(ring_w[0]), 100 * test_accuracy(single)))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -659,28 +573,19 @@ print(
 ALPHA, BETA = 50e-6, 8 / 10e9  # seconds a message, seconds a byte
 assert round(ALPHA / BETA) == 62_500  # so many bytes pass during one latency
 
-
 def ring_seconds(N, S, alpha=ALPHA, beta=BETA):
     return 2 * (N - 1) * (alpha + beta * S / N)
-
 
 def ps_seconds(N, S, alpha=ALPHA, beta=BETA):
     return 2 * (alpha + beta * N * S)
 
-
 def tree_seconds(N, S, alpha=ALPHA, beta=BETA):
     return 2 * np.ceil(np.log2(N)) * (alpha + beta * S)
 
-
 print("100 workers        ring     one ps       tree   (milliseconds)")
 for name, size in ("1 KB", 1e3), ("69 KB", 69e3), ("100 MB", 100e6):
-    print(
-        "%11s %11.2f %10.2f %10.2f"
-        % (
-            name,
-            *[1000 * seconds(100, size) for seconds in (ring_seconds, ps_seconds, tree_seconds)],
-        )
-    )
+    print("%11s %11.2f %10.2f %10.2f" % (name, *[
+        1000 * seconds(100, size) for seconds in (ring_seconds, ps_seconds, tree_seconds)]))
 
 # %% jupyter={"source_hidden": true}
 from matplotlib.colors import ListedColormap
@@ -694,27 +599,19 @@ for name, place in ("ring", (130, 14)), ("tree", (130, 1)), ("one ps", (900, 0.1
     left.text(*place, name, color=WAYS[name][1])
 left.set(xlabel="S, bytes", ylabel="time of an all-reduce, ms", title="100 workers")
 times = np.array([[seconds(workers, size) for seconds, _ in WAYS.values()] for size in sizes])
-right.pcolormesh(
-    workers,
-    sizes,
-    times.argmin(1),
-    alpha=0.4,
-    cmap=ListedColormap([colour for _, colour in WAYS.values()]),
-)
+right.pcolormesh(workers, sizes, times.argmin(1), alpha=0.4,
+                 cmap=ListedColormap([colour for _, colour in WAYS.values()]))
 right.set(xlabel="N, workers", ylabel="S, bytes", title="The fastest of the three")
 right.loglog()
 right.set_xticks(2 ** np.arange(1, 9), 2 ** np.arange(1, 9))
 right.minorticks_off()
 for name, place in ("one ps", (40, 3e2)), ("tree", (110, 3e4)), ("ring", (16, 1e7)):
     right.text(*place, name, ha="center")
-show(
-    figure,
-    "Left: time of an all-reduce between 100 workers against its size. All three are flat "
-    "at first: one ps lowest, then the tree, then the ring. Then they rise, the ps first, the "
-    "ring last and lowest. Right: a map of the fastest. One ps is fastest for small vectors, "
-    "the tree for middle ones and many workers, the ring for all large ones. With two workers the "
-    "ring is always fastest.",
-)
+show(figure, "Left: time of an all-reduce between 100 workers against its size. All three are flat "
+     "at first: one ps lowest, then the tree, then the ring. Then they rise, the ps first, the "
+     "ring last and lowest. Right: a map of the fastest. One ps is fastest for small vectors, "
+     "the tree for middle ones and many workers, the ring for all large ones. With two workers the "
+     "ring is always fastest.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -774,22 +671,15 @@ print("alpha = %.0f microseconds, 1 / beta = %.1f GB/s" % (1e6 * alpha, 1e-9 / b
 
 figure, axes = plt.subplots(layout="constrained")
 many = np.logspace(2, 7, 100)
-axes.loglog(
-    many,
-    1000 * ring_seconds(N, many, alpha, beta),
-    color=GRAY,
-    label="$2 (N - 1) (\\alpha + \\beta S / N)$",
-)
+axes.loglog(many, 1000 * ring_seconds(N, many, alpha, beta), color=GRAY,
+            label="$2 (N - 1) (\\alpha + \\beta S / N)$")
 axes.loglog(size, 1000 * seconds, "o", color=BLUE, label="measured, median of 30")
 axes.set(xlabel="S, bytes", ylabel="time of an all-reduce, ms")
 bottom, top = np.log10(1000 * np.array([seconds.min(), seconds.max()]))
 axes.set_ylim(10 ** np.floor(bottom), 10 ** np.ceil(top))
 figure.legend(loc="outside right center")
-show(
-    figure,
-    "Time of an all-reduce of four processes against its size: measured points and the "
-    "fitted curve. Both are flat for small vectors and rise in proportion for large ones.",
-)
+show(figure, "Time of an all-reduce of four processes against its size: measured points and the "
+     "fitted curve. Both are flat for small vectors and rise in proportion for large ones.")
 
 # %% [markdown]
 # The flat part ends where $\beta S / N$ reaches $\alpha$. The gradient of the digits model, 9,640

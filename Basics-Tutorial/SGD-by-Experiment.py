@@ -37,11 +37,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -50,34 +49,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -85,13 +70,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -101,7 +81,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -109,57 +88,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -181,20 +141,16 @@ loss_op, accuracy_op = digits.loss(w, X, Y), digits.accuracy(w, X, Y)
 gradient_op = tf.gradients(loss_op, point)[0]
 session = tf.Session()
 
-
 def gradient(w, rows):
     """The gradient at w of the mean loss of these rows: [2410]."""
     return session.run(gradient_op, {point: w, X: x[rows], Y: y[rows]})
-
 
 def loss(w):
     """The loss at w of all rows for training."""
     return session.run(loss_op, {point: w, X: x, Y: y})
 
-
 def test_accuracy(w):
     return session.run(accuracy_op, {point: w, X: x_test, Y: y_test})
-
 
 # %% [markdown]
 # ## Noise: a larger batch is a better estimate
@@ -243,7 +199,6 @@ assert np.allclose(errors[0] / np.array(errors), [1, 4, 16, 64], rtol=0.25)
 # **Predict:** batch 32 with lr 0.1 reaches 97% in 20 epochs. Which of these does about as well:
 # batch 128 with lr 0.1, 128 with 0.4, 256 with 0.8, 512 with 1.6?
 
-
 # %%
 def train(B, lr, start=w_0, epochs=20, warm_up=0, seed=0):
     """SGD with batches of B rows; (the loss after each epoch, the last w)."""
@@ -256,15 +211,12 @@ def train(B, lr, start=w_0, epochs=20, warm_up=0, seed=0):
             losses.append(loss(w))
     return losses, w
 
-
 runs = {}
 for B, lr in (32, 0.1), (128, 0.1), (128, 0.4), (256, 0.8), (512, 1.6):
     losses, last = train(B, lr)
     runs["batch %d, lr %.1f" % (B, lr)] = losses
-    print(
-        "batch %3d, lr %.1f: loss %.2f, test accuracy %2.0f%%"
-        % (B, lr, losses[-1], 100 * test_accuracy(last))
-    )
+    print("batch %3d, lr %.1f: loss %.2f, test accuracy %2.0f%%" % (
+        B, lr, losses[-1], 100 * test_accuracy(last)))
 
 # %%
 figure, axes = plt.subplots()
@@ -273,12 +225,9 @@ for (name, losses), colour, style in styles:
     axes.plot(losses, style, color=colour, label=name, linewidth=2)
 axes.set(xlabel="epoch", ylabel="loss", ylim=(0, 3.2), xticks=range(0, 21, 5))
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Loss by epoch. Batch 32 with lr 0.1 and 128 with 0.4 lie on each other; 256 with 0.8 "
-    "joins them after 10 epochs. Batch 128 with lr 0.1 is slower. Batch 512 with lr 1.6 goes up "
-    "and down and learns little.",
-)
+show(figure, "Loss by epoch. Batch 32 with lr 0.1 and 128 with 0.4 lie on each other; 256 with 0.8 "
+     "joins them after 10 epochs. Batch 128 with lr 0.1 is slower. Batch 512 with lr 1.6 goes up "
+     "and down and learns little.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -310,7 +259,6 @@ show(
 vector = tf.placeholder(tf.float32, w_0.shape)
 hessian_times_vector = tf.gradients(tf.reduce_sum(gradient_op * vector), point)[0]
 
-
 def sharpness(w, rounds=100):
     """(The largest eigenvalue of the Hessian at w, its direction.)"""
     v = np.random.RandomState(0).normal(size=w.shape)
@@ -319,7 +267,6 @@ def sharpness(w, rounds=100):
         product = session.run(hessian_times_vector, {point: w, X: x, Y: y, vector: v})
         eigenvalue, v = v @ product, product
     return eigenvalue, v / np.linalg.norm(v)
-
 
 w_2 = w_0
 for _ in range(1500):  # with all rows: to a place where the slope is small
@@ -332,7 +279,6 @@ print("sharpness %.2f: the limit is lr = %.2f" % (steep, 2 / steep))
 # with lr 20% below the limit, once 20% above. By what factor does the distance that we pushed
 # change within six steps?
 
-
 # %%
 def follow(lr, steps, push=0.01):
     """(Distance of a pushed w from one without the push, along the steepest direction; loss)."""
@@ -344,7 +290,6 @@ def follow(lr, steps, push=0.01):
         plain = plain - lr * gradient(plain, np.arange(len(x)))
     return np.array(distances) / distances[0], losses
 
-
 below, losses_below = follow(0.8 * 2 / steep, 40)
 above, losses_above = follow(1.2 * 2 / steep, 40)
 print("below the limit: times %.1f, above it: times %.0f" % (below[6], above[6]))
@@ -354,11 +299,8 @@ axes.semilogy(losses_below, color=BLUE, label="20% below the limit")
 axes.semilogy(losses_above, color=RED, label="20% above")
 axes.set(xlabel="step with all rows", ylabel="loss")
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Loss by step. Below the limit it falls slowly. Above it, it first rises steeply, "
-    "then falls again.",
-)
+show(figure, "Loss by step. Below the limit it falls slowly. Above it, it first rises steeply, "
+     "then falls again.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -389,15 +331,11 @@ assert below[6] < 0.2 and above[6] > 5
 for name, start in ("usual start", w_0), ("steep start", 4 * w_0):
     results = []
     for warm_up in 0, 3:
-        accuracies = [
-            test_accuracy(train(256, 0.8, start, warm_up=warm_up, seed=seed)[1])
-            for seed in range(3)
-        ]
+        accuracies = [test_accuracy(train(256, 0.8, start, warm_up=warm_up, seed=seed)[1])
+                      for seed in range(3)]
         results.append(100 * np.median(accuracies))
-    print(
-        "%s, sharpness %4.1f: %2.0f%% without a warm-up, %2.0f%% with one"
-        % (name, sharpness(start)[0], *results)
-    )
+    print("%s, sharpness %4.1f: %2.0f%% without a warm-up, %2.0f%% with one" % (
+        name, sharpness(start)[0], *results))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -418,7 +356,6 @@ for name, start in ("usual start", w_0), ("steep start", 4 * w_0):
 # which is $2/\lambda$ for $\tau = 0$, half of it for $\tau = 1$, and about $\pi / (2 \lambda \tau)$
 # for large $\tau$. We check the formula by simulation, then look at the digits.
 
-
 # %%
 def largest_stable(tau, steps=4000):
     """The largest lr * lambda at which |w| stays small on the bowl, by bisection."""
@@ -433,14 +370,12 @@ def largest_stable(tau, steps=4000):
         low, high = (middle, high) if abs(w[-1]) <= 10 else (low, middle)
     return low
 
-
 taus = [0, 1, 3, 7, 15]
 formula = [2 * np.sin(np.pi / (2 * (2 * tau + 1))) for tau in taus]
 simulated = [largest_stable(tau) for tau in taus]
 for row in zip(taus, formula, simulated):
     print("tau %2d: lr * lambda below %.3f by the formula, %.3f by simulation" % row)
 assert np.allclose(formula, simulated, atol=0.01)
-
 
 # %%
 def train_stale(lr, delay, steps=600, momentum=0.0, seed=0):
@@ -456,7 +391,6 @@ def train_stale(lr, delay, steps=600, momentum=0.0, seed=0):
             losses.append(loss(past[-1]))
     return losses
 
-
 figure, axes = plt.subplots(1, 2, figsize=(8, 3), sharey=True)
 last = {}
 for panel, lr in zip(axes, (0.1, 0.2)):
@@ -467,11 +401,8 @@ for panel, lr in zip(axes, (0.1, 0.2)):
     panel.set(title="lr = %.1f" % lr, xlabel="update", ylim=(0, 3))
 axes[0].set(ylabel="loss")
 axes[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Loss by update for staleness 0, 3, 7 and 15. With lr 0.1 staleness 7 still learns, "
-    "15 hardly does. With lr 0.2 staleness 3 learns, 7 and 15 do not.",
-)
+show(figure, "Loss by update for staleness 0, 3, 7 and 15. With lr 0.1 staleness 7 still learns, "
+     "15 hardly does. With lr 0.2 staleness 3 learns, 7 and 15 do not.")
 assert last[0.1, 7] < 0.5 and last[0.2, 3] < 0.5 < last[0.2, 7]
 
 # %% [markdown]
@@ -518,11 +449,8 @@ axes.plot([], color=GRAY, linewidth=0.6, label="three of the asynchronous runs")
 axes.axhline(0, color="black", linewidth=0.5)
 axes.set(xlabel="update", ylabel="w", ylim=(-2.5, 2.5))
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "The mean of the asynchronous runs swings through the minimum and back; the curve of "
-    "momentum 7/8 lies on it. lr 1/16 alone goes to the minimum without a swing.",
-)
+show(figure, "The mean of the asynchronous runs swings through the minimum and back; the curve of "
+     "momentum 7/8 lies on it. lr 1/16 alone goes to the minimum without a swing.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>

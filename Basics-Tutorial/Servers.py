@@ -39,11 +39,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -52,34 +51,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -87,13 +72,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% [markdown]
@@ -112,7 +92,6 @@ import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
 
-
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
     cluster = {}
@@ -125,13 +104,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -142,15 +119,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -163,14 +135,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% [markdown]
@@ -198,10 +167,8 @@ ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 worker = tf.train.Server(cluster, job_name="worker", task_index=0)
 waits = tf.ConfigProto(operation_timeout_in_ms=10_000)  # the time limit of a call: 10 s
 
-
 def devices(session):
     return sorted(device.name for device in session.list_devices() if "CPU" in device.name)
-
 
 with tf.Session(config=waits) as session:
     print("no target:      ", *devices(session))
@@ -229,7 +196,6 @@ with tf.Session(worker.target, config=waits) as session:
 # the *ps*, without initialising it there. Last, we read it in a session without a target. What do
 # the two reads give?
 
-
 # %%
 def attempt(call):
     """What a call gives, or the name of its error."""
@@ -237,7 +203,6 @@ def attempt(call):
         return call()
     except tf.errors.OpError as error:
         return type(error).__name__
-
 
 with tf.device("/job:ps/task:0"):
     v = tf.get_variable("v", initializer=1.0)
@@ -361,12 +326,8 @@ with tf.device("/job:ps/task:0"):
     total = tf.add(1, 2)
 
 target = "grpc://" + cluster["worker"][0]
-with tf.Session(
-    target,
-    config=tf.ConfigProto(
-        device_filters=["/job:ps", "/job:worker/task:0"], operation_timeout_in_ms=40_000
-    ),
-) as session:
+with tf.Session(target, config=tf.ConfigProto(
+        device_filters=["/job:ps", "/job:worker/task:0"], operation_timeout_in_ms=40_000)) as session:
     print("with filters:", session.run(total))
 with tf.Session(target, config=tf.ConfigProto(operation_timeout_in_ms=3000)) as session:
     print("no filters:  ", attempt(lambda: session.run(total)))

@@ -44,11 +44,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -57,34 +56,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -92,13 +77,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -110,7 +90,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -124,13 +103,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -141,15 +118,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -162,14 +134,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -179,7 +148,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -187,57 +155,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -273,7 +222,6 @@ all_ps = [start("server.py", cluster, "ps", 0, "ps-may-start-%d" % i) for i in r
 alive = 0  # which of them is the ps
 pathlib.Path("ps-may-start-0").touch()
 
-
 def replace_ps():
     """Kills the ps, as a power cut would, and lets the next one start at its address."""
     global alive
@@ -281,7 +229,6 @@ def replace_ps():
     all_ps[alive].wait(timeout=10)
     alive += 1
     pathlib.Path("ps-may-start-%d" % alive).touch()
-
 
 # %% [markdown]
 # Chief (worker 0) and worker 1 have their servers in this notebook. Each builds the digits model in
@@ -292,22 +239,18 @@ def replace_ps():
 # %%
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
 
-
 def config(k, seconds=30):
     """Worker k knows only itself and the ps, and no call takes longer than so many seconds."""
-    return tf.ConfigProto(
-        device_filters=["/job:ps", "/job:worker/task:%d" % k],
-        operation_timeout_in_ms=1000 * seconds,
-    )
-
+    return tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % k],
+                          operation_timeout_in_ms=1000 * seconds)
 
 x, y, x_test, y_test = digits.load()
 lr = 0.2
 
-
 def model(k, name):
     """Worker k's loss and update of the model with this name, in the default graph."""
-    place = tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
+    place = tf.train.replica_device_setter(
+        cluster=cluster, worker_device="/job:worker/task:%d" % k)
     with tf.variable_scope(name), tf.device(place):
         step = tf.train.get_or_create_global_step()
         w = digits.variables()
@@ -318,23 +261,13 @@ def model(k, name):
         with tf.control_dependencies([push]):
             return loss, tf.identity(step.assign_add(1))
 
-
 def open_session(k, name, checkpoint_dir=None):
     """Worker k's loss and update, and its session; worker 0 is the chief."""
     with tf.Graph().as_default():
         loss, update = model(k, name)
-        return (
-            loss,
-            update,
-            tf.train.MonitoredTrainingSession(
-                servers[k].target,
-                is_chief=(k == 0),
-                config=config(k),
-                checkpoint_dir=checkpoint_dir,
-                save_checkpoint_steps=50,
-            ),
-        )
-
+        return loss, update, tf.train.MonitoredTrainingSession(
+            servers[k].target, is_chief=(k == 0), config=config(k),
+            checkpoint_dir=checkpoint_dir, save_checkpoint_steps=50)
 
 # %% [markdown]
 # ## The ps dies
@@ -346,10 +279,8 @@ def open_session(k, name, checkpoint_dir=None):
 # or another number?
 
 # %%
-chiefs = {
-    "without checkpoints": open_session(0, "without"),
-    "with checkpoints": open_session(0, "with", checkpoint_dir="saved"),
-}
+chiefs = {"without checkpoints": open_session(0, "without"),
+          "with checkpoints": open_session(0, "with", checkpoint_dir="saved")}
 steps, losses = [{name: [] for name in chiefs} for _ in range(2)]
 for call in range(200):
     if call == 120:
@@ -360,10 +291,8 @@ for call in range(200):
         steps[name].append(int(step_now))
 
 for name, (_, _, chief) in chiefs.items():
-    print(
-        "%-20s ... %d, the ps is replaced, %d ... %d"
-        % (name, steps[name][119], steps[name][120], steps[name][199])
-    )
+    print("%-20s ... %d, the ps is replaced, %d ... %d" % (
+        name, steps[name][119], steps[name][120], steps[name][199]))
     chief.close()
 
 # %% jupyter={"source_hidden": true}
@@ -382,12 +311,9 @@ for each in axes:
 axes[0].text(117, 190, "the ps is replaced", ha="right", va="center")
 axes[0].set(ylabel="global step", xlim=(0, 200), ylim=(0, 205))
 axes[1].set(xlabel="calls of run", ylabel="loss of the mini-batch", ylim=(0, None))
-show(
-    figure,
-    "Above, the global step against the calls of run. It rises to 120 until the ps is "
-    "replaced. With checkpoints it goes on from 101, without from 1. Below, the loss: with "
-    "checkpoints it stays low, without it jumps back to its first value.",
-)
+show(figure, "Above, the global step against the calls of run. It rises to 120 until the ps is "
+     "replaced. With checkpoints it goes on from 101, without from 1. Below, the loss: with "
+     "checkpoints it stays low, without it jumps back to its first value.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -419,21 +345,17 @@ show(
 # The creator is called again after `AbortedError` and `UnavailableError`, and after no other error.
 # We count the calls. A hook raises each error once, in place of the run.
 
-
 # %%
 class CountingCreator(tf.train.ChiefSessionCreator):
     """It makes the chief's session and counts how often."""
-
     calls = 0
 
     def create_session(self):
         self.calls += 1
         return super().create_session()
 
-
 class RaiseOnce(tf.train.SessionRunHook):
     """It raises an error before the first run."""
-
     def __init__(self, kind):
         self.error = kind(None, None, "raised by a hook")
 
@@ -442,14 +364,8 @@ class RaiseOnce(tf.train.SessionRunHook):
         if error:
             raise error
 
-
-for kind in (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.OutOfRangeError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.InvalidArgumentError,
-):
+for kind in (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.OutOfRangeError,
+             tf.errors.DeadlineExceededError, tf.errors.InvalidArgumentError):
     with tf.Graph().as_default():
         one = tf.constant(1)
         creator, outcome = CountingCreator(), "the block ends, no result"
@@ -481,17 +397,14 @@ for recovery_wait_secs in 0.1, 0.4, 1.2:
         with tf.device("/job:ps/task:0"):
             late = tf.get_variable("late_%g" % recovery_wait_secs, initializer=1.0)
         manager = tf.train.SessionManager(
-            ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=recovery_wait_secs
-        )
+            ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=recovery_wait_secs)
         with tf.Session(servers[0].target, config=config(0)) as chief:
             timer = threading.Timer(0.5, chief.run, [late.initializer])
             began = time.monotonic()
             timer.start()
             manager.wait_for_session(servers[1].target, config(1), max_wait_secs=20).close()
-            print(
-                "recovery_wait_secs = %3.1f: waited %.1f s"
-                % (recovery_wait_secs, time.monotonic() - began)
-            )
+            print("recovery_wait_secs = %3.1f: waited %.1f s" % (
+                recovery_wait_secs, time.monotonic() - began))
             timer.join()
 
 # %% [markdown]
@@ -537,11 +450,9 @@ print("the worker's next one is: ", worker.run(workers_update))
 # - the chief makes or restores the model only if the ps has none;
 # - the others look every 0.02 seconds.
 
-
 # %%
 class CarefulCreator(tf.train.SessionCreator):
     """The chief makes or restores the model if the ps has lost it; the others wait."""
-
     def __init__(self, k, checkpoint_dir):
         self.k, self.checkpoint_dir = k, checkpoint_dir
         self.scaffold = tf.train.Scaffold()
@@ -560,14 +471,12 @@ class CarefulCreator(tf.train.SessionCreator):
                 time.sleep(0.02)
         return worker.create_session()
 
-
 with tf.Graph().as_default():
     _, update = model(0, "returning")
     saves = tf.train.CheckpointSaverHook("returns", save_steps=50)
     careful_chief = tf.train.MonitoredSession(CarefulCreator(0, "returns"), [saves])
-print(
-    "before:", worker.run(workers_update), "- the new chief's update is:", careful_chief.run(update)
-)
+print("before:", worker.run(workers_update), "- the new chief's update is:",
+      careful_chief.run(update))
 
 # %% [markdown]
 # Nothing was lost. The same creator restores the checkpoint when the ps has died, because then the
@@ -589,22 +498,18 @@ import os
 import digits
 import tensorflow.compat.v1 as tf
 
-
 def build(cluster, k):
     """Operations of worker k: its gradient goes in; a step takes the mean of n; the queue `go`."""
     x, y, _, _ = digits.load()
-    with tf.device(
-        tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
-    ):
+    with tf.device(tf.train.replica_device_setter(
+            cluster=cluster, worker_device="/job:worker/task:%d" % k)):
         step = tf.train.get_or_create_global_step()
         w = digits.variables()
         version = step.read_value()
         g = tf.gradients(digits.loss(w, *digits.batch(x, y, version, worker=k)), w)
     with tf.device("/job:ps/task:0"):
-        sums = [
-            tf.ConditionalAccumulator(tf.float32, v.shape, shared_name="sum_%d" % i)
-            for i, v in enumerate(w)
-        ]
+        sums = [tf.ConditionalAccumulator(tf.float32, v.shape, shared_name="sum_%d" % i)
+                for i, v in enumerate(w)]
         go = tf.FIFOQueue(1, tf.int32, shapes=[[]], shared_name="go")
         give = tf.group(*[a.apply_grad(d, version) for a, d in zip(sums, g)])
 
@@ -614,9 +519,7 @@ def build(cluster, k):
                 move = tf.group(*[v.assign_sub(0.2 * mean) for v, mean in zip(w, means)])
             with tf.control_dependencies([move]):
                 return tf.identity(step.assign_add(1))
-
         return give, take, go.enqueue(0), go.dequeue()
-
 
 def work():
     """Worker k gives a gradient for each token in the queue, until it is killed."""
@@ -632,7 +535,6 @@ def work():
         while True:
             session.run(wait_for_go)
             session.run(give)
-
 
 if __name__ == "__main__":
     work()
@@ -653,7 +555,7 @@ with tf.Graph().as_default():
     hasty = tf.Session(servers[0].target, config=config(0, seconds=1))
 
     for _ in range(20):
-        patient.run(go)  # worker 2 may begin
+        patient.run(go)    # worker 2 may begin
         patient.run(give)  # the chief's own gradient
         step_now = patient.run(take_two)
     print("step", step_now)

@@ -36,11 +36,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -49,34 +48,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -84,13 +69,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -102,7 +82,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -116,13 +95,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -133,15 +110,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -154,14 +126,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -171,7 +140,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -179,57 +147,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -242,21 +191,16 @@ import digits
 cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
-configs = [
-    tf.ConfigProto(  # a worker need not know the other; the time limit of a call is 20 s
-        device_filters=["/job:ps", "/job:worker/task:%d" % k], operation_timeout_in_ms=20_000
-    )
-    for k in (0, 1)
-]
+configs = [tf.ConfigProto(  # a worker need not know the other; the time limit of a call is 20 s
+    device_filters=["/job:ps", "/job:worker/task:%d" % k], operation_timeout_in_ms=20_000)
+    for k in (0, 1)]
 x, y, x_test, y_test = digits.load()
 lr = 0.2
 
-
 def model(k):
     """Worker k's step counter, loss and update; an update returns the step after it."""
-    with tf.device(
-        tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
-    ):
+    with tf.device(tf.train.replica_device_setter(
+            cluster=cluster, worker_device="/job:worker/task:%d" % k)):
         step = tf.train.get_or_create_global_step()
         w = digits.variables()
         loss = digits.loss(w, *digits.batch(x, y, step))
@@ -265,7 +209,6 @@ def model(k):
             push = tf.group(*[v.assign_sub(lr * d) for v, d in zip(w, g)])
         with tf.control_dependencies([push]):
             return step, loss, tf.identity(step.assign_add(1))
-
 
 # %% [markdown]
 # ## A plain session
@@ -301,11 +244,8 @@ axes.plot(losses, color=BLUE, linewidth=1.2)
 axes.axvline(149.5, color=RED, linestyle="--")
 axes.text(172, 2.2, "the worker runs the initialiser", color=RED)
 axes.set(xlabel="updates that the chief has made", ylabel="loss of the mini-batch", ylim=(0, None))
-show(
-    figure,
-    "The chief's loss falls over 150 updates. Then the worker initialises, the loss jumps "
-    "back to where it began, and the same curve follows once more.",
-)
+show(figure, "The chief's loss falls over 150 updates. Then the worker initialises, the loss jumps "
+     "back to where it began, and the same curve follows once more.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -338,8 +278,7 @@ with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
     x_0 = tf.get_variable("x_0", initializer=7.0)
     initialise = tf.global_variables_initializer()
     manager = tf.train.SessionManager(
-        ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=0.2
-    )
+        ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=0.2)
     try:
         manager.wait_for_session(servers[1].target, configs[1], max_wait_secs=1)
     except tf.errors.DeadlineExceededError as error:
@@ -369,15 +308,13 @@ with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
 # `WorkerSessionCreator` waits for it. The point is that the method can be called again, when a
 # session is lost.
 
-
 # %%
 def created(k):
     """A session of chief (0) or worker (1) by its creator, and its update."""
     with tf.Graph().as_default():
         _, _, update = model(k)
         scaffold = tf.train.Scaffold(
-            init_fn=lambda scaffold, session: print("  init_fn runs in task", k)
-        )
+            init_fn=lambda scaffold, session: print("  init_fn runs in task", k))
         creator = [tf.train.ChiefSessionCreator, tf.train.WorkerSessionCreator][k]
         session = creator(scaffold, servers[k].target, configs[k]).create_session()
         try:
@@ -385,7 +322,6 @@ def created(k):
         except RuntimeError as error:
             print("  a new operation:", error)
     return session, update
-
 
 print("chief")
 chief, update = created(0)
@@ -411,7 +347,6 @@ import threading
 coordinator = tf.train.Coordinator()
 counts = [0, 0, 0]
 
-
 def count(k):
     with coordinator.stop_on_exception():  # an error in here asks all threads to stop
         while not coordinator.should_stop():
@@ -419,7 +354,6 @@ def count(k):
             if k == 1 and counts[k] == 3:
                 raise ValueError("thread 1 failed")
             coordinator.wait_for_stop(timeout=0.01)  # sleeps, or wakes up when all must stop
-
 
 threads = [threading.Thread(target=count, args=[k], daemon=True) for k in range(3)]
 for thread in threads:
@@ -447,20 +381,17 @@ assert counts[1] == 3
 # Coordinator and a Saver in one. Its threads save checkpoints and write summaries at fixed
 # intervals.
 
-
 # %%
 def supervised(updates):
     """The numbers of the updates that a chief makes under a Supervisor; then it saves."""
     with tf.Graph().as_default():
         step, _, update = model(0)
         supervisor = tf.train.Supervisor(  # 0: we save ourselves, not its thread
-            logdir="supervised", global_step=step, summary_op=None, save_model_secs=0
-        )
+            logdir="supervised", global_step=step, summary_op=None, save_model_secs=0)
         with supervisor.managed_session(servers[0].target, configs[0]) as session:
             numbers = [int(session.run(update)) for _ in range(updates)]
             supervisor.saver.save(session, supervisor.save_path, step)
             return numbers
-
 
 print("first run: ", supervised(4))
 print("second run:", supervised(2))
@@ -498,7 +429,6 @@ import json
 import os
 import time
 import tensorflow.compat.v1 as tf
-
 tf.logging.set_verbosity(tf.logging.ERROR)
 tf.disable_v2_behavior()
 tf.enable_resource_variables()
@@ -514,17 +444,14 @@ with tf.device("/job:ps/task:0"):  # queues live on the ps, as variables do
     started = tf.FIFOQueue(n, tf.int32, shapes=[[]], shared_name="started")
     done = tf.FIFOQueue(n, tf.int32, shapes=[[]], shared_name="done")
 
-
 def serve():
     """The ps: it waits until each worker has put a token into the queue `done`."""
     with tf.Session(server.target, config=filters) as session:
         session.run(done.dequeue_many(n))
     print("ps: %d workers are done" % n)
 
-
 def train():
     import digits  # here, because the ps needs no data
-
     x, y, x_test, y_test = digits.load()
     with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)):
         step = tf.train.get_or_create_global_step()
@@ -544,8 +471,7 @@ def train():
 
     updates = 0
     with tf.train.MonitoredTrainingSession(
-        server.target, is_chief=(k == 0), config=filters
-    ) as session:
+            server.target, is_chief=(k == 0), config=filters) as session:
         session.run(token)
         for _ in range(3000):  # a common start, if all come within a minute
             if session.run(all_started) == n:
@@ -555,9 +481,9 @@ def train():
             session.run(push)
             updates += 1
     with tf.Session(server.target, config=filters) as session:
-        print("worker %d: %d updates, accuracy %.1f%%" % (k, updates, 100 * session.run(accuracy)))
+        print("worker %d: %d updates, accuracy %.1f%%" % (
+            k, updates, 100 * session.run(accuracy)))
         session.run(finished)
-
 
 serve() if job == "ps" else train()
 

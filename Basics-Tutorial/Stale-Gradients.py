@@ -43,11 +43,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -56,34 +55,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -91,13 +76,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -109,7 +89,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -123,13 +102,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -140,15 +117,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -161,14 +133,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -178,7 +147,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -186,57 +154,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -258,14 +207,12 @@ servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in ra
 waits = tf.ConfigProto(operation_timeout_in_ms=10_000)  # limits most waits: see Servers
 sessions = []
 
-
 class Worker:
     """Worker k, with a graph and a session of its own.
 
     variables(): makes w. gradient(w_k, number): the gradient there, on mini-batch `number`.
     factor(tau): what the step of a push is multiplied by. limit: the updates of all workers.
     """
-
     def __init__(self, k, variables, gradient, lr, factor=lambda tau: 1.0, limit=10**6):
         with tf.Graph().as_default() as graph:
             zero = tf.constant(0, tf.int64)
@@ -273,10 +220,8 @@ class Worker:
                 w = variables()
                 step = tf.get_variable("step", initializer=zero)
             with tf.device("/job:worker/task:%d" % k):
-                w_k = [
-                    tf.get_local_variable(v.op.name + "_k", initializer=tf.zeros(v.shape))
-                    for v in w
-                ]
+                w_k = [tf.get_local_variable(v.op.name + "_k", initializer=tf.zeros(v.shape))
+                       for v in w]
                 version = tf.get_local_variable("version", initializer=zero)
 
                 # pull: first the version, then w
@@ -304,18 +249,14 @@ class Worker:
         sessions.append(tf.Session(servers[k].target, graph, config=waits))
         self.run = sessions[-1].run
 
-
 # %% [markdown]
 # The loss is $\frac{1}{2} w^2$, a bowl with its minimum at 0. Its gradient at `w` is `w` itself.
 # `play` makes the moves that you list, and notes `w` and the copies after each.
 
-
 # %%
 def on_the_bowl(k, lr, factor=lambda tau: 1.0):
-    return Worker(
-        k, lambda: [tf.get_variable("w", initializer=4.0)], lambda w_k, number: w_k, lr, factor
-    )
-
+    return Worker(k, lambda: [tf.get_variable("w", initializer=4.0)], lambda w_k, number: w_k,
+                  lr, factor)
 
 def play(workers, moves):
     """Makes the moves "pull 0, push 0, ...": [(move, w, {k: w_k}, tau)], from the start on."""
@@ -334,7 +275,6 @@ def play(workers, moves):
         moments.append((move, worker.run(worker.w)[0], copies, tau))
     return moments
 
-
 for move, w, _, tau in play([on_the_bowl(0, lr=0.8)], "pull 0, push 0, pull 0, push 0"):
     print("%-7s w = %4.2f" % (move, w), "" if tau is None else "  tau = %d" % tau)
 
@@ -351,53 +291,36 @@ BOTH_PULL = "pull 0, pull 1, push 0, push 1"
 hogwild = play([on_the_bowl(k, lr=0.8) for k in (0, 1)], BOTH_PULL)
 assert np.isclose(hogwild[-1][1], -2.4)  # w at the end
 
-
 def draw(moments, title):
     """The bowl after both pulls and after each push: w, the copies, and what the push does."""
     figure, panels = plt.subplots(1, 3, figsize=(7, 2.7), sharey=True, layout="constrained")
     bowl = np.linspace(-4.6, 4.6, 99)
     for panel, before, moment in zip(panels, moments[1:], moments[2:]):
         (move, w, copies, tau), w_before = moment, before[1]
-        panel.plot(bowl, bowl**2 / 2, color="lightgray", zorder=0)
+        panel.plot(bowl, bowl ** 2 / 2, color="lightgray", zorder=0)
         for k, size in (1, 17), (0, 12):  # rings of two sizes, so that none hides another
-            panel.plot(
-                copies[k],
-                copies[k] ** 2 / 2,
-                "o",
-                markersize=size,
-                fillstyle="none",
-                color=(BLUE, ORANGE)[k],
-                markeredgewidth=2,
-            )
-        panel.plot(w, w**2 / 2, "o", color="black", markersize=6)
+            panel.plot(copies[k], copies[k] ** 2 / 2, "o", markersize=size, fillstyle="none",
+                       color=(BLUE, ORANGE)[k], markeredgewidth=2)
+        panel.plot(w, w ** 2 / 2, "o", color="black", markersize=6)
         panel.text(0, 5.5, "w = %.1f" % w, ha="center")
         if tau is None:
             panel.set_title("both have pulled", fontsize=10.5)
         else:
             k = int(move[-1])
-            panel.annotate(
-                "",
-                (w, -1.6),
-                (w_before, -1.6),
-                arrowprops=dict(
-                    arrowstyle="-|>", color=(BLUE, ORANGE)[k], linewidth=2.5, shrinkA=0, shrinkB=0
-                ),
-            )
-            panel.set_title(
-                "worker %d pushes, tau = %d" % (k, tau), color=(BLUE, ORANGE)[k], fontsize=10.5
-            )
-        panel.set(xlabel="w", xticks=range(-4, 5, 2), yticks=[0, 5, 10], ylim=(-2.8, 11.5))
+            panel.annotate("", (w, -1.6), (w_before, -1.6), arrowprops=dict(
+                arrowstyle="-|>", color=(BLUE, ORANGE)[k], linewidth=2.5, shrinkA=0, shrinkB=0))
+            panel.set_title("worker %d pushes, tau = %d" % (k, tau), color=(BLUE, ORANGE)[k],
+                            fontsize=10.5)
+        panel.set(xlabel="w", xticks=range(-4, 5, 2), yticks=[0, 5, 10],
+                  ylim=(-2.8, 11.5))
     panels[0].set_ylabel("loss")
     panels[0].text(-4.6, -1.7, "dot: w on the ps\nrings: copies", fontsize=8.5, va="center")
     figure.suptitle(title)
     return figure
 
-
-show(
-    draw(hogwild, "HogWild, lr = 0.8"),
-    "Three bowls. Both workers have pulled w = 4. Worker 0 pushes and takes w to 0.8. Worker 1, "
-    "whose copy is still at 4, pushes as far and takes w past the minimum, to minus 2.4.",
-)
+show(draw(hogwild, "HogWild, lr = 0.8"),
+     "Three bowls. Both workers have pulled w = 4. Worker 0 pushes and takes w to 0.8. Worker 1, "
+     "whose copy is still at 4, pushes as far and takes w past the minimum, to minus 2.4.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -430,12 +353,10 @@ show(
 ALONE = "pull 0" + ", push 0, pull 0" * 24
 IN_TURNS = "pull 0, pull 1" + ", push 0, pull 0, push 1, pull 1" * 12
 
-
 def pushes_only(moments):
     """w at the start and after each push; tau of each push."""
     pushes = [moment for moment in moments if moment[3] is not None]
     return np.array([4.0] + [w for _, w, _, _ in pushes]), [tau for _, _, _, tau in pushes]
-
 
 alone, _ = pushes_only(play([on_the_bowl(0, lr=1.2)], ALONE))
 in_turns, taus = pushes_only(play([on_the_bowl(k, lr=1.2) for k in (0, 1)], IN_TURNS))
@@ -469,19 +390,15 @@ assert taus == [0] + 23 * [1] and abs(in_turns[-6:]).max() > 4
 #
 # $$w \leftarrow w - \frac{lr}{\tau + 1} \, g(w_k)$$
 
-
 # %%
 def dynsgd_factor(tau):
     return 1 / (tau + 1)
 
-
 dynsgd = play([on_the_bowl(k, 0.8, dynsgd_factor) for k in (0, 1)], BOTH_PULL)
 assert np.isclose(dynsgd[-1][1], -0.8)
-show(
-    draw(dynsgd, "DynSGD, lr = 0.8: the stale step is halved"),
-    "Three bowls. Both workers have pulled w = 4. Worker 0 pushes and takes w to 0.8. The "
-    "stale step of worker 1 is halved and takes w to minus 0.8 only.",
-)
+show(draw(dynsgd, "DynSGD, lr = 0.8: the stale step is halved"),
+     "Three bowls. Both workers have pulled w = 4. Worker 0 pushes and takes w to 0.8. The "
+     "stale step of worker 1 is halved and takes w to minus 0.8 only.")
 
 # %% [markdown]
 # The stale push still passes the minimum, but only as far as −0.8. And in turns, at `lr` = 1.2? The
@@ -491,26 +408,15 @@ show(
 workers = [on_the_bowl(k, 1.2, dynsgd_factor) for k in (0, 1)]
 dynsgd_in_turns, _ = pushes_only(play(workers, IN_TURNS))
 figure, ax = plt.subplots(figsize=(7, 2.9))
-for w, colour, name, place in (
-    (in_turns, RED, "two in turns, HogWild", (24.5, 30)),
-    (dynsgd_in_turns, GREEN, "two in turns, DynSGD", (24.5, 0.012)),
-    (alone, GRAY, "one worker alone", (5.3, 0.003)),
-):
+for w, colour, name, place in ((in_turns, RED, "two in turns, HogWild", (24.5, 30)),
+                               (dynsgd_in_turns, GREEN, "two in turns, DynSGD", (24.5, 0.012)),
+                               (alone, GRAY, "one worker alone", (5.3, 0.003))):
     ax.plot(abs(w), ".-", color=colour)
     ax.text(*place, name, color=colour, va="center")
-ax.set(
-    yscale="log",
-    ylim=(1e-3, 100),
-    xlim=(0, 24),
-    xlabel="updates of w, all workers together",
-    ylabel="|w|, distance to minimum",
-    title="lr = 1.2",
-)
-show(
-    figure,
-    "Distance from the minimum on a logarithmic scale over 24 updates. One worker alone "
-    "falls fast. Two in turns with HogWild grow from 4 to more than 10. With DynSGD they fall.",
-)
+ax.set(yscale="log", ylim=(1e-3, 100), xlim=(0, 24), xlabel="updates of w, all workers together",
+       ylabel="|w|, distance to minimum", title="lr = 1.2")
+show(figure, "Distance from the minimum on a logarithmic scale over 24 updates. One worker alone "
+     "falls fast. Two in turns with HogWild grow from 4 to more than 10. With DynSGD they fall.")
 assert abs(dynsgd_in_turns[-1]) < 0.1
 
 # %% [markdown]
@@ -530,10 +436,8 @@ number = tf.placeholder(tf.int64, [])
 here = tf.Session()
 sessions.append(here)
 gradient = here.make_callable(  # a function of the placeholders' values
-    tf.gradients(digits.loss(w_old, *digits.batch(x, y, number)), w_old), [number, *w_old]
-)
+    tf.gradients(digits.loss(w_old, *digits.batch(x, y, number)), w_old), [number, *w_old])
 training_loss = here.make_callable(digits.loss(w_old, x, y), w_old)
-
 
 def train(taus, lr, factor=lambda tau: 1.0):
     """The loss on all training digits after one update for each staleness in `taus`."""
@@ -543,7 +447,6 @@ def train(taus, lr, factor=lambda tau: 1.0):
         g = gradient(t, *history[t - tau])
         history.append([v - lr * factor(tau) * d for v, d in zip(history[t], g)])
     return training_loss(*history[-1])
-
 
 # %% [markdown]
 # We train with 300 updates, at seven learning rates, in two kinds of clusters:
@@ -560,10 +463,8 @@ def train(taus, lr, factor=lambda tau: 1.0):
 rates = 0.05 * 2.0 ** np.arange(7)
 UNEQUAL = [1, 15] * 150
 equal = {tau + 1: [train([tau] * 300, lr) for lr in rates] for tau in (0, 1, 3, 7)}
-unequal = {
-    "HogWild": [train(UNEQUAL, lr) for lr in rates],
-    "DynSGD": [train(UNEQUAL, lr, dynsgd_factor) for lr in rates],
-}
+unequal = {"HogWild": [train(UNEQUAL, lr) for lr in rates],
+           "DynSGD": [train(UNEQUAL, lr, dynsgd_factor) for lr in rates]}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.1), sharey=True, layout="constrained")
 for (workers, losses), colour in zip(equal.items(), (GRAY, BLUE, PURPLE, ORANGE)):
@@ -571,37 +472,23 @@ for (workers, losses), colour in zip(equal.items(), (GRAY, BLUE, PURPLE, ORANGE)
 for (name, losses), colour in zip(unequal.items(), (RED, GREEN)):
     right.plot(rates, losses, ".-", color=colour, label=name)
 for ax, title in (left, "equal workers, HogWild"), (right, "a fast and eight slow"):
-    ax.set(
-        xscale="log",
-        yscale="log",
-        title=title,
-        xlabel="learning rate",
-        xticks=rates,
-        yticks=[0.1, 0.2, 0.5, 1, 2],
-        ylim=(0.06, 4),
-    )
+    ax.set(xscale="log", yscale="log", title=title, xlabel="learning rate",
+           xticks=rates, yticks=[0.1, 0.2, 0.5, 1, 2], ylim=(0.06, 4))
     ax.xaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
 left.set_ylabel("loss after 300 updates")
 left.legend(title="workers", loc="lower right", handlelength=1)
 right.legend(loc="lower left", handlelength=1.2)
-show(
-    figure,
-    "Loss after 300 updates against the learning rate. Left, equal workers with HogWild: "
-    "the more workers, the lower the rate at which the loss jumps up. Right, a fast and eight "
-    "slow workers: DynSGD reaches a lower loss than HogWild, at higher rates.",
-)
+show(figure, "Loss after 300 updates against the learning rate. Left, equal workers with HogWild: "
+     "the more workers, the lower the rate at which the loss jumps up. Right, a fast and eight "
+     "slow workers: DynSGD reaches a lower loss than HogWild, at higher rates.")
 for workers, losses in equal.items():
-    print(
-        "equal workers, %d:         lowest loss %.2f, best rate %.2f"
-        % (workers, min(losses), rates[np.argmin(losses)])
-    )
+    print("equal workers, %d:         lowest loss %.2f, best rate %.2f" % (
+        workers, min(losses), rates[np.argmin(losses)]))
 for name, losses in unequal.items():
-    print(
-        "fast and slow, %-8s   lowest loss %.2f, best rate %.2f"
-        % (name + ":", min(losses), rates[np.argmin(losses)])
-    )
+    print("fast and slow, %-8s   lowest loss %.2f, best rate %.2f" % (
+        name + ":", min(losses), rates[np.argmin(losses)]))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -640,15 +527,13 @@ first, second = [on_the_bowl(k, lr=0.8) for k in (0, 1)]
 for worker in first, second:
     worker.run(worker.initialise)
 first.run(first.pull)
-first.run(first.ticket)  # the first half of a push
+first.run(first.ticket)     # the first half of a push
 second.run(second.pull)
 first.run(first.move_only)  # the second half
 version, [w_1], [w] = second.run([second.version, second.w_k, second.w])
 ticket, tau = second.run(second.push)
-print(
-    "worker 1 believes: version %d.  Its copy: %.1f.  w of version %d: %.1f"
-    % (version, w_1, version, w)
-)
+print("worker 1 believes: version %d.  Its copy: %.1f.  w of version %d: %.1f" % (
+    version, w_1, version, w))
 print("measured tau = %d, although one update came between" % tau)
 
 # %% [markdown]
@@ -676,10 +561,8 @@ assert tau == 0 and w_1 != w
 # %%
 import threading
 
-
 class LockedWorker:
     """On the bowl, with one lock on the ps around each pull and each push."""
-
     def __init__(self, k):
         with tf.Graph().as_default() as graph, tf.device("/job:ps/task:0"):
             w = tf.get_variable("w", initializer=4.0)
@@ -701,7 +584,6 @@ class LockedWorker:
             self.initialise = tf.global_variables_initializer()
         sessions.append(tf.Session(servers[k].target, graph, config=waits))
         self.run = sessions[-1].run
-
 
 first, second = LockedWorker(0), LockedWorker(1)
 first.run(first.initialise)
@@ -733,13 +615,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 UPDATES = 400
 
-
 def on_the_digits(k):
     def gradient_at(w_k, number):
         return tf.gradients(digits.loss(w_k, *digits.batch(x, y, number, worker=k)), w_k)
-
     return Worker(k, digits.variables, gradient_at, lr=0.2, limit=UPDATES)
-
 
 def work(worker):
     """Pulls and pushes until all tickets are taken: the (ticket, tau) of each push."""
@@ -750,7 +629,6 @@ def work(worker):
             pushes.append(tuple(worker.run(worker.push)))
     except tf.errors.OutOfRangeError:
         return pushes
-
 
 tf.Session.reset(ps.target)  # forgets the bowl's variables
 racers = [on_the_digits(k) for k in (0, 1)]
@@ -794,13 +672,8 @@ figure, ax = plt.subplots(figsize=(7, 2.4))
 latest = max(sum(taus, []))
 for k, colour in enumerate((BLUE, ORANGE)):
     counts = np.bincount(taus[k], minlength=latest + 1)
-    ax.bar(
-        np.arange(latest + 1) + 0.4 * k - 0.2,
-        counts,
-        width=0.38,
-        color=colour,
-        label="worker %d" % k,
-    )
+    ax.bar(np.arange(latest + 1) + 0.4 * k - 0.2, counts, width=0.38, color=colour,
+           label="worker %d" % k)
 ax.set(xlabel="staleness of a push", ylabel="pushes", xticks=range(latest + 1))
 ax.grid(axis="x")
 ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))

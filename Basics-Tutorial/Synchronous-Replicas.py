@@ -45,11 +45,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -58,34 +57,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -93,13 +78,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -111,7 +91,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -125,13 +104,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -142,15 +119,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -163,14 +135,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -180,7 +149,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -188,57 +156,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %%
@@ -258,7 +207,6 @@ x, y, x_test, y_test = digits.load()
 # workers give 1, 2 and 12. The mean of which gradients does `take_grad(2)` return? Then only one
 # worker gives a gradient, 7. What does `take_grad(2)` do?
 
-
 # %%
 def run_or_wait(session, op, feed=None):
     """What an op returns, or "waits" after half a second without a result."""
@@ -266,7 +214,6 @@ def run_or_wait(session, op, feed=None):
         return session.run(op, feed, options=tf.RunOptions(timeout_in_ms=500))
     except tf.errors.DeadlineExceededError:
         return "waits"
-
 
 accumulator = tf.ConditionalAccumulator(tf.float32, shape=[])
 g = tf.placeholder(tf.float32, [])
@@ -279,10 +226,8 @@ session = tf.Session()
 for step, given in enumerate([[2, 6], [1, 2, 12], [7]]):
     for value in given:
         session.run(give, {g: value, version: step})
-    print(
-        "given %-11s gathered %d   take_grad(2): %s"
-        % (given, session.run(gathered), run_or_wait(session, take_2))
-    )
+    print("given %-11s gathered %d   take_grad(2): %s" % (
+        given, session.run(gathered), run_or_wait(session, take_2)))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -324,10 +269,8 @@ put_tokens = tokens.enqueue_many([tf.fill([3], tf.constant(1, tf.int64))])
 print("before the step, worker 1 asks for a token:", run_or_wait(session, next_token))
 session.run(put_tokens)
 for k in range(3):
-    print(
-        "after it, worker %d gets token %d; tokens left: %d"
-        % (k, session.run(next_token), session.run(left))
-    )
+    print("after it, worker %d gets token %d; tokens left: %d" % (
+        k, session.run(next_token), session.run(left)))
 session.close()
 
 # %% [markdown]
@@ -341,7 +284,6 @@ session.close()
 
 # %%
 C, LR = [1.0, 2.0, 6.0], 0.5
-
 
 class SharedParts:
     """w, one accumulator and one queue of tokens, both for all three workers."""
@@ -382,7 +324,6 @@ class SharedParts:
         """A token for worker k, or None if it must wait."""
         return self.session.run(self.next_token) if self.session.run(self.tokens_left) else None
 
-
 # %%
 ps = SharedParts(N=3)
 alone = 0.0  # one worker that has all the data
@@ -393,10 +334,8 @@ for step in range(2):
     ps.session.run(ps.make_step)
     received = [int(ps.token(k, step)) for k in range(3)]
     alone -= LR * (alone - np.mean(C))
-    print(
-        "step %d: w = %.2f, one worker with all data: %.2f; tokens %s"
-        % (step + 1, ps.session.run(ps.w), alone, received)
-    )
+    print("step %d: w = %.2f, one worker with all data: %.2f; tokens %s" % (
+        step + 1, ps.session.run(ps.w), alone, received))
     assert ps.session.run(ps.w) == alone
 
 # %% [markdown]
@@ -444,14 +383,12 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)
         number = tf.get_local_variable("number", initializer=tf.constant(0, tf.int64))
     loss = digits.loss(w, *digits.batch(x, y, number.assign_add(1), worker=k))
     optimizer = tf.train.SyncReplicasOptimizer(
-        tf.train.GradientDescentOptimizer(0.2), replicas_to_aggregate=2, total_num_replicas=2
-    )
+        tf.train.GradientDescentOptimizer(0.2), replicas_to_aggregate=2, total_num_replicas=2)
     train = optimizer.minimize(loss, global_step=step)
     accuracy = digits.accuracy(w, x_test, y_test)
     missing = tf.report_uninitialized_variables(tf.global_variables())
     missing.mark_used()  # or TensorFlow complains that the chief does not use it
 sync_hook = optimizer.make_session_run_hook(is_chief, num_tokens=num_tokens)
-
 
 class EndOptimizer(tf.train.SessionRunHook):
     """Ends the chief's thread, which would wait for the next gradients."""
@@ -463,7 +400,6 @@ class EndOptimizer(tf.train.SessionRunHook):
         self.coord.request_stop()
         session.close()
 
-
 if not is_chief:  # MonitoredTrainingSession would look for the chief's variables every 30 s only
     with tf.Session(server.target, config=waits) as session:
         for _ in range(300):  # half a minute at most
@@ -474,9 +410,8 @@ if not is_chief:  # MonitoredTrainingSession would look for the chief's variable
             raise TimeoutError("the chief has not initialised the variables")
 
 calls = done = 0
-with tf.train.MonitoredTrainingSession(
-    server.target, is_chief, config=waits, hooks=[sync_hook, EndOptimizer()]
-) as session:
+with tf.train.MonitoredTrainingSession(server.target, is_chief, config=waits,
+                                       hooks=[sync_hook, EndOptimizer()]) as session:
     while done < updates:
         limit = tf.RunOptions(timeout_in_ms=2000) if calls else None  # the first waits longer
         try:
@@ -485,10 +420,8 @@ with tf.train.MonitoredTrainingSession(
             print("worker %d: %s in call %d" % (k, type(error).__name__, calls + 1))
             break
         calls, done = calls + 1, session.run(step)
-    print(
-        "worker %d: %d updates in %d calls, test accuracy %.3f"
-        % (k, done, calls, session.run(accuracy))
-    )
+    print("worker %d: %d updates in %d calls, test accuracy %.3f" % (
+        k, done, calls, session.run(accuracy)))
 
 # %% [markdown]
 # Both counts are 2: each step needs two gradients, and there are two workers. The ps is a server in
@@ -502,17 +435,13 @@ with tf.train.MonitoredTrainingSession(
 # **Predict:** does the chief train in A, where worker 1 never comes? And in B, what does it do
 # after the 100 updates?
 
-
 # %% tags=["measured"]
 def start_run(num_tokens, updates):
     """A cluster of two workers and a ps here; the started workers, which want so many updates."""
     cluster = new_cluster(ps=1, worker=2)
     ps = tf.train.Server(cluster, job_name="ps", task_index=0)
-    return ps, [
-        start("worker.py", cluster, "worker", k, num_tokens, wanted)
-        for k, wanted in enumerate(updates)
-    ]
-
+    return ps, [start("worker.py", cluster, "worker", k, num_tokens, wanted)
+                for k, wanted in enumerate(updates)]
 
 ps, workers = start_run(num_tokens=-1, updates=[20])
 print("A\n" + finish(workers[0]))
@@ -546,9 +475,8 @@ print("B\n" + "".join(map(finish, workers)))
 with tf.Graph().as_default():
     with tf.device("/job:ps/task:0"):
         w_b = digits.variables()  # the same names and device as in worker.py
-    with tf.Session(
-        ps.target, config=tf.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=10_000)
-    ) as session:
+    with tf.Session(ps.target, config=tf.ConfigProto(
+            device_filters=["/job:ps"], operation_timeout_in_ms=10_000)) as session:
         left_by_b = session.run(w_b)
 
 with tf.Graph().as_default(), tf.Session() as session:
@@ -579,7 +507,6 @@ assert difference < 1e-4
 # %% jupyter={"source_hidden": true}
 TICKS, UNTIL = [2, 5, 9], 42
 
-
 def simulate(ps, order=(0, 1, 2)):
     """Three workers for 42 ticks. order: who pushes first where two are ready in the same tick.
 
@@ -608,7 +535,6 @@ def simulate(ps, order=(0, 1, 2)):
     bars += [(k, pulled[k], UNTIL, UNTIL, True) for k in range(3) if ready[k] > UNTIL]
     return bars, steps
 
-
 def draw(ps, title, description):
     """Simulates, draws, and prints a summary; returns whose gradients made each step."""
     bars, steps = simulate(ps)
@@ -618,44 +544,26 @@ def draw(ps, title, description):
         ax.barh(k, push - pull, 0.6, pull, color=colour, edgecolor="white", linewidth=0.8)
         ax.barh(k, go - push, 0.6, push, color=colour, alpha=0.25)
         if not kept:
-            ax.text(
-                (pull + push) / 2, k, "dropped", color="white", ha="center", va="center", fontsize=9
-            )
+            ax.text((pull + push) / 2, k, "dropped", color="white", ha="center", va="center",
+                    fontsize=9)
     for tick, whose in steps:
         ax.axvline(tick, color=GRAY, linestyle=":", ymax=0.84, zorder=0)
-        ax.text(
-            tick,
-            -0.62,
-            " + ".join(map(str, whose)),
-            ha="center",
-            fontsize=8.5,
-            color=RED if len(set(whose)) < len(whose) else "black",
-        )
-    ax.set(
-        yticks=range(3),
-        yticklabels=["worker %d" % k for k in range(3)],
-        ylim=(2.5, -1.0),
-        xlim=(0, UNTIL + 1),
-        xlabel="time, ticks",
-    )
+        ax.text(tick, -0.62, " + ".join(map(str, whose)), ha="center", fontsize=8.5,
+                color=RED if len(set(whose)) < len(whose) else "black")
+    ax.set(yticks=range(3), yticklabels=["worker %d" % k for k in range(3)], ylim=(2.5, -1.0),
+           xlim=(0, UNTIL + 1), xlabel="time, ticks")
     ax.set_title(title, fontsize=10, loc="left")
     ax.grid(False)
     show(figure, description)
     busy = sum(push - pull for k, pull, push, _, _ in bars if k == 0)
-    print(
-        "%d steps; worker 0 computes for %d of %d ticks; %d gradients dropped; w = %.2f"
-        % (len(steps), busy, UNTIL, sum(not kept for *_, kept in bars), ps.session.run(ps.w))
-    )
+    print("%d steps; worker 0 computes for %d of %d ticks; %d gradients dropped; w = %.2f" % (
+        len(steps), busy, UNTIL, sum(not kept for *_, kept in bars), ps.session.run(ps.w)))
     return [whose for _, whose in steps]
 
-
 # %%
-whose = draw(
-    SharedParts(N=3),
-    "N = 3 of 3. Dark: computes. Light: waits. Above: whose gradients",
-    "Time line of three workers. Each step ends when the slow worker 2 has pushed; the "
-    "others wait for most of the time.",
-)
+whose = draw(SharedParts(N=3), "N = 3 of 3. Dark: computes. Light: waits. Above: whose gradients",
+             "Time line of three workers. Each step ends when the slow worker 2 has pushed; the "
+             "others wait for most of the time.")
 assert len(whose) == UNTIL // max(TICKS)
 
 # %% [markdown]
@@ -674,13 +582,10 @@ assert len(whose) == UNTIL // max(TICKS)
 # next step, and at which tick?
 
 # %%
-whose = draw(
-    SharedParts(N=2),
-    "N = 2 of 3, one queue of tokens. Red: two gradients of one worker",
-    "Time line of three workers. Every second step is made of two gradients of worker 0. "
-    "Then the gradient of worker 1 comes too late and is dropped. All gradients of worker "
-    "2 are dropped.",
-)
+whose = draw(SharedParts(N=2), "N = 2 of 3, one queue of tokens. Red: two gradients of one worker",
+             "Time line of three workers. Every second step is made of two gradients of worker 0. "
+             "Then the gradient of worker 1 comes too late and is dropped. All gradients of worker "
+             "2 are dropped.")
 print("steps from two gradients of worker 0: %d of %d" % (whose.count([0, 0]), len(whose)))
 
 # %% [markdown]
@@ -717,7 +622,6 @@ assert all(run == runs[0] for run in runs)
 # A second gradient of a worker at the same `w` could only replace its first. And a worker accepts a
 # token only if its step is later than that of its `w`. So it cannot push twice at the same `w`.
 
-
 # %%
 class Slots(SharedParts):
     """w, and for each worker a slot for its gradient and a queue of its own tokens."""
@@ -733,10 +637,8 @@ class Slots(SharedParts):
             queues = [tf.FIFOQueue(100, tf.int64, [[]]) for k in range(3)]
 
             # A worker: store a gradient and its version; wait for a token of its own.
-            self.give = [
-                tf.group(slots[k].assign(self.g), self.versions[k].assign(self.version))
-                for k in range(3)
-            ]
+            self.give = [tf.group(slots[k].assign(self.g), self.versions[k].assign(self.version))
+                         for k in range(3)]
             self.next_token = [queue.dequeue() for queue in queues]
 
             # The worker with the N-th gradient of this w: take the mean, count the step, give tokens.
@@ -761,13 +663,9 @@ class Slots(SharedParts):
             if token > version:  # an older one is discarded
                 return token
 
-
-whose = draw(
-    Slots(N=2),
-    "N = 2 of 3, a slot and a queue for each worker",
-    "Time line of three workers. Each step is made of one gradient of worker 0 and one of "
-    "worker 1; all gradients of worker 2 are dropped.",
-)
+whose = draw(Slots(N=2), "N = 2 of 3, a slot and a queue for each worker",
+             "Time line of three workers. Each step is made of one gradient of worker 0 and one of "
+             "worker 1; all gradients of worker 2 are dropped.")
 assert all(step == [0, 1] for step in whose)
 
 # %% [markdown]
@@ -797,17 +695,15 @@ with tf.Graph().as_default() as graph:
     gradient = clients.make_callable(tf.gradients(loss, w_in), [*w_in, k_in, number_in])
     test_loss = clients.make_callable(digits.loss(w_in, x_test, y_test), w_in)
 
-
 def train(n, N, lr, ticks, synchronous, seed=0, most=10**9):
     """[gradients, ticks, test loss, updates] during a run; an update takes the mean of N of n."""
     random = np.random.RandomState(seed)
-
     def duration():
         return (1 + random.exponential(0.2)) * (6 if random.rand() < 0.08 else 1)
 
     w, step, number, gathered, waiting, curve = digits.first_values(), 0, 0, [], [], []
-    copy, version = n * [w], n * [0]  # what each worker has pulled
-    ready = [duration() for _ in range(n)]  # when it has its gradient
+    copy, version = n * [w], n * [0]              # what each worker has pulled
+    ready = [duration() for _ in range(n)]        # when it has its gradient
     while min(ready) < ticks and number < most:
         k = int(np.argmin(ready))
         now, ready[k], number = ready[k], np.inf, number + 1
@@ -825,7 +721,6 @@ def train(n, N, lr, ticks, synchronous, seed=0, most=10**9):
         if number % 16 == 0:
             curve.append((number, now, test_loss(*w), step))
     return np.array(curve)
-
 
 # %% [markdown]
 # An asynchronous update uses one gradient, a synchronous one the mean of eight. So which learning
@@ -859,11 +754,8 @@ for name, N, synchronous in ("synchronous", 8, True), ("asynchronous", 1, False)
 # the gradient, or 0.8 / 6 = 0.13 with two backup workers, which drop some gradients.
 
 # %%
-ways = {
-    "synchronous, 8 of 8": (8, 0.8, True, BLUE),
-    "6 of 8, two backups": (6, 0.8, True, GREEN),
-    "asynchronous": (1, 0.1, False, ORANGE),
-}
+ways = {"synchronous, 8 of 8": (8, 0.8, True, BLUE), "6 of 8, two backups": (6, 0.8, True, GREEN),
+        "asynchronous": (1, 0.1, False, ORANGE)}
 figure, axes = plt.subplots(1, 2, figsize=(7.5, 3), sharey=True)
 for name, (N, lr, synchronous, colour) in ways.items():
     curves = [train(8, N, lr, 150, synchronous, seed) for seed in range(3)]
@@ -871,21 +763,16 @@ for name, (N, lr, synchronous, colour) in ways.items():
         grid = np.linspace(16, min(curve[-1, column] for curve in curves), 60)
         middle = np.median([np.interp(grid, c[:, column], c[:, 2]) for c in curves], axis=0)
         ax.plot(grid, middle, color=colour, label=name)
-    print(
-        "%-20s %4d gradients and %3d updates in 150 ticks; test loss %.2f"
-        % (name, curves[0][-1, 0], curves[0][-1, 3], np.median([c[-1, 2] for c in curves]))
-    )
+    print("%-20s %4d gradients and %3d updates in 150 ticks; test loss %.2f" % (
+        name, curves[0][-1, 0], curves[0][-1, 3], np.median([c[-1, 2] for c in curves])))
 axes[0].set(yscale="log", xlabel="gradients computed", ylabel="test loss (median of 3 runs)")
 axes[1].set(xlabel="time, ticks")
 axes[0].set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
 axes[0].minorticks_off()
 axes[0].legend(loc="upper right")
-show(
-    figure,
-    "The test loss of synchronous, backup and asynchronous training of the digits. "
-    "Against the number of gradients the three curves agree; against time the synchronous "
-    "one falls far more slowly, and the one with two backup workers lies between.",
-)
+show(figure, "The test loss of synchronous, backup and asynchronous training of the digits. "
+             "Against the number of gradients the three curves agree; against time the synchronous "
+             "one falls far more slowly, and the one with two backup workers lies between.")
 
 # %% [markdown]
 # By gradients, the three are alike, partly because we chose the rates so. By time they are not. All

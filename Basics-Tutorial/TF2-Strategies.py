@@ -39,11 +39,10 @@
 # %% jupyter={"source_hidden": true}
 # The set-up of this notebook: as in the others, but TensorFlow 2's behaviour stays on.
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import time
@@ -55,33 +54,18 @@ from IPython.display import display
 
 tf.get_logger().setLevel("ERROR")
 tf.config.set_logical_device_configuration(  # two devices out of one processor
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -89,12 +73,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 
 # %% jupyter={"source_hidden": true}
 # region: cluster -- the same in each notebook: free ports, and processes that end with this one
@@ -105,7 +85,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -119,13 +98,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -136,15 +113,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -157,14 +129,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -174,7 +143,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -182,57 +150,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -261,11 +210,9 @@ import digits
 x, y, x_test, y_test = digits.load()
 LR, BATCH = 0.2, 32
 
-
 def make_variables(strategy):
     with strategy.scope():
         return [tf.Variable(value) for value in digits.first_values()]
-
 
 def step(w, t):
     """Update t, as one replica makes it."""
@@ -280,22 +227,18 @@ def step(w, t):
         v.assign_sub(LR * d)
     return loss
 
-
 def make_update(strategy, w):
     @tf.function
     def update(t):
         losses = strategy.run(step, (w, t))  # one loss for each replica
         return strategy.reduce("MEAN", losses, axis=None)
-
     return update
-
 
 def train(strategy, updates=300):
     """The variables after so many updates, and the loss of each update."""
     w = make_variables(strategy)
     update = make_update(strategy, w)
     return w, [float(update(tf.constant(t))) for t in range(updates)]
-
 
 # %% [markdown]
 # ## OneDeviceStrategy
@@ -362,7 +305,6 @@ assert equal and difference < 1e-5
 # **Predict:** which of the five rows below do not give the gradient of one device? Is the error
 # small, like rounding, or large?
 
-
 # %%
 def mean_gradient(strategy, shares, normalisation=None):
     """The gradient by w[0], averaged over the replicas; replica k has shares[k] rows."""
@@ -370,15 +312,13 @@ def mean_gradient(strategy, shares, normalisation=None):
         w = training.make_variables(strategy)
         if normalisation:
             normalise = keras.layers.BatchNormalization(
-                synchronized=normalisation == "synchronized"
-            )
+                synchronized=normalisation == "synchronized")
             normalise.build([None, 32])
         else:
             normalise = lambda hidden, training: hidden
     rows = np.split(np.arange(32), np.cumsum(shares)[:-1])
     rows_of_replica = strategy.experimental_distribute_values_from_function(
-        lambda replica: tf.constant(rows[replica.replica_id_in_sync_group])
-    )
+        lambda replica: tf.constant(rows[replica.replica_id_in_sync_group]))
 
     def gradient(rows):
         x, y = tf.gather(training.x, rows), tf.gather(training.y, rows)
@@ -386,25 +326,18 @@ def mean_gradient(strategy, shares, normalisation=None):
             hidden = normalise(x @ w[0] + w[1], training=True)
             scores = tf.nn.relu(hidden) @ w[2] + w[3]
             loss = tf.reduce_mean(
-                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores)
-            )
+                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores))
         return tf.distribute.get_replica_context().all_reduce("MEAN", tape.gradient(loss, w[0]))
 
     means = tf.function(lambda: strategy.run(gradient, (rows_of_replica,)))()
     return strategy.experimental_local_results(means)[0].numpy()
 
-
 print("%-22s %-10s error of the gradient" % ("batch normalisation", "shares"))
 errors = []
 alone = {kind: mean_gradient(one_device, [32], kind) for kind in (None, "per replica")}
 alone["synchronized"] = alone["per replica"]  # one replica has nothing to synchronise
-for normalisation, shares in [
-    (None, [16, 16]),
-    (None, [20, 12]),
-    ("per replica", [16, 16]),
-    ("synchronized", [16, 16]),
-    ("synchronized", [20, 12]),
-]:
+for normalisation, shares in [(None, [16, 16]), (None, [20, 12]), ("per replica", [16, 16]),
+                              ("synchronized", [16, 16]), ("synchronized", [20, 12])]:
     error = np.linalg.norm(mean_gradient(mirrored, shares, normalisation) - alone[normalisation])
     errors.append(error / np.linalg.norm(alone[normalisation]))
     told = "%.0f%%" % (100 * errors[-1]) if errors[-1] > 1e-5 else "only rounding"
@@ -448,28 +381,23 @@ import tensorflow as tf
 import digits
 import training
 
-
 def own_loop(strategy, call):
     update = training.make_update(strategy, training.make_variables(strategy))
     losses = [float(call(update, tf.constant(t))) for t in range(20)]
     return "learns" if losses[-1] < losses[0] else "fails"
-
 
 def keras_optimizer(strategy, call):
     with strategy.scope():
         w = training.make_variables(strategy)
         optimizer = keras.optimizers.SGD(0.2)
         optimizer.build(w)
-
     def step():
         with tf.GradientTape() as tape:
             loss = digits.loss(w, training.x, training.y)
         optimizer.apply(tape.gradient(loss, w))
         return loss
-
     update = tf.function(lambda: strategy.reduce("MEAN", strategy.run(step), axis=None))
     return "learns" if call(update) > call(update) else "fails"
-
 
 def keras_fit(strategy, call):
     with strategy.scope():
@@ -479,7 +407,6 @@ def keras_fit(strategy, call):
     losses = model.fit(training.x, training.y, batch_size=128, epochs=2, verbose=0).history["loss"]
     return "learns" if losses[1] < losses[0] else "fails"
 
-
 def distributed_dataset(strategy, call):
     data = tf.data.Dataset.from_tensor_slices(training.x).batch(64)
     batch = next(iter(strategy.experimental_distribute_dataset(data)))
@@ -487,32 +414,23 @@ def distributed_dataset(strategy, call):
     count = tf.function(lambda: strategy.reduce("MEAN", strategy.run(rows, (batch,)), axis=None))
     return "%d of 64 rows" % count()
 
-
 def checkpoint(strategy, call):
     """Can a plain program read what was saved under the strategy?"""
-    w, plain = (
-        training.make_variables(strategy),
-        [tf.Variable(0 * v) for v in digits.first_values()],
-    )
+    w, plain = training.make_variables(strategy), [tf.Variable(0 * v) for v in digits.first_values()]
     with tempfile.TemporaryDirectory() as folder:
         saved = tf.train.Checkpoint(w=w).save(folder + "/checkpoint")
         tf.train.Checkpoint(w=plain).restore(saved).assert_consumed()
     return "readable" if all(map(np.array_equal, plain, digits.first_values())) else "differs"
 
-
 def outside_scope(strategy, call):
     """Each replica adds 1 to a variable that was made without strategy.scope()."""
     v = tf.Variable(0.0)
-
     def add_one():
         v.assign_add(1.0)
-
     call(tf.function(lambda: strategy.run(add_one)))
     return "v = %d" % v
 
-
 ALL = [own_loop, keras_optimizer, keras_fit, distributed_dataset, checkpoint, outside_scope]
-
 
 def attempt_all(strategy, call=lambda update, *values: update(*values)):
     """{check: what it found, or the name of the error}; call: how an update is run."""
@@ -523,7 +441,6 @@ def attempt_all(strategy, call=lambda update, *values: update(*values)):
         except Exception as error:  # whichever it is: the table names it
             found[check.__name__] = type(error).__name__
     return found
-
 
 # %%
 # %%writefile worker.py
@@ -536,12 +453,8 @@ import checks
 import training
 
 w, losses = training.train(strategy)
-result = {
-    "losses": losses,
-    "copies": len(strategy.experimental_local_results(w[0])),
-    "w": [v.numpy().tolist() for v in w],
-    "checks": checks.attempt_all(strategy),
-}
+result = {"losses": losses, "copies": len(strategy.experimental_local_results(w[0])),
+          "w": [v.numpy().tolist() for v in w], "checks": checks.attempt_all(strategy)}
 with open("worker-%d.json" % strategy.cluster_resolver.task_id, "w") as file:
     json.dump(result, file)
 
@@ -554,7 +467,6 @@ except tf.errors.OpError as error:
     print("the all-reduce failed:", type(error).__name__, flush=True)
     os._exit(0)  # without the lost worker TensorFlow cannot end in an orderly way
 
-
 # %%
 def wait_until_printed(words, *processes, seconds=60):
     """Waits until each of these processes has printed these words."""
@@ -563,7 +475,6 @@ def wait_until_printed(words, *processes, seconds=60):
         ended = [process for process in processes if process.poll() is not None]
         assert not ended and time.monotonic() < deadline, processes[0].log.read_text()[-2000:]
         time.sleep(0.05)
-
 
 cluster = new_cluster(worker=2)
 workers = [start("worker.py", cluster, "worker", k) for k in range(2)]
@@ -636,23 +547,16 @@ coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 w = training.make_variables(strategy)
 update = training.make_update(strategy, w)
 
-
 def run_all(numbers):
     losses = [coordinator.schedule(update, (tf.constant(t),)) for t in numbers]
     coordinator.join()
     return [float(loss) for loss in coordinator.fetch(losses)]
 
-
 def call(update, *values):
     return coordinator.schedule(update, values).fetch()
 
-
-result = {
-    "losses": run_all(range(300)),
-    "device": w[0].device,
-    "in sync": strategy.num_replicas_in_sync,
-    "checks": checks.attempt_all(strategy, call),
-}
+result = {"losses": run_all(range(300)), "device": w[0].device,
+          "in sync": strategy.num_replicas_in_sync, "checks": checks.attempt_all(strategy, call)}
 with open("chief.json", "w") as file:
     json.dump(result, file)
 
@@ -714,39 +618,26 @@ print("chief:", finish(chief).splitlines()[-1])
 
 # %% jupyter={"source_hidden": true} tags=["measured"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-styles = {
-    "OneDevice": (GRAY, "-", 7),
-    "Mirrored": (BLUE, "-", 3),
-    "MultiWorkerMirrored": (ORANGE, ":", 2),
-    "ParameterServer": (GREEN, "-", 1),
-}
+styles = {"OneDevice": (GRAY, "-", 7), "Mirrored": (BLUE, "-", 3),
+          "MultiWorkerMirrored": (ORANGE, ":", 2), "ParameterServer": (GREEN, "-", 1)}
 smooth = lambda losses: np.convolve(losses, np.ones(10) / 10, "valid")  # ten updates
 for name, (color, line, width) in styles.items():
     losses = np.array(all_losses[name])
     left.plot(np.arange(10, 301), smooth(losses), line, color=color, lw=width, label=name)
     if name != "OneDevice":
         far = np.maximum(np.abs(losses - all_losses["OneDevice"]), 1e-8)
-        right.plot(
-            np.arange(10, 301),
-            np.exp(smooth(np.log(far))),
-            line,
-            color=color,
-            lw=max(width, 2),
-            label=name,
-        )
+        right.plot(np.arange(10, 301), np.exp(smooth(np.log(far))), line, color=color,
+                   lw=max(width, 2), label=name)
 left.set(xlabel="updates", ylabel="loss, mean of 10 updates", yscale="log")
 left.set_yticks([0.2, 0.5, 1, 2], ["0.2", "0.5", "1", "2"])
 left.minorticks_off()
 right.set(xlabel="updates", ylabel="distance to OneDevice", yscale="log", ylim=(3e-9, 1))
 left.legend()
 right.legend(loc="center right", bbox_to_anchor=(1, 0.45))
-show(
-    figure,
-    "Left: the loss of 300 updates. The curves of OneDevice, Mirrored and "
-    "MultiWorkerMirrored lie on each other; that of ParameterServer is close to them. Right: the "
-    "distance of each to OneDevice. Both mirrored strategies stay at the size of rounding errors; "
-    "ParameterServer is far above them.",
-)
+show(figure, "Left: the loss of 300 updates. The curves of OneDevice, Mirrored and "
+     "MultiWorkerMirrored lie on each other; that of ParameterServer is close to them. Right: the "
+     "distance of each to OneDevice. Both mirrored strategies stay at the size of rounding errors; "
+     "ParameterServer is far above them.")
 
 # %% [markdown]
 # Three curves are one: the two synchronous strategies make the steps of one device. The fourth,
@@ -761,13 +652,9 @@ show(
 central = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"], "/cpu:0")
 import checks
 
-table = {
-    "OneDevice": checks.attempt_all(one_device),
-    "Mirrored": checks.attempt_all(mirrored),
-    "CentralStorage": checks.attempt_all(central),
-    "MultiWorker": results[0]["checks"],
-    "ParameterServer": result["checks"],
-}
+table = {"OneDevice": checks.attempt_all(one_device), "Mirrored": checks.attempt_all(mirrored),
+         "CentralStorage": checks.attempt_all(central), "MultiWorker": results[0]["checks"],
+         "ParameterServer": result["checks"]}
 print(" " * 19, *["%-14s" % name for name in table])
 for check in table["OneDevice"]:
     print("%-19s" % check, *["%-14s" % found[check] for found in table.values()])

@@ -39,11 +39,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -52,34 +51,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -87,13 +72,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -105,7 +85,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -119,13 +98,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -136,15 +113,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -157,14 +129,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -174,7 +143,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -182,57 +150,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% [markdown]
@@ -249,11 +198,9 @@ import digits
 layers = digits.first_values()
 first_vector = np.concatenate([layer.ravel() for layer in layers])
 
-
 def matrices(vector):
     parts = tf.split(vector, [layer.size for layer in layers])
     return [tf.reshape(part, layer.shape) for part, layer in zip(parts, layers)]
-
 
 # %%
 import digits
@@ -283,8 +230,8 @@ import json
 import os
 import tensorflow.compat.v1 as tf
 
-lr = 0.2  # the learning rate
-T = 10  # local steps between two pushes
+lr = 0.2     # the learning rate
+T = 10       # local steps between two pushes
 alpha = 0.5  # the strength of AEASGD's spring
 config = json.loads(os.environ["TF_CONFIG"])
 k, n = config["task"]["index"], len(config["cluster"]["worker"])  # worker k of n
@@ -292,19 +239,16 @@ k, n = config["task"]["index"], len(config["cluster"]["worker"])  # worker k of 
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket done")
 after = tf.control_dependencies  # ops in this block run after these tensors are there
 
-
 def pull(w, clock):
     """The number of updates so far, then a copy of w on this worker."""
     version = clock.read_value()
     with after([version]):
         return version, tf.identity(w.read_value())
 
-
 def send(tensor, w):
     """The tensor, on the ps."""
     with tf.device(w.device):
         return tf.identity(tensor)
-
 
 # %% [markdown]
 # ### HogWild
@@ -318,7 +262,6 @@ def send(tensor, w):
 # %%
 # %%writefile -a algorithms.py
 
-
 def hogwild(w, clock, loss_at, G):
     version, w_k = pull(w, clock)
     loss = loss_at(w_k, version)
@@ -329,7 +272,6 @@ def hogwild(w, clock, loss_at, G):
     with after([ticket]):
         push = w.assign_sub(arrived)
     return Update(w_k, loss, g, version, ticket, push)
-
 
 # %% [markdown]
 # ### DOWNPOUR-Easy and ADAG
@@ -345,19 +287,15 @@ def hogwild(w, clock, loss_at, G):
 # %%
 # %%writefile -a algorithms.py
 
-
 def local_steps(w_k, first, steps, loss_at):
     """w_k after so many steps, the sum of their gradients, and the last loss."""
-
     def one_step(t, w_k, a, _):
         loss = loss_at(w_k, first + t)
         g = tf.gradients(loss, w_k)[0]
         return t + 1, w_k - lr * g, a + g, loss
-
     begin = [tf.constant(0, tf.int64), w_k, tf.zeros_like(w_k), 0.0]
     _, w_k, a, loss = tf.while_loop(lambda t, *_: t < steps, one_step, begin, back_prop=False)
     return w_k, a, loss
-
 
 def downpour_easy(w, clock, loss_at, G, factor=1.0):
     version, w_k = pull(w, clock)
@@ -369,10 +307,8 @@ def downpour_easy(w, clock, loss_at, G, factor=1.0):
         push = w.assign_sub(arrived)
     return Update(w_k, loss, a, version, ticket, push)
 
-
 def adag(w, clock, loss_at, G):
     return downpour_easy(w, clock, loss_at, G, factor=1 / T)
-
 
 # %% [markdown]
 # ### DynSGD
@@ -387,7 +323,6 @@ def adag(w, clock, loss_at, G):
 # %%
 # %%writefile -a algorithms.py
 
-
 def dynsgd(w, clock, loss_at, G):
     with tf.device(w.device):
         lock = tf.CriticalSection(shared_name="lock")
@@ -401,11 +336,9 @@ def dynsgd(w, clock, loss_at, G):
         staleness = tf.cast(ticket - version, tf.float32)
         with after([w.assign_sub(arrived / (staleness + 1))]):
             return tf.identity(ticket)
-
     with after([arrived]), tf.device(w.device):
         ticket = lock.execute(move)
     return Update(w_k, loss, a, version, ticket, ticket)
-
 
 # %% [markdown]
 # ### AEASGD: elastic averaging
@@ -418,7 +351,6 @@ def dynsgd(w, clock, loss_at, G):
 
 # %%
 # %%writefile -a algorithms.py
-
 
 def aeasgd(w, clock, loss_at, G):
     own = tf.get_local_variable("own", initializer=w.read_value())
@@ -437,7 +369,6 @@ def aeasgd(w, clock, loss_at, G):
         push = [w.assign_add(arrived), own.assign(w_k - lr * g - E), pushes.assign_add(1)]
     return Update(pulled, loss, E, version, ticket, tf.group(push))
 
-
 # %% [markdown]
 # ### Synchronous SGD
 # All workers make one step together, by the mean of their gradients at the same `w`:
@@ -450,7 +381,6 @@ def aeasgd(w, clock, loss_at, G):
 
 # %%
 # %%writefile -a algorithms.py
-
 
 def synchronous_sgd(w, clock, loss_at, G):
     steps = tf.get_local_variable("steps", initializer=tf.constant(0, tf.int64))
@@ -472,7 +402,6 @@ def synchronous_sgd(w, clock, loss_at, G):
                 with after([moved]):
                     done = tf.group([tokens[j].enqueue(version) for j in range(1, n)])
     return Update(w_k, loss, g, version, turn, done)
-
 
 # %% [markdown]
 # ## The race
@@ -522,17 +451,13 @@ proto = tf.ConfigProto(device_filters=[ps, me], operation_timeout_in_ms=40_000)
 proto.experimental.disable_thread_spinning = True  # the other processes need the cores
 server = tf.train.Server(config["cluster"], job_name="worker", task_index=k, config=proto)
 
-
 def barrier_ops():
     """Run the first, then the second: it ends when all workers have run the first."""
-
     def queue(i, j):
         return tf.FIFOQueue(8, tf.bool, [], shared_name="from_%d_to_%d" % (i, j))
-
     others = [j for j in range(n) if j != k]
     with tf.device(ps):
         return [queue(k, j).enqueue(True) for j in others], [queue(j, k).dequeue() for j in others]
-
 
 def run(name):
     alone = name == "one_process"  # HogWild's code, but w is at home, and only worker 0 runs it
@@ -543,21 +468,14 @@ def run(name):
 
     def loss_at(w_k, number):
         return digits.loss(vector.matrices(w_k), *digits.batch(x, y, number, k))
-
     with tf.device(me):
         build = file.hogwild if alone else getattr(file, name)
         update = build(w, clock, loss_at, G)
         with after([update.done]):
-            row = [
-                update.version,
-                tf.identity(update.ticket),
-                update.loss,
-                update.pulled,
-                tf.size(update.pushed),
-            ]
+            row = [update.version, tf.identity(update.ticket), update.loss, update.pulled,
+                   tf.size(update.pushed)]
 
     with tf.Session(server.target, config=proto) as session:
-
         def barrier():
             session.run(arrive)
             session.run(wait)
@@ -568,7 +486,6 @@ def run(name):
             barrier()
             session.run(tf.local_variables_initializer())
             barrier()
-
         begin()
         update_w = session.make_callable(row)
         takes_part = k == 0 or not alone
@@ -587,17 +504,8 @@ def run(name):
         final = session.run(w) if takes_part else vector.first_vector
         barrier()
     version, ticket, loss, pulled, pushed = [list(column) for column in zip(*rows)] or [[]] * 5
-    np.savez(
-        "%s-%d.npz" % (name, k),
-        version=version,
-        ticket=ticket,
-        loss=loss,
-        pulled=pulled,
-        pushed=pushed,
-        seconds=seconds,
-        final=final,
-    )
-
+    np.savez("%s-%d.npz" % (name, k), version=version, ticket=ticket, loss=loss, pulled=pulled,
+             pushed=pushed, seconds=seconds, final=final)
 
 for name in names:
     with tf.Graph().as_default():
@@ -609,16 +517,9 @@ for name in names:
 
 # %%
 G, T, n = 1200, 10, 2
-names = {
-    "one_process": "one process",
-    "hogwild": "HogWild",
-    "downpour_easy": "DOWNPOUR-Easy",
-    "adag": "ADAG",
-    "dynsgd": "DynSGD",
-    "aeasgd": "AEASGD",
-    "synchronous_sgd": "Synchronous SGD",
-}
-
+names = {"one_process": "one process", "hogwild": "HogWild", "downpour_easy": "DOWNPOUR-Easy",
+         "adag": "ADAG", "dynsgd": "DynSGD", "aeasgd": "AEASGD",
+         "synchronous_sgd": "Synchronous SGD"}
 
 def train(*names, file="algorithms", G=G):
     """Trains by algorithms of a file; returns {name: what its workers have kept}."""
@@ -630,15 +531,12 @@ def train(*names, file="algorithms", G=G):
     stop(ps)
     return {name: [dict(np.load("%s-%d.npz" % (name, k))) for k in range(n)] for name in names}
 
-
 runs = train(*names)
-
 
 def bytes_per_gradient(name, G=G):
     """Those of w pulled and of updates pushed, without the clock and the headers of messages."""
     numbers = sum(run["pulled"].size + run["pushed"].sum() for run in runs[name])
     return 0 if name == "one_process" else 4 * numbers / G
-
 
 for name in names:
     print("%-16s %6d bytes a gradient" % (names[name], bytes_per_gradient(name)))
@@ -679,32 +577,21 @@ for name in names:
 # %%
 x_test, y_test = digits.load()[2:]
 tested = tf.placeholder(tf.float32, vector.first_vector.shape)
-test_ops = [
-    measure(vector.matrices(tested), x_test, y_test) for measure in (digits.loss, digits.accuracy)
-]
+test_ops = [measure(vector.matrices(tested), x_test, y_test)
+            for measure in (digits.loss, digits.accuracy)]
 test_session = tf.Session()
-
 
 def test(w):
     """Loss and accuracy on the test rows."""
     return test_session.run(test_ops, {tested: w})
-
 
 def summary(name):
     """One row of the table."""
     loss, accuracy = test(runs[name][0]["final"])
     staleness = np.concatenate([run["ticket"] - run["version"] for run in runs[name]])
     seconds = max(run["seconds"].max(initial=0) for run in runs[name])
-    return (
-        names[name],
-        loss,
-        100 * accuracy,
-        seconds,
-        bytes_per_gradient(name),
-        staleness.mean(),
-        staleness.max(),
-    )
-
+    return (names[name], loss, 100 * accuracy, seconds, bytes_per_gradient(name), staleness.mean(),
+            staleness.max())
 
 # %% tags=["measured"]
 print("                  test  accuracy  seconds   bytes a   staleness")
@@ -746,50 +633,30 @@ for name in names:
 # **Predict:** which curves will change places when you replace gradients by seconds?
 
 # %% tags=["measured"]
-styles = dict(
-    zip(
-        names,
-        [
-            (GRAY, "-", 4),
-            (BLUE, "-", 1.5),
-            (ORANGE, "-", 1.5),
-            (RED, "-", 1.5),
-            (PURPLE, "--", 1.5),
-            (GREEN, "-", 1.5),
-            ("black", ":", 2),
-        ],
-    )
-)
+styles = dict(zip(names, [(GRAY, "-", 4), (BLUE, "-", 1.5), (ORANGE, "-", 1.5), (RED, "-", 1.5),
+                          (PURPLE, "--", 1.5), (GREEN, "-", 1.5), ("black", ":", 2)]))
 figure, (by_gradients, by_seconds) = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
 for name in names:
     run = runs[name][0]  # the copies that worker 0 has pulled
     updates = 1 + max(each["ticket"].max(initial=-1) for each in runs[name])
     last = len(run["version"]) - 1
-    shown = np.unique(
-        np.concatenate(  # many of the first copies, then some of all
-            [np.geomspace(1, last, 15), np.linspace(1, last, 25)]
-        ).astype(int)
-    )
+    shown = np.unique(np.concatenate(  # many of the first copies, then some of all
+        [np.geomspace(1, last, 15), np.linspace(1, last, 25)]).astype(int))
     losses = [test(run["pulled"][i])[0] for i in shown]
     color, line, width = styles[name]
-    by_gradients.plot(
-        run["version"][shown] * G / updates, losses, line, color=color, linewidth=width
-    )
-    by_seconds.plot(
-        run["seconds"][shown - 1], losses, line, color=color, linewidth=width, label=names[name]
-    )
+    by_gradients.plot(run["version"][shown] * G / updates, losses, line, color=color,
+                      linewidth=width)
+    by_seconds.plot(run["seconds"][shown - 1], losses, line, color=color, linewidth=width,
+                    label=names[name])
 by_gradients.set(yscale="log", xlabel="gradients of all workers", ylabel="test loss")
 by_seconds.set(xscale="log", xlabel="seconds (logarithmic)")
 by_gradients.set_yticks([0.05, 0.1, 0.2, 0.5, 1, 2], ["0.05", "0.1", "0.2", "0.5", "1", "2"])
 by_seconds.set_xticks([0.001, 0.01, 0.1, 1], ["0.001", "0.01", "0.1", "1"])
 by_gradients.minorticks_off()
 by_seconds.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Test loss of seven runs. Against gradients one process, HogWild and DOWNPOUR-Easy "
-    "lie close together, ADAG is far behind. Against seconds HogWild and synchronous SGD are far "
-    "to the right of DOWNPOUR-Easy.",
-)
+show(figure, "Test loss of seven runs. Against gradients one process, HogWild and DOWNPOUR-Easy "
+     "lie close together, ADAG is far behind. Against seconds HogWild and synchronous SGD are far "
+     "to the right of DOWNPOUR-Easy.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>

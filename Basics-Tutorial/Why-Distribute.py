@@ -46,11 +46,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -59,34 +58,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -94,13 +79,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -112,7 +92,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -126,13 +105,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -143,15 +120,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -164,14 +136,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% [markdown]
@@ -187,10 +156,8 @@ def stop(*processes):
 random = np.random.RandomState(0)
 x, w, y = random.normal(size=[6, 4]), random.normal(size=[4, 2]), random.normal(size=[6, 2])
 
-
 def gradient(x, w, y):
     return x.T @ (x @ w - y) / len(x)
-
 
 g = gradient(x, w, y)
 g_0 = gradient(x[:3], w, y[:3])  # worker 0
@@ -254,13 +221,13 @@ print("model parallel:     ", np.allclose(np.concatenate([y_0, y_1], axis=1), x 
 # A row for each push: the worker, four times in ms, and the staleness. The worker called at the
 # first time, had w at the second and the gradient at the third, and its push was done at the fourth.
 pushes = [
-    (1, 0.00, 3.47, 3.69, 4.51, 0),
-    (0, 0.24, 3.77, 3.87, 5.10, 1),
-    (1, 4.51, 7.29, 7.41, 7.99, 0),
-    (0, 5.10, 8.02, 8.17, 8.75, 1),
-    (1, 7.99, 10.92, 11.03, 11.71, 0),
+    (1,  0.00,  3.47,  3.69,  4.51, 0),
+    (0,  0.24,  3.77,  3.87,  5.10, 1),
+    (1,  4.51,  7.29,  7.41,  7.99, 0),
+    (0,  5.10,  8.02,  8.17,  8.75, 1),
+    (1,  7.99, 10.92, 11.03, 11.71, 0),
     (1, 11.71, 13.43, 13.57, 14.35, 1),
-    (0, 8.75, 12.95, 13.49, 14.43, 1),
+    (0,  8.75, 12.95, 13.49, 14.43, 1),
     (0, 14.43, 17.01, 17.15, 17.71, 0),
     (1, 14.35, 17.15, 17.31, 18.58, 1),
     (0, 17.71, 20.38, 20.49, 21.03, 0),
@@ -280,27 +247,14 @@ for k, called, pulled, computed, pushed, staleness in pushes:
     axes.barh(-k, computed - pulled, 0.62, pulled, color="black")
     axes.barh(-k, pushed - computed, 0.34, computed, color=color)
     axes.text(pushed, 0.42 - k, staleness, ha="center", size=9, color=color)
-axes.set(
-    yticks=[0, -1],
-    yticklabels=["worker 0", "worker 1"],
-    ylim=(-1.5, 1.15),
-    xlabel="time in ms; the number at the end of a push is its staleness",
-)
+axes.set(yticks=[0, -1], yticklabels=["worker 0", "worker 1"], ylim=(-1.5, 1.15),
+         xlabel="time in ms; the number at the end of a push is its staleness")
 axes.grid(False)
-axes.legend(
-    [
-        plt.Rectangle((0, 0), 1, 1, color=color, alpha=alpha)
-        for color, alpha in ((GRAY, 0.25), ("black", 1), (GRAY, 1))
-    ],
-    ["pull", "compute", "push"],
-    ncol=3,
-    loc="upper center",
-)
-show(
-    figure,
-    "Timeline of 16 pushes of two workers: the pulls take most of the time, the gradients "
-    "are thin black lines. Each push has a staleness of 0 or 1.",
-)
+axes.legend([plt.Rectangle((0, 0), 1, 1, color=color, alpha=alpha) for color, alpha in
+             ((GRAY, 0.25), ("black", 1), (GRAY, 1))], ["pull", "compute", "push"],
+            ncol=3, loc="upper center")
+show(figure, "Timeline of 16 pushes of two workers: the pulls take most of the time, the gradients "
+     "are thin black lines. Each push has a staleness of 0 or 1.")
 
 _, called, pulled, computed, pushed, staleness = np.transpose(pushes)
 share = sum(computed - pulled) / sum(pushed - called)
@@ -362,33 +316,22 @@ assert set(staleness) == {0, 1}
 # **Predict:** 5% of a step cannot be shared. How many times as fast are 1,000 workers: about 20,
 # 200 or 950 times?
 
-
 # %%
 def speedup(n, s):
     return 1 / (s + (1 - s) / n)
-
 
 n = 2.0 ** np.arange(0, 11)
 figure, axes = plt.subplots(figsize=(7, 3.4))
 for s, color in (0.0, GRAY), (0.01, BLUE), (0.05, ORANGE), (0.2, PURPLE):
     axes.plot(n, speedup(n, s), "o-", color=color, markersize=4)
     axes.text(1200, speedup(1024, s), "s = %g%%" % (100 * s), color=color, va="center")
-axes.set(
-    xscale="log",
-    yscale="log",
-    xlabel="workers n",
-    ylabel="speed-up",
-    xticks=[1, 2, 4, 8, 16, 64, 256, 1024],
-    yticks=[1, 2, 5, 10, 20, 100, 1000],
-)
+axes.set(xscale="log", yscale="log", xlabel="workers n", ylabel="speed-up",
+         xticks=[1, 2, 4, 8, 16, 64, 256, 1024], yticks=[1, 2, 5, 10, 20, 100, 1000])
 axes.get_xaxis().set_major_formatter("{x:g}")
 axes.get_yaxis().set_major_formatter("{x:g}")
 axes.minorticks_off()
-show(
-    figure,
-    "Speed-up against the number of workers, up to 1,024. Without a serial part it equals "
-    "the number of workers. With 1, 5 and 20% it levels off near 100, 20 and 5.",
-)
+show(figure, "Speed-up against the number of workers, up to 1,024. Without a serial part it equals "
+     "the number of workers. With 1, 5 and 20% it levels off near 100, 20 and 5.")
 
 for workers in 2, 10, 100, 1000:
     print("%4d workers: %5.1f times as fast" % (workers, speedup(workers, 0.05)))
@@ -431,7 +374,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -439,57 +381,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %%
@@ -512,7 +435,6 @@ x, y = digits.load()[:2]
 lr = 0.2
 keras.utils.set_random_seed(0)  # both workers begin with the same weights
 
-
 def connect():
     """The connection to the other worker. Worker 0 listens, and worker 1 calls."""
     if k == 0:
@@ -524,7 +446,6 @@ def connect():
             time.sleep(0.05)
     sys.exit("worker 0 does not answer")
 
-
 def exchanged(vector):
     """The other worker's vector."""
     if k == 0:
@@ -533,7 +454,6 @@ def exchanged(vector):
     received = np.frombuffer(other.recv_bytes(), "float32")
     other.send_bytes(vector)
     return received
-
 
 def trainer(layers, batch_size):
     """A function train(workers, steps) for a model, and its number of weights."""
@@ -545,9 +465,8 @@ def trainer(layers, batch_size):
     def gradient(x, y):
         """The gradient of the mean loss of these rows, as one vector."""
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(
-                keras.losses.sparse_categorical_crossentropy(y, model(x), from_logits=True)
-            )
+            loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(
+                y, model(x), from_logits=True))
         return tf.concat([tf.reshape(g, [-1]) for g in tape.gradient(loss, w)], 0)
 
     @tf.function
@@ -574,23 +493,15 @@ def trainer(layers, batch_size):
             move(g)
         after = np.concatenate([v.ravel() for v in model.get_weights()])
         return time.perf_counter() - began, exchange, after
-
     return train, sum(sizes)
-
 
 MODELS = {
     "digits": (200, 32, [keras.layers.Dense(32, "relu"), keras.layers.Dense(10)]),
-    "convolutions": (
-        8,
-        512,
-        [
-            keras.layers.Reshape([8, 8, 1]),
-            keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
-            keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(10),
-        ],
-    ),
+    "convolutions": (8, 512, [
+        keras.layers.Reshape([8, 8, 1]),
+        keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
+        keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
+        keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]),
 }
 
 other, results = connect(), {}
@@ -609,14 +520,8 @@ for name, (steps, batch_size, layers) in MODELS.items():
         together.append(seconds / steps)
         exchange.append(part / steps)
     if k == 0:
-        results[name] = {
-            "weights": weights,
-            "alone": alone,
-            "half": half,
-            "together": together,
-            "exchange": exchange,
-            "apart": float(abs(w_alone - w_together).max()),
-        }
+        results[name] = {"weights": weights, "alone": alone, "half": half, "together": together,
+                         "exchange": exchange, "apart": float(abs(w_alone - w_together).max())}
 print(json.dumps(results))
 
 # %% [markdown]
@@ -640,73 +545,42 @@ workers = [start("worker.py", {}, "worker", k, k, 7) for k in range(2)]
 results = json.loads(finish(workers[0]).splitlines()[-1])
 finish(workers[1])
 for name, result in results.items():
-    print(
-        "%-12s  %5d weights, a message of %6d bytes. The same weights after training: %s"
-        % (name, result["weights"], 4 * result["weights"], result["apart"] < 1e-4)
-    )
+    print("%-12s  %5d weights, a message of %6d bytes. The same weights after training: %s" % (
+        name, result["weights"], 4 * result["weights"], result["apart"] < 1e-4))
 
 # %% tags=["measured"]
-figure, (left, right) = plt.subplots(
-    1, 2, figsize=(8, 3), width_ratios=(5, 3), gridspec_kw={"wspace": 0.35}
-)
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), width_ratios=(5, 3),
+                                   gridspec_kw={"wspace": 0.35})
 print("medians, ms of a step:")
-print(
-    "              one worker  its half alone  two workers: own work  exchange  speed-up by pairs"
-)
+print("              one worker  its half alone  two workers: own work  exchange  speed-up by pairs")
 for row, (name, result) in enumerate(results.items()):
     alone, half, together, exchange = [
-        1000 * np.median(result[part]) for part in ("alone", "half", "together", "exchange")
-    ]
+        1000 * np.median(result[part]) for part in ("alone", "half", "together", "exchange")]
     left.barh(-row + 0.26, 1, 0.22, color=GRAY)
     left.barh(-row, half / alone, 0.22, color=GREEN)
     left.barh(-row - 0.26, (together - exchange) / alone, 0.22, color=BLUE)
     left.barh(-row - 0.26, exchange / alone, 0.22, (together - exchange) / alone, color=RED)
     ratios = np.array(result["alone"]) / result["together"]
-    right.plot(
-        np.full(len(ratios), row) + np.linspace(-0.15, 0.15, len(ratios)),
-        ratios,
-        "o",
-        color=BLUE,
-        alpha=0.4,
-    )
+    right.plot(np.full(len(ratios), row) + np.linspace(-0.15, 0.15, len(ratios)), ratios, "o",
+               color=BLUE, alpha=0.4)
     right.plot([row - 0.25, row + 0.25], [np.median(ratios)] * 2, color=BLUE, linewidth=3)
-    print(
-        "%-12s  %10.2f  %14.2f  %21.2f  %8.2f  %8.2f"
-        % (name, alone, half, together - exchange, exchange, np.median(ratios))
-    )
+    print("%-12s  %10.2f  %14.2f  %21.2f  %8.2f  %8.2f" % (
+        name, alone, half, together - exchange, exchange, np.median(ratios)))
 left.grid(axis="y", visible=False)
 left.axvline(0.5, color="black", linestyle=":")
 left.set(yticks=[0, -1], yticklabels=results, xlabel="time of a step (one worker = 1)")
-left.legend(
-    [plt.Rectangle((0, 0), 1, 1, color=color) for color in (GRAY, GREEN, BLUE, RED)],
-    [
-        "one worker",
-        "one worker, half of the rows",
-        "two workers: own work",
-        "two workers: exchange",
-    ],
-    loc="lower center",
-    bbox_to_anchor=(0.5, 1),
-    ncol=2,
-    fontsize=8,
-    columnspacing=1,
-)
+left.legend([plt.Rectangle((0, 0), 1, 1, color=color) for color in (GRAY, GREEN, BLUE, RED)],
+            ["one worker", "one worker, half of the rows", "two workers: own work",
+             "two workers: exchange"],
+            loc="lower center", bbox_to_anchor=(0.5, 1), ncol=2, fontsize=8, columnspacing=1)
 right.axhline(1, color="black", linewidth=1)
 right.axhline(2, color="black", linestyle=":")
-right.set(
-    xticks=[0, 1],
-    xticklabels=results,
-    xlim=(-0.5, 1.5),
-    ylim=(0, 2.2),
-    ylabel="speed-up of two workers",
-)
+right.set(xticks=[0, 1], xticklabels=results, xlim=(-0.5, 1.5), ylim=(0, 2.2),
+          ylabel="speed-up of two workers")
 right.grid(axis="x", visible=False)
-show(
-    figure,
-    "Left: the time of a step of each model: one worker, the same worker with half of the "
-    "rows, and two workers, whose exchange is red. Right: the speed-up in each of seven repeats, "
-    "with the median: below 1 for the digits model, clearly above 1 for the convolutions.",
-)
+show(figure, "Left: the time of a step of each model: one worker, the same worker with half of the "
+     "rows, and two workers, whose exchange is red. Right: the speed-up in each of seven repeats, "
+     "with the median: below 1 for the digits model, clearly above 1 for the convolutions.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>

@@ -40,11 +40,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -53,34 +52,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -88,13 +73,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -106,7 +86,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -120,13 +99,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -137,15 +114,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -158,14 +130,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -175,7 +144,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -183,57 +151,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% jupyter={"source_hidden": true}
@@ -245,7 +194,6 @@ import time
 MEETING = pathlib.Path(HERE, ".cluster")  # each notebook has a file with its address there
 NAMES = ["Parameter-Server", "Worker-1", "Worker-2"]
 
-
 def address_of(name):
     """The address in a notebook's file, or None if that notebook is not there."""
     with contextlib.suppress(FileNotFoundError), open(MEETING / (name.lower() + ".json")) as file:
@@ -253,7 +201,6 @@ def address_of(name):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # left over: nobody has locked it
         except BlockingIOError:  # a running kernel has locked it
             return json.load(file)
-
 
 @contextlib.contextmanager
 def meeting(name, seconds):
@@ -264,7 +211,7 @@ def meeting(name, seconds):
         fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file or with the kernel
         json.dump(new_cluster(own=1)["own"][0], file)
         file.flush()
-        os.replace(file.name, path)  # nobody sees it half written, or without its lock
+        os.replace(file.name, path)       # nobody sees it half written, or without its lock
         try:
             deadline = time.monotonic() + seconds
             while None in (addresses := [address_of(other) for other in NAMES]):
@@ -274,8 +221,6 @@ def meeting(name, seconds):
             yield {"ps": addresses[:1], "worker": addresses[1:]}
         finally:
             path.unlink(missing_ok=True)
-
-
 # endregion: meeting
 
 # %% [markdown]
@@ -299,18 +244,9 @@ with tf.device("/job:ps/task:0"):
     # What each ticket's push was: who made it, 1 or 2, and its staleness.
     pushed_by = tf.get_variable("pushed_by", initializer=np.zeros(UPDATES, np.int64))
     staleness = tf.get_variable("staleness", initializer=np.zeros(UPDATES, np.int64))
-    queues = {
-        name: tf.FIFOQueue(2, tf.bool, [[]], shared_name=name)
-        for name in (
-            "met_ready",
-            "met_go",
-            "begin_ready",
-            "begin_go",
-            "end_ready",
-            "end_go",
-            "goodbye",
-        )
-    }
+    queues = {name: tf.FIFOQueue(2, tf.bool, [[]], shared_name=name)
+              for name in ("met_ready", "met_go", "begin_ready", "begin_go",
+                           "end_ready", "end_go", "goodbye")}
 barrier_wait = tf.RunOptions(timeout_in_ms=180_000)  # for the slowest of the three
 # endregion: shared
 
@@ -319,20 +255,16 @@ barrier_wait = tf.RunOptions(timeout_in_ms=180_000)  # for the slowest of the th
 # All three meet, and the server starts. This notebook gives the variables their first values. Only
 # then does it open the first barrier, `met`, so no worker pulls too early.
 
-
 # %%
 def open_barrier(name):
     """Waits for both workers, and then lets both go on."""
     session.run(queues[name + "_ready"].dequeue_many(2), options=barrier_wait)
     session.run(queues[name + "_go"].enqueue_many([[True, True]]))
 
-
 with meeting("Parameter-Server", seconds=180) as cluster:
     server = tf.train.Server(cluster, job_name="ps", task_index=0)
-    session = tf.Session(
-        server.target,
-        config=tf.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=60_000),
-    )
+    session = tf.Session(server.target, config=tf.ConfigProto(
+        device_filters=["/job:ps"], operation_timeout_in_ms=60_000))
     session.run(tf.global_variables_initializer())
     open_barrier("met")
 
@@ -374,11 +306,8 @@ steps, _, accuracies = zip(*watched)
 figure, axes = plt.subplots(figsize=(7, 3))
 axes.plot(steps, accuracies, ".-", color=GREEN)
 axes.set(xlabel="updates of w, by both workers", ylabel="accuracy on the test rows", ylim=(0, 1))
-show(
-    figure,
-    "The accuracy of w on the test rows, as this notebook saw it during the training. It "
-    "rises steeply at first, and then slowly.",
-)
+show(figure, "The accuracy of w on the test rows, as this notebook saw it during the training. It "
+     "rises steeply at first, and then slowly.")
 
 # %% [markdown]
 # ## End together
@@ -401,23 +330,14 @@ figure, axes = plt.subplots(figsize=(7.5, 2.4))
 for number, color in (1, BLUE), (2, ORANGE):
     own = some[who[some] == number]
     axes.plot(own, late[own], "o", color=color, label="pushed by worker %d" % number)
-axes.set(
-    xlabel="ticket",
-    ylabel="staleness",
-    yticks=np.arange(late[some].max() + 1),
-    ylim=(-0.4, late[some].max() + 0.4),
-)
+axes.set(xlabel="ticket", ylabel="staleness", yticks=np.arange(late[some].max() + 1),
+         ylim=(-0.4, late[some].max() + 0.4))
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Sixty pushes in the order of their tickets. The colour says which worker pushed, the "
-    "height how stale the push was.",
-)
+show(figure, "Sixty pushes in the order of their tickets. The colour says which worker pushed, the "
+     "height how stale the push was.")
 print("worker 1 made %d pushes, worker 2 made %d" % (np.sum(who == 1), np.sum(who == 2)))
-print(
-    "in %.0f%% of the cases the next push is the other worker's"
-    % (100 * np.mean(np.diff(who) != 0))
-)
+print("in %.0f%% of the cases the next push is the other worker's" % (
+    100 * np.mean(np.diff(who) != 0)))
 
 # %% [markdown]
 # <details><summary>Answer</summary>

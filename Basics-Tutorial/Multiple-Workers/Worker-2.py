@@ -29,11 +29,10 @@
 # %% jupyter={"source_hidden": true}
 # region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
 import os
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
 import io
 import tempfile
 import matplotlib.pyplot as plt
@@ -42,34 +41,20 @@ import tensorflow.compat.v1 as tf
 from IPython.display import display
 
 tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()  # graphs and sessions: see Graphs-and-Sessions
+tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
 tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()  # so that you can run all cells again
+tf.reset_default_graph()        # so that you can run all cells again
 
 HERE = globals().get("HERE", os.getcwd())
 folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
 os.chdir(folder.name)
 
 BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da",
-    "#bc4c00",
-    "#8250df",
-    "#1a7f37",
-    "#818b98",
-    "#cf222e",
-)  # workers 0, 1, 2, ...
-plt.rcParams.update(
-    {
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.3,
-        "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-        "legend.frameon": False,
-        "figure.figsize": (7, 3),
-    }
-)
-
+    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
+plt.rcParams.update({
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
+    "legend.frameon": False, "figure.figsize": (7, 3)})
 
 def show(figure, description):
     """Shows a figure at 150 dpi, with a description for those who cannot see it."""
@@ -77,13 +62,8 @@ def show(figure, description):
     figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
     plt.close(figure)
     size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display(
-        {"image/png": stored.getvalue(), "text/plain": description},
-        raw=True,
-        metadata={"image/png": size},
-    )
-
-
+    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
+            metadata={"image/png": size})
 # endregion: set_up
 
 # %% jupyter={"source_hidden": true}
@@ -95,7 +75,6 @@ import subprocess
 import sys
 
 held = []  # sockets that keep the ports of our clusters until the kernel ends
-
 
 def new_cluster(**counts):
     """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
@@ -109,13 +88,11 @@ def new_cluster(**counts):
         held.extend(sockets)
     return cluster
 
-
 RUN = """if True:
     import os, runpy, sys, threading
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     sys.argv = sys.argv[1:]
     runpy.run_path(sys.argv[0], run_name="__main__")"""
-
 
 def start(file, cluster, job, index=0, *arguments):
     """Starts a Python file as a task of a cluster, which TF_CONFIG names.
@@ -126,15 +103,10 @@ def start(file, cluster, job, index=0, *arguments):
     config = {"cluster": cluster, "task": {"type": job, "index": index}}
     with open("%s-%d.log" % (job, index), "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "TF_CONFIG": json.dumps(config)},
-        )
+            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
+            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
     process.log = pathlib.Path(log.name).absolute()
     return process
-
 
 def finish(process, seconds=60):
     """Waits until a process has ended, and returns what it printed."""
@@ -147,14 +119,11 @@ def finish(process, seconds=60):
     assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
     return printed
 
-
 def stop(*processes):
     """Ends processes that still run."""
     for process in processes:
         process.stdin.close()
         process.wait(10)
-
-
 # endregion: cluster
 
 # %% jupyter={"source_hidden": true}
@@ -164,7 +133,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits
 
-
 def load():
     """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
     x, y = load_digits(return_X_y=True)
@@ -172,57 +140,38 @@ def load():
     x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
     return x[:-360], y[:-360], x[-360:], y[-360:]
 
-
 def first_values(seed=0):
     """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
     random = np.random.RandomState(seed)
-    layers = [
-        random.normal(0, (2 / 64) ** 0.5, [64, 32]),
-        np.zeros(32),
-        random.normal(0, (2 / 32) ** 0.5, [32, 10]),
-        np.zeros(10),
-    ]
+    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
+              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
     return [layer.astype("float32") for layer in layers]
-
 
 def variables(name="w", seed=0, get_variable=tf.get_variable):
     """The four variables name_0 to name_3."""
-    return [
-        get_variable("%s_%d" % (name, i), initializer=value)
-        for i, value in enumerate(first_values(seed))
-    ]
-
+    return [get_variable("%s_%d" % (name, i), initializer=value)
+            for i, value in enumerate(first_values(seed))]
 
 def outputs(w, x):
     """A score for each of the ten digits: [rows, 10]."""
     return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
 
-
 def loss(w, x, y):
     """The mean cross-entropy of these rows."""
     return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x))
-    )
-
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
 
 def accuracy(w, x, y):
     """The share of rows whose digit has the highest score."""
     right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
     return tf.reduce_mean(tf.cast(right, tf.float32))
 
-
 def batch(x, y, number, worker=0, size=32):
     """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
     rows = tf.random.stateless_uniform(
-        [size],
-        tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0,
-        len(x),
-        tf.int32,
-    )
+        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
+        0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
-
-
 # endregion: digits
 
 # %% jupyter={"source_hidden": true}
@@ -234,7 +183,6 @@ import time
 MEETING = pathlib.Path(HERE, ".cluster")  # each notebook has a file with its address there
 NAMES = ["Parameter-Server", "Worker-1", "Worker-2"]
 
-
 def address_of(name):
     """The address in a notebook's file, or None if that notebook is not there."""
     with contextlib.suppress(FileNotFoundError), open(MEETING / (name.lower() + ".json")) as file:
@@ -242,7 +190,6 @@ def address_of(name):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # left over: nobody has locked it
         except BlockingIOError:  # a running kernel has locked it
             return json.load(file)
-
 
 @contextlib.contextmanager
 def meeting(name, seconds):
@@ -253,7 +200,7 @@ def meeting(name, seconds):
         fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file or with the kernel
         json.dump(new_cluster(own=1)["own"][0], file)
         file.flush()
-        os.replace(file.name, path)  # nobody sees it half written, or without its lock
+        os.replace(file.name, path)       # nobody sees it half written, or without its lock
         try:
             deadline = time.monotonic() + seconds
             while None in (addresses := [address_of(other) for other in NAMES]):
@@ -263,8 +210,6 @@ def meeting(name, seconds):
             yield {"ps": addresses[:1], "worker": addresses[1:]}
         finally:
             path.unlink(missing_ok=True)
-
-
 # endregion: meeting
 
 # %% [markdown]
@@ -283,18 +228,9 @@ with tf.device("/job:ps/task:0"):
     # What each ticket's push was: who made it, 1 or 2, and its staleness.
     pushed_by = tf.get_variable("pushed_by", initializer=np.zeros(UPDATES, np.int64))
     staleness = tf.get_variable("staleness", initializer=np.zeros(UPDATES, np.int64))
-    queues = {
-        name: tf.FIFOQueue(2, tf.bool, [[]], shared_name=name)
-        for name in (
-            "met_ready",
-            "met_go",
-            "begin_ready",
-            "begin_go",
-            "end_ready",
-            "end_go",
-            "goodbye",
-        )
-    }
+    queues = {name: tf.FIFOQueue(2, tf.bool, [[]], shared_name=name)
+              for name in ("met_ready", "met_go", "begin_ready", "begin_go",
+                           "end_ready", "end_go", "goodbye")}
 barrier_wait = tf.RunOptions(timeout_in_ms=180_000)  # for the slowest of the three
 # endregion: shared
 
@@ -302,13 +238,13 @@ barrier_wait = tf.RunOptions(timeout_in_ms=180_000)  # for the slowest of the th
 number = 2  # this is Worker-2: task 1 of the job worker
 me = "/job:worker/task:%d" % (number - 1)
 x, y, _, _ = digits.load()
-x, y = x[number - 1 :: 2], y[number - 1 :: 2]  # its shard: every second row
+x, y = x[number - 1::2], y[number - 1::2]  # its shard: every second row
 
 with tf.device(me):
     w_k = digits.variables("w_k", get_variable=tf.get_local_variable)
     g = digits.variables("g", get_variable=tf.get_local_variable)
     version = tf.get_local_variable("version", initializer=np.int64(0))  # of w, when it was pulled
-    pushes = tf.get_local_variable("pushes", initializer=np.int64(0))  # by this worker
+    pushes = tf.get_local_variable("pushes", initializer=np.int64(0))    # by this worker
 
     now = step.read_value()
     with tf.control_dependencies([now]):  # first the version, then w
@@ -323,15 +259,12 @@ with tf.device(me):
     ticket = step.count_up_to(UPDATES)
     with tf.control_dependencies([ticket]):  # no push without a ticket
         subtract = [v.assign_sub(lr * g_i, read_value=False) for v, g_i in zip(w, g)]
-        note = [
-            tf.scatter_update(pushed_by, ticket, number),
-            tf.scatter_update(staleness, ticket, ticket - version),
-        ]
+        note = [tf.scatter_update(pushed_by, ticket, number),
+                tf.scatter_update(staleness, ticket, ticket - version)]
         push = tf.group(*subtract, *note, pushes.assign_add(1))
 
 # %% [markdown]
 # The three meet.
-
 
 # %%
 def barrier(name):
@@ -339,13 +272,10 @@ def barrier(name):
     session.run(queues[name + "_ready"].enqueue(True), options=barrier_wait)
     session.run(queues[name + "_go"].dequeue(), options=barrier_wait)
 
-
 with meeting("Worker-2", seconds=180) as cluster:
     server = tf.train.Server(cluster, job_name="worker", task_index=number - 1)
-    session = tf.Session(
-        server.target,
-        config=tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=60_000),
-    )
+    session = tf.Session(server.target, config=tf.ConfigProto(
+        device_filters=["/job:ps", me], operation_timeout_in_ms=60_000))
     session.run(tf.local_variables_initializer())
     barrier("met")
 
@@ -373,38 +303,26 @@ except tf.errors.OutOfRangeError:
 barrier("end")
 
 made, counted, noted = len(times), session.run(pushes), np.sum(session.run(pushed_by) == 2)
-print(
-    "pushes made here, counted in `pushes`, and noted on the ps are the same:",
-    made == counted == noted,
-)
+print("pushes made here, counted in `pushes`, and noted on the ps are the same:",
+      made == counted == noted)
 assert made == counted == noted
 
 # %% tags=["measured"]
 milliseconds = 1000 * np.diff(times)
 figure, axes = plt.subplots(figsize=(7, 2.4))
-boxes = axes.boxplot(
-    milliseconds,
-    orientation="horizontal",
-    showfliers=False,
-    widths=0.6,
-    patch_artist=True,
-    tick_labels=["pull", "compute", "push"],
-)
+boxes = axes.boxplot(milliseconds, orientation="horizontal", showfliers=False, widths=0.6,
+                     patch_artist=True, tick_labels=["pull", "compute", "push"])
 for box in boxes["boxes"]:
     box.set(facecolor=ORANGE, alpha=0.6)
 for median in boxes["medians"]:
     median.set(color="black")
 axes.invert_yaxis()
 axes.set(xlabel="milliseconds (box: the middle half; line: the median)", xlim=(0, None))
-show(
-    figure,
-    "How long the pulls, the gradients and the pushes of this worker took. Pull and push "
-    "take several times as long as compute.",
-)
+show(figure, "How long the pulls, the gradients and the pushes of this worker took. Pull and push "
+     "take several times as long as compute.")
 pull_ms, compute_ms, push_ms = np.median(milliseconds, axis=0)
-print(
-    "pull and push together take %.1f times as long as compute" % ((pull_ms + push_ms) / compute_ms)
-)
+print("pull and push together take %.1f times as long as compute" % (
+    (pull_ms + push_ms) / compute_ms))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -455,9 +373,8 @@ _, _, x_test, y_test = digits.load()
 with tf.device(me):
     accuracy_of_copy = digits.accuracy(w_k, x_test, y_test)
     loss_of_copy = digits.loss(w_k, x, y)
-    local_step = tf.group(
-        *[v_k.assign_sub(lr * g_i) for v_k, g_i in zip(w_k, g)], pushes.assign_add(1)
-    )  # it numbers the mini-batches
+    local_step = tf.group(*[v_k.assign_sub(lr * g_i) for v_k, g_i in zip(w_k, g)],
+                          pushes.assign_add(1))  # it numbers the mini-batches
 
 session.run(pull)
 w_before = session.run(w)
@@ -472,9 +389,8 @@ unchanged = all(np.array_equal(one, two) for one, two in zip(w_before, session.r
 print("w is unchanged:                            ", unchanged)
 print("the copy's loss on its own rows has fallen:", np.mean(losses[-20:]) < losses[0])
 session.run(pull)
-print(
-    "after a pull the copy has its old loss:    ", np.isclose(session.run(loss_of_copy), losses[0])
-)
+print("after a pull the copy has its old loss:    ",
+      np.isclose(session.run(loss_of_copy), losses[0]))
 
 # %% tags=["measured"]
 figure, (above, below) = plt.subplots(2, 1, figsize=(7, 3.6), sharex=True)
@@ -485,10 +401,8 @@ below.plot(accuracies, color=ORANGE)
 below.axhline(accuracies[0], color=GRAY, linewidth=2.5)
 below.set(ylabel="accuracy, test", xlabel="local steps after the pull")
 above.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Loss and accuracy of the local copy over 200 local steps, and of w, which stays where it is.",
-)
+show(figure, "Loss and accuracy of the local copy over 200 local steps, and of w, which stays "
+     "where it is.")
 
 # %% [markdown]
 # <details><summary>Answer</summary>

@@ -168,17 +168,17 @@ def test_stages_of_model_parallelism(tmp_path):
     (tmp_path / "timeline-9.json").write_text("{}")
     (tmp_path / "timeline-10.json").write_text(json.dumps({"traceEvents": events}))
     found = [
-        (*each[:3], *(round(1e6 * x) for x in each[3:])) for each in activities.stages(tmp_path)
+        (*each[:4], *(round(1e6 * x) for x in each[4:])) for each in activities.stages(tmp_path)
     ]
-    first = (0, "forward", 0, 0, 30)
-    assert found == [first, (1, "backward", 0, 80, 100), (1, "forward", 0, 50, 70)]
+    first = (0, 0, "forward", 0, 0, 30)
+    assert found == [first, (1, 0, "forward", 0, 50, 70), (1, 1, "backward", 0, 80, 100)]
 
 
 def test_a_step_of_sharded_training(tmp_path):
     """From the timelines of its workers. Catches: an earlier step, the lane of another, a count."""
 
     def write_step(step, worker, begin):
-        span = {"ph": "X", "pid": worker, "ts": begin, "dur": 20}
+        span = {"ph": "X", "pid": worker, "ts": begin, "dur": 20, "args": {"held": 1}}
         count = {"ph": "C", "pid": worker, "name": "bytes", "ts": begin, "args": {"held": 1}}
         events = [
             {**span, "tid": "compute", "name": "forward 0"},
@@ -189,13 +189,12 @@ def test_a_step_of_sharded_training(tmp_path):
         path.write_text(json.dumps({"traceEvents": events}))
 
     write_step(9, 0, 100), write_step(10, 0, 1000), write_step(10, 1, 1002)
-    assert activities.stages(tmp_path) == []
-    found = activities.sharded(tmp_path)
+    found = activities.stages(tmp_path)
     assert [(*span[:4], *(round(1e6 * x) for x in span[4:])) for span in found] == [
-        (0, "compute", "forward", 0, 0, 20),
-        (0, "ring", "gather", 1, 5, 15),
-        (1, "compute", "forward", 0, 2, 22),
-        (1, "ring", "gather", 1, 7, 17),
+        (0, 0, "forward", 0, 0, 20),
+        (0, 1, "gather", 1, 5, 15),
+        (1, 0, "forward", 0, 2, 22),
+        (1, 1, "gather", 1, 7, 17),
     ]
 
 

@@ -16,7 +16,7 @@ from tfrun import formatting
 from tfrun.pictures import timeline
 from tfrun.pictures.timeline import COLOURS, SIZE
 from tfrun.runs import metrics_csv
-from tfrun.runs.activities import activities, sharded, stages, window
+from tfrun.runs.activities import activities, stages, window
 from tfrun.runs.data import RunData
 
 
@@ -147,10 +147,7 @@ def draw(run: RunData):
     draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
     if spans := stages(run.directory):
         timeline.draw_stages(moment, spans)
-        moment.set_title("One update, as TensorFlow's profiler saw it")
-    elif spans := sharded(run.directory):
-        timeline.draw_sharded(moment, spans)
-        moment.set_title("One step: what each worker computes, and what its ring does meanwhile")
+        moment.set_title("What each worker did in one update")
     elif shown := window(found):
         timeline.timeline(moment, found, *shown)
         moment.set_title("A moment of the run")

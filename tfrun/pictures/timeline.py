@@ -61,9 +61,8 @@ def timeline(axes, activities, begin, end):
     """Draws the Activities between two times: a lane for each task, above them the updates of w.
 
     A thin bar is the time until a pull has arrived, a dark one computing, a light one a push,
-    beside which its staleness stands, if any has one. Lines lead to the line of the updates. There
-    each has its number; numbers without room stand as a range. There is no such line where each
-    worker has a w of its own.
+    beside which its staleness stands, if any has one. Lines lead to the line of the updates, where
+    each has its number or range. There is no such line where each worker has a w of its own.
     """
     pushes = [activity for activity in activities if activity.name == "push"]
     seen = [activity for activity in activities if activity.end >= begin and activity.begin <= end]
@@ -116,33 +115,18 @@ def legend(activities):
 
 
 def draw_stages(axes, spans):
-    """Draws a lane for each worker with its stage of the model, a bar for each turn at it."""
+    """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block."""
     last, end = max(worker for worker, *_ in spans), max(end for *_, end in spans)
-    for worker, stage, number, begin, until in spans:
-        colour = plt.cm.tab20.colors[number % 10 * 2 + (stage == "forward")]
-        low = last - worker + (0.02 if stage == "forward" else -0.4)
+    for worker, row, what, number, begin, until in spans:
+        colour = plt.cm.tab20.colors[number % 10 * 2 + (what in ("forward", "gather"))]
+        low = last - worker + (-0.4 if row else 0.02)
         axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
         if until - begin > 0.02 * end:
             middle = 500 * (begin + until), low + 0.19
-            axes.text(*middle, number, ha="center", va="center", fontsize=SIZE)
-    axes.set_yticks(range(last + 1), [f"worker {last - lane}" for lane in range(last + 1)])
-    axes.set(xlabel="milliseconds (light: forward, dark: backward, of micro-batch 0, 1, \u2026)")
-    axes.set(ylim=(-0.5, last + 0.5))
-
-
-def draw_sharded(axes, spans):
-    """Draws a lane for what each worker computes, and one for its ring: a bar for each block."""
-    lanes, end = sorted({span[:2] for span in spans}), max(end for *_, end in spans)
-    for worker, lane, what, number, begin, until in spans:
-        colour = plt.cm.tab20.colors[number % 10 * 2 + (what in ("forward", "gather"))]
-        low = len(lanes) - 1.4 - lanes.index((worker, lane))
-        axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.8), color=colour)
-        if until - begin > 0.02 * end:
-            middle = 500 * (begin + until), low + 0.4
             axes.text(*middle, f"{what[0]}{number}", ha="center", va="center", fontsize=SIZE)
-    names = [f"worker {k}" if lane == "compute" else "its ring" for k, lane in lanes]
-    axes.set_yticks(range(len(lanes)), names[::-1])
-    axes.set(xlabel="milliseconds (f: forward, b: backward, A: Adam, g: gather, r: reduce a block)")
+    axes.set_yticks(range(last + 1), [f"worker {last - lane}" for lane in range(last + 1)])
+    letters = "f: forward, b: backward, g: gather, r: reduce, A: Adam"
+    axes.set(xlabel=f"milliseconds ({letters})", ylim=(-0.5, last + 0.5))
 
 
 def draw(path, title, activities, begin, end):

@@ -135,47 +135,28 @@ def moments(pushes):
 
 
 def stages(directory):
-    """Returns [(worker, forward or backward, micro-batch, begin, end)] of an update, in seconds.
+    """Returns [(worker, row, what, number, begin, end)] of an update, in seconds; [] without any.
 
-    It is that of the last timeline that a run of Model-Parallelism has left, [] without any.
+    It is that of the last timelines that Model-Parallelism has left, the row is 1 for backward, or
+    Sharded-Training, the row is 1 for what the ring does. number: of a micro-batch, or of a block.
     """
-    paths = [path for path in directory.glob("timeline-*.json") if path.stem.count("-") == 1]
-    files = sorted(paths, key=lambda path: (len(path.name), path.name))
-    if not files:
-        return []
-    events = json.loads(files[-1].read_text())["traceEvents"]
-    devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
-    times = collections.defaultdict(list)
-    for event in events:
-        if event["ph"] != "X" or event["name"] == "RecvTensor":
-            continue
-        op = event["args"]["name"]
-        worker = re.search(r"task:(\d+).* Compute", devices[event["pid"]])
-        micro_batch = re.match(r"(forward|backward)/micro_batch_(\d+)", op)
-        # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
-        if worker and micro_batch and not re.search(r"(_S|/_)\d+$", op):
-            span = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-            times[int(worker[1]), micro_batch[1], int(micro_batch[2])] += span
+    steps, times = collections.defaultdict(list), collections.defaultdict(list)
+    for path in directory.glob("timeline-*.json"):
+        steps[int(path.stem.split("-")[1])].append(path)
+    for path in steps[max(steps)] if steps else ():
+        events = json.loads(path.read_text())["traceEvents"]
+        devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+        for event in (event for event in events if event["ph"] == "X"):
+            op = event["args"].get("name", event["name"])
+            lane = devices.get(event["pid"], f"task:{event['pid']} {event.get('tid')}")
+            lane = re.search(r"task:(\d+).* (Compute|compute|ring)", lane)
+            what = re.match(r"(forward|backward|gather|reduce|Adam)[ /](?:micro_batch_)?(\d+)", op)
+            # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
+            message = event["name"] == "RecvTensor" or re.search(r"(_S|/_)\d+$", op)
+            if lane and what and not message:
+                of_op = lane[2] == "Compute"  # a pass has many; else an event is all of its work
+                row = int(what[1] == "backward" if of_op else lane[2] == "ring")
+                key = int(lane[1]), row, what[1], int(what[2]), 0 if of_op else event["ts"]
+                times[key] += event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
     start = min((min(each) for each in times.values()), default=0)
-    return [(*key, min(each) - start, max(each) - start) for key, each in sorted(times.items())]
-
-
-def sharded(directory):
-    """Returns [(worker, lane, what, block, begin, end)] of a step of Sharded-Training, in seconds.
-
-    It is the last step of which workers have left timelines, [] without any. lane: "compute", or
-    "ring" for what the ring does meanwhile.
-    """
-    steps = collections.defaultdict(dict)
-    for path in directory.glob("timeline-*-*.json"):
-        step, worker = map(int, path.stem.split("-")[1:])
-        steps[step][worker] = path
-    spans = []
-    for worker, path in steps[max(steps)].items() if steps else ():
-        for event in json.loads(path.read_text())["traceEvents"]:
-            if event["ph"] == "X":
-                what, block = event["name"].split()
-                span = event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
-                spans.append((worker, event["tid"], what, int(block), *span))
-    start = min((begin for *_, begin, _ in spans), default=0)
-    return [(*span[:4], span[4] - start, span[5] - start) for span in sorted(spans)]
+    return [(*key[:4], min(each) - start, max(each) - start) for key, each in sorted(times.items())]

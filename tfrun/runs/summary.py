@@ -82,7 +82,6 @@ def summarize(run: RunData) -> dict:
         "examples_per_second": finite(examples / seconds) if seconds else None,
         "wall_seconds": finite(seconds),
         "staleness_mean": finite(staleness.mean()) if staleness.size else None,
-        # Without a ps no w is one that all push to.
         "staleness_by_rates": finite(late) if staleness.any() and flags["ps"] else None,
         "pushes_per_worker": each_task(lambda p: p["push_time"].size),
         "late_per_worker": each_task(late_pushes),
