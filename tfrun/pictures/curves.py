@@ -102,8 +102,7 @@ def draw_parts(axes, found, colours, counts):
         left = 0
         for part in timeline.LABELS:
             mine = [each.end - each.begin for each in found if each[:2] == (name, part)]
-            width = 1000 * sum(mine) / count
-            height = 0.25 if part == "pull" else 0.7
+            width, height = 1000 * sum(mine) / count, 0.25 if part == "pull" else 0.7
             axes.barh(place, width, height, left, **timeline.look(part, colours[name]))
             left += width
     axes.set_yticks(range(len(counts)), [*reversed(counts)])

@@ -71,10 +71,8 @@ def timeline(axes, activities, begin, end):
     top = len(colours)
     places = {task: top - 1 - lane for lane, task in enumerate(colours)}
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
-    made = moments(pushes)
-    stale = any(push.facts.get("staleness") for push in pushes)
-    if stale and len(pushes) >= 2 * len(made):  # each number twice: not those of one w
-        made = {}
+    stale, made = any(push.facts.get("staleness") for push in pushes), moments(pushes)
+    made = {} if stale and len(pushes) >= 2 * len(made) else made  # numbers of more than one w
     near = {"textcoords": "offset points", "fontsize": SIZE}
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
@@ -85,16 +83,14 @@ def timeline(axes, activities, begin, end):
             update = unit * (made[activity.facts["global_step"]] - begin)
             axes.plot([until, update], [lane, top], color=colour, linewidth=1)
             axes.plot(update, top, "v", color=colour, markersize=6)
-        if activity.name == "push":
-            late = activity.facts.get("staleness")
-            if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
-                axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
+        late = activity.facts.get("staleness") if activity.name == "push" else None
+        if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
+            axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
     points = [(unit * (at - begin), number) for number, at in made.items() if begin < at < end]
     width = 72 * axes.figure.get_size_inches()[0] - 8 * SIZE  # in points, beside the tasks' names
     for x, text in labels(points, 0.65 * SIZE / width * unit * (end - begin)):
         axes.annotate(text, (x, top), (0, 6), ha="center", **near)
-    if made:
-        axes.axhline(top, color="#333333", linewidth=1)
+    axes.axhline(top, color="#333333", linewidth=bool(made))
     axes.set_yticks(range(top + bool(made)), [*reversed(colours), *["updates of w"] * bool(made)])
     axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
 
@@ -116,7 +112,7 @@ def legend(activities):
 
 def draw_stages(axes, spans):
     """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block."""
-    last, end = max(worker for worker, *_ in spans), max(end for *_, end in spans)
+    last, end = max(spans)[0], max(end for *_, end in spans)
     for worker, row, what, number, begin, until in spans:
         colour = plt.cm.tab20.colors[number % 10 * 2 + (what in ("forward", "gather"))]
         low = last - worker + (-0.4 if row else 0.02)
@@ -125,8 +121,8 @@ def draw_stages(axes, spans):
             middle = 500 * (begin + until), low + 0.19
             axes.text(*middle, f"{what[0]}{number}", ha="center", va="center", fontsize=SIZE)
     axes.set_yticks(range(last + 1), [f"worker {last - lane}" for lane in range(last + 1)])
-    letters = "f: forward, b: backward, g: gather, r: reduce, A: Adam"
-    axes.set(xlabel=f"milliseconds ({letters})", ylim=(-0.5, last + 0.5))
+    letters = "milliseconds (f: forward, b: backward, g: gather, r: reduce, A: Adam)"
+    axes.set(xlabel=letters, ylim=(-0.5, last + 0.5))
 
 
 def draw(path, title, activities, begin, end):

@@ -15,6 +15,7 @@ import numpy as np
 from tfrun.runs.data import RunData, rows_of
 
 PUSHES = 8  # of all tasks in the window of a picture, about
+MESSAGE = r"(_S|/_)\d+$"  # the end of the name of an op that TensorFlow has added to send
 LATE = 0.001  # seconds: so long a task may seem to do two things at a time
 
 
@@ -135,10 +136,9 @@ def moments(pushes):
 
 
 def stages(directory):
-    """Returns [(worker, row, what, number, begin, end)] of an update, in seconds; [] without any.
+    """Returns [(worker, row, what, number, begin, end)] of the last update with timelines, or [].
 
-    It is that of the last timelines that Model-Parallelism has left, the row is 1 for backward, or
-    Sharded-Training, the row is 1 for what the ring does. number: of a micro-batch, or of a block.
+    row: 1 for backward in Model-Parallelism, and for what the ring does in Sharded-Training.
     """
     steps, times = collections.defaultdict(list), collections.defaultdict(list)
     for path in directory.glob("timeline-*.json"):
@@ -151,9 +151,7 @@ def stages(directory):
             lane = devices.get(event["pid"], f"task:{event['pid']} {event.get('tid')}")
             lane = re.search(r"task:(\d+).* (Compute|compute|ring)", lane)
             what = re.match(r"(forward|backward|gather|reduce|Adam)[ /](?:micro_batch_)?(\d+)", op)
-            # An op ..._S<number> or .../_<number> is a message that TensorFlow has added.
-            message = event["name"] == "RecvTensor" or re.search(r"(_S|/_)\d+$", op)
-            if lane and what and not message:
+            if lane and what and event["name"] != "RecvTensor" and not re.search(MESSAGE, op):
                 of_op = lane[2] == "Compute"  # a pass has many; else an event is all of its work
                 row = int(what[1] == "backward" if of_op else lane[2] == "ring")
                 key = int(lane[1]), row, what[1], int(what[2]), 0 if of_op else event["ts"]
