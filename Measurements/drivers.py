@@ -27,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))  # for tfrun
 
 OTHERS = "others"  # in a file of what was measured: what they used during each measurement
+TARGET = 0.97  # a test accuracy
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
 
 
@@ -156,6 +157,24 @@ def spread(values, form):
         return ""
     middle = statistics.median(known)
     return f"{form} ({form}-{form})".format(middle, min(known), max(known))
+
+
+def to_target(runs, what="seconds"):
+    """Returns `what` at the first test that found TARGET, of each run; None where none did.
+
+    runs: those of Compare.
+    """
+    found = []
+    for run in runs:
+        tests = run.get("evaluations", {what: [], "accuracy": []})
+        pairs = zip(tests[what], tests["accuracy"])
+        found.append(next((value for value, right in pairs if right >= TARGET), None))
+    return found
+
+
+def shorter(words):
+    """Returns flags as a table shows them: "lr 0.1, rho 2.5"."""
+    return re.sub(r" --(\S+)", r", \1", re.sub(r"^--learning-rates?", "lr", words))
 
 
 def report(script, flags, width, measure, table_of, draw):

@@ -26,6 +26,7 @@ from regions import ToolError, shown
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
+import drivers  # noqa: E402
 import quiet  # noqa: E402
 from tfrun import known_errors  # noqa: E402
 
@@ -184,58 +185,51 @@ def examples(_, __):
 
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
-
-
-def results(folder, _):
-    """The results of Measurements/Compare: the median and range of the seeds."""
-    return compared(folder, read_json(COMPARE), COMPARE)
+IN_COMPARE = {"digits": "2 workers", "8 workers": "8 workers"}  # its tasks, as a page calls them
 
 
 def compare(folder, more):
-    """The same, of this example, HogWild and one process; and of more: AEASGD,DynSGD.
+    """The results of Measurements/Compare for one process, HogWild, this example, and more: AEASGD.
 
-    From the example's own compare.json, where it has one.
+    Each at its best setting: the median and range of the seeds.
     """
-    own = folder / "compare.json"
-    source = own if own.exists() else COMPARE
-    runs = read_json(source)
-    others = more.split(",") if more else []
-    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", folder.name, *others))
-    for name in names:
-        if name not in runs:
-            raise ToolError(
-                f"{shown(folder)}/README.md asks for results of {name}, and {shown(source)} has "
-                f"none: measure them by `bash Measurements/Compare/run.sh`, or remove the part"
-            )
-    return compared(folder, {name: runs[name] for name in names}, source)
-
-
-# Goes when Compare has been measured again.
-OLDER = "From older scripts."
-
-
-def compared(folder, results, source):
-    """Returns the table of {example: its runs}, which are in the file `source`."""
+    results, own = read_json(COMPARE), shown(folder)
+    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", own, *(more or "").split(",")))
     rows = []
-    for name, runs in results.items():
-        check_compared(name, runs, source)
+    for name in filter(None, names):
         link = os.path.relpath(ROOT / name, folder)
-        rows.append(
-            (
-                f"**{name}**" if link == "." else f"[{name}]({link}/)",
-                spread([100 * run["test_accuracy"] for run in runs]),
-                spread([run["test_loss"] for run in runs], "%.3f"),
-                spread([run["wall_seconds"] for run in runs]),
-                f"{statistics.median(run['staleness_mean'] for run in runs):.2f}",
-            )
-        )
-    first, *more = next(iter(results.values()))
-    return page(
-        ["example", "test accuracy, %", "test loss", "seconds", "mean staleness"],
-        rows,
-        f"Median (range) of {1 + len(more)} seeds; {first['steps']} mini-batches of "
-        f"{first['arguments']['batch_size']} each.{f' {OLDER}' if source == COMPARE else ''}",
+        title = pathlib.Path(name).name
+        cells = [f"**{title}**" if link == "." else f"[{title}]({link}/)"]
+        for task in IN_COMPARE:
+            result = results.get(f"{task}: {name}")
+            if not result:
+                raise ToolError(
+                    f"{own}/README.md asks for results of {name}, and {shown(COMPARE)} has none: "
+                    "measure them by `bash Measurements/Compare/run.sh --full`, or remove the part"
+                )
+            check_compared(f"{task}: {name}", result["runs"], COMPARE)
+            cells += compared(result)
+        rows.append(cells)
+    columns = ["example"]
+    for task in IN_COMPARE.values():
+        columns += [f"{task}: flags", "seconds to 97%", "test loss"]
+    note = (
+        f"Median (range) of {len(result['runs'])} seeds, each example at the best of its settings."
     )
+    return page(columns, rows, note)
+
+
+def compared(result):
+    """Returns the cells of an example: its setting, the time to the target, the test loss."""
+    runs = result["runs"]
+    times = drivers.to_target(runs)
+    known = [time for time in times if time is not None]
+    words = [spread(known, "%.2f")] if known else []
+    if len(known) < len(runs):
+        words.append(f"{len(runs) - len(known)} of {len(runs)} never")
+    losses = [run["test_loss"] for run in runs if run.get("test_loss") is not None]
+    loss = spread(losses, "%.3f") if losses else "diverged"
+    return [drivers.shorter(result["chosen"]), "; ".join(words), loss]
 
 
 LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are late
@@ -508,9 +502,6 @@ def result(folder, launcher):
     for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
     reported = {name: how for name, how in REPORTED.items() if any(run.get(name) for run in runs)}
-    if shown(folder).startswith(FURTHER):  # whose rates Compare will measure
-        for name in RATES:
-            reported.pop(name, None)
     return page(
         [f"{len(runs)} runs", "median", "range"],
         medians(runs, reported),
@@ -663,7 +654,7 @@ def start_up(folder, _):
 PARTS = {
     part.__name__: part
     for part in (
-        *(examples, results, compare, compare_rates, scaling, glossary, errors, links, text),
+        *(examples, compare, compare_rates, scaling, glossary, errors, links, text),
         *(
             diff,
             flags,

@@ -1,259 +1,447 @@
-"""Compare: several examples on the same data with the same seeds, in one table and picture.
+"""Compare: every algorithm at its best learning rate, for the same seconds, on the same data.
 
-Every example trains on the same number of examples; what differs is the algorithm, and by that the
-time. Each run is the example's own `bash run.sh`. An example may bring flags of its own, in one
-word: "DOWNPOUR --local-steps 5".
-
-`--redraw` makes the table and the pictures of results.json again, without training: compare.png of
-all examples, and one for the page of each.
+A pilot run of an example tells how many updates it makes in a second, and so how many the others
+need to train for --seconds. Then six settings are tried on a validation split, which is a part of
+the training data, and the best one is run once for each seed. A folder of docs/reading-order.txt
+with a script of a kind that is compared takes part by itself. It may bring flags of its own, in one
+word: "DOWNPOUR --local-steps 5"; one that brings its learning rate is not tuned.
 
 Kind:          driver
 Run:           bash run.sh
 """
 
 import argparse
-import json
+import collections
 import os
 import pathlib
 import re
 import shlex
 import statistics
 import sys
-import textwrap
+import tempfile
 
 import numpy as np
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator
-from rich.table import Table
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("", "Scaling")]
+import delays
+import drawing
 import drivers
+import forked
+from scaling import ONE_A_CALL, middle
+from tfrun.runs.data import RunData
 
 sys.path.append(str(drivers.ROOT / "tools"))
+import reading_order
 
-TARGET = 0.97  # a test accuracy
-KINDS = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
-    "single process": "one process",
-    "parameter server, asynchronous": "asynchronous",
-    "parameter server, synchronous": "synchronous",
+VALIDATION = 360  # rows of the training data on which settings are tried
+BATCH_SIZE = 32  # of each worker
+TESTS = 25  # of a run
+FIRST = 16  # pushes of a worker before all of them train side by side
+FACTORS = (0.1, 0.3, 1, 3, 10, 30)  # times the default learning rate
+FEWER = (0.3, 1, 3)  # the same, where an algorithm has a second rate
+MOVING_RATE = 0.9  # alpha times the workers, at most, which Zhang et al. 2015 call beta
+# The second rates: (the flag, two values). rho is alpha / lr.
+SECOND = {"server-lr": (0.05, 0.2), "outer-rate": (0.2, 0.7), "rho": (0.5, MOVING_RATE)}
+# Everything waits for a test in these kinds; the seconds are without it.
+WAITING = ("single process", "parameter server, synchronous", "all-reduce", "coordinator")
+TOGETHER = ("parameter server, synchronous", "all-reduce", "gossip")  # step with all workers
+KINDS = (*WAITING, "parameter server, asynchronous", "gossip")
+LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
+CONVOLUTIONS = """keras.layers.Reshape((8, 8, 1)),
+            keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
+            keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
+            keras.layers.MaxPool2D(),
+            keras.layers.Flatten(),"""
+QUICK = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy"]
+# workers: at most. mean: seconds by which a gradient takes longer. pilot: mini-batches of that run.
+# examples: those that take part where none are named; None: all.
+Task = collections.namedtuple("Task", "workers mean changes seconds pilot examples")
+DIGITS, EIGHT, CONVOLUTION = "digits", "8 workers", "convolution"
+FEW = [*QUICK, "AEASGD", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
+FEW += ["Parameter-Server-Strategy", drawing.FURTHER + "Local-SGD"]
+TASKS = {
+    DIGITS: Task(2, 0, [], 3, 1000, None),
+    EIGHT: Task(8, 0.03, [], 6, 200, None),
+    CONVOLUTION: Task(2, 0, [(LAYERS, CONVOLUTIONS)], 8, 200, FEW),
 }
-GREY = "#a0a0a0"
-DEFAULT = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
+
+
+def all_examples():
+    """Returns the folders that are compared, in reading order."""
+    names = [name for name in reading_order.names() if drivers.script_of(name).is_file()]
+    learns = [name for name in names if "from sklearn.datasets import load_digits" in text_of(name)]
+    return [name for name in learns if kind(name) in KINDS]
 
 
 def parse_flags():
     parser = drivers.Parser(__doc__)
-    words = f"folders, each perhaps with flags ({', '.join(DEFAULT)})"
-    parser.add_argument("examples", nargs="*", default=DEFAULT, help=words)
+    words = f"folders, each perhaps with flags (all of a task with --full, else {', '.join(QUICK)})"
+    parser.add_argument("examples", nargs="*", help=words)
+    parser.add_argument("--task", choices=list(TASKS), help="one of these (all with --full)")
     parser.number("--seeds", 5, "runs of each")
-    parser.number("--examples-seen", 128000, "by all workers of a run together", metavar="N")
-    parser.number("--batch-size", 32, "of each worker", metavar="B")
+    parser.number("--seconds", None, "of each run, instead of a task's own", float)
+    parser.add_argument("--full", action="store_true", help="all tasks, all examples")
     parser.redraw(__file__)
     flags = parser.parse_args()
     for example in flags.examples:
         folder = "".join(example.split()[:1])
         if not folder or not (drivers.ROOT / folder / "run.sh").is_file():
             parser.error(f"there is no {folder}/run.sh")
-        for own in ("--seed", "--steps", "--batch-size"):
+        for own in ("--seed", "--steps", "--checkpoint-steps"):
             if own in re.split(r"[\s=]+", example):
                 parser.error(f"{own} of {folder} is the same for all: leave it out")
+        if kind(folder) not in KINDS:
+            parser.error(f"{folder} cannot be compared: it is of the kind {kind(folder)}")
     if len(set(flags.examples)) < len(flags.examples):
         parser.error("an example stands there twice")
-    if flags.examples_seen < flags.batch_size * max(map(mini_batches, flags.examples)):
-        parser.error("--examples-seen must be enough for one update of each example")
     return flags
 
 
-def mini_batches(example):
-    """How many make an update: --local-steps, times the workers if all take part."""
+def text_of(folder):
+    """Returns the text of an example's script."""
+    return drivers.script_of(folder).read_text()
+
+
+def kind(folder):
+    """Returns what the docstring of an example's script says behind `Kind:`."""
+    found = re.search(r"(?m)^Kind: +(.+)$", text_of(folder))
+    return found[1] if found else None
+
+
+def with_horovod(folder):
+    """Returns whether Horovod starts the processes of an example."""
+    return "horovodrun" in (drivers.ROOT / folder / "run.sh").read_text()
+
+
+def takes_part(example, task):
+    """Returns whether an example can do a task.
+
+    A delay and other layers need a changed script. Beside eight workers only one process is alone.
+    """
+    folder = example.split()[0]
+    if task.mean and folder != QUICK[0] and jobs_of(folder, task.workers)["worker"] == 1:
+        return False
+    return not (with_horovod(folder) and (task.mean or task.changes))
+
+
+def jobs_of(folder, workers):
+    """Returns {job: tasks} of an example that has at most so many workers: those of its run.sh.
+
+    Pairs of neighbours need four workers at least.
+    """
+    text = (drivers.ROOT / folder / "run.sh").read_text()
+    if re.search(r"\$\{WORKERS:-\d", text):
+        n = max(workers, 4) if kind(folder) == "gossip" else workers
+    else:
+        n = 1
+    jobs = {"worker": n}
+    if kind(folder).startswith("parameter server") or kind(folder) == "coordinator":
+        jobs["ps"] = 1
+    if kind(folder) == "coordinator":
+        jobs["chief"] = 1
+    return jobs
+
+
+def workers_of(task, example):
+    """Returns how many workers an example has in a task."""
+    return jobs_of(example.split()[0], TASKS[task].workers)["worker"]
+
+
+def mini_batches(example, workers):
+    """Returns how many make an update: --local-steps, times the workers if all take part."""
     folder, *own = shlex.split(example)
-    text = drivers.script_of(folder).read_text()
-    default = re.search(r'\("local-steps", (\d+),', text)
+    default = re.search(r'\("local-steps", (\d+),', text_of(folder))
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument(
-        "--local-steps", type=drivers.positive(int), default=int(default[1]) if default else 1
-    )
-    all_at_once = re.search(r"(?m)^Kind: +(parameter server, synchronous|all-reduce|gossip)$", text)
-    together = int(os.environ.get("WORKERS", 2)) if all_at_once else 1
-    return together * parser.parse_known_args(own)[0].local_steps
+    number = drivers.positive(int)
+    parser.add_argument("--local-steps", type=number, default=int(default[1]) if default else 1)
+    return (workers if kind(folder) in TOGETHER else devices(folder)) * parser.parse_known_args(
+        own
+    )[0].local_steps
 
 
-def run(example, seed, flags, directory):
-    """Trains one example; returns its result.json. Exits with its last lines when it fails."""
+def devices(folder):
+    """Returns on how many devices one process computes."""
+    return 2 if '("devices", 0,' in text_of(folder) else 1
+
+
+def settings(example, workers):
+    """Returns the six settings of an example, as words: flags of its script."""
     folder, *own = shlex.split(example)
-    steps = flags.examples_seen // flags.batch_size // mini_batches(example)
-    command = ["bash", drivers.ROOT / folder / "run.sh", *own, "--seed", seed, "--steps", steps]
-    drivers.run([*command, "--batch-size", flags.batch_size], directory)
-    result = json.loads((directory / "result.json").read_text())
-    start = drivers.pushes(directory)[0]["push_time"]
-    tested = [
-        (round(row["push_time"] - start, 3), row["test_accuracy"], row["test_loss"])
-        for row in drivers.tests(directory)
-    ]
-    return {**result, "evaluations": dict(zip(("seconds", "accuracy", "loss"), zip(*tested)))}
+    text = text_of(folder)
+    if any(word.startswith("--learning-rate") for word in own):
+        return [""]
+    if several := re.search(r'\("learning-rates", "([\d.,]+)"', text):
+        rates = [[factor * float(each) for each in several[1].split(",")] for factor in FACTORS]
+        return ["--learning-rates " + ",".join(f"{each:g}" for each in row) for row in rates]
+    default = float(re.search(r"(?m)^STEPS, .+ = \d+, \d+, ([\d.]+)", text)[1])
+    second = next((name for name in SECOND if f'("{name}", ' in text), None)
+    if not second:
+        return [f"--learning-rate {factor * default:g}" for factor in FACTORS]
+    pairs = [(factor * default, value) for factor in FEWER for value in SECOND[second]]
+    if second == "rho":
+        pairs = [(rate, value / workers / rate) for rate, value in pairs]
+    return [f"--learning-rate {rate:g} --{second} {value:g}" for rate, value in pairs]
 
 
-def file_name(example):
-    """An example and its flags as the name of a file."""
-    return "-".join(re.findall(r"[\w.]+", example))
+def validation_data(folder):
+    """Writes the training data of all examples in two parts; returns the file."""
+    data = drivers.load(drivers.script_of("Non-Distributed-Setup")).load_data("digits")
+    x, y, path = data.x_train, data.y_train, folder / "validation.npz"
+    parts = (x[:-VALIDATION], y[:-VALIDATION], x[-VALIDATION:], y[-VALIDATION:])
+    np.savez(path, **dict(zip(data._fields, parts)))
+    return path
 
 
-def seconds_to_target(runs):
-    """When the first evaluation found TARGET, of each run; None where none did."""
-    tests = [run.get("evaluations", {"seconds": [], "accuracy": []}) for run in runs]
-    tests = [zip(test["seconds"], test["accuracy"]) for test in tests]
-    return [next((at for at, value in pairs if value >= TARGET), None) for pairs in tests]
+def train(context, example, name, flags, directory):
+    """Trains an example in `directory`, with these flags; returns whether it did not diverge."""
+    (folder, *own), task = shlex.split(example), TASKS[name]
+    if with_horovod(folder):
+        drivers.run(["bash", drivers.ROOT / folder / "run.sh", *own, *flags], directory)
+        return True
+    script, jobs = drivers.script_of(folder), jobs_of(folder, task.workers)
+    changes = list(task.changes)
+    if task.mean:
+        seed = int(flags[flags.index("--seed") + 1])
+        changes += delays.changes("exponential", task.mean, jobs["worker"], seed + 1)
+        changes += [ONE_A_CALL] if ONE_A_CALL[0] in script.read_text() else []
+    copy = directory.parent / script.name
+    copy.write_text(drivers.changed(script, changes))
+    return forked.train(context, copy, jobs, [*own, *flags], directory)[0]
 
 
-def labels(examples):
-    """{example: its name in a picture}, with those of its flags that not all of them have."""
-    words = {example: re.sub(r" (?!--)", "=", example).split() for example in examples}
-    common = set.intersection(*(set(flags) for _, *flags in words.values()))
+def measure(context, case, seed, seconds, found, data):
+    """Returns the numbers of a run. case: (its name, the task, the example, words of its flags)."""
+    _, name, example, words = case
+    task, folder = TASKS[name], example.split()[0]
+    together = mini_batches(example, workers_of(name, example))
+    if words == "pilot":
+        steps, more, tests = max(20, task.pilot // together), [], 1
+    else:
+        rate = found[pilot_of(name, example)][0].get("updates_per_second", 0)
+        steps, more, tests = max(1, round(rate * seconds)), words.split(), TESTS
+    if data:
+        more += ["--dataset", data]
+    flags = ["--steps", steps, "--checkpoint-steps", max(1, steps // tests), "--seed", seed, *more]
+    flags += [] if "--batch-size" in example else ["--batch-size", BATCH_SIZE]
+    with tempfile.TemporaryDirectory() as place:
+        directory = pathlib.Path(place, "run")
+        try:
+            trained = train(context, example, name, flags, directory)
+        except SystemExit as error:  # this one is broken; the others go on
+            return {"failed": str(error)[-500:]}
+        run = RunData.read(directory)
+        if with_horovod(folder):  # whose rows tell what is sent; all others, what is received, too
+            for metrics in run.tasks.values():
+                metrics.pushes["bytes"] *= 2
+        return numbers(run, trained, kind(folder) in WAITING)
+
+
+def numbers(run, trained, waits):
+    """Returns the numbers of a run. waits: whether all workers wait while w is tested."""
+    pushes, tests = run.rows("pushes"), run.rows("tests")
+    clock, rate = training_clock(pushes, tests, waits)
+    workers = len(run.flags["tasks"])
+    seconds = clock(max(push["push_time"] for push in pushes))
+    whole = trained and np.isfinite(tests[-1]["test_loss"])
+    inside = [push for push in pushes if clock(push["push_time"]) > 0]
+    waited = sum(push["wait_seconds"] for push in inside)
+    whole_time = sum(push["push_time"] - push["pull_time"] for push in inside)
     return {
-        example: "\n".join(
-            [folder]
-            + [textwrap.fill(flag.replace("=", " "), 30) for flag in flags if flag not in common]
-        )
-        for example, (folder, *flags) in words.items()
+        "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
+        "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
+        "updates": max(push["global_step"] for push in pushes),
+        "updates_per_second": rate,
+        "examples": sum(push["examples"] for push in pushes),
+        "bytes": sum(push["bytes"] for push in pushes),
+        "seconds": seconds,
+        "waiting": waited / whole_time if workers > 1 and whole_time else None,
+        "staleness_mean": statistics.fmean(push["staleness"] for push in pushes),
+        "ps": run.flags["ps"],
+        "workers": workers,
+        "tensorflow": run.flags["versions"]["tensorflow"],
+        "arguments": run.flags["arguments"],
+        "evaluations": evaluations(pushes, tests, clock),
     }
 
 
-def row(axes, place, values, colour, without="never"):
-    """The values of an example's runs: a line from the least to the greatest, a dot at the median.
+def training_clock(pushes, tests, waits):
+    """Returns (clock(a time since 1970) -> the seconds of training until then, updates a second).
 
-    Runs without a value stand at the right end as a cross: how many, and what `without` calls them.
+    Each worker makes its first updates alone, and builds its graph between them. So a rate is that
+    of the later updates, and the clock begins as if the first ones had been as fast. If all wait
+    while w is tested and saved, it stands still until the next pull.
     """
-    known = sorted(value for value in values if value is not None and value < float("inf"))
-    if known:
-        axes.plot([known[0], known[-1]], [place, place], color=colour, linewidth=6, alpha=0.35)
-        axes.plot(known, [place] * len(known), "|", color=colour, markersize=9)
-    if len(known) > len(values) / 2:
-        middle = statistics.median(known + [float("inf")] * (len(values) - len(known)))
-        axes.plot(middle, place, "o", color=colour, markersize=8)
-    if missing := len(values) - len(known):
-        across = axes.get_yaxis_transform()  # x from 0 to 1
-        axes.plot(0.97, place, "x", color=colour, transform=across, markersize=8)
-        text = "%d of %d %s" % (missing, len(values), without)
-        look = {"color": colour, "size": 9, "ha": "right", "va": "center"}
-        axes.text(0.94, place - 0.32, text, transform=across, **look)
+    pauses = []
+    for test in tests if waits else []:
+        own = [push for push in pushes if push["task"] == test["task"]] or pushes
+        after = [push["pull_time"] for push in own if push["pull_time"] >= test["push_time"]]
+        pauses.append((test["pull_time"], min(after, default=float("inf"))))
+
+    def running(begin, end):
+        """The seconds between two times, without the pauses."""
+        return end - begin - sum(max(0, min(end, e) - max(begin, b)) for b, e in pauses)
+
+    times = collections.defaultdict(list)
+    for push in pushes:
+        times[push["task"]].append(push["push_time"])
+    settled = max(each[min(FIRST, len(each) // 3)] for each in times.values())
+    # Where workers count steps of their own, those of the first count, which tests.
+    counted = [push for push in pushes if push["task"] == tests[0]["task"]] or pushes
+    last = max(push["push_time"] for push in counted)
+    before = max(push["global_step"] for push in counted if push["push_time"] <= settled)
+    after = max(push["global_step"] for push in counted) - before
+    rate = after / (running(settled, last) or 1)
+    alone = before / (rate or 1)
+    return lambda now: running(settled, now) + alone if now > settled else 0.0, rate
 
 
-def draw(results, path, source, highlighted=None):
-    """Draws test loss and the time to TARGET of each example: median and range of its runs.
+def evaluations(pushes, tests, clock):
+    """Returns {what: its number at each test}: seconds, examples, megabytes, accuracy, loss."""
+    pushes = sorted(pushes, key=lambda push: push["push_time"])
+    times = [push["push_time"] for push in pushes]
+    examples, size = (np.cumsum([push[name] for push in pushes]) for name in ("examples", "bytes"))
+    rows = collections.defaultdict(list)
+    for test in tests:
+        before = np.searchsorted(times, test["pull_time"], "right") - 1
+        rows["seconds"].append(round(clock(test["pull_time"]), 3))
+        rows["examples"].append(int(examples[max(0, before)]))
+        rows["megabytes"].append(round(float(size[max(0, before)]) / 1e6, 3))
+        rows["accuracy"].append(test["test_accuracy"])
+        rows["loss"].append(test["test_loss"])
+    return rows
 
-    results: {example: the results of its runs}, as in the file `source`. highlighted: the example
-    that has a colour, over all others in grey; by default each has that of its kind.
+
+def pilot_of(task, example):
+    """Returns the name of a pilot run."""
+    return f"{task}: {example}: pilot"
+
+
+def best(search):
+    """Returns the setting with the least loss of {setting: loss or None}; None if all diverged."""
+    known = {words: loss for words, loss in search.items() if loss is not None}
+    if not search:  # it has brought its rate
+        return ""
+    return min(known, key=known.get) if known else None
+
+
+def at_the_edge(chosen, search):
+    """Returns whether the least or the greatest of several rates was chosen: a better may exist."""
+    rates = [re.search(r"^--learning-rates? ([\d.e-]+)", words) for words in (*search, chosen)]
+    *all_rates, own = [float(rate[1]) if rate else 0.0 for rate in rates]
+    return len(set(all_rates)) > 1 and own in (min(all_rates), max(all_rates))
+
+
+def compare(console, directory, flags, plan):
+    """Measures the examples of a plan, [(task, example)]; returns results and the others' share.
+
+    Each of its three parts goes on where an earlier sitting in this directory has ended.
     """
-    examples, names = list(results), labels(results)
-    palette = dict(zip(KINDS.values(), drivers.FAMILIES))
-    lines = sum(name.count("\n") + 1 for name in names.values())
-    figure, (loss, time) = drivers.subplots(1.8 + 0.33 * lines, 1, 2, sharey=True)
-    for y, (example, runs) in enumerate(results.items()):
-        colour = palette.get(kind(example), drivers.FAMILIES[-1])
-        colour = colour if highlighted in (None, example) else GREY
-        row(loss, y, [run["test_loss"] for run in runs], colour, "not finite")
-        row(time, y, seconds_to_target(runs), colour)
-    loss.set_yticks(range(len(examples)), [names[example] for example in examples])
-    loss.set_ylim(len(examples) - 0.4, -0.6)
-    for label, example in zip(loss.get_yticklabels(), examples):
-        label.set_fontweight("bold" if example == highlighted else "normal")
-    loss.set_title("Test loss at the end")
-    time.set_title(f"Time to {100 * TARGET:.0f}% accuracy")
-    loss.set_xlabel(f"of {len(results[examples[0]])} seeds")
-    time.set_xlabel("seconds of training")
-    for axes in (loss, time):
-        axes.margins(x=0.15)
-        axes.set_xscale("log")
-        if axes.dataLim.x0 > axes.dataLim.x1:  # no run has a value
-            axes.set_xlim(0.1, 10)
-        axes.xaxis.set_major_formatter("{x:g}")
-        decades = axes.dataLim.x1 > 20 * axes.dataLim.x0
-        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades else (1, 2, 5)))
-        axes.xaxis.set_minor_formatter("")
-        axes.grid(alpha=0.25)
-    kinds = {kind(example) for example in ([highlighted] if highlighted else examples)}
-    legend = [
-        Line2D([], [], color=colour, marker="o", linewidth=6, alpha=0.7, label=name)
-        for name, colour in palette.items()
-        if name in kinds
+    context, kept = forked.context(), directory / "measured.json"
+    data, tries = validation_data(directory), 1 if flags.anyway else 3
+    found = {}
+
+    def turns(cases, repeats, data=None):
+        def run(case, seed):
+            seconds = flags.seconds or TASKS[case[1]].seconds
+            return measure(context, case, seed, seconds, found, data)
+
+        found.update(drivers.by_turns(console, cases, repeats, run, kept, tries))
+
+    turns([(pilot_of(*each), *each, "pilot") for each in plan], 1)
+    results = {": ".join(each): {"search": {}, "chosen": "", "runs": []} for each in plan}
+    able = [each for each in plan if "failed" not in found[pilot_of(*each)][0]]
+    tried = [
+        (": ".join((*each, words)), *each, words)
+        for each in able
+        for words in settings(each[1], workers_of(*each))
+        if words
     ]
-    legend += [Line2D([], [], color=GREY, marker="o", label="the others")] * bool(highlighted)
-    title = "dot: median, bar: range of the seeds"
-    figure.legend(handles=legend, loc="outside lower center", ncols=4, title=title, frameon=False)
-    drivers.save(figure, path, source)
-
-
-def draw_all(results, path, source):
-    """Draws the picture of all examples, and one for each of them.
-
-    Those of the committed results.json have their places on the pages of the examples.
-    """
-    draw(results, path, source)
-    if source.resolve() == pathlib.Path(__file__).resolve().with_name("results.json"):
-        for example in results:
-            if (drivers.ROOT / example).is_dir():  # one without flags of its own
-                draw(results, drivers.ROOT / example / "compare.png", source, example)
-    elif len(results) > 3:
-        for example in results:
-            draw(results, path.with_name(f"compare-{file_name(example)}.png"), source, example)
-
-
-def kind(example):
-    """The kind of an example, as a picture calls it."""
-    text = drivers.script_of(example.split()[0]).read_text()
-    name = re.search(r"(?m)^Kind: +(.+)$", text)[1]
-    return KINDS.get(name, name)
-
-
-def mean_and_spread(values, digits):
-    """The mean, and the standard deviation where there is one."""
-    text = f"{np.mean(values):.{digits}f}"
-    return f"{text} ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else text
+    turns(tried, 1, data)
+    for name, *each, words in tried:
+        results[": ".join(each)]["search"][words] = found[name][0].get("test_loss")
+    chosen = [(": ".join(each), *each, best(results[": ".join(each)]["search"])) for each in able]
+    chosen = [case for case in chosen if case[3] is not None]
+    turns(chosen, flags.seeds)
+    for name, _, _, words in chosen:
+        results[name].update(chosen=words, runs=found[name])
+    for each in plan:
+        if each not in able:
+            results[": ".join(each)]["runs"] = found[pilot_of(*each)]
+    return results, drivers.others_of(kept)
 
 
 def table_of(results):
-    """Returns the table."""
-    losses = {
-        example: [float("nan") if run["test_loss"] is None else run["test_loss"] for run in runs]
-        for example, runs in results.items()
-    }
-    first = statistics.mean(next(iter(losses.values())))
-    columns = "example", "tasks", "updates", "test loss", "to the first", "test accuracy"
-    table = Table(*columns, "seconds", "staleness")
-    for example, runs in results.items():
-        loss = losses[example]
+    """Returns the table, a section for each task."""
+    columns = ["task", "example", "tasks", "chosen", "mini-batches", "test loss", "accuracy, %"]
+    columns += ["seconds to 97%", "examples", "MB", "waiting", "staleness"]
+    table = drivers.plain_table(*columns)
+    before = ""
+    for case, result in results.items():
+        (task, example), runs = case.split(": "), result["runs"]
+        if task != before:
+            table.add_section()
+        good = [run for run in runs if run.get("test_loss") is not None]
+        edge = " (edge)" * at_the_edge(result["chosen"], result["search"])
+        cells = [task * (task != before), example.removeprefix(drawing.FURTHER)]
+        before = task
+        if not good:
+            failed = next((run["failed"] for run in runs if "failed" in run), "no setting learned")
+            table.add_row(*cells, "", f"broken: {failed.splitlines()[-1][:60]}")
+            continue
+        batch = good[0]["arguments"]["batch_size"]
         table.add_row(
-            example,
-            f"{runs[0]['ps']} ps, {runs[0]['workers']} w",
-            str(runs[0]["steps"]),
-            mean_and_spread(loss, 3),
-            f"{100 * (statistics.mean(loss) / first - 1):+.1f}%",
-            mean_and_spread([100 * run["test_accuracy"] for run in runs], 1),
-            f"{statistics.median(run['wall_seconds'] for run in runs):.1f}",
-            f"{statistics.mean(run['staleness_mean'] for run in runs):.2f}",
+            *cells,
+            f"{good[0]['ps']} ps, {good[0]['workers']} w",
+            drivers.shorter(result["chosen"]) + edge,
+            f"{statistics.median(run['examples'] / batch for run in good):,.0f}",
+            drivers.spread([run["test_loss"] for run in good], "{:.3f}") + lost(runs, good),
+            drivers.spread([100 * run["test_accuracy"] for run in good], "{:.1f}"),
+            reached(drivers.to_target(runs), "{:.2f}"),
+            reached(drivers.to_target(runs, "examples"), "{:,.0f}", False),
+            reached(drivers.to_target(runs, "megabytes"), "{:.1f}", False),
+            "" if good[0]["waiting"] is None else f"{middle(good, 'waiting'):.0%}",
+            f"{middle(good, 'staleness_mean'):.2f}",
         )
     return table
 
 
+def lost(runs, good):
+    """Returns in words how many runs have not ended well."""
+    return f" {len(runs) - len(good)} of {len(runs)} failed" if len(good) < len(runs) else ""
+
+
+def reached(values, form, all_of_them=True):
+    """Returns the median and range of what runs needed, and how many never came there."""
+    never = sum(value is None for value in values)
+    if never == len(values):
+        return "never" if all_of_them else ""
+    middle = statistics.median(float("inf") if value is None else value for value in values)
+    if not all_of_them:
+        return form.format(middle) if np.isfinite(middle) else ""
+    return drivers.spread(values, form) + (f" {never} never" if never else "")
+
+
 def main():
     flags = parse_flags()
+    os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
+    tasks = [flags.task] if flags.task else list(TASKS) if flags.full else [DIGITS]
 
-    def measure(console, directory):
-        drivers.leave_digests([example.split()[0] for example in flags.examples], directory)
-        cases = [(example,) for example in flags.examples]
-        results = drivers.by_turns(
-            console,
-            cases,
-            flags.seeds,
-            lambda case, seed: run(*case, seed, flags, directory / f"{file_name(*case)}-{seed}"),
-        )
-        versions = results[flags.examples[0]][0]["versions"]
-        return results, (
-            f"{flags.seeds} seeds, {flags.examples_seen} examples a run, batches of "
-            f"{flags.batch_size}; " + drivers.setting(f"TensorFlow {versions['tensorflow']}")
-        )
+    def chosen(task):
+        named = flags.examples or (TASKS[task].examples or all_examples() if flags.full else QUICK)
+        return [example for example in named if takes_part(example, TASKS[task])]
 
-    drivers.report(__file__, flags, 122, measure, table_of, draw_all)
+    plan = [(task, example) for task in tasks for example in chosen(task)]
+
+    def measure_all(console, directory):
+        drivers.leave_digests([example.split()[0] for _, example in plan], directory)
+        results, others = compare(console, directory, flags, plan)
+        runs = [run for result in results.values() for run in result["runs"]]
+        versions = {f"TensorFlow {run['tensorflow']}" for run in runs if "tensorflow" in run}
+        seconds = [f"{task} {flags.seconds or TASKS[task].seconds:g} s" for task in tasks]
+        words = f"each run: {', '.join(seconds)}; {flags.seeds} seeds, median (range); "
+        return results, words + drivers.setting(*versions), others
+
+    drivers.report(__file__, flags, 200, measure_all, table_of, drawing.draw_all)
 
 
 if __name__ == "__main__":

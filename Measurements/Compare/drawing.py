@@ -1,0 +1,182 @@
+"""Draws the results of Compare: rows for all examples, curves, and bars for the front page."""
+
+import pathlib
+import re
+import statistics
+import textwrap
+
+import drivers
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator
+
+FURTHER = "Further-Algorithms/"
+FAMILIES = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
+    "one process": ["single process"],
+    "asynchronous": ["parameter server, asynchronous", "coordinator"],
+    "synchronous, with a server": ["parameter server, synchronous"],
+    "without a server": ["all-reduce", "gossip"],
+}
+PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
+GREY = "#a0a0a0"
+TITLES = {
+    "digits": "2 workers\nat full speed",
+    "8 workers": "8 workers,\na gradient takes 30 ms",
+    "convolution": "2 workers,\na convolutional network",
+}
+SHOWN = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy", "AEASGD", "Synchronous-SGD"]
+SHOWN += ["Ring-AllReduce", FURTHER + "Local-SGD", FURTHER + "DiLoCo", FURTHER + "Gossip-SGD"]
+AXES = {"seconds": "seconds of training", "examples": "examples", "megabytes": "megabytes sent"}
+
+
+def family(example):
+    """Returns what a picture calls the kind of an example."""
+    text = drivers.script_of(example.split()[0]).read_text()
+    kind = re.search(r"(?m)^Kind: +(.+)$", text)[1]
+    return next(name for name, kinds in FAMILIES.items() if kind in kinds)
+
+
+def label(example):
+    """Returns an example and its flags as lines of a picture."""
+    folder, *flags = re.sub(r" (?!--)", "=", example.removeprefix(FURTHER)).split()
+    lines = [textwrap.fill(flag.replace("=", " "), 30) for flag in flags if "dataset" not in flag]
+    return "\n".join([folder, *lines])
+
+
+def row(axes, place, values, colour):
+    """Draws what an example's runs needed: from the least to the greatest, a dot at the median.
+
+    Those that never came there are a cross at the right end, with their number.
+    """
+    known = sorted(value for value in values if value is not None)
+    if known:
+        axes.plot([known[0], known[-1]], [place, place], color=colour, linewidth=6, alpha=0.35)
+        axes.plot(known, [place] * len(known), "|", color=colour, markersize=8)
+    if len(known) > len(values) / 2:
+        middle = statistics.median(known + [float("inf")] * (len(values) - len(known)))
+        axes.plot(middle, place, "o", color=colour, markersize=6)
+    if missing := len(values) - len(known):
+        across = axes.get_yaxis_transform()  # x from 0 to 1
+        axes.plot(0.97, place, "x", color=colour, transform=across, markersize=6)
+        look = {"color": colour, "size": 7, "ha": "right", "va": "center"}
+        axes.text(0.94, place, f"{missing} of {len(values)} never", transform=across, **look)
+
+
+def by_task(results):
+    """Returns {task: {example: its runs}}."""
+    tasks = {}
+    for case, result in results.items():
+        task, example = case.split(": ")
+        tasks.setdefault(task, {})[example] = result["runs"]
+    return tasks
+
+
+def draw(results, path, source, highlighted=None):
+    """Draws the seconds to 97% accuracy of each example in each task: median and range of its runs.
+
+    results: those in the file `source`. highlighted: the example that has a colour, over all others
+    in grey; by default each has that of its family.
+    """
+    tasks = by_task(results)
+    examples = list(dict.fromkeys(example for runs in tasks.values() for example in runs))
+    lines = sum(label(example).count("\n") + 1 for example in examples)
+    figure, panels = drivers.subplots(1.7 + 0.22 * lines, 1, len(tasks), sharey=True, squeeze=False)
+    for axes, (task, runs) in zip(panels[0], tasks.items()):
+        for example, each in runs.items():
+            colour = PALETTE[family(example)] if highlighted in (None, example) else GREY
+            row(axes, examples.index(example), drivers.to_target(each), colour)
+        axes.set_title(TITLES[task], size=10)
+        axes.margins(x=0.15)
+        axes.set_xscale("log")
+        if axes.dataLim.x0 > axes.dataLim.x1:  # no run has a value
+            axes.set_xlim(0.1, 10)
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.xaxis.set_minor_formatter("")
+        axes.grid(alpha=0.25)
+    axes = panels[0][0]
+    axes.set_yticks(range(len(examples)), [label(example) for example in examples], size=8)
+    axes.set_ylim(len(examples) - 0.4, -0.6)
+    for text, example in zip(axes.get_yticklabels(), examples):
+        text.set_fontweight("bold" if example == highlighted else "normal")
+    figure.supxlabel(f"seconds of training to {100 * drivers.TARGET:.0f}% accuracy", size=10)
+    families = dict.fromkeys(family(each) for each in ([highlighted] if highlighted else examples))
+    legend = [
+        Line2D([], [], color=PALETTE[name], marker="o", linewidth=6, alpha=0.7, label=name)
+        for name in families
+    ]
+    legend += [Line2D([], [], color=GREY, marker="o", label="the others")] * bool(highlighted)
+    title = "dot: median, bar: range of the seeds"
+    figure.legend(handles=legend, loc="outside lower center", ncols=4, title=title, frameon=False)
+    drivers.save(figure, path, source)
+
+
+def curves(results, path, source):
+    """Draws the test loss of some examples against seconds, examples and bytes: median runs."""
+    tasks = by_task(results)
+    figure, panels = drivers.subplots(
+        0.8 + 2.4 * len(tasks), len(tasks), len(AXES), sharey="row", squeeze=False
+    )
+    for across, (task, examples) in zip(panels, tasks.items()):
+        for axes, (what, words) in zip(across, AXES.items()):
+            for number, example in enumerate(SHOWN):
+                runs = [run for run in examples.get(example, []) if run.get("test_loss")]
+                if not runs or what == "megabytes" and not runs[0]["bytes"]:
+                    continue
+                tests = min(len(run["evaluations"]["loss"]) for run in runs)
+                x, y = (
+                    [
+                        statistics.median(run["evaluations"][name][i] for run in runs)
+                        for i in range(tests)
+                    ]
+                    for name in (what, "loss")
+                )
+                axes.plot(x, y, color=f"C{number}", linewidth=1.4, label=label(example))
+            axes.set(xscale="log", yscale="log", xlabel=words)
+            axes.grid(alpha=0.25)
+        across[0].set_ylabel("test loss")
+        across[1].set_title(TITLES[task].replace("\n", " "), size=10)
+    handles, names = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    drivers.save(figure, path, source)
+
+
+def front(results, path, source):
+    """Draws the picture of the front page: few bars, and letters that a telephone can show."""
+    tasks = by_task(results)
+    rows = [example for example in SHOWN if example in tasks.get("8 workers", {})]
+    figure, axes = drivers.subplots(1.3 + 0.42 * len(rows))
+    figure.set_figwidth(5.2)
+    for y, example in enumerate(rows):
+        values = drivers.to_target(tasks["8 workers"][example])
+        middle = statistics.median(float("inf") if value is None else value for value in values)
+        text = f"{middle:.1f} s"
+        if middle == float("inf"):
+            middle, text = 0, "not within 6 s"
+        axes.barh(y, middle, 0.7, color=PALETTE[family(example)])
+        axes.text(middle, y, f" {text}", va="center", size=13)
+    names = [label(example).replace("Non-Distributed-Setup", "one machine") for example in rows]
+    axes.set_yticks(range(len(rows)), names, size=13)
+    axes.invert_yaxis()
+    axes.set_xticks([])
+    axes.margins(x=0.2)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)
+    figure.suptitle("Eight machines: how soon 97% is right", size=14, x=0.02, ha="left")
+    drivers.save(figure, path, source)
+
+
+def draw_all(results, path, source):
+    """Draws the pictures of this measurement, and for the page of each example that shows one.
+
+    Those of the committed results.json have their places on the pages of the examples.
+    """
+    draw(results, path, source)
+    if source.resolve() != pathlib.Path(__file__).resolve().with_name("results.json"):
+        return
+    curves(results, path.with_name("curves.png"), source)
+    front(results, path.with_name("front.png"), source)
+    for example in dict.fromkeys(case.split(": ")[1] for case in results):
+        page = drivers.ROOT / example / "README.md"
+        if page.is_file() and "(compare.png)" in page.read_text():
+            draw(results, page.with_name("compare.png"), source, example)
