@@ -207,7 +207,7 @@ def compare(folder, more):
                     f"{own}/README.md asks for results of {name}, and {shown(COMPARE)} has none: "
                     "measure them by `bash Measurements/Compare/run.sh --full`, or remove the part"
                 )
-            check_compared(f"{task}: {name}", result["runs"], COMPARE)
+            check_compared(f"{task}: {name}", result, COMPARE)
             cells += compared(result)
         rows.append(cells)
     columns = ["example"]
@@ -446,7 +446,7 @@ def check_compared(name, runs, source):
     folders = [f"{parent}/{own}".lstrip("/") for parent in regions.PARENTS]
     folder = next((each for each in folders if (ROOT / each).is_dir()), own)
     own_name = docstring(script(ROOT / folder)).partition(":")[0]
-    for run in runs:
+    for run in runs["runs"] if isinstance(runs, dict) else runs:  # Compare keeps more beside them
         if run.get("example", own_name) != own_name:
             raise ToolError(f"{shown(source)} shows {run.get('example')}'s numbers as {name}'s")
     digests = source.with_name(source.stem + "_digests.json")

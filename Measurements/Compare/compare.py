@@ -22,7 +22,8 @@ import tempfile
 
 import numpy as np
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("", "Scaling")]
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = map(str, (HERE, HERE.parent, HERE.parent / "Scaling"))
 import delays
 import drawing
 import drivers
@@ -53,16 +54,24 @@ CONVOLUTIONS = """keras.layers.Reshape((8, 8, 1)),
             keras.layers.MaxPool2D(),
             keras.layers.Flatten(),"""
 QUICK = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy"]
-# workers: at most. mean: seconds by which a gradient takes longer. pilot: mini-batches of that run.
+# workers: at most. mean: seconds by which a gradient takes longer. seconds: of a run; where they
+# are None, `local` counts the mini-batches of each worker. pilot: mini-batches of that run.
 # examples: those that take part where none are named; None: all.
-Task = collections.namedtuple("Task", "workers mean changes seconds pilot examples")
-DIGITS, EIGHT, CONVOLUTION = "digits", "8 workers", "convolution"
+Task = collections.namedtuple("Task", "workers mean changes seconds local pilot examples")
+DIGITS, EIGHT, CONVOLUTION, ROUNDS = "digits", "8 workers", "convolution", "local steps"
 FEW = [*QUICK, "AEASGD", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
 FEW += ["Parameter-Server-Strategy", drawing.FURTHER + "Local-SGD"]
+# The mean of the workers, with momentum of the mean (SlowMo), and as Nesterov's gradient.
+OUTER = [
+    f"{drawing.FURTHER}{example} --local-steps {T}"
+    for T in (1, 5, 20, 100, 500)
+    for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
+]
 TASKS = {
-    DIGITS: Task(2, 0, [], 3, 1000, None),
-    EIGHT: Task(8, 0.03, [], 6, 200, None),
-    CONVOLUTION: Task(2, 0, [(LAYERS, CONVOLUTIONS)], 8, 200, FEW),
+    DIGITS: Task(2, 0, [], 3, None, 1000, None),
+    EIGHT: Task(8, 0.03, [], 6, None, 200, None),
+    CONVOLUTION: Task(2, 0, [(LAYERS, CONVOLUTIONS)], 8, None, 200, FEW),
+    ROUNDS: Task(8, 0, [], None, 2000, 2000, OUTER),
 }
 
 
@@ -217,8 +226,9 @@ def measure(context, case, seed, seconds, found, data):
     if words == "pilot":
         steps, more, tests = max(20, task.pilot // together), [], 1
     else:
-        rate = found[pilot_of(name, example)][0].get("updates_per_second", 0)
-        steps, more, tests = max(1, round(rate * seconds)), words.split(), TESTS
+        rate = rate_of(name, example, words, found)
+        steps = rate * seconds if seconds else task.local * workers_of(name, example) / together
+        steps, more, tests = max(1, round(steps)), words.split(), TESTS
     if data:
         more += ["--dataset", data]
     flags = ["--steps", steps, "--checkpoint-steps", max(1, steps // tests), "--seed", seed, *more]
@@ -236,25 +246,33 @@ def measure(context, case, seed, seconds, found, data):
         return numbers(run, trained, kind(folder) in WAITING)
 
 
+def rate_of(task, example, words, found):
+    """Returns the updates a second of that run in its search; before it has run, of the pilot."""
+    tried = found.get(": ".join((task, example, words)))
+    if tried and "seconds" in tried[0]:
+        return tried[0]["updates"] / tried[0]["seconds"]
+    return found[pilot_of(task, example)][0].get("updates_per_second", 0)
+
+
 def numbers(run, trained, waits):
     """Returns the numbers of a run. waits: whether all workers wait while w is tested."""
     pushes, tests = run.rows("pushes"), run.rows("tests")
-    clock, rate = training_clock(pushes, tests, waits)
-    workers = len(run.flags["tasks"])
-    seconds = clock(max(push["push_time"] for push in pushes))
+    clock, rate, settled = training_clock(pushes, tests, waits)
+    last, workers = max(push["push_time"] for push in pushes), len(run.flags["tasks"])
     whole = trained and np.isfinite(tests[-1]["test_loss"])
-    inside = [push for push in pushes if clock(push["push_time"]) > 0]
-    waited = sum(push["wait_seconds"] for push in inside)
-    whole_time = sum(push["push_time"] - push["pull_time"] for push in inside)
+    waited = sum(push["wait_seconds"] for push in pushes if push["push_time"] > settled)
     return {
+        "example": run.flags["example"],
         "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
         "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
         "updates": max(push["global_step"] for push in pushes),
         "updates_per_second": rate,
         "examples": sum(push["examples"] for push in pushes),
         "bytes": sum(push["bytes"] for push in pushes),
-        "seconds": seconds,
-        "waiting": waited / whole_time if workers > 1 and whole_time else None,
+        "seconds": clock(last),
+        "waiting": waited / (workers * (last - settled))
+        if workers > 1 and last > settled
+        else None,
         "staleness_mean": statistics.fmean(push["staleness"] for push in pushes),
         "ps": run.flags["ps"],
         "workers": workers,
@@ -265,11 +283,12 @@ def numbers(run, trained, waits):
 
 
 def training_clock(pushes, tests, waits):
-    """Returns (clock(a time since 1970) -> the seconds of training until then, updates a second).
+    """Returns clock(a time since 1970) -> the seconds of training until then, and two numbers.
 
-    Each worker makes its first updates alone, and builds its graph between them. So a rate is that
-    of the later updates, and the clock begins as if the first ones had been as fast. If all wait
-    while w is tested and saved, it stands still until the next pull.
+    Each worker makes its first updates alone, and builds its graph between them. So the rate, the
+    second to be returned, is that of the updates after the time when all have settled, the third,
+    and the clock begins as if the first ones had been as fast. If all wait while w is tested and
+    saved, it stands still until the next pull.
     """
     pauses = []
     for test in tests if waits else []:
@@ -284,15 +303,21 @@ def training_clock(pushes, tests, waits):
     times = collections.defaultdict(list)
     for push in pushes:
         times[push["task"]].append(push["push_time"])
-    settled = max(each[min(FIRST, len(each) // 3)] for each in times.values())
     # Where workers count steps of their own, those of the first count, which tests.
     counted = [push for push in pushes if push["task"] == tests[0]["task"]] or pushes
+    settled = max(each[min(FIRST, len(each) // 3)] for each in times.values())
+    settled = min(settled, counted[len(counted) // 2]["push_time"])
     last = max(push["push_time"] for push in counted)
-    before = max(push["global_step"] for push in counted if push["push_time"] <= settled)
-    after = max(push["global_step"] for push in counted) - before
-    rate = after / (running(settled, last) or 1)
-    alone = before / (rate or 1)
-    return lambda now: running(settled, now) + alone if now > settled else 0.0, rate
+
+    def updates(now):
+        return max([push["global_step"] for push in counted if push["push_time"] <= now], default=0)
+
+    rate = (updates(last) - updates(settled)) / (running(settled, last) or 1)
+
+    def clock(now):
+        return updates(min(now, settled)) / (rate or 1) + max(0, running(settled, now))
+
+    return clock, rate, settled
 
 
 def evaluations(pushes, tests, clock):
@@ -397,8 +422,8 @@ def table_of(results):
             drivers.spread([run["test_loss"] for run in good], "{:.3f}") + lost(runs, good),
             drivers.spread([100 * run["test_accuracy"] for run in good], "{:.1f}"),
             reached(drivers.to_target(runs), "{:.2f}"),
-            reached(drivers.to_target(runs, "examples"), "{:,.0f}", False),
-            reached(drivers.to_target(runs, "megabytes"), "{:.1f}", False),
+            middle_of(runs, "examples", "{:,.0f}"),
+            middle_of(runs, "megabytes", "{:.1f}"),
             "" if good[0]["waiting"] is None else f"{middle(good, 'waiting'):.0%}",
             f"{middle(good, 'staleness_mean'):.2f}",
         )
@@ -410,15 +435,28 @@ def lost(runs, good):
     return f" {len(runs) - len(good)} of {len(runs)} failed" if len(good) < len(runs) else ""
 
 
-def reached(values, form, all_of_them=True):
+def reached(values, form):
     """Returns the median and range of what runs needed, and how many never came there."""
     never = sum(value is None for value in values)
     if never == len(values):
-        return "never" if all_of_them else ""
-    middle = statistics.median(float("inf") if value is None else value for value in values)
-    if not all_of_them:
-        return form.format(middle) if np.isfinite(middle) else ""
+        return "never"
     return drivers.spread(values, form) + (f" {never} never" if never else "")
+
+
+def middle_of(runs, what, form):
+    """Returns the median of what runs needed; with "≤" where that is a run's first test."""
+    values = [float("inf") if value is None else value for value in drivers.to_target(runs, what)]
+    middle = statistics.median_high(values)
+    if not np.isfinite(middle):
+        return ""
+    first = runs[values.index(middle)]["evaluations"][what][0] == middle
+    return "≤ " * first + form.format(middle)
+
+
+def length(task, flags):
+    """Returns in words how long a run of a task trains."""
+    seconds = flags.seconds or TASKS[task].seconds
+    return f"{seconds:g} s" if seconds else f"{TASKS[task].local:,} mini-batches a worker"
 
 
 def main():
@@ -437,8 +475,8 @@ def main():
         results, others = compare(console, directory, flags, plan)
         runs = [run for result in results.values() for run in result["runs"]]
         versions = {f"TensorFlow {run['tensorflow']}" for run in runs if "tensorflow" in run}
-        seconds = [f"{task} {flags.seconds or TASKS[task].seconds:g} s" for task in tasks]
-        words = f"each run: {', '.join(seconds)}; {flags.seeds} seeds, median (range); "
+        words = ", ".join(f"{task} {length(task, flags)}" for task in tasks)
+        words = f"each run: {words}; {flags.seeds} seeds, median (range); "
         return results, words + drivers.setting(*versions), others
 
     drivers.report(__file__, flags, 200, measure_all, table_of, drawing.draw_all)

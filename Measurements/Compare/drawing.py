@@ -76,7 +76,7 @@ def draw(results, path, source, highlighted=None):
     results: those in the file `source`. highlighted: the example that has a colour, over all others
     in grey; by default each has that of its family.
     """
-    tasks = by_task(results)
+    tasks = {task: runs for task, runs in by_task(results).items() if task in TITLES}
     examples = list(dict.fromkeys(example for runs in tasks.values() for example in runs))
     lines = sum(label(example).count("\n") + 1 for example in examples)
     figure, panels = drivers.subplots(1.7 + 0.22 * lines, 1, len(tasks), sharey=True, squeeze=False)
@@ -112,7 +112,7 @@ def draw(results, path, source, highlighted=None):
 
 def curves(results, path, source):
     """Draws the test loss of some examples against seconds, examples and bytes: median runs."""
-    tasks = by_task(results)
+    tasks = {task: runs for task, runs in by_task(results).items() if task in TITLES}
     figure, panels = drivers.subplots(
         0.8 + 2.4 * len(tasks), len(tasks), len(AXES), sharey="row", squeeze=False
     )
@@ -137,6 +137,31 @@ def curves(results, path, source):
         across[1].set_title(TITLES[task].replace("\n", " "), size=10)
     handles, names = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    drivers.save(figure, path, source)
+
+
+def rounds(results, path, source):
+    """Draws the test loss against T, a line for each way to go on from the mean of the workers."""
+    figure, axes = drivers.subplots(3.4)
+    lines = {}
+    for example, runs in by_task(results).get("local steps", {}).items():
+        T = int(re.search(r"--local-steps (\d+)", example)[1])
+        losses = [run["test_loss"] for run in runs if run.get("test_loss") is not None]
+        if losses:
+            lines.setdefault(re.sub(r" --local-steps \d+", "", example), []).append((T, losses))
+    for number, (example, points) in enumerate(lines.items()):
+        places = [T * 1.05**number for T, _ in points]
+        middles = [statistics.median(losses) for _, losses in points]
+        axes.plot(
+            places, middles, "o-", color=f"C{number}", label=label(example).replace("\n", " ")
+        )
+        for place, (_, losses) in zip(places, points):
+            axes.plot([place] * 2, [min(losses), max(losses)], color=f"C{number}", alpha=0.5)
+    axes.set(xscale="log", yscale="log", xlabel="T, local steps of a round", ylabel="test loss")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.25)
     drivers.save(figure, path, source)
 
 
@@ -175,6 +200,7 @@ def draw_all(results, path, source):
     if source.resolve() != pathlib.Path(__file__).resolve().with_name("results.json"):
         return
     curves(results, path.with_name("curves.png"), source)
+    rounds(results, path.with_name("local-steps.png"), source)
     front(results, path.with_name("front.png"), source)
     for example in dict.fromkeys(case.split(": ")[1] for case in results):
         page = drivers.ROOT / example / "README.md"

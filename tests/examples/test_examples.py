@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import statistics
 import subprocess
 
 import numpy as np
@@ -150,8 +149,9 @@ def check_the_exported_model(directory, output):
 
 DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
 ANYWAY = "--anyway"  # other tests run beside
+FEWEST = ["--seconds", "0.2", "--seeds", "1", ANYWAY]
 FEW = {  # the flags with which a driver measures little
-    "Compare": ["Non-Distributed-Setup", "--examples-seen", "1600", "--seeds", "1", ANYWAY],
+    "Compare": ["HogWild", "ADAG --local-steps 5 --learning-rate 1", *FEWEST],
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
     "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
@@ -274,19 +274,3 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
         process.kill()
         process.communicate(timeout=10)
     assert process.returncode == {signal.SIGINT: 130, signal.SIGKILL: -9}[number]
-
-
-def test_losses_agree_with_plain_sgd():
-    """Catches results of Compare in which the losses do not agree: HogWild within 10%.
-
-    DOWNPOUR has Adagrad; ADAG and AEASGD promise no such thing (their pages say why); and
-    Distributed-Setup promises much more: test_distributed_is_non_distributed.
-    """
-    runs = json.loads((support.ROOT / "Measurements" / "Compare" / "results.json").read_text())
-    loss = {
-        name: [run["test_loss"] for run in runs[name]]
-        for name in ("Non-Distributed-Setup", "HogWild")
-    }
-    assert all(len(each) >= 5 for each in loss.values())
-    plain, hogwild = map(statistics.mean, loss.values())
-    assert abs(hogwild / plain - 1) < 0.1, loss

@@ -130,7 +130,7 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
 def test_foreign_numbers_of_compare_are_found():
     runs = readmes.read_json(readmes.COMPARE)
     with pytest.raises(regions.ToolError, match="shows HogWild's numbers as DynSGD's"):
-        readmes.check_compared("DynSGD", runs["HogWild"], readmes.COMPARE)
+        readmes.check_compared("digits: DynSGD", runs["digits: HogWild"], readmes.COMPARE)
 
 
 def test_links_lead_somewhere():
