@@ -615,19 +615,18 @@ for name in names:
 # </details>
 #
 # The asynchronous rows differ each time you run the cells; one process and synchronous SGD always
-# do the same steps. To see what is chance, one needs several runs:
-# [Compare](../Measurements/Compare/) makes five of each example, with 4,000 gradients. Held
-# against its table:
+# do the same steps. To see what is chance, you need several runs, and to compare algorithms, a
+# learning rate that suits each of them. [Compare](../Measurements/Compare/) tunes each one with six
+# settings, and then trains all for the same seconds, with five seeds each. Held against its table
+# for two workers:
 #
-# - **The same.** HogWild and DOWNPOUR-Easy end close to one process. HogWild and Synchronous-SGD
-#   take several times as long as those with ten local steps.
-# - **ADAG** ends with a higher loss in both: twice that of one process there, several times here.
-#   Training is shorter here, so its small steps have less time to catch up.
-# - **DynSGD** took longest there and is among the fastest here. There it has `T` = 1, its default.
-#   Here we gave it ten local steps, so that it differs from DOWNPOUR-Easy in one thing only.
-# - **Synchronous SGD** is 10% behind one process there, and some 25% here. Again training is
-#   shorter here; exercise 2 shows that the number of steps makes the difference.
-# - **The numbers** cannot be compared: 64-128-64-10 units there and 64-32-10 here.
+# - **The losses.** At a rate of their own, all algorithms end with the loss of one process there.
+#   Here ADAG is behind because it shares the rate of the others, AEASGD because training is short,
+#   and Synchronous SGD because it makes half as many steps: see exercise 2.
+# - **The time** agrees. HogWild and Synchronous SGD make a fifth of the mini-batches of those with
+#   ten local steps.
+# - **DynSGD** is slow there and among the fastest here. There it has `T` = 1, its default. Here we
+#   gave it ten local steps, so that it differs from DOWNPOUR-Easy in one thing only.
 #
 # ## Loss against gradients, and against seconds
 # **Predict:** which curves will change places when you replace gradients by seconds?
@@ -677,21 +676,21 @@ show(figure, "Test loss of seven runs. Against gradients one process, HogWild an
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
 #
-# ![Decision chart. Is the model too large for a device? If yes: Model-Parallelism, FSDP*; tables: Sparse-Embeddings. Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: local SGD*, SAGN. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; DynSGD near the highest rate that learns. Otherwise T steps between two pushes: DOWNPOUR-Easy; with many workers DOWNPOUR or ADAG; with own weights AEASGD, AEAMSGD. FSDP and local SGD are from the literature: nothing here has measured them.](../docs/figures/choose.svg)
+# ![Decision chart. Is the model too large for a device? If yes: Sharded-Training, Model-Parallelism, Sparse-Embeddings. Is one device fast enough? If yes: do not distribute: Non-Distributed-Setup. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: Local-SGD, DiLoCo. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; DynSGD near the highest rate that learns. Otherwise T steps between two pushes: DOWNPOUR-Easy with two or three workers; ADAG, DOWNPOUR or AEASGD with more, each at a rate of its own.](../docs/figures/choose.svg)
 #
 # | choose | when | what it costs you |
 # | --- | --- | --- |
 # | [Non-Distributed-Setup](../Non-Distributed-Setup/) | one device is fast enough | nothing |
 # | [Collective-AllReduce](../Collective-AllReduce/) | equal machines that all stay | all wait for the slowest; one failure stops all |
-# | local SGD (literature) or [SAGN](../SAGN/) | the same, on a slow network | workers drift apart for T steps; a step of SAGN is only as long as one gradient |
+# | [Local-SGD](../Further-Algorithms/Local-SGD/) | the same, on a slow network | workers drift apart for T steps |
 # | [Synchronous-SGD](../Synchronous-SGD/) with `--backup-workers` | one or two slow workers | the late gradients are thrown away |
 # | [HogWild](../HogWild/) | unequal machines, gradients that cost much | stale gradients |
 # | [DynSGD](../DynSGD/) | the same, near the highest rate that learns | a lock, and smaller steps |
-# | [DOWNPOUR-Easy](../DOWNPOUR-Easy/) | few workers, slow round trips | sums go far: with many workers it can diverge |
-# | [DOWNPOUR](../DOWNPOUR/) | the same with many workers | Adagrad's rate only falls |
-# | [ADAG](../ADAG/) | the same with many workers | a mean goes a short way: the learning rate must be tuned |
+# | [DOWNPOUR-Easy](../DOWNPOUR-Easy/) | two or three workers, slow round trips | sums go far: eight workers learn at no rate |
+# | [DOWNPOUR](../DOWNPOUR/) | the same with more workers | Adagrad's rate only falls |
+# | [ADAG](../ADAG/) | the same with more workers | a mean goes a short way: the learning rate must be tuned |
 # | [AEASGD](../AEASGD/), [AEAMSGD](../AEAMSGD/) | slow round trips; each worker may explore | one more constant, `alpha`, and `w` lags behind |
-# | [Model-Parallelism](../Model-Parallelism/), FSDP (literature), [Sparse-Embeddings](../Sparse-Embeddings/) | the model, or a table, is too large | workers wait for activations or parameters; sparse updates only |
+# | [Model-Parallelism](../Model-Parallelism/), [Sharded-Training](../Further-Algorithms/Sharded-Training/), [Sparse-Embeddings](../Sparse-Embeddings/) | the model, or a table, is too large | workers wait for activations or parameters; sparse updates only |
 #
 # In new TensorFlow 2 code the asynchronous choice is
 # [Parameter-Server-Strategy](../Parameter-Server-Strategy/), and the synchronous one

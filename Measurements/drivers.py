@@ -159,8 +159,8 @@ def spread(values, form):
     return f"{form} ({form}-{form})".format(middle, min(known), max(known))
 
 
-def to_target(runs, what="seconds"):
-    """Returns `what` at the first test that found TARGET, of each run; None where none did.
+def to_target(runs, what="seconds", target=TARGET):
+    """Returns `what` at the first test of that accuracy, of each run; None where none found it.
 
     runs: those of Compare.
     """
@@ -168,8 +168,18 @@ def to_target(runs, what="seconds"):
     for run in runs:
         tests = run.get("evaluations", {what: [], "accuracy": []})
         pairs = zip(tests[what], tests["accuracy"])
-        found.append(next((value for value, right in pairs if right >= TARGET), None))
+        found.append(next((value for value, right in pairs if right >= target), None))
     return found
+
+
+def after(run, seconds, what="loss"):
+    """Returns what a run's last test within so many seconds found; its last one, if they are None.
+
+    The first one, if there is none so early.
+    """
+    tests = run["evaluations"]
+    early = [value for value, at in zip(tests[what], tests["seconds"]) if at <= (seconds or at)]
+    return (early or tests[what])[-1 if early else 0]
 
 
 def shorter(words):
@@ -190,7 +200,7 @@ def report(script, flags, width, measure, table_of, draw):
     if source := flags.redraw:
         results = json.loads(source.read_text())
         console.print(table_of(results))
-        # messages-wide.png for results-wide.json, and warm-up.png for warm-up.json.
+        # messages-wide.png for results-wide.json.
         draw(results, source.with_name(re.sub("^results", name, source.stem) + ".png"), source)
         return
     directory = output_directory(folder.name)

@@ -22,6 +22,7 @@ TIMELINE = [
     "tfrun/runs/data.py",
     "tfrun/runs/metrics_csv.py",
 ]
+COMPARE = ["Measurements/Compare/drawing.py", DRIVERS]
 CODE = {  # what draws a picture, by its name; another is drawn by the script beside it
     "curves.png": [
         "tfrun/formatting.py",
@@ -29,8 +30,7 @@ CODE = {  # what draws a picture, by its name; another is drawn by the script be
         *TIMELINE,
     ],
     "trace.png": TIMELINE,
-    "compare.png": ["Measurements/Compare/compare.py", DRIVERS],
-    "warm-up.png": ["Measurements/Compare/compare.py", DRIVERS],
+    **dict.fromkeys(("compare.png", "loss.png", "local-steps.png", "front.png"), COMPARE),
     "drills.png": ["Operations/Fault-Tolerance/fault_tolerance.py"],
     "results.png": ["Beyond-One-Machine/Parallel-Experiments/report.py"],
 }

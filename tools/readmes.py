@@ -227,7 +227,8 @@ def compared(result):
     words = [spread(known, "%.2f")] if known else []
     if len(known) < len(runs):
         words.append(f"{len(runs) - len(known)} of {len(runs)} never")
-    losses = [run["test_loss"] for run in runs if run.get("test_loss") is not None]
+    whole = [run for run in runs if run.get("test_loss") is not None]
+    losses = [drivers.after(run, result["seconds"]) for run in whole]
     loss = spread(losses, "%.3f") if losses else "diverged"
     return [drivers.shorter(result["chosen"]), "; ".join(words), loss]
 

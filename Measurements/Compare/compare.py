@@ -35,7 +35,6 @@ sys.path.append(str(drivers.ROOT / "tools"))
 import reading_order
 
 VALIDATION = 360  # rows of the training data on which settings are tried
-BATCH_SIZE = 32  # of each worker
 TESTS = 25  # of a run
 FIRST = 16  # pushes of a worker before all of them train side by side
 FACTORS = (0.1, 0.3, 1, 3, 10, 30)  # times the default learning rate
@@ -44,20 +43,21 @@ MOVING_RATE = 0.9  # alpha times the workers, at most, which Zhang et al. 2015 c
 # The second rates: (the flag, two values). rho is alpha / lr.
 SECOND = {"server-lr": (0.05, 0.2), "outer-rate": (0.2, 0.7), "rho": (0.5, MOVING_RATE)}
 # Everything waits for a test in these kinds; the seconds are without it.
-WAITING = ("single process", "parameter server, synchronous", "all-reduce", "coordinator")
+WAITING = ("single process", "parameter server, synchronous", "all-reduce")
 TOGETHER = ("parameter server, synchronous", "all-reduce", "gossip")  # step with all workers
-KINDS = (*WAITING, "parameter server, asynchronous", "gossip")
-LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
+KINDS = (*WAITING, "parameter server, asynchronous", "coordinator", "gossip")
+DENSE = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 CONVOLUTIONS = """keras.layers.Reshape((8, 8, 1)),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
             keras.layers.MaxPool2D(),
             keras.layers.Flatten(),"""
+CONVOLUTIONAL = [(DENSE, CONVOLUTIONS)]  # what changes a script's model
 QUICK = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy"]
-# workers: at most. mean: seconds by which a gradient takes longer. seconds: of a run; where they
-# are None, `local` counts the mini-batches of each worker. pilot: mini-batches of that run.
-# examples: those that take part where none are named; None: all.
-Task = collections.namedtuple("Task", "workers mean changes seconds local pilot examples")
+# workers: at most. mean: seconds by which a gradient takes longer. batch: examples of a mini-batch.
+# seconds: of a run; where they are None, `local` counts the mini-batches of each worker. pilot:
+# mini-batches of that run. examples: those that take part where none are named; None: all.
+Task = collections.namedtuple("Task", "workers mean changes batch seconds local pilot examples")
 DIGITS, EIGHT, CONVOLUTION, ROUNDS = "digits", "8 workers", "convolution", "local steps"
 FEW = [*QUICK, "AEASGD", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
 FEW += ["Parameter-Server-Strategy", drawing.FURTHER + "Local-SGD"]
@@ -68,10 +68,10 @@ OUTER = [
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
 ]
 TASKS = {
-    DIGITS: Task(2, 0, [], 3, None, 1000, None),
-    EIGHT: Task(8, 0.03, [], 6, None, 200, None),
-    CONVOLUTION: Task(2, 0, [(LAYERS, CONVOLUTIONS)], 8, None, 200, FEW),
-    ROUNDS: Task(8, 0, [], None, 2000, 2000, OUTER),
+    DIGITS: Task(2, 0, [], 32, 3, None, 1000, None),
+    EIGHT: Task(8, 0.03, [], 32, 6, None, 200, None),
+    CONVOLUTION: Task(2, 0, CONVOLUTIONAL, 128, 8, None, 400, FEW),
+    ROUNDS: Task(8, 0, [], 32, None, 2000, 2000, OUTER),
 }
 
 
@@ -86,7 +86,8 @@ def parse_flags():
     parser = drivers.Parser(__doc__)
     words = f"folders, each perhaps with flags (all of a task with --full, else {', '.join(QUICK)})"
     parser.add_argument("examples", nargs="*", help=words)
-    parser.add_argument("--task", choices=list(TASKS), help="one of these (all with --full)")
+    words = f"one of {', '.join(TASKS)}; may stand twice ({DIGITS}; all with --full)"
+    parser.add_argument("--task", choices=list(TASKS), action="append", metavar="TASK", help=words)
     parser.number("--seeds", 5, "runs of each")
     parser.number("--seconds", None, "of each run, instead of a task's own", float)
     parser.add_argument("--full", action="store_true", help="all tasks, all examples")
@@ -100,7 +101,7 @@ def parse_flags():
             if own in re.split(r"[\s=]+", example):
                 parser.error(f"{own} of {folder} is the same for all: leave it out")
         if kind(folder) not in KINDS:
-            parser.error(f"{folder} cannot be compared: it is of the kind {kind(folder)}")
+            parser.error(f"{folder} cannot be compared: its kind is none of {', '.join(KINDS)}")
     if len(set(flags.examples)) < len(flags.examples):
         parser.error("an example stands there twice")
     return flags
@@ -113,7 +114,8 @@ def text_of(folder):
 
 def kind(folder):
     """Returns what the docstring of an example's script says behind `Kind:`."""
-    found = re.search(r"(?m)^Kind: +(.+)$", text_of(folder))
+    known = drivers.script_of(folder).is_file()
+    found = known and re.search(r"(?m)^Kind: +(.+)$", text_of(folder))
     return found[1] if found else None
 
 
@@ -224,7 +226,8 @@ def measure(context, case, seed, seconds, found, data):
     task, folder = TASKS[name], example.split()[0]
     together = mini_batches(example, workers_of(name, example))
     if words == "pilot":
-        steps, more, tests = max(20, task.pilot // together), [], 1
+        fewest = 10 if kind(folder) in TOGETHER else 10 * workers_of(name, example)
+        steps, more, tests = max(fewest, task.pilot // together), [], 1
     else:
         rate = rate_of(name, example, words, found)
         steps = rate * seconds if seconds else task.local * workers_of(name, example) / together
@@ -232,7 +235,7 @@ def measure(context, case, seed, seconds, found, data):
     if data:
         more += ["--dataset", data]
     flags = ["--steps", steps, "--checkpoint-steps", max(1, steps // tests), "--seed", seed, *more]
-    flags += [] if "--batch-size" in example else ["--batch-size", BATCH_SIZE]
+    flags += [] if "--batch-size" in example else ["--batch-size", task.batch]
     with tempfile.TemporaryDirectory() as place:
         directory = pathlib.Path(place, "run")
         try:
@@ -255,16 +258,21 @@ def rate_of(task, example, words, found):
 
 
 def numbers(run, trained, waits):
-    """Returns the numbers of a run. waits: whether all workers wait while w is tested."""
+    """Returns the numbers of a run; of one that diverged, no loss.
+
+    waits: whether all workers wait while w is tested.
+    """
+    facts = {"example": run.flags["example"], "arguments": run.flags["arguments"]}
     pushes, tests = run.rows("pushes"), run.rows("tests")
+    if not trained or not np.isfinite(tests[-1]["test_loss"]):
+        return {**facts, "test_loss": None}
     clock, rate, settled = training_clock(pushes, tests, waits)
     last, workers = max(push["push_time"] for push in pushes), len(run.flags["tasks"])
-    whole = trained and np.isfinite(tests[-1]["test_loss"])
     waited = sum(push["wait_seconds"] for push in pushes if push["push_time"] > settled)
     return {
-        "example": run.flags["example"],
-        "test_loss": tests[-1]["test_loss"] if whole else None,  # None: it has diverged
-        "test_accuracy": tests[-1]["test_accuracy"] if whole else None,
+        **facts,
+        "test_loss": tests[-1]["test_loss"],
+        "test_accuracy": tests[-1]["test_accuracy"],
         "updates": max(push["global_step"] for push in pushes),
         "updates_per_second": rate,
         "examples": sum(push["examples"] for push in pushes),
@@ -277,7 +285,6 @@ def numbers(run, trained, waits):
         "ps": run.flags["ps"],
         "workers": workers,
         "tensorflow": run.flags["versions"]["tensorflow"],
-        "arguments": run.flags["arguments"],
         "evaluations": evaluations(pushes, tests, clock),
     }
 
@@ -373,7 +380,15 @@ def compare(console, directory, flags, plan):
         found.update(drivers.by_turns(console, cases, repeats, run, kept, tries))
 
     turns([(pilot_of(*each), *each, "pilot") for each in plan], 1)
-    results = {": ".join(each): {"search": {}, "chosen": "", "runs": []} for each in plan}
+    results = {
+        ": ".join((task, example)): {
+            "seconds": flags.seconds or TASKS[task].seconds,
+            "search": {},
+            "chosen": "",
+            "runs": [],
+        }
+        for task, example in plan
+    }
     able = [each for each in plan if "failed" not in found[pilot_of(*each)][0]]
     tried = [
         (": ".join((*each, words)), *each, words)
@@ -402,7 +417,7 @@ def table_of(results):
     table = drivers.plain_table(*columns)
     before = ""
     for case, result in results.items():
-        (task, example), runs = case.split(": "), result["runs"]
+        (task, example), runs, seconds = case.split(": "), result["runs"], result["seconds"]
         if task != before:
             table.add_section()
         good = [run for run in runs if run.get("test_loss") is not None]
@@ -419,8 +434,11 @@ def table_of(results):
             f"{good[0]['ps']} ps, {good[0]['workers']} w",
             drivers.shorter(result["chosen"]) + edge,
             f"{statistics.median(run['examples'] / batch for run in good):,.0f}",
-            drivers.spread([run["test_loss"] for run in good], "{:.3f}") + lost(runs, good),
-            drivers.spread([100 * run["test_accuracy"] for run in good], "{:.1f}"),
+            drivers.spread([drivers.after(run, seconds) for run in good], "{:.3f}")
+            + lost(runs, good),
+            drivers.spread(
+                [100 * drivers.after(run, seconds, "accuracy") for run in good], "{:.1f}"
+            ),
             reached(drivers.to_target(runs), "{:.2f}"),
             middle_of(runs, "examples", "{:,.0f}"),
             middle_of(runs, "megabytes", "{:.1f}"),
@@ -447,7 +465,7 @@ def middle_of(runs, what, form):
     """Returns the median of what runs needed; with "≤" where that is a run's first test."""
     values = [float("inf") if value is None else value for value in drivers.to_target(runs, what)]
     middle = statistics.median_high(values)
-    if not np.isfinite(middle):
+    if not 0 < middle < float("inf"):
         return ""
     first = runs[values.index(middle)]["evaluations"][what][0] == middle
     return "≤ " * first + form.format(middle)
@@ -462,7 +480,7 @@ def length(task, flags):
 def main():
     flags = parse_flags()
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
-    tasks = [flags.task] if flags.task else list(TASKS) if flags.full else [DIGITS]
+    tasks = flags.task or (list(TASKS) if flags.full else [DIGITS])
 
     def chosen(task):
         named = flags.examples or (TASKS[task].examples or all_examples() if flags.full else QUICK)

@@ -79,7 +79,7 @@ def draw(results, path, source, highlighted=None):
     tasks = {task: runs for task, runs in by_task(results).items() if task in TITLES}
     examples = list(dict.fromkeys(example for runs in tasks.values() for example in runs))
     lines = sum(label(example).count("\n") + 1 for example in examples)
-    figure, panels = drivers.subplots(1.7 + 0.22 * lines, 1, len(tasks), sharey=True, squeeze=False)
+    figure, panels = drivers.subplots(2.1 + 0.22 * lines, 1, len(tasks), sharey=True, squeeze=False)
     for axes, (task, runs) in zip(panels[0], tasks.items()):
         for example, each in runs.items():
             colour = PALETTE[family(example)] if highlighted in (None, example) else GREY
@@ -98,7 +98,7 @@ def draw(results, path, source, highlighted=None):
     axes.set_ylim(len(examples) - 0.4, -0.6)
     for text, example in zip(axes.get_yticklabels(), examples):
         text.set_fontweight("bold" if example == highlighted else "normal")
-    figure.supxlabel(f"seconds of training to {100 * drivers.TARGET:.0f}% accuracy", size=10)
+    figure.suptitle(f"Seconds of training to {100 * drivers.TARGET:.0f}% accuracy", size=11)
     families = dict.fromkeys(family(each) for each in ([highlighted] if highlighted else examples))
     legend = [
         Line2D([], [], color=PALETTE[name], marker="o", linewidth=6, alpha=0.7, label=name)
@@ -106,7 +106,7 @@ def draw(results, path, source, highlighted=None):
     ]
     legend += [Line2D([], [], color=GREY, marker="o", label="the others")] * bool(highlighted)
     title = "dot: median, bar: range of the seeds"
-    figure.legend(handles=legend, loc="outside lower center", ncols=4, title=title, frameon=False)
+    figure.legend(handles=legend, loc="outside lower center", ncols=2, title=title, frameon=False)
     drivers.save(figure, path, source)
 
 
@@ -172,7 +172,7 @@ def front(results, path, source):
     figure, axes = drivers.subplots(1.3 + 0.42 * len(rows))
     figure.set_figwidth(5.2)
     for y, example in enumerate(rows):
-        values = drivers.to_target(tasks["8 workers"][example])
+        values = drivers.to_target(tasks["8 workers"][example], target=0.95)
         middle = statistics.median(float("inf") if value is None else value for value in values)
         text = f"{middle:.1f} s"
         if middle == float("inf"):
@@ -187,7 +187,7 @@ def front(results, path, source):
     for side in ("bottom", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
-    figure.suptitle("Eight machines: how soon 97% is right", size=14, x=0.02, ha="left")
+    figure.suptitle("Eight machines: how soon are 95% right?", size=14, x=0.02, ha="left")
     drivers.save(figure, path, source)
 
 
@@ -199,7 +199,7 @@ def draw_all(results, path, source):
     draw(results, path, source)
     if source.resolve() != pathlib.Path(__file__).resolve().with_name("results.json"):
         return
-    curves(results, path.with_name("curves.png"), source)
+    curves(results, path.with_name("loss.png"), source)
     rounds(results, path.with_name("local-steps.png"), source)
     front(results, path.with_name("front.png"), source)
     for example in dict.fromkeys(case.split(": ")[1] for case in results):

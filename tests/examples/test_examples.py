@@ -188,12 +188,12 @@ def test_a_driver(launcher, tmp_path):
 
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
-    benchmarks, messages, packing, pipeline, scaling, slow, staleness = (
+    benchmarks, compare, messages, packing, pipeline, scaling, slow, staleness = (
         support.load(
             support.ROOT / "Measurements" / name / (name.lower().replace("-", "_") + ".py")
         )
         for name in (
-            *("Benchmarks", "Messages", "Packing", "Pipeline"),
+            *("Benchmarks", "Compare", "Messages", "Packing", "Pipeline"),
             *("Scaling", "Slow-Network", "Staleness"),
         )
     )
@@ -216,9 +216,10 @@ def test_what_the_drivers_change_is_there():
         (scaling.drivers.script_of(name), [*scaling.changes_of("HogWild", "constant", 2, 0)])
         for name in sorted({case.script for case in staleness.all_cases()})
     ]
+    found += [(scaling.drivers.script_of(name), compare.CONVOLUTIONAL) for name in compare.FEW]
     for script, changes in found:
         assert messages.drivers.changed(script, changes) != script.read_text() or not changes
-    assert len(found) == 18 + 12 + len(slow.PROGRAMS) + 4
+    assert len(found) == 18 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
 
 
 @pytest.mark.long

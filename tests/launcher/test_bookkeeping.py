@@ -112,7 +112,10 @@ def test_the_results_of_compare_are_whole(compare):
     And staleness that does harm although two workers hardly have any: HogWild beside one process.
     """
     results = json.loads((MEASUREMENTS / "Compare" / "results.json").read_text())
-    for name, task in compare.TASKS.items():
+    measured = {case.split(": ")[0] for case in results}
+    assert {compare.DIGITS, compare.EIGHT} <= measured <= set(compare.TASKS)
+    for name in measured:
+        task = compare.TASKS[name]
         for example in task.examples or compare.all_examples():
             if not compare.takes_part(example, task):
                 continue
@@ -213,34 +216,39 @@ def test_the_table_of_compare(compare):
     """Catches: runs that never came to 97% left out, a diverged one counted, a hidden failure."""
 
     def run(loss, seconds, **more):
-        tests = {"seconds": [0.5, seconds], "accuracy": [0.5, 0.97]}
-        tests |= {"examples": [32, 64], "megabytes": [1, 2]}
+        tests = {"seconds": [0.5, seconds, 99], "accuracy": [0.5, 0.97, 0.99]}
+        tests |= {"examples": [32, 64, 96], "megabytes": [1, 2, 3], "loss": [9, loss, 0.01]}
         words = {"test_loss": loss, "test_accuracy": 0.9, "staleness_mean": 1.5, "waiting": 0.25}
         words |= {"examples": 6400, "arguments": {"batch_size": 32}, "ps": 1, "workers": 2}
         return {**words, "evaluations": tests, **more}
 
-    never = {"seconds": [1], "accuracy": [0.9], "examples": [1], "megabytes": [1]}
+    never = {"seconds": [1], "accuracy": [0.9], "examples": [1], "megabytes": [1], "loss": [0.2]}
     search = {f"--learning-rate {rate}": 1 for rate in (0.1, 0.3, 1)}
     results = {
         "digits: HogWild": {
             "chosen": "--learning-rate 0.3",
+            "seconds": 10,
             "search": search,
             "runs": [run(0.1, 2), run(0.3, 4), run(0.2, 3), run(0.2, 9, evaluations=never)],
         },
         "digits: SAGN": {
             "chosen": "--learning-rate 1",
+            "seconds": 10,
             "search": search,
             "runs": [run(None, 2, evaluations=never), run(0.5, 7, evaluations=never)],
         },
-        "8 workers: ADAG": {"chosen": "", "search": {}, "runs": [{"failed": "a\nno port"}]},
+        "8 workers: ADAG": {
+            **{"chosen": "", "search": {}, "seconds": 10},
+            "runs": [{"failed": "a\nno port"}],
+        },
     }
     hogwild, sagn, adag = cells(compare.table_of(results))
     assert hogwild == [
         *("digits", "HogWild", "1 ps, 2 w", "lr 0.3", "200", "0.200 (0.100-0.300)"),
-        *("90.0 (90.0-90.0)", "3.00 (2.00-4.00) 1 never", "64", "2.0", "25%", "1.50"),
+        *("97.0 (90.0-97.0)", "3.00 (2.00-4.00) 1 never", "64", "2.0", "25%", "1.50"),
     ]
     assert sagn[:1] + sagn[3:4] + sagn[5:10] == [
-        *("", "lr 1 (edge)", "0.500 (0.500-0.500) 1 of 2 failed", "90.0 (90.0-90.0)"),
+        *("", "lr 1 (edge)", "0.200 (0.200-0.200) 1 of 2 failed", "90.0 (90.0-90.0)"),
         *("never", "", ""),
     ]
     assert adag[:4] == ["8 workers", "ADAG", "", "broken: no port"]

@@ -171,8 +171,8 @@ def algorithms():
 QUESTIONS = (  # a question, and the two lines of the answer if it is yes
     (
         "Is the model too large for a device?",
-        "Model-Parallelism, FSDP*;",
-        "tables: Sparse-Embeddings",
+        "Sharded-Training, Model-",
+        "Parallelism, Sparse-Embeddings",
     ),
     (
         "Is one device fast enough?",
@@ -187,7 +187,7 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
     (
         "Are the machines equal, and do all stay?",
         "Collective-AllReduce; slow",
-        "network: local SGD*, SAGN",
+        "network: Local-SGD, DiLoCo",
     ),
     (
         "Are just one or two slow at a time?",
@@ -202,11 +202,10 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 )
 
 
-@figure("choose.svg", 600, 86 + 70 * len(QUESTIONS))
+@figure("choose.svg", 600, 66 + 70 * len(QUESTIONS))
 def choose():
-    """Decision chart. {} Otherwise T steps between two pushes: DOWNPOUR-Easy; with many workers
-    DOWNPOUR or ADAG; with own weights AEASGD, AEAMSGD. FSDP and local SGD are from the literature:
-    nothing here has measured them."""
+    """Decision chart. {} Otherwise T steps between two pushes: DOWNPOUR-Easy with two or three
+    workers; ADAG, DOWNPOUR or AEASGD with more, each at a rate of its own."""
     parts = []
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
@@ -223,9 +222,8 @@ def choose():
     y = 30 + 70 * len(QUESTIONS)
     parts += [
         rect(1, y - 22, 597, 50, "ps", 6),
-        text(299, y - 1, "T steps between two pushes: DOWNPOUR-Easy; many workers: DOWNPOUR,"),
-        text(299, y + 19, "ADAG with a rate of its own; own weights: AEASGD, AEAMSGD"),
-        left(0, y + 50, "* literature: not measured in this repository", "small"),
+        text(299, y - 1, "T steps between two pushes: DOWNPOUR-Easy with two or three workers;"),
+        text(299, y + 19, "ADAG, DOWNPOUR or AEASGD with more, each at a rate of its own"),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]
