@@ -61,6 +61,13 @@ def row(axes, place, values, colour):
         axes.text(0.94, place, f"{missing} of {len(values)} never", transform=across, **look)
 
 
+def ticks(axis, subs=(1, 3)):
+    """Gives an axis of powers few numbers, such as 0.1, 0.3 and 1, and no exponents."""
+    axis.set_major_formatter("{x:,.7g}")
+    axis.set_major_locator(LogLocator(subs=subs, numticks=6))
+    axis.set_minor_formatter("")
+
+
 def by_task(results):
     """Returns {task: {example: its runs}}."""
     tasks = {}
@@ -89,9 +96,9 @@ def draw(results, path, source, highlighted=None):
         axes.set_xscale("log")
         if axes.dataLim.x0 > axes.dataLim.x1:  # no run has a value
             axes.set_xlim(0.1, 10)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-        axes.xaxis.set_minor_formatter("")
+        if any(None in drivers.to_target(each) for each in runs.values()):
+            axes.set_xlim(right=1.8 * axes.get_xlim()[1])  # for the crosses
+        ticks(axes.xaxis)
         axes.grid(alpha=0.25)
     axes = panels[0][0]
     axes.set_yticks(range(len(examples)), [label(example) for example in examples], size=8)
@@ -132,6 +139,8 @@ def curves(results, path, source):
                 )
                 axes.plot(x, y, color=f"C{number}", linewidth=1.4, label=label(example))
             axes.set(xscale="log", yscale="log", xlabel=words)
+            ticks(axes.xaxis, (1,) if what == "examples" else (1, 3))
+            ticks(axes.yaxis)
             axes.grid(alpha=0.25)
         across[0].set_ylabel("test loss")
         across[1].set_title(TITLES[task].replace("\n", " "), size=10)
@@ -140,11 +149,11 @@ def curves(results, path, source):
     drivers.save(figure, path, source)
 
 
-def rounds(results, path, source):
+def local_steps(results, path, source):
     """Draws the test loss against T, a line for each way to go on from the mean of the workers."""
     figure, axes = drivers.subplots(3.4)
     lines = {}
-    for example, runs in by_task(results).get("local steps", {}).items():
+    for example, runs in results.items():
         T = int(re.search(r"--local-steps (\d+)", example)[1])
         losses = [run["test_loss"] for run in runs if run.get("test_loss") is not None]
         if losses:
@@ -158,8 +167,8 @@ def rounds(results, path, source):
         for place, (_, losses) in zip(places, points):
             axes.plot([place] * 2, [min(losses), max(losses)], color=f"C{number}", alpha=0.5)
     axes.set(xscale="log", yscale="log", xlabel="T, local steps of a round", ylabel="test loss")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter("{x:g}")
+    ticks(axes.xaxis)
+    ticks(axes.yaxis)
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     drivers.save(figure, path, source)
@@ -167,27 +176,29 @@ def rounds(results, path, source):
 
 def front(results, path, source):
     """Draws the picture of the front page: few bars, and letters that a telephone can show."""
-    tasks = by_task(results)
-    rows = [example for example in SHOWN if example in tasks.get("8 workers", {})]
-    figure, axes = drivers.subplots(1.3 + 0.42 * len(rows))
+    runs, times = by_task(results).get("8 workers", {}), {}
+    for example in SHOWN:
+        if example in runs:
+            values = drivers.to_target(runs[example], target=0.95)
+            times[example] = statistics.median(each or float("inf") for each in values)
+    figure, axes = drivers.subplots(1 + 0.4 * len(times))
     figure.set_figwidth(5.2)
-    for y, example in enumerate(rows):
-        values = drivers.to_target(tasks["8 workers"][example], target=0.95)
-        middle = statistics.median(float("inf") if value is None else value for value in values)
-        text = f"{middle:.1f} s"
-        if middle == float("inf"):
-            middle, text = 0, "not within 6 s"
-        axes.barh(y, middle, 0.7, color=PALETTE[family(example)])
-        axes.text(middle, y, f" {text}", va="center", size=13)
-    names = [label(example).replace("Non-Distributed-Setup", "one machine") for example in rows]
-    axes.set_yticks(range(len(rows)), names, size=13)
+    for y, (example, time) in enumerate(sorted(times.items(), key=lambda pair: pair[1])):
+        known = time < float("inf")
+        axes.barh(y, time if known else 0, 0.7, color=PALETTE[family(example)])
+        axes.text(
+            time if known else 0, y, f" {time:.1f} s" if known else " never", va="center", size=13
+        )
+    names = [label(example) for example in sorted(times, key=times.get)]
+    names = [name.replace("Non-Distributed-Setup", "one machine") for name in names]
+    axes.set_yticks(range(len(names)), names, size=13)
     axes.invert_yaxis()
     axes.set_xticks([])
     axes.margins(x=0.2)
     for side in ("bottom", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
-    figure.suptitle("Eight machines: how soon are 95% right?", size=14, x=0.02, ha="left")
+    figure.suptitle("Eight machines: seconds until 95% are right", size=14, x=0.02, ha="left")
     drivers.save(figure, path, source)
 
 
@@ -200,7 +211,8 @@ def draw_all(results, path, source):
     if source.resolve() != pathlib.Path(__file__).resolve().with_name("results.json"):
         return
     curves(results, path.with_name("loss.png"), source)
-    rounds(results, path.with_name("local-steps.png"), source)
+    if runs := by_task(results).get("local steps"):
+        local_steps(runs, path.with_name("local-steps.png"), source)
     front(results, path.with_name("front.png"), source)
     for example in dict.fromkeys(case.split(": ")[1] for case in results):
         page = drivers.ROOT / example / "README.md"
