@@ -3,14 +3,13 @@
     python tools/notebooks.py [NAME ...]              check; exits with 1 and what is wrong
     python tools/notebooks.py --execute [NAME ...]    make them from their sources, with new outputs
     python tools/notebooks.py --run [NAME ...]        run them as they are; no file is written
-    python tools/notebooks.py --fix NAME              copy its regions into the other sources
 
-A source is a Python script in jupytext's percent format; the notebook of that name stands beside
-it. NAME is its path within Basics-Tutorial without the suffix: Servers, Multiple-Workers/Worker-1;
-without a name all are taken. The notebooks of an inner folder belong together and run at once.
+A source is a Python script in jupytext's percent format; the notebook NAME.ipynb stands beside
+NAME.py. Without a name all are taken. What several share is in course.py.
 
-A cell that several notebooks share is a region (see regions.py) with the same text in each. A cell
-with the tag `measured` shows times or rates, which differ from run to run.
+A cell with the tag `measured` shows times or rates, which differ from run to run. One with the tag
+`predicted` is committed without its output, which a reader is asked to predict: --execute writes it
+into the folded answer below that cell, in the source and in the notebook.
 """
 
 import argparse
@@ -27,13 +26,16 @@ import uuid
 import nbclient
 import nbformat
 import psutil
-import regions
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
 CLEAN_UP = "# Stop what this notebook started."
 ANSWER = "# Your answer to "  # a cell for the reader's own code; its solution stands in the next
 MEASURED = "measured"  # the tag of a cell whose numbers differ from run to run
+PREDICTED = "predicted"  # the tag of a cell whose output is committed in the answer below it only
+COLAB = "# On Colab, first upload course.py, which is beside this notebook."
+WORDS, LINES = 150, 10  # that a reader reads in a minute
+GRADES = {"★☆☆": 10, "★★☆": 12, "★★★": 15}  # minutes that an exercise takes
 HEADER = """\
 # ---
 # jupyter:
@@ -56,6 +58,10 @@ METADATA = {
 DETAILS = re.compile(r"<details><summary>Solution</summary>\n(.*?)\n</details>", re.DOTALL)
 FOLDED_ANSWER = "<details><summary>Answer</summary>"
 HINT = "<details><summary>Hint</summary>"
+# In a source, the output that stands in a folded answer; and in the cell of a notebook.
+SHOWN = re.compile(r"(# <details><summary>Answer</summary>\n#\n# ```text\n)((?:#.*\n)*?)(# ```\n)")
+OUTPUT = re.compile(r"<details><summary>Answer</summary>\n\n```text\n(.*?)```\n", re.DOTALL)
+FOLDED = re.compile(r"<details><summary>(?:Solution|Hint)</summary>.*?</details>", re.DOTALL)
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -81,27 +87,11 @@ def order():
     return {name: int(minutes) for name, minutes in rows}
 
 
-def name_of(path):
-    return path.relative_to(ROOT).with_suffix("").as_posix()
-
-
 def sources():
     """The sources of all notebooks, in reading order; those that it does not name come last."""
-    names = [name_of(path) for path in ROOT.glob("**/*.py")]
-    names = [name for name in sorted(names) if not re.search(r"(^|/)\.", name)]
+    names = sorted(path.stem for path in ROOT.glob("*.py") if path.stem != "course")
     ordered = [name for name in order() if name in names]
     return [ROOT / f"{name}.py" for name in dict.fromkeys([*ordered, *names])]
-
-
-def groups(paths):
-    """Lists of notebooks that run at once: those of an inner folder together, the others alone."""
-    lists = []
-    for path in paths:
-        together = [other for other in sources() if other.parent == path.parent]
-        group = [path] if path.parent == ROOT else together
-        if group not in lists:
-            lists.append(group)
-    return lists
 
 
 def made(source):
@@ -131,7 +121,7 @@ def tidy(notebook):
             output.get("data", {}).pop("text/html", None)
 
 
-async def run_one(path, notebook, mark, at, ready):
+async def run_one(path, notebook, mark, at):
     """Executes a notebook's cells in order, in a kernel that starts in its folder.
 
     Returns the seconds that it took, without those of the solutions.
@@ -147,7 +137,6 @@ async def run_one(path, notebook, mark, at, ready):
         nonlocal solutions
         if cell.id.startswith("solution-"):
             solutions += time.monotonic() - cell_began
-        ready.set()
         if cell_index == last:  # what it has started must have ended before the kernel does
             await nothing_left(mark, client.km.provisioner.pid, path.stem)
 
@@ -174,7 +163,6 @@ async def run_one(path, notebook, mark, at, ready):
     except nbclient.exceptions.DeadKernelError:
         raise Failed(f"{path.stem}: its kernel died in cell {at[path] + 1}") from None
     finally:
-        ready.set()
         atexit.unregister(client._cleanup_kernel)  # left there when its kernel was still starting
     return time.monotonic() - began - solutions
 
@@ -201,46 +189,51 @@ def marked(mark):
     return found
 
 
-def execute(notebooks, in_turn=False, seconds=SECONDS):
-    """Executes {source: notebook} at once, in a kernel each; returns {source: seconds it took}.
+def execute(path, notebook, seconds=SECONDS):
+    """Executes the notebook of a source in a kernel; returns the seconds that it took.
 
-    The seconds are those without the solutions.
-    in_turn: the kernel of each starts only when the one before has executed its first cell.
-    Nothing is left running, whatever happens. Raises Failed.
+    The seconds are those without the solutions. Nothing is left running, whatever happens. Raises
+    Failed.
     """
-    mark, at, took = uuid.uuid4().hex, {}, {}
+    mark, at = uuid.uuid4().hex, {}
 
-    async def one(path, notebook, wait_for, ready):
-        if in_turn:
-            await wait_for.wait()
-        took[path] = await run_one(path, notebook, f"{mark} {path.stem}", at, ready)
-
-    async def all_of_them():
-        gates = [asyncio.Event() for _ in range(len(notebooks) + 1)]
-        gates[0].set()
-        tasks = [
-            asyncio.ensure_future(one(path, notebook, gates[i], gates[i + 1]))
-            for i, (path, notebook) in enumerate(notebooks.items())
-        ]
-        done, pending = await asyncio.wait(
-            tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
-        )
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        for task in done:
-            task.result()
-        if pending:
-            where = ["%s (cell %d)" % (p.stem, at.get(p, -1) + 1) for p in notebooks.keys() - took]
-            raise Failed("not done after %d s: %s" % (seconds, ", ".join(sorted(where))))
+    async def bounded():
+        one = asyncio.ensure_future(run_one(path, notebook, f"{mark} {path.stem}", at))
+        done, _ = await asyncio.wait([one], timeout=seconds)
+        if not done:
+            one.cancel()
+            await asyncio.gather(one, return_exceptions=True)
+            where = "%s (cell %d)" % (path.stem, at.get(path, -1) + 1)
+            raise Failed("not done after %d s: %s" % (seconds, where))
+        return one.result()
 
     try:
-        asyncio.run(all_of_them())
+        took = asyncio.run(bounded())
     finally:
         end_all(mark)
-    for notebook in notebooks.values():
-        tidy(notebook)
+    tidy(notebook)
     return took
+
+
+def write(source, executed):
+    """Writes an executed notebook, and the outputs of predicted cells into the folded answers."""
+    asked = [cell for cell in executed.cells if has_tag(cell, PREDICTED)]
+    found = ["\n".join(map(texts, cell.outputs)).strip("\n") for cell in asked]
+    text = source.read_text()
+    if len(SHOWN.findall(text)) != len(found):
+        raise Failed(f"{source.stem}: not every predicted cell has an answer with a text below it")
+    lines = iter("".join(f"# {line}".rstrip() + "\n" for line in one.splitlines()) for one in found)
+    source.write_text(SHOWN.sub(lambda match: match[1] + next(lines) + match[3], text))
+    notebook = made(source)
+    for cell, ran in zip(notebook.cells, executed.cells, strict=True):
+        if cell.cell_type == "code":
+            cell.execution_count = ran.execution_count
+            cell.outputs = [] if has_tag(cell, PREDICTED) else ran.outputs
+    source.with_suffix(".ipynb").write_text(written(notebook))
+
+
+def has_tag(cell, tag):
+    return tag in cell.metadata.get("tags", [])
 
 
 def end_all(mark):
@@ -251,16 +244,29 @@ def end_all(mark):
     psutil.wait_procs(left, timeout=5)
 
 
-def with_solutions(notebook):
-    """A copy in which each solution is executed where a reader stands: after the answer's cell."""
-    cells, number = [], 0
+def with_solutions(notebook, wrong=()):
+    """A copy in which each solution is executed where a reader stands: after the answer's cell.
+
+    wrong: [(an exercise's number, code)] of wrong answers, which its check must refuse; they are
+    executed after its solution.
+    """
+    cells, number, asked = [], 0, None
     for cell in notebook.cells:
         cells.append(nbformat.from_dict(cell))
+        if cell.source.startswith(ANSWER):
+            asked = number_of(cell)
         for folded in DETAILS.findall(cell.source) if cell.cell_type == "markdown" else []:
-            for code in FENCE.findall(folded):
+            refuse = f"assert check_{asked}(answer_{asked}) is False"
+            more = [f"{code}\n\n{refuse}" for each, code in wrong if each == asked]
+            for code in [*FENCE.findall(folded), *more]:
                 number += 1
                 cells.append(nbformat.v4.new_code_cell(code, id="solution-%d" % number))
     return nbformat.v4.new_notebook(cells=cells, metadata=METADATA)
+
+
+def number_of(cell):
+    """Which exercise the cell of an answer is for: "1", "2", ..., or "project"."""
+    return re.match(rf"{ANSWER}(?:exercise |the )(\w+)", cell.source)[1]
 
 
 def texts(output):
@@ -282,10 +288,10 @@ def problems(source):
     return [
         *differences(notebook, fresh),
         *form(fresh.cells),
+        *time_of(fresh.cells),
         *predictions(fresh.cells),
         *exercises(fresh.cells),
         *outputs(notebook.cells),
-        *copies(source),
     ]
 
 
@@ -323,49 +329,91 @@ def form(cells):
     for i in code:
         if cells[i].source.startswith(CLEAN_UP) != (i == code[-1]):
             yield "cell %d: the last cell of code cleans up, and no other" % (i + 1)
+    if not cells[code[0]].source.startswith(f"{COLAB}\nimport course\n"):
+        yield f"the first cell of code does not begin with `{COLAB}` and `import course`"
+    if "course.begin(" not in cells[code[0]].source or "course.end()" not in cells[code[-1]].source:
+        yield "the first cell of code lacks course.begin(), or the last one course.end()"
     last = cells[-1].source
     if "## Read more" not in last or "](https://" not in last:
         yield "the last cell lacks `## Read more` with a link to a paper or a manual"
 
 
+def minutes(cells):
+    """How long a reader needs: for the words, for the lines of code that are open, for exercises.
+
+    Without solutions, hints, links' targets and pictures, and without a project.
+    """
+    words = lines = exercises = 0
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            text = PICTURE.sub("", FOLDED.sub("", cell.source))
+            words += len(re.sub(r"\]\([^)]*\)", "]", text).split())
+            for grade in re.findall(r"^\*\*\d\. .*?(★[★☆]{2})", cell.source, re.M):
+                exercises += GRADES[grade]
+        elif not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            own = [line.strip() for line in cell.source.splitlines()]
+            lines += sum(bool(line) and not line.startswith("#") for line in own)
+    return words / WORDS + lines / LINES + exercises
+
+
+def time_of(cells):
+    """The minutes that the first cell names are those of its words, lines and exercises."""
+    said = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
+    wanted = 5 * round(minutes(cells) / 5)
+    if not said or abs(int(said[1]) - wanted) > 5:
+        yield f"by its words, lines and exercises it takes {wanted} minutes"
+
+
 def predictions(cells):
-    """Three to five, each with a run behind it and then a folded answer."""
-    marks = [
-        (i, mark)
-        for i, cell in enumerate(cells)
-        if cell.cell_type == "markdown"
-        for mark in re.findall(rf"\*\*Predict:\*\*|{FOLDED_ANSWER}", cell.source)
-    ]
-    asked = [i for i, mark in marks if mark != FOLDED_ANSWER]
-    answered = [i for i, mark in marks if mark == FOLDED_ANSWER]
-    if not 3 <= len(asked) <= 5:
-        yield "%d predictions are asked for; 3 to 5 are wanted" % len(asked)
-    if [mark == FOLDED_ANSWER for _, mark in marks] != [False, True] * len(asked):
-        yield "not every `**Predict:**` has a folded answer before the next one"
-    for begin, end in zip(asked, answered):
-        if not any(cell.cell_type == "code" for cell in cells[begin:end]):
-            yield "cell %d asks for a prediction, but no run follows" % (begin + 1)
+    """One to three: a question, the cell to run, and behind it a folded answer with the output."""
+    code = [i for i, cell in enumerate(cells) if cell.cell_type == "code"]
+    predicted = [i for i in code if has_tag(cells[i], PREDICTED)]
+    questions = sum(cell.source.count("**Predict:**") for cell in cells)
+    answers = sum(cell.source.count(FOLDED_ANSWER) for cell in cells)
+    if not 1 <= len(predicted) <= 3 or not len(predicted) == questions == answers:
+        yield "%d cells are predicted, with %d questions and %d answers; 1 to 3 are wanted" % (
+            len(predicted),
+            questions,
+            answers,
+        )
+    for i in predicted:
+        before = [cell.source for cell in cells[max([0, *(k for k in code if k < i)]) : i]]
+        if "**Predict:**" not in "".join(before):
+            yield "cell %d is predicted, and no `**Predict:**` stands right before it" % (i + 1)
+        if not cells[i + 1].source.startswith(FOLDED_ANSWER) or not shown(cells[i + 1]):
+            yield "cell %d: the next one does not begin with the answer and its output" % (i + 1)
+
+
+def shown(cell):
+    """The output that stands in a folded answer."""
+    found = OUTPUT.search(cell.source)
+    return found[1].strip("\n") if found else ""
 
 
 def exercises(cells):
-    """Two or more: a grade, a hint, a cell for the answer, a solution that asserts something."""
+    """Two or more: a grade, a hint, a check, a cell for the answer, a solution that is checked."""
     answers = [i for i, cell in enumerate(cells) if cell.source.startswith(ANSWER)]
-    if len(answers) < 2 or not any(c.source.startswith("## Exercises") for c in cells):
+    if len(answers) < 2 or not any("## Exercises" in c.source for c in cells):
         yield "there is no `## Exercises` with two exercises or more"
     for i in answers:
-        before, after = cells[i - 1].source, cells[i + 1].source
+        number = number_of(cells[i])
+        before, check, after = cells[i - 2].source, cells[i - 1], cells[i + 1].source
         if not re.search(r"^\*\*(\d|Project)\. .*★", before, re.M) or HINT not in before:
-            yield "cell %d: an exercise begins with `**1. Title.** ★`, and has a folded hint" % i
-        if any(line and not line.startswith("#") for line in cells[i].source.splitlines()):
-            yield "cell %d: the cell for an answer has code" % (i + 1)
+            yield "cell %d: an exercise begins with `**1. Title.** ★`, and has a folded hint" % (
+                i - 1
+            )
+        hidden = check.metadata.get("jupyter", {}).get("source_hidden")
+        if f"@course.exercise\ndef check_{number}(" not in check.source or not hidden:
+            yield "cell %d is no folded `@course.exercise def check_%s`" % (i, number)
+        if cells[i].source.splitlines()[-1] != f"check_{number}(answer_{number})":
+            yield "cell %d does not end with check_%s(answer_%s)" % (i + 1, number, number)
         code = "".join("".join(FENCE.findall(text)) for text in DETAILS.findall(after))
         try:
-            found = any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(code)))
+            ast.parse(code)
         except SyntaxError as error:
             yield "cell %d: %s" % (i + 2, error)
-            continue
-        if not found:
-            yield "cell %d: no folded solution that asserts something" % (i + 2)
+        if f"assert check_{number}(answer_{number})" not in code:
+            yield "cell %d: no folded solution that asserts check_%s" % (i + 2, number)
     if sum(len(DETAILS.findall(cell.source)) for cell in cells) != len(answers):
         yield "the solutions are not as many as the cells for answers"
 
@@ -373,6 +421,11 @@ def exercises(cells):
 def outputs(cells):
     """Nothing in them that differs from run to run; a description of each picture."""
     for number, cell in enumerate(cells, 1):
+        if has_tag(cell, PREDICTED) and cell.outputs:
+            yield "cell %d is predicted, and shows its output" % number
+        for what, pattern in UNWANTED.items() if cell.cell_type == "markdown" else []:
+            if found := pattern.search(shown(cell)):
+                yield "cell %d shows %s: %s" % (number, what, found[0].strip())
         for output in cell.get("outputs", []):
             if output.output_type == "error" or output.get("name") == "stderr":
                 yield "cell %d shows %s" % (number, output.get("name", "an error"))
@@ -388,42 +441,32 @@ def outputs(cells):
                     yield "cell %d has an output of type %s" % (number, kind)
 
 
-def copies(source):
-    """The regions that are not the same text as in the first notebook that has them."""
-    first = {}
-    for path in sources():
-        for name, text in regions.regions(path).items():
-            first.setdefault(name, (path, text))
-    for name, text in regions.regions(source).items():
-        if text != first[name][1]:
-            yield f"its region {name} is not that of {first[name][0].name}"
-
-
 def chosen(names):
     """The sources of these names, all without any."""
-    found = {name_of(path): path for path in sources()}
+    found = {path.stem: path for path in sources()}
     unknown = [name for name in names if name not in found]
     if unknown:
         sys.exit("no such notebook: %s; there are %s" % (", ".join(unknown), ", ".join(found)))
     return [found[name] for name in names] if names else list(found.values())
 
 
-def run(paths, write, seconds):
-    """Executes notebooks, a group after the other, and says how long each took; 1 if one failed."""
+def run(paths, fresh, seconds):
+    """Executes notebooks, one after the other, and says how long each took; 1 if one failed.
+
+    fresh: made from their sources, and written with their outputs.
+    """
     failed = 0
-    for group in groups(paths):
-        read = made if write else notebook_of
-        notebooks = {path: read(path) for path in group}
+    for path in paths:
+        notebook = made(path) if fresh else notebook_of(path)
         try:
-            took = execute(notebooks, seconds=seconds)
+            took = execute(path, notebook, seconds)
+            if fresh:
+                write(path, notebook)
         except Failed as error:
             failed += 1
             print(error, file=sys.stderr, flush=True)
             continue
-        for path, notebook in notebooks.items():
-            print("%-36s %5.1f s" % (name_of(path), took[path]), flush=True)
-            if write:
-                path.with_suffix(".ipynb").write_text(written(notebook))
+        print("%-36s %5.1f s" % (path.stem, took), flush=True)
     return failed > 0
 
 
@@ -437,18 +480,13 @@ def main():
     )
     parser.add_argument("--execute", action="store_true")
     parser.add_argument("--run", action="store_true")
-    parser.add_argument("--fix", action="store_true")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="the longest a run may take")
     parser.add_argument("names", nargs="*", metavar="NAME")
     flags = parser.parse_args()
     paths = chosen(flags.names)
-    if flags.fix:
-        if len(flags.names) != 1:
-            parser.error("--fix needs one name: the notebook whose regions are right")
-        return regions.fix(*paths, *sources())
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
-    found = ["%s: %s" % (name_of(path), what) for path in paths for what in problems(path)]
+    found = ["%s: %s" % (path.stem, what) for path in paths for what in problems(path)]
     print("\n".join(found) or "%d notebooks are in order" % len(paths))
     return bool(found)
 

@@ -138,7 +138,7 @@ def usage(term, folder):
     for path in notebooks.sources():
         if re.search(rf"^[^#\n]*tf\.train\.{term}\(", path.read_text(), re.MULTILINE):
             link = os.path.relpath(path.with_suffix(".ipynb"), folder)
-            return f"[{notebooks.name_of(path)}]({link})"
+            return f"[{path.stem}]({link})"
     raise ValueError(f"neither a script nor a notebook uses {term}")
 
 

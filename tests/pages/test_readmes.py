@@ -393,8 +393,7 @@ def test_flags_in_the_table_are_argparse_s():
 def test_style():
     """ruff and shellcheck have nothing to say."""
     tools = os.path.dirname(sys.executable)
-    # The sources of the notebooks are cells.
-    python = [path for path in regions.tracked("*.py") if "Basics-Tutorial" not in path.parts]
+    python = regions.tracked("*.py")
     shell = [*support.ROOT.glob("*.sh"), *support.launchers(), *support.engines()]
     shell += [support.ROOT / folder / "run.sh" for folder in ("tests", "Basics-Tutorial")]
     shell += [*regions.tracked("*.sbatch"), *regions.tracked("submit.sh")]
