@@ -4,11 +4,13 @@ It starts processes, shows figures, has the digits and their network, and checks
 algorithm is here: those stand in the notebooks.
 """
 
+import collections
 import functools
 import io
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -162,6 +164,40 @@ def stop(*some):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
+
+
+def transfers(session, fetches, feed=None):
+    """Runs fetches once, and reads from its trace what each task did and what it sent to others.
+
+    Returns {task: [types of its operations]} and {(sender, receiver): bytes}, with tasks named as
+    "ps 0". What this program, the client, feeds and fetches is not counted.
+    """
+    trace, options = tf.RunMetadata(), tf.RunOptions(output_partition_graphs=True)
+    options.trace_level = tf.RunOptions.FULL_TRACE
+    session.run(fetches, feed, options=options, run_metadata=trace)
+    results = {  # (name of an operation, which of its outputs): what it was in this run
+        (node.node_name, output.slot): output.tensor_description
+        for device in trace.step_stats.dev_stats
+        for node in device.node_stats
+        for output in node.output
+    }
+
+    def task(device):  # /job:ps/replica:0/task:1/device:CPU:0 is ps 1
+        return "%s %s" % re.search(r"job:(\w+)/.*task:(\d+)", device).groups()
+
+    operations, sent = collections.defaultdict(list), collections.Counter()
+    for node in [node for part in trace.partition_graphs for node in part.node]:
+        operations[task(node.device)].append(node.op)
+        if node.op != "_Send" or node.attr["client_terminated"].b:
+            continue
+        ends = node.attr["send_device"], node.attr["recv_device"]
+        sender, receiver = (task(end.s.decode()) for end in ends)
+        if sender != receiver:
+            name, _, slot = node.input[0].partition(":")
+            tensor = results[name.lstrip("^"), int(slot or 0)]
+            numbers = tf.TensorShape(tensor.shape).num_elements()
+            sent[sender, receiver] += numbers * tf.as_dtype(tensor.dtype).size
+    return operations, sent
 
 
 # The digits, and a network 64 - 32 - 10
