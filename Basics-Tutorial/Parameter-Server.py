@@ -45,7 +45,6 @@
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
-import collections
 import course
 import matplotlib.pyplot as plt
 import numpy as np
@@ -98,10 +97,10 @@ def size(variable):
 
 def bytes_per_ps(variables):
     """Prints where each variable lives; returns {ps: bytes}."""
-    load = collections.Counter()
+    load = {}
     for v in variables:
         print("%-12s %5d bytes  %s" % (v.op.name, size(v), v.device))
-        load[v.device] += size(v)
+        load[v.device] = load.get(v.device, 0) + size(v)
     for ps, total in sorted(load.items()):
         print("%-12s %5d bytes" % (ps[5:], total))
     return load
