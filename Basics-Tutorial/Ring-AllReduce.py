@@ -30,16 +30,13 @@
 #
 # ![Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so that all copies stay the same.](../docs/figures/collective.svg)
 #
-# Inside the box, the workers form a ring: $k$ sends to its right neighbour $k+1$ and receives from
-# its left one, $k-1$. Each cuts its vector into $n$ chunks. The algorithm has two halves of $n-1$
-# steps, $s=0,\dots,n-2$; all indices are mod $n$:
+# Inside the box, the workers form a ring: $k$ sends to its right neighbour $k+1$ and receives from its
+# left one, $k-1$. Each cuts its vector into $n$ chunks. The algorithm has two halves of $n-1$ steps,
+# $s=0,\dots,n-2$; all indices are mod $n$:
 # - **Reduce-scatter:** worker $k$ sends chunk $k-1-s$, and *adds* what it receives to its own chunk
 #   $k-2-s$. At the end it has the whole sum of chunk $k$.
 # - **All-gather:** worker $k$ sends chunk $k-s$, and *replaces* its own chunk $k-1-s$ by what it
 #   receives. At the end it has all sums.
-#
-# The names come from MPI, the standard of message passing on supercomputers; in 2017 Baidu brought
-# the ring from there to deep learning.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -73,9 +70,9 @@ def all_reduce_in_lockstep(chunk):
 
 
 # %% [markdown]
-# Give worker $k$ a 1 at place $k$ of each chunk, and zeros elsewhere: the chunk `[1, 0, 0, 1]` is
-# then the sum of workers 0 and 3. The figures draw each 1 as a stripe in its worker's colour, call
-# the chunks a to d, and frame what a worker has just received.
+# Give worker $k$ a 1 at place $k$ of each chunk, and zeros elsewhere: the chunk `[1, 0, 0, 1]` is then
+# the sum of workers 0 and 3. The figures draw each 1 as a stripe in its worker's colour, call the
+# chunks a to d, and frame what a worker has just received.
 
 # %% jupyter={"source_hidden": true}
 COLOURS = [BLUE, ORANGE, PURPLE, GREEN]
@@ -125,12 +122,12 @@ draw(states[:4], REDUCE_SCATTER)
 draw(states[3:], ALL_GATHER)
 
 # %% [markdown]
-# Follow chunk a: worker 1 sends it first, and its growing sum moves to the right until worker 0 has
-# all four stripes. Every worker adds in every step, so the work is shared evenly.
+# Worker 1 sends chunk a first, and its growing sum moves to the right until worker 0 has all four
+# stripes. Every worker adds in every step, so the work is shared evenly.
 #
 # ## Bytes and bits
-# Now with gradients of the digits model: four workers, 32 rows each, $S$ = 2,410 parameters of 4
-# bytes = 9,640 bytes.
+# Now with gradients of the digits model: four workers, 32 rows each, $S$ = 9,640 bytes for 2,410
+# parameters.
 
 # %%
 x, y, x_test, y_test = course.load()
@@ -172,23 +169,23 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 # ```
 #
 # In each half a worker sends $n-1$ chunks of about $S/n$ bytes, together $2\frac{n-1}{n}S$ = 14,460.
-# (4 does not divide 2,410, so some chunks are longer by one.) The workers add each chunk once, in
-# one order, and copy the result: all have the same bits. NumPy adds in another order and rounds
+# (4 does not divide 2,410, so some chunks are longer by one.) The workers add each chunk once, in one
+# order, and copy the result: all have the same bits. NumPy adds in another order and rounds
 # differently.
 #
 # </details>
 #
-# Equal bits matter, because copies of `w` that moved by slightly different steps would drift apart.
+# Copies of `w` that moved by slightly different steps would drift apart.
 #
-# **Can it be done with fewer bytes?** Take one number of the gradient. Combining $n$ values needs at
-# least $n-1$ messages, because a message can merge at most one value into another. Until then nobody
-# knows the sum, and afterwards each of the $n-1$ others must still receive it. That makes $2(n-1)S$
-# bytes in all, so some worker sends at least $2\frac{n-1}{n}S$: the ring is optimal. (Unless the
-# *switches* of the network add, as in NVIDIA's SHARP.)
+# **Can it be done with fewer bytes?** Combining $n$ values needs at least $n-1$ messages, because a
+# message can merge at most one value into another. Until then nobody knows the sum, and afterwards each
+# of the $n-1$ others must still receive it. For $S$ bytes that makes $2(n-1)S$ in all, so some worker
+# sends at least $2\frac{n-1}{n}S$: the ring is optimal. (Unless the *switches* of the network add, as
+# in NVIDIA's SHARP.)
 #
 # ## Between processes
 # Now each worker is a process that sees only its own vector and two *sockets*, the ends of its
-# connections to the neighbours, which a folded file makes. Compare the code with the rules above.
+# connections to the neighbours, which a folded file makes.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile neighbours.py
@@ -332,18 +329,18 @@ for numbers in 2_410, 16_000_000:
 # ```
 #
 # The short vector arrives: 1 + 2 + 3 + 4 = 10. With the long one all four hang until our time limit
-# ends them. The operating system buffers what was sent and not yet received, but a chunk of 16 MB
-# does not fit. Each worker therefore blocks in `sendall` until its neighbour receives, and the
-# neighbour blocks in `sendall`, too: a *deadlock*.
+# ends them. The operating system buffers what was sent and not yet received, but a chunk of 16 MB does
+# not fit. Each worker therefore blocks in `sendall` until its neighbour receives, and the neighbour
+# blocks in `sendall`, too: a *deadlock*.
 #
 # </details>
 #
 # Such a bug passes every test with a small model.
 #
 # ## Training
-# Each worker starts with the same `w`, computes a gradient on 32 rows of its own in each step, and
-# moves its copy by the mean, $w\leftarrow w-\mathrm{lr}\cdot\sum_k g_k/n$. So that they start
-# quickly, the workers use NumPy only; the folded file computes what `tf.gradients` would.
+# Each worker starts with the same `w`, computes a gradient on 32 rows of its own, and moves its copy
+# by the mean, $w\leftarrow w-\mathrm{lr}\cdot\sum_k g_k/n$. So that they start quickly, the workers use
+# NumPy only.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -390,7 +387,7 @@ for step in range(int(sys.argv[1])):
 np.savez("trained-%d.npz" % ring.k, *w)
 
 # %% [markdown]
-# This notebook trains one more copy, on the *union* of the four mini-batches: 128 rows in each step.
+# This notebook trains one more copy, on the *union* of the four mini-batches.
 
 # %% jupyter={"source_hidden": true}
 STEPS = 300
@@ -422,28 +419,27 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 
 # %% [markdown]
 # The four copies began equal and moved by the same means. One process adds the same 128 gradients in
-# another order, and differs by rounding only. A ring thus changes nothing about learning: what
-# [SGD-by-Experiment](SGD-by-Experiment.ipynb) says of larger batches holds. It changes the time.
+# another order, and differs by rounding only. A ring thus changes nothing about learning (what
+# [SGD-by-Experiment](SGD-by-Experiment.ipynb) says of larger batches holds). It changes the time.
 #
 # ## What it costs
 # A usual model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds. The *latency*
 # $\alpha$ is paid once a message, $\beta$ for each byte; $1/\beta$ is the bandwidth. A machine sends
-# and receives at the same time, messages that arrive together share its connection, and adding is
-# free.
+# and receives at the same time, and messages that arrive together share its connection.
 #
-# | way | seconds | why |
-# | --- | --- | --- |
-# | one ps | $2(\alpha+\beta nS)$ | $n$ gradients come in together, $n$ copies of `w` go out |
-# | tree | $2\lceil\log_2n\rceil(\alpha+\beta S)$ | pairs add, then pairs of pairs; the sum goes back |
-# | double tree | about $2\lceil\log_2n\rceil\alpha+2\beta S$ | blocks follow each other through two trees |
-# | ring | $2(n-1)(\alpha+\beta S/n)$ | $2(n-1)$ steps, one chunk each |
+# | way | seconds |
+# | --- | --- |
+# | one ps: $n$ gradients come in together, $n$ copies of `w` go out | $2(\alpha+\beta nS)$ |
+# | tree: pairs add, then pairs of pairs; the sum goes back | $2\lceil\log_2n\rceil(\alpha+\beta S)$ |
+# | double tree: blocks follow each other through two trees | about $2\lceil\log_2n\rceil\alpha+2\beta S$ |
+# | ring: $2(n-1)$ steps, one chunk each | $2(n-1)(\alpha+\beta S/n)$ |
 #
-# In a plain tree each level waits for the whole vector. NCCL, NVIDIA's library for GPUs, has a
-# *pipelined double binary tree*: the vector travels in blocks, half of it through each of two trees,
-# and the inner nodes of one are leaves of the other. All levels and connections are busy at once.
+# In a plain tree each level waits for the whole vector. NCCL, NVIDIA's library for GPUs, has a *pipelined
+# double binary tree*: half of the vector travels through each of two trees, in blocks, and the inner
+# nodes of one tree are leaves of the other. All levels and connections are busy at once.
 #
-# **Predict:** 100 workers, 50 µs, 10 Gbit/s. Which way is fastest for 1 KB, for 69 KB (the network
-# of the examples), for 100 MB (25 million parameters)?
+# **Predict:** 100 workers, 50 µs, 10 Gbit/s. Which way is fastest for 1 KB, for 69 KB (the network of
+# the examples), for 100 MB (25 million parameters)?
 
 # %% tags=["predicted"]
 ALPHA, BETA = 50e-6, 8 / 10e9  # seconds a message, seconds a byte
@@ -463,9 +459,9 @@ for name, size in ("1 KB", 1e3), ("69 KB", 69e3), ("100 MB", 100e6):
 # ```text
 # ```
 #
-# 1 KB: one parameter server, because a short message costs its latency only, and the ring pays it
-# 198 times. 69 KB: the double tree, which pays it 14 times. 100 MB: double tree and ring are nearly
-# equal, because both send about $2S$ bytes; the ring has 184 more latencies.
+# 1 KB: one parameter server, because a short message costs its latency only, and the ring pays it 198
+# times. 69 KB: the double tree, which pays it 14 times. 100 MB: double tree and ring are nearly equal,
+# because both send about $2S$ bytes.
 #
 # </details>
 
@@ -510,12 +506,11 @@ show(
 )
 
 # %% [markdown]
-# Where a curve is flat, latency decides and the steps count; where it rises, bandwidth decides and
-# the bytes count. The ring is best at bytes and worst at steps. It wins for long vectors among few
-# workers, such as the GPUs of one machine, and it needs connections between neighbours only. NCCL
-# chooses ring or tree by the size of the vector and the network.
-# ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real connections.) Whatever the way, all
-# workers wait for the slowest, and if one is lost, none can go on.
+# Where a curve is flat, the steps count; where it rises, the bytes. The ring is best at bytes and worst
+# at steps: it wins for long vectors among few workers, such as the GPUs of one machine. NCCL chooses by
+# the size of the vector and the network. ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures
+# real connections.) Whatever the way, all workers wait for the slowest, and if one is lost, none can go
+# on.
 
 # %% [markdown]
 # ## Exercises
@@ -638,17 +633,16 @@ course.end()
 
 # %% [markdown]
 # ## Read more
-# - Patarasuk and Yuan 2009, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*,
-#   JPDC 69(2): the bound. Gibiansky 2017, *Bringing HPC Techniques to Deep Learning*, with
-#   [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce).
+# - Patarasuk and Yuan 2009, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*:
+#   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) brought the ring to
+#   deep learning in 2017.
 # - Sanders, Speck and Träff 2009, *Two-tree algorithms for full bandwidth broadcast, reduction and
-#   scan*, Parallel Computing 35(12): the double tree, in NCCL since version 2.4.
-# - Hockney 1994, *The Communication Challenge for MPP*, Parallel Computing 20(3): $\alpha+\beta m$.
+#   scan*: the double tree, in NCCL since version 2.4.
+# - Hockney 1994, *The Communication Challenge for MPP*: $\alpha+\beta m$.
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
 #   with chunk $k+1$.
-# - **Elsewhere:** `torch.distributed.all_reduce`, `hvd.allreduce`, `jax.lax.psum`; in
-#   `tf.distribute` inside `MultiWorkerMirroredStrategy`
-#   ([Collective-AllReduce](../Collective-AllReduce/)).
+# - **Elsewhere:** `torch.distributed.all_reduce`, `jax.lax.psum`; in `tf.distribute` inside
+#   `MultiWorkerMirroredStrategy` ([Collective-AllReduce](../Collective-AllReduce/)).
 #
-# Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb), where the two halves of the
-# ring go separate ways.
+# Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb), where the two halves of the ring
+# go separate ways.
