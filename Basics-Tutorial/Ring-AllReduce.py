@@ -418,9 +418,8 @@ print("... the same up to 0.0001:           ", bool(distance < 1e-4))
 print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(accuracies)))
 
 # %% [markdown]
-# The four copies began equal and moved by the same means. One process adds the same 128 gradients in
-# another order, and differs by rounding only. A ring thus changes nothing about learning (what
-# [SGD-by-Experiment](SGD-by-Experiment.ipynb) says of larger batches holds). It changes the time.
+# One process adds the same 128 gradients in another order, and differs by rounding only. A ring thus
+# changes nothing about learning, only the time of a step.
 #
 # ## What it costs
 # A usual model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds. The *latency*
@@ -638,7 +637,6 @@ course.end()
 #   deep learning in 2017.
 # - Sanders, Speck and Träff 2009, *Two-tree algorithms for full bandwidth broadcast, reduction and
 #   scan*: the double tree, in NCCL since version 2.4.
-# - Hockney 1994, *The Communication Challenge for MPP*: $\alpha+\beta m$.
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
 #   with chunk $k+1$.
 # - **Elsewhere:** `torch.distributed.all_reduce`, `jax.lax.psum`; in `tf.distribute` inside
