@@ -10,437 +10,211 @@
 
 # %% [markdown]
 # # TensorFlow 2's strategies
-# So far you placed variables, started servers and exchanged gradients by hand. In TensorFlow 2 one
-# object, the *strategy*, does this. Here the same training loop runs under four of them.
+# In this course you placed variables, started servers and exchanged gradients explicitly. In
+# TensorFlow 2 one object, the *strategy*, does it, and a training step for one device becomes one for
+# two machines by the change of a line. It is just as easily a *wrong* step: the gradient is another
+# one, or half of the data is never read, and nothing raises an error. Here you run one loop under
+# four strategies, and measure what is equal and what is not.
 #
 # After this notebook you can:
 # - write one training step that runs on one device, on several, and in several processes;
 # - say for each strategy where `w` lives, who computes, and how gradients meet;
 # - tell when synchronous training equals training on one device, and when it does not;
-# - predict what a strategy does when a worker dies;
-# - name the algorithm of this course behind each strategy.
+# - predict which rows the workers read, and what happens when a worker dies;
+# - decide whether `tf.distribute` is the right choice in 2026.
 #
-# **Before it:** [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb),
-# [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 90 minutes.
+# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
+# **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Four answers to the same questions
-# A *replica* is one copy of the training step. Usually each device has one. A strategy decides
-# three things: on which devices the replicas run, where the variables live, and how the replicas
-# combine their gradients.
+# A *replica* is one copy of the training step; usually each device has one. A strategy decides on
+# which devices the replicas run, where the variables live, and how gradients meet.
 #
 # ![Four strategies. OneDevice: one process, one device with w. Mirrored: one process, two devices, each with a copy of w and a gradient, joined by an all-reduce. MultiWorkerMirrored: the same with a process for each device. ParameterServer: a coordinator schedules updates on two worker processes, which pull w from a ps and push to it.](../docs/figures/strategies.svg)
 #
-# The next cells are folded, as in every notebook. One thing is different: this notebook has a
-# set-up of its own. The set-up of the others calls `tf.disable_v2_behavior()`, which gives you
-# graphs and sessions. Strategies need TensorFlow 2 as Keras uses it: operations run at once, and
-# `tf.function` turns a Python function into a graph.
+# Strategies need TensorFlow 2 as Keras uses it: operations run at once, and `tf.function` turns a
+# Python function into a graph. Two *logical devices* divide this machine's processor, because it may
+# have no GPU. They show what happens where, and make nothing faster.
 
-# %% jupyter={"source_hidden": true}
-# The set-up of this notebook: as in the others, but TensorFlow 2's behaviour stays on.
-import os
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
-import io
-import tempfile
+# %%
+# On Colab, first upload course.py, which is beside this notebook.
+import course
+import json
+import pathlib
 import time
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
-from IPython.display import display
+from course import BLUE, GRAY, GREEN, ORANGE, finish, new_cluster, show, start
 
-tf.get_logger().setLevel("ERROR")
-tf.config.set_logical_device_configuration(  # two devices out of one processor
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
-
-HERE = globals().get("HERE", os.getcwd())
-folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
-os.chdir(folder.name)
-
-BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
-plt.rcParams.update({
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-    "legend.frameon": False, "figure.figsize": (7, 3)})
-
-def show(figure, description):
-    """Shows a figure at 150 dpi, with a description for those who cannot see it."""
-    stored = io.BytesIO()
-    figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
-    plt.close(figure)
-    size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
-            metadata={"image/png": size})
-
-# %% jupyter={"source_hidden": true}
-# region: cluster -- the same in each notebook: free ports, and processes that end with this one
-import json
-import pathlib
-import socket
-import subprocess
-import sys
-
-held = []  # sockets that keep the ports of our clusters until the kernel ends
-
-def new_cluster(**counts):
-    """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
-    cluster = {}
-    for job, count in counts.items():
-        sockets = [socket.socket() for _ in range(count)]
-        for one in sockets:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            one.bind(("127.0.0.1", 0))
-        cluster[job] = ["127.0.0.1:%d" % one.getsockname()[1] for one in sockets]
-        held.extend(sockets)
-    return cluster
-
-RUN = """if True:
-    import os, runpy, sys, threading
-    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-    sys.argv = sys.argv[1:]
-    runpy.run_path(sys.argv[0], run_name="__main__")"""
-
-def start(file, cluster, job, index=0, *arguments):
-    """Starts a Python file as a task of a cluster, which TF_CONFIG names.
-
-    The process ends with its standard input: by stop(), or when the kernel ends, however that
-    happens. What it prints goes to the file job-index.log.
-    """
-    config = {"cluster": cluster, "task": {"type": job, "index": index}}
-    with open("%s-%d.log" % (job, index), "w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
-            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
-    process.log = pathlib.Path(log.name).absolute()
-    return process
-
-def finish(process, seconds=60):
-    """Waits until a process has ended, and returns what it printed."""
-    try:
-        code = process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        code = "none after %d s" % seconds
-    printed = process.log.read_text()
-    assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
-    return printed
-
-def stop(*processes):
-    """Ends processes that still run."""
-    for process in processes:
-        process.stdin.close()
-        process.wait(10)
-# endregion: cluster
-
-# %% jupyter={"source_hidden": true}
-# %%writefile digits.py
-# region: digits -- the same in each notebook: handwritten digits, and a network 64 - 32 - 10
-import numpy as np
-import tensorflow.compat.v1 as tf
-from sklearn.datasets import load_digits
-
-def load():
-    """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
-    x, y = load_digits(return_X_y=True)
-    order = np.random.RandomState(0).permutation(len(x))
-    x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
-    return x[:-360], y[:-360], x[-360:], y[-360:]
-
-def first_values(seed=0):
-    """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
-    random = np.random.RandomState(seed)
-    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
-              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
-    return [layer.astype("float32") for layer in layers]
-
-def variables(name="w", seed=0, get_variable=tf.get_variable):
-    """The four variables name_0 to name_3."""
-    return [get_variable("%s_%d" % (name, i), initializer=value)
-            for i, value in enumerate(first_values(seed))]
-
-def outputs(w, x):
-    """A score for each of the ten digits: [rows, 10]."""
-    return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
-
-def loss(w, x, y):
-    """The mean cross-entropy of these rows."""
-    return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
-
-def accuracy(w, x, y):
-    """The share of rows whose digit has the highest score."""
-    right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
-    return tf.reduce_mean(tf.cast(right, tf.float32))
-
-def batch(x, y, number, worker=0, size=32):
-    """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
-    rows = tf.random.stateless_uniform(
-        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0, len(x), tf.int32)
-    return tf.gather(x, rows), tf.gather(y, rows)
-# endregion: digits
+course.begin(graphs=False)
+halves = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
 
 # %% [markdown]
-# This machine may have no GPU. So the set-up divides its processor into two *logical devices*,
-# `/cpu:0` and `/cpu:1`. They show where everything is placed, but they make nothing faster.
-#
 # ## One step for all strategies
-# All strategies get the same mini-batch of 32 rows, number `t`. Replica `k` of `n` takes every
-# `n`-th row of it. With the gradients $g_k$ of the replicas, each of them makes the same step:
-#
-# $$\bar g = \frac{1}{n} \sum_{k=0}^{n-1} g_k(w), \qquad w \leftarrow w - \mathrm{lr} \cdot \bar g$$
-#
-# The code stands in a file, because processes other than this notebook will use it, too. Three
-# calls make it independent of the strategy:
-# - `strategy.scope()`: variables made here are placed, and copied, as the strategy wants;
-# - `strategy.run(step, ...)`: each replica runs `step`;
-# - `replica.all_reduce`: every replica gets the mean of what all have.
-#
-# A `tf.GradientTape` records the computation of the loss, and then gives its gradient.
+# All strategies get the same mini-batch of 32 rows, number `t`; replica $k$ of $n$ takes every $n$-th
+# row of it, and all make the step $w\leftarrow w-\mathrm{lr}\cdot\frac1n\sum_k g_k(w)$. Three calls make
+# the code independent of the strategy: `strategy.scope()` places and copies variables,
+# `strategy.run` runs the step on each replica, and `replica.all_reduce` gives all the mean.
 
 # %%
 # %%writefile training.py
+import course
 import tensorflow as tf
-import digits
 
-x, y, x_test, y_test = digits.load()
-LR, BATCH = 0.2, 32
+x, y, x_test, y_test = course.load()
+
 
 def make_variables(strategy):
     with strategy.scope():
-        return [tf.Variable(value) for value in digits.first_values()]
+        return [tf.Variable(value) for value in course.first_values().values()]
+
 
 def step(w, t):
-    """Update t, as one replica makes it."""
+    """Makes update t, as one replica."""
     replica = tf.distribute.get_replica_context()
     k, n = replica.replica_id_in_sync_group, replica.num_replicas_in_sync
-    rows_x, rows_y = digits.batch(x, y, t, size=BATCH)
-    with tf.GradientTape() as tape:
-        loss = digits.loss(w, rows_x[k::n], rows_y[k::n])
-    g = tape.gradient(loss, w)
-    mean = replica.all_reduce("MEAN", g)
+    rows_x, rows_y = course.batch(x, y, t)
+    with tf.GradientTape() as tape:  # it records the computation
+        loss = course.loss(w, rows_x[k::n], rows_y[k::n])
+    mean = replica.all_reduce("MEAN", tape.gradient(loss, w))
     for v, d in zip(w, mean):
-        v.assign_sub(LR * d)
+        v.assign_sub(0.2 * d)
     return loss
+
 
 def make_update(strategy, w):
     @tf.function
     def update(t):
         losses = strategy.run(step, (w, t))  # one loss for each replica
         return strategy.reduce("MEAN", losses, axis=None)
+
     return update
 
+
 def train(strategy, updates=300):
-    """The variables after so many updates, and the loss of each update."""
+    """Returns the variables after so many updates, and the loss of each update."""
     w = make_variables(strategy)
     update = make_update(strategy, w)
     return w, [float(update(tf.constant(t))) for t in range(updates)]
 
+
 # %% [markdown]
-# ## OneDeviceStrategy
-# The simplest strategy names a device, and does nothing else. It is our reference. Because of it,
-# the same script runs on one device and on many.
+# **OneDeviceStrategy** only names a device; it is our reference. **MirroredStrategy** has a copy of
+# `w`, a *mirror*, on each of two devices of one process.
 
 # %%
-import digits
 import training
 
 one_device = tf.distribute.OneDeviceStrategy("/cpu:0")
 w, losses = training.train(one_device)
 all_losses = {"OneDevice": losses}
-accuracy = float(digits.accuracy(w, training.x_test, training.y_test))
-print("w is a %s; test accuracy after 300 updates: %.1f%%" % (type(w[0]).__name__, 100 * accuracy))
-assert accuracy > 0.95
+accuracy = float(course.accuracy(w, training.x_test, training.y_test))
+print("one device: test accuracy after 300 updates %.1f%%" % (100 * accuracy))
 
-# %% [markdown]
-# ## MirroredStrategy
-# Two devices of one process. Each has a copy of `w`, a *mirror*, and computes a gradient on 16 of
-# the 32 rows. The all-reduce gives both the mean.
-#
-# **Predict:** how far do the losses of the two devices together lie from those of one device? Do
-# the two copies of `w` stay equal, although nobody ever compares them?
-
-# %%
 mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 w, losses = training.train(mirrored)
 all_losses["Mirrored"] = losses
 copies = [mirrored.experimental_local_results(v) for v in w]
 equal = all(np.array_equal(first, second) for first, second in copies)
 difference = np.abs(np.subtract(losses, all_losses["OneDevice"])).max()
-
-print("w[0] is a", type(w[0]).__name__)
-print("its copies are on:", *[copy.device[-5:] for copy in copies[0]])
+print("the copies of W1 are on", *[copy.device[-5:] for copy in copies[0]])
 print("the copies are equal, bit for bit:", equal)
-print("the 300 losses differ from those of one device by less than 1e-5:", bool(difference < 1e-5))
-
-# %% [markdown]
-# <details><summary>Answer</summary>
-#
-# They differ by rounding only. The loss is a mean over rows, and the mean of two means of 16 rows
-# is the mean of all 32. The copies begin with the same values and move by the same mean. So they
-# stay equal, and need no comparison.
-#
-# </details>
+print("the losses are those of one device, up to 1e-5:", bool(difference < 1e-5))
 
 # %% jupyter={"source_hidden": true}
-assert equal and difference < 1e-5
+assert equal and difference < 1e-5 and accuracy > 0.95
 
 # %% [markdown]
 # ## When two halves are not one whole
-# "Synchronous training is training on one device with the union of the mini-batches." You will
-# often read this sentence. It holds under two conditions:
-# - **Equal shares.** A plain mean counts each *replica* once. If one has 20 rows and the other 12,
-#   a row of the smaller share counts more.
-# - **Independent rows.** Batch normalisation computes the mean and the variance of the rows that it
-#   sees. A replica sees only its own.
+# "Synchronous training is training on one device with the union of the mini-batches." This holds
+# under two conditions:
+# - **Equal shares.** A plain mean counts each *replica* once. If one has 20 rows and the other 12, a
+#   row of the smaller share counts more.
+# - **Independent rows.** Batch normalisation uses the mean and the variance of the rows that it
+#   sees, and a replica sees only its own, unless Keras' layer has `synchronized=True`.
 #
-# `mean_gradient` computes the gradient once, for shares of your choice, with or without a
-# `BatchNormalization` layer of Keras. Its option `synchronized=True` takes the mean and the
-# variance over all replicas.
+# `mean_gradient` (folded) computes the gradient by `W1` once, for shares of your choice.
 #
-# **Predict:** which of the five rows below do not give the gradient of one device? Is the error
-# small, like rounding, or large?
+# **Predict:** which of the five rows do not give the gradient of one device? Is the error small, like
+# rounding, or large?
 
-# %%
+
+# %% jupyter={"source_hidden": true}
 def mean_gradient(strategy, shares, normalisation=None):
-    """The gradient by w[0], averaged over the replicas; replica k has shares[k] rows."""
+    """The gradient by W1, averaged over the replicas; replica k has shares[k] rows."""
     with strategy.scope():
-        w = training.make_variables(strategy)
+        W1, b1, W2, b2 = training.make_variables(strategy)
         if normalisation:
-            normalise = keras.layers.BatchNormalization(
-                synchronized=normalisation == "synchronized")
+            synchronized = normalisation == "synchronized"
+            normalise = keras.layers.BatchNormalization(synchronized=synchronized)
             normalise.build([None, 32])
         else:
             normalise = lambda hidden, training: hidden
     rows = np.split(np.arange(32), np.cumsum(shares)[:-1])
     rows_of_replica = strategy.experimental_distribute_values_from_function(
-        lambda replica: tf.constant(rows[replica.replica_id_in_sync_group]))
+        lambda replica: tf.constant(rows[replica.replica_id_in_sync_group])
+    )
 
     def gradient(rows):
         x, y = tf.gather(training.x, rows), tf.gather(training.y, rows)
         with tf.GradientTape() as tape:
-            hidden = normalise(x @ w[0] + w[1], training=True)
-            scores = tf.nn.relu(hidden) @ w[2] + w[3]
+            hidden = normalise(x @ W1 + b1, training=True)
+            scores = tf.nn.relu(hidden) @ W2 + b2
             loss = tf.reduce_mean(
-                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores))
-        return tf.distribute.get_replica_context().all_reduce("MEAN", tape.gradient(loss, w[0]))
+                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=scores)
+            )
+        return tf.distribute.get_replica_context().all_reduce("MEAN", tape.gradient(loss, W1))
 
     means = tf.function(lambda: strategy.run(gradient, (rows_of_replica,)))()
     return strategy.experimental_local_results(means)[0].numpy()
 
-print("%-22s %-10s error of the gradient" % ("batch normalisation", "shares"))
+
+# %% tags=["predicted"]
+cases = [
+    ("none", [16, 16]),
+    ("none", [20, 12]),
+    ("per replica", [16, 16]),
+    ("synchronized", [16, 16]),
+    ("synchronized", [20, 12]),
+]
 errors = []
-alone = {kind: mean_gradient(one_device, [32], kind) for kind in (None, "per replica")}
-alone["synchronized"] = alone["per replica"]  # one replica has nothing to synchronise
-for normalisation, shares in [(None, [16, 16]), (None, [20, 12]), ("per replica", [16, 16]),
-                              ("synchronized", [16, 16]), ("synchronized", [20, 12])]:
-    error = np.linalg.norm(mean_gradient(mirrored, shares, normalisation) - alone[normalisation])
-    errors.append(error / np.linalg.norm(alone[normalisation]))
-    told = "%.0f%%" % (100 * errors[-1]) if errors[-1] > 1e-5 else "only rounding"
-    print("%-22s %-10s %s" % (normalisation or "none", "%d + %d" % tuple(shares), told))
+print("%-22s %-10s error of the gradient" % ("batch normalisation", "shares"))
+for kind, shares in cases:
+    normalisation = None if kind == "none" else kind
+    alone = mean_gradient(one_device, [32], normalisation and "per replica")
+    error = np.linalg.norm(mean_gradient(mirrored, shares, normalisation) - alone)
+    errors.append(error / np.linalg.norm(alone))
+    words = "%.0f%%" % (100 * errors[-1]) if errors[-1] > 1e-5 else "only rounding"
+    print("%-22s %-10s %s" % (kind, "%d + %d" % tuple(shares), words))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Unequal shares and batch normalisation per replica change the gradient a lot, not by rounding.
-# Synchronised batch normalisation repairs the second, for equal shares. Exercise 2 repairs the
-# first.
+# ```text
+# ```
+#
+# Unequal shares and batch normalisation per replica change the gradient a lot. Synchronised batch
+# normalisation repairs the second, for equal shares; exercise 1 repairs the first.
 #
 # </details>
+#
+# Neither is rare: 1,437 rows in batches of 32 leave a last one of 29, which is 15 + 14, and batch
+# normalisation per replica is Keras' default. Such a training still learns, but it is another one.
 
 # %% jupyter={"source_hidden": true}
 assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 
 # %% [markdown]
-# Neither is rare. The last batch of an epoch often has an odd number of rows: 1,437 rows in batches
-# of 32 leave 29, which is 15 + 14. Batch normalisation per replica is Keras' default. Such training still
-# learns. But it is another computation than that of one device, so do not expect equal losses.
-#
-# ## MultiWorkerMirroredStrategy
-# The same, with a process for each replica. All processes run the same program. The strategy reads
-# `TF_CONFIG`, starts a server in each process, and connects them. There is no ps and no
-# `ClusterCoordinator`. But one process has an extra duty: worker 0 leads TensorFlow's *coordination
-# service*, which notices who has joined and who has died.
-#
-# ![Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so that all copies stay the same.](../docs/figures/collective.svg)
-#
-# This is the whole program of a worker. It trains as above, notes what works under its strategy
-# (`checks`, the next cell, comes to this later), and trains on until its all-reduce fails.
-
-# %% jupyter={"source_hidden": true}
-# %%writefile checks.py
-"""What works under a strategy: each check says in a word what it found."""
-import tempfile
-import keras
-import numpy as np
-import tensorflow as tf
-import digits
-import training
-
-def own_loop(strategy, call):
-    update = training.make_update(strategy, training.make_variables(strategy))
-    losses = [float(call(update, tf.constant(t))) for t in range(20)]
-    return "learns" if losses[-1] < losses[0] else "fails"
-
-def keras_optimizer(strategy, call):
-    with strategy.scope():
-        w = training.make_variables(strategy)
-        optimizer = keras.optimizers.SGD(0.2)
-        optimizer.build(w)
-    def step():
-        with tf.GradientTape() as tape:
-            loss = digits.loss(w, training.x, training.y)
-        optimizer.apply(tape.gradient(loss, w))
-        return loss
-    update = tf.function(lambda: strategy.reduce("MEAN", strategy.run(step), axis=None))
-    return "learns" if call(update) > call(update) else "fails"
-
-def keras_fit(strategy, call):
-    with strategy.scope():
-        model = keras.Sequential([keras.Input([64]), keras.layers.Dense(10)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.SGD(0.2), loss)
-    losses = model.fit(training.x, training.y, batch_size=128, epochs=2, verbose=0).history["loss"]
-    return "learns" if losses[1] < losses[0] else "fails"
-
-def distributed_dataset(strategy, call):
-    data = tf.data.Dataset.from_tensor_slices(training.x).batch(64)
-    batch = next(iter(strategy.experimental_distribute_dataset(data)))
-    rows = lambda part: tf.cast(tf.shape(part)[0], tf.float32)
-    count = tf.function(lambda: strategy.reduce("MEAN", strategy.run(rows, (batch,)), axis=None))
-    return "%d of 64 rows" % count()
-
-def checkpoint(strategy, call):
-    """Can a plain program read what was saved under the strategy?"""
-    w, plain = training.make_variables(strategy), [tf.Variable(0 * v) for v in digits.first_values()]
-    with tempfile.TemporaryDirectory() as folder:
-        saved = tf.train.Checkpoint(w=w).save(folder + "/checkpoint")
-        tf.train.Checkpoint(w=plain).restore(saved).assert_consumed()
-    return "readable" if all(map(np.array_equal, plain, digits.first_values())) else "differs"
-
-def outside_scope(strategy, call):
-    """Each replica adds 1 to a variable that was made without strategy.scope()."""
-    v = tf.Variable(0.0)
-    def add_one():
-        v.assign_add(1.0)
-    call(tf.function(lambda: strategy.run(add_one)))
-    return "v = %d" % v
-
-ALL = [own_loop, keras_optimizer, keras_fit, distributed_dataset, checkpoint, outside_scope]
-
-def attempt_all(strategy, call=lambda update, *values: update(*values)):
-    """{check: what it found, or the name of the error}; call: how an update is run."""
-    found = {}
-    for check in ALL:
-        try:
-            found[check.__name__] = check(strategy, call)
-        except Exception as error:  # whichever it is: the table names it
-            found[check.__name__] = type(error).__name__
-    return found
+# ## MultiWorkerMirroredStrategy, and which rows a worker reads
+# The same with a process for each replica. All run the same program; the strategy reads TF_CONFIG,
+# starts a server, and connects them. A dataset goes through `experimental_distribute_dataset`, whose
+# default is `AutoShardPolicy.AUTO`: if the dataset comes from files, each worker gets some of the
+# files, otherwise its share of the batches. The batch size is that of all workers together. In the
+# program below each worker also takes its share explicitly, as you would without a strategy.
 
 # %%
 # %%writefile worker.py
@@ -452,10 +226,27 @@ strategy = tf.distribute.MultiWorkerMirroredStrategy()  # first of all: it start
 import checks
 import training
 
+k = strategy.cluster_resolver.task_id
 w, losses = training.train(strategy)
-result = {"losses": losses, "copies": len(strategy.experimental_local_results(w[0])),
-          "w": [v.numpy().tolist() for v in w], "checks": checks.attempt_all(strategy)}
-with open("worker-%d.json" % strategy.cluster_resolver.task_id, "w") as file:
+
+
+def rows_read(policy):
+    """Returns the rows of an epoch that this worker reads, of 64."""
+    dataset = tf.data.Dataset.range(64).shard(2, k).batch(8)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    batches = strategy.experimental_distribute_dataset(dataset.with_options(options))
+    return [int(row) for b in batches for row in strategy.experimental_local_results(b)[0]]
+
+
+Policy = tf.data.experimental.AutoShardPolicy
+result = {
+    "losses": losses,
+    "w": [v.numpy().tolist() for v in w],
+    "rows": {policy.name: rows_read(policy) for policy in (Policy.AUTO, Policy.OFF)},
+    "checks": checks.attempt_all(strategy),
+}
+with open("worker-%d.json" % k, "w") as file:
     json.dump(result, file)
 
 update = training.make_update(strategy, w)
@@ -467,7 +258,66 @@ except tf.errors.OpError as error:
     print("the all-reduce failed:", type(error).__name__, flush=True)
     os._exit(0)  # without the lost worker TensorFlow cannot end in an orderly way
 
-# %%
+# %% jupyter={"source_hidden": true}
+# %%writefile checks.py
+"""What works under a strategy: each check says in a word what it found."""
+import tempfile
+import course
+import keras
+import numpy as np
+import tensorflow as tf
+import training
+
+
+def own_loop(strategy, call):
+    update = training.make_update(strategy, training.make_variables(strategy))
+    losses = [float(call(update, tf.constant(t))) for t in range(20)]
+    return "learns" if losses[-1] < losses[0] else "fails"
+
+
+def keras_fit(strategy, call):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input([64]), keras.layers.Dense(10)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.2), loss)
+    fitted = model.fit(training.x, training.y, batch_size=128, epochs=2, verbose=0)
+    losses = fitted.history["loss"]
+    return "learns" if losses[1] < losses[0] else "fails"
+
+
+def checkpoint(strategy, call):
+    """Can a plain program read what was saved under the strategy?"""
+    values = list(course.first_values().values())
+    w, plain = training.make_variables(strategy), [tf.Variable(0 * v) for v in values]
+    with tempfile.TemporaryDirectory() as folder:
+        saved = tf.train.Checkpoint(w=w).save(folder + "/checkpoint")
+        tf.train.Checkpoint(w=plain).restore(saved).assert_consumed()
+    return "readable" if all(map(np.array_equal, plain, values)) else "differs"
+
+
+def outside_scope(strategy, call):
+    """Each replica adds 1 to a variable that was made without strategy.scope()."""
+    v = tf.Variable(0.0)
+
+    def add_one():
+        v.assign_add(1.0)
+
+    call(tf.function(lambda: strategy.run(add_one)))
+    return "v = %d" % v
+
+
+def attempt_all(strategy, call=lambda update, *values: update(*values)):
+    """{check: what it found, or the name of the error}; call: how an update is run."""
+    found = {}
+    for check in own_loop, keras_fit, checkpoint, outside_scope:
+        try:
+            found[check.__name__] = check(strategy, call)
+        except Exception as error:  # whichever it is: the table names it
+            found[check.__name__] = type(error).__name__
+    return found
+
+
+# %% jupyter={"source_hidden": true}
 def wait_until_printed(words, *processes, seconds=60):
     """Waits until each of these processes has printed these words."""
     deadline = time.monotonic() + seconds
@@ -476,6 +326,8 @@ def wait_until_printed(words, *processes, seconds=60):
         assert not ended and time.monotonic() < deadline, processes[0].log.read_text()[-2000:]
         time.sleep(0.05)
 
+
+# %%
 cluster = new_cluster(worker=2)
 workers = [start("worker.py", cluster, "worker", k) for k in range(2)]
 wait_until_printed("trains on", *workers)
@@ -483,50 +335,89 @@ results = [json.loads(pathlib.Path("worker-%d.json" % k).read_text()) for k in r
 all_losses["MultiWorkerMirrored"] = losses = results[0]["losses"]
 difference = np.abs(np.subtract(losses, all_losses["OneDevice"])).max()
 equal = results[0]["w"] == results[1]["w"]
-
-print("copies of w in each process:", [result["copies"] for result in results])
 print("the two workers have the same w, bit for bit:", equal)
-print("the 300 losses differ from those of one device by less than 1e-5:", bool(difference < 1e-5))
+print("the losses are those of one device, up to 1e-5:", bool(difference < 1e-5))
+
+# %% jupyter={"source_hidden": true}
 assert equal and difference < 1e-5
 
 # %% [markdown]
-# The same step, the same losses: only the number of processes has changed. A worker sees its own
-# copy of `w`, and cannot see the other's. The workers exchange `w` once, at the beginning. Then
-# only gradients travel, and the losses for their mean.
+# **Predict:** with `.shard(2, k)` in the program, how many of the 64 rows do the two workers read in
+# an epoch under AUTO, and how many under OFF?
+
+# %% tags=["predicted"]
+rows = {}
+for policy in "AUTO", "OFF":
+    read = [set(result["rows"][policy]) for result in results]
+    rows[policy] = len(read[0] | read[1])
+    print("%-5s worker 0 begins with %s" % (policy, sorted(read[0])[:6]))
+    print("      together they read %d of 64 rows" % rows[policy])
+
+# %% [markdown]
+# <details><summary>Answer</summary>
 #
+# ```text
+# ```
+#
+# AUTO shards what is already sharded: each worker keeps every other batch of its half, and half of
+# the data is never read. OFF leaves the dataset as it is. So shard once: yourself with OFF, or by the
+# strategy.
+#
+# </details>
+#
+# Three relatives of this trap: sharding by batches is right only if all workers produce the rows in
+# the same order, so give `shuffle` a seed. Sharding by files is right only if each file has rows of
+# all kinds: see [Input-Pipelines](Input-Pipelines.ipynb). And `distribute_datasets_from_function`
+# shards nothing, and takes the batch size of *one* replica.
+
+# %% jupyter={"source_hidden": true}
+assert rows == {"AUTO": 32, "OFF": 64}
+
+
+def rows_per_replica(strategy, batch):
+    """The rows of the first batch on one replica: of a distributed dataset, and of a function."""
+    dataset = tf.data.Dataset.range(1024).batch(batch)
+    ways = [
+        strategy.experimental_distribute_dataset(dataset),
+        strategy.distribute_datasets_from_function(lambda context: dataset),
+    ]
+    return [len(strategy.experimental_local_results(next(iter(way)))[0]) for way in ways]
+
+
+assert rows_per_replica(mirrored, 64) == [32, 64]
+
+# %% [markdown]
 # Both workers train on in the background.
 #
 # **Predict:** we kill worker 1. What does worker 0 do: train on alone, wait for ever, or fail?
 
-# %%
+# %% tags=["predicted"]
 workers[1].kill()
 print("worker 0:", finish(workers[0]).splitlines()[-1])
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# It fails, as soon as the connection breaks. The mean of all gradients needs all gradients. Worker
-# 1 would fail in the same way if worker 0 had died.
+# ```text
+# ```
+#
+# It fails as soon as the connection breaks, because the mean of all gradients needs all gradients.
 #
 # </details>
 #
-# So the loss of one worker ends the run. You start all of them again, from the last checkpoint:
-# [Collective-AllReduce](../Collective-AllReduce/) does it. If a worker does not die but hangs, the
-# others wait. That is why its script watches its own progress.
+# The loss of one worker ends the run, and you start all of them again from the last checkpoint, as
+# [Collective-AllReduce](../Collective-AllReduce/) does. If a worker hangs instead of dying, the
+# others wait for ever; that script therefore watches its own progress.
 #
 # ## ParameterServerStrategy
-# This strategy is asynchronous. `w` lives on a ps. The workers run no program of their own: they
-# only start a server. A *coordinator*, usually in a process called chief, hands them updates.
+# This strategy is asynchronous. `w` lives on a ps, and the workers run no program of their own, only
+# a server. A *coordinator*, usually in a process called chief, hands them work. `schedule` puts a
+# *closure*, a function and its arguments, into a queue and returns at once; a free worker takes it;
+# `join` waits until all are done.
 #
-# ![A chief with a queue of closures. Two workers take closures from it, pull w from two parameter servers, and push updates to them.](../docs/figures/strategy.svg)
-#
-# The figure shows two servers and closures of K updates; here it is one server and one update.
-#
-# `schedule` puts an update into a queue and returns at once. A *closure* is such an entry: a
-# function and its arguments. A free worker takes the next one. `join` waits until all are done.
-# The rest of the program is as before.
+# ![The coordinator runs the only training loop. It schedules closures of one update each in a queue. A free worker takes the next one, pulls w from the ps, computes a gradient, pushes it, and returns a result.](../docs/figures/closures.svg)
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%writefile server.py
 import tensorflow as tf
 
@@ -536,9 +427,9 @@ tf.distribute.Server(task.cluster_spec(), task.task_type, task.task_id).join()
 # %%
 # %%writefile chief.py
 import json
-import tensorflow as tf
 import checks
-import digits
+import course
+import tensorflow as tf
 import training
 
 cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -547,31 +438,31 @@ coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 w = training.make_variables(strategy)
 update = training.make_update(strategy, w)
 
+
 def run_all(numbers):
     losses = [coordinator.schedule(update, (tf.constant(t),)) for t in numbers]
     coordinator.join()
     return [float(loss) for loss in coordinator.fetch(losses)]
 
+
 def call(update, *values):
     return coordinator.schedule(update, values).fetch()
 
-result = {"losses": run_all(range(300)), "device": w[0].device,
-          "in sync": strategy.num_replicas_in_sync, "checks": checks.attempt_all(strategy, call)}
+
+result = {"losses": run_all(range(300)), "checks": checks.attempt_all(strategy, call)}
 with open("chief.json", "w") as file:
     json.dump(result, file)
 
 print("trains on", flush=True)
 for t in range(300, 500, 50):
     run_all(range(t, t + 50))
-accuracy = float(digits.accuracy([v.numpy() for v in w], training.x_test, training.y_test))
+values = [v.numpy() for v in w]
+accuracy = float(course.accuracy(values, training.x_test, training.y_test))
 print("500 updates are done; test accuracy above 95%:", accuracy > 0.95, flush=True)
 
 # %% [markdown]
-# A worker and a ps need no more than `server.py` does. To save processes, this notebook starts the
-# servers of the ps and of worker 0 itself. Worker 1 and the chief are processes of their own.
-#
-# **Predict:** the chief hands out the same 300 mini-batches, in the same order, all at once. Are
-# the losses those of one device again?
+# The chief hands out the same 300 mini-batches in the same order. While it hands out 200 more, we kill
+# worker 1 again. (To save processes, the ps and worker 0 are servers in this notebook.)
 
 # %%
 cluster = new_cluster(chief=1, ps=1, worker=2)
@@ -579,282 +470,233 @@ here = [tf.distribute.Server(cluster, job_name=job, task_index=0) for job in ("p
 worker_1 = start("server.py", cluster, "worker", 1)
 chief = start("chief.py", cluster, "chief")
 wait_until_printed("trains on", chief)
+worker_1.kill()
 result = json.loads(pathlib.Path("chief.json").read_text())
 all_losses["ParameterServer"] = losses = result["losses"]
 difference = np.abs(np.subtract(losses, all_losses["OneDevice"])).max()
-
-print("w[0] is on", result["device"].split("/replica")[0])
-print("replicas in sync:", result["in sync"])
-print("the 300 losses differ from those of one device by less than 1e-5:", bool(difference < 1e-5))
-
-# %% [markdown]
-# <details><summary>Answer</summary>
-#
-# No. While worker 0 computes a gradient, worker 1 pushes its own, so `w` has moved meanwhile. The
-# gradients are a little stale, as in [Stale-Gradients](Stale-Gradients.ipynb). Which update saw
-# which `w` differs from run to run. "Replicas in sync: 1" says that no replica waits for another.
-#
-# </details>
-
-# %% jupyter={"source_hidden": true}
-assert difference > 1e-3 and np.mean(losses[-20:]) < 0.5
-
-# %% [markdown]
-# And we kill worker 1 here, too, while the chief hands out 200 further updates.
-
-# %%
-worker_1.kill()
+print("the losses are those of one device, up to 1e-5:", bool(difference < 1e-5))
 print("chief:", finish(chief).splitlines()[-1])
 
-# %% [markdown]
-# The coordinator gives the updates of the lost worker to the other one, and the training goes on.
-# An update that was half done may be done twice. The chief and the ps must live: the chief has the
-# queue, the ps has the only `w`. [Parameter-Server-Strategy](../Parameter-Server-Strategy/) measured
-# each of these cases.
-#
-# ## All losses in one picture
-# On the left are the losses of the four strategies. On the right you see how far each of them is
-# from the loss of one device.
-
 # %% jupyter={"source_hidden": true} tags=["measured"]
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-styles = {"OneDevice": (GRAY, "-", 7), "Mirrored": (BLUE, "-", 3),
-          "MultiWorkerMirrored": (ORANGE, ":", 2), "ParameterServer": (GREEN, "-", 1)}
-smooth = lambda losses: np.convolve(losses, np.ones(10) / 10, "valid")  # ten updates
-for name, (color, line, width) in styles.items():
-    losses = np.array(all_losses[name])
-    left.plot(np.arange(10, 301), smooth(losses), line, color=color, lw=width, label=name)
-    if name != "OneDevice":
-        far = np.maximum(np.abs(losses - all_losses["OneDevice"]), 1e-8)
-        right.plot(np.arange(10, 301), np.exp(smooth(np.log(far))), line, color=color,
-                   lw=max(width, 2), label=name)
-left.set(xlabel="updates", ylabel="loss, mean of 10 updates", yscale="log")
-left.set_yticks([0.2, 0.5, 1, 2], ["0.2", "0.5", "1", "2"])
-left.minorticks_off()
-right.set(xlabel="updates", ylabel="distance to OneDevice", yscale="log", ylim=(3e-9, 1))
-left.legend()
-right.legend(loc="center right", bbox_to_anchor=(1, 0.45))
-show(figure, "Left: the loss of 300 updates. The curves of OneDevice, Mirrored and "
-     "MultiWorkerMirrored lie on each other; that of ParameterServer is close to them. Right: the "
-     "distance of each to OneDevice. Both mirrored strategies stay at the size of rounding errors; "
-     "ParameterServer is far above them.")
+assert difference > 1e-3 and np.mean(losses[-20:]) < 0.5
+figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+for name, color, width, line in (
+    ("Mirrored", BLUE, 3, "-"),
+    ("MultiWorkerMirrored", ORANGE, 2, ":"),
+    ("ParameterServer", GREEN, 2, "-"),
+):
+    far = np.maximum(np.abs(np.subtract(all_losses[name], all_losses["OneDevice"])), 1e-8)
+    smooth = np.exp(np.convolve(np.log(far), np.ones(10) / 10, "valid"))
+    axes.plot(np.arange(10, 301), smooth, line, color=color, lw=width, label=name)
+axes.axhline(np.mean(all_losses["OneDevice"][-50:]), color=GRAY, lw=1, ls="--")
+axes.text(300, 1.15 * np.mean(all_losses["OneDevice"][-50:]), "the loss itself", ha="right")
+axes.set(xlabel="updates", ylabel="distance to the loss\nof one device", yscale="log")
+axes.set(ylim=(3e-9, 3))
+axes.legend(loc="center right", bbox_to_anchor=(1, 0.45))
+show(
+    figure,
+    "How far the losses of 300 updates are from those of one device. Both mirrored strategies stay "
+    "at the size of rounding errors; ParameterServer is far above them, at about a tenth of the loss.",
+)
 
 # %% [markdown]
-# Three curves are one: the two synchronous strategies make the steps of one device. The fourth,
-# which is asynchronous, learns as well, but it takes other steps.
+# While worker 0 computes a gradient, worker 1 pushes its own: gradients are stale, and the steps are
+# not those of one device. In return the death of a worker stops nothing. The coordinator gives its
+# closures to the other one, and an update that was half done may be done twice. The chief and the ps
+# must live ([Parameter-Server-Strategy](../Parameter-Server-Strategy/)).
 #
-# ## What works with what
-# Each entry of this table was executed: `checks.py` ran in this notebook, in the workers, and in
-# the chief. CentralStorageStrategy is a fifth strategy, still experimental: two devices, and only
-# one `w` for both. `own_loop` is the loop of above.
+# ## What works with what, in 2026
+# Each entry was executed above by `checks.py` (folded).
 
-# %%
-central = tf.distribute.experimental.CentralStorageStrategy(["/cpu:0", "/cpu:1"], "/cpu:0")
+# %% jupyter={"source_hidden": true}
 import checks
 
-table = {"OneDevice": checks.attempt_all(one_device), "Mirrored": checks.attempt_all(mirrored),
-         "CentralStorage": checks.attempt_all(central), "MultiWorker": results[0]["checks"],
-         "ParameterServer": result["checks"]}
-print(" " * 19, *["%-14s" % name for name in table])
+table = {
+    "OneDevice": checks.attempt_all(one_device),
+    "Mirrored": checks.attempt_all(mirrored),
+    "MultiWorker": results[0]["checks"],
+    "ParameterServer": result["checks"],
+}
+print(" " * 14, *["%-16s" % name for name in table])
 for check in table["OneDevice"]:
-    print("%-19s" % check, *["%-14s" % found[check] for found in table.values()])
-fits = [column["keras_fit"] for column in table.values()]
-assert fits == ["learns"] * 3 + ["ValueError"] * 2, fits
+    print("%-14s" % check, *["%-16s" % found[check] for found in table.values()])
+assert [column["keras_fit"] for column in table.values()] == ["learns"] * 2 + ["ValueError"] * 2
+assert all(column["own_loop"] == "learns" for column in table.values())
 
 # %% [markdown]
-# How to read the rows:
-# - **own_loop, keras_optimizer.** Only CentralStorage refuses a loop of your own: two replicas write
-#   to one variable, so you must say how their values combine (exercise 3). With an optimizer of
-#   Keras the loop works everywhere.
-# - **keras_fit.** In TensorFlow 2.21 with Keras 3.15, `fit` learns within one process only. This is
-#   a limit of Keras 3, not of the strategies. TensorFlow up to 2.15 contained Keras 2, and documents
-#   `fit` with several workers. You can still have Keras 2: install the package `tf_keras`, and set
-#   the environment variable `TF_USE_LEGACY_KERAS=1`. With tf_keras 2.21 we saw `fit` learn under
-#   both strategies; ParameterServer needed `steps_per_epoch`. This notebook does not repeat that.
-# - **distributed_dataset.** The strategy divides each batch of 64. ParameterServer refuses. There
-#   each worker makes its own dataset: `coordinator.create_per_worker_dataset`.
-# - **outside_scope.** Do not do it. Under Mirrored both replicas add to one variable. Under
-#   MultiWorker each process has its own variable, and they drift apart without any warning.
+# - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to the one
+#   variable; under MultiWorker each process has its own, and they drift apart without a warning.
+# - **keras_fit**: in TensorFlow 2.21 with Keras 3, `fit` works within one process only. Keras' author
+#   [said so in 2024](https://github.com/keras-team/keras/issues/20585), and the issue is still open.
+#   TensorFlow's tutorials on `fit` with several workers need Keras 2 (`tf_keras`, which gets no new
+#   features).
 #
-# ## Which algorithm is it?
-# | strategy | the algorithm | in this course |
+# Do not expect much of `tf.distribute`'s future. MirroredStrategy and TPUStrategy are what Keras 3
+# supports, and where its bugs are still fixed. MultiWorkerMirroredStrategy and ParameterServerStrategy,
+# which was the last one added, in 2020, work with your own loop, as you saw, and are maintained rather
+# than developed. There is no ZeRO. Keras' newer API, `keras.distribution`, runs on JAX; its TensorFlow
+# version is a prototype. For a new project on many machines choose JAX or PyTorch; for a model that
+# runs on TensorFlow today, these loops are the way.
+#
+# | strategy | algorithm | in this course |
 # | --- | --- | --- |
-# | OneDeviceStrategy | plain SGD | [Non-Distributed-Setup](../Non-Distributed-Setup/) |
-# | MirroredStrategy (on TPUs: TPUStrategy) | synchronous SGD over devices, by all-reduce | [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/) |
-# | CentralStorageStrategy | the same, with one `w`: the towers of TensorFlow 1 | [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/) |
-# | MultiWorkerMirroredStrategy | synchronous SGD over processes, by all-reduce | [Collective-AllReduce](../Collective-AllReduce/), [Ring-AllReduce](../Ring-AllReduce/) |
-# | ParameterServerStrategy | asynchronous SGD without locks, as HogWild | [Parameter-Server-Strategy](../Parameter-Server-Strategy/), [HogWild](../HogWild/) |
-# | none | local steps (DOWNPOUR, SAGN), rates by staleness (DynSGD), elastic averaging, backup workers | write it yourself, as the examples do; exercise 4 |
+# | OneDevice | plain SGD | [Non-Distributed-Setup](../Non-Distributed-Setup/) |
+# | Mirrored | synchronous SGD over devices | [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/) |
+# | MultiWorkerMirrored | synchronous SGD over processes | [Collective-AllReduce](../Collective-AllReduce/) |
+# | ParameterServer | asynchronous SGD | [HogWild](../HogWild/) |
+# | none | local steps, elastic averaging, backup workers | the other examples |
 
 # %% [markdown]
 # ## Exercises
-# Write your code into the cell below each exercise.
-#
-# **1. Sum or mean.** ★☆☆ Change the all-reduce of a step to `"SUM"`. How far does one update move
-# `w` on two devices, compared with the mean? With which learning rate would both be equal?
+# **1. Unequal shares.** ★★☆ Two replicas have 20 and 12 rows, and the all-reduce is a `"SUM"`. Which
+# loss must a replica differentiate, so that the gradient is that of one device with 32 rows?
 #
 # <details><summary>Hint</summary>
 #
-# Copy `step`, give it the operation as an argument, and compare `w` before and after.
+# Each row must count 1/32, wherever it is. (TensorFlow has `tf.nn.compute_average_loss` for this.)
 #
 # </details>
+
+
+# %% jupyter={"source_hidden": true}
+def summed_gradient(strategy, shares, loss_of):
+    """The gradient by W1, summed over the replicas; replica k has shares[k] rows."""
+    w = training.make_variables(strategy)
+    parts = np.split(np.arange(32), np.cumsum(shares)[:-1])
+    part = strategy.experimental_distribute_values_from_function(
+        lambda replica: tf.constant(parts[replica.replica_id_in_sync_group])
+    )
+
+    def gradient(rows):
+        x, y = tf.gather(training.x, rows), tf.gather(training.y, rows)
+        with tf.GradientTape() as tape:
+            row_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=y, logits=course.outputs(w, x)
+            )
+            loss = loss_of(row_losses, 32)
+        g = tape.gradient(loss, w[0])
+        return tf.distribute.get_replica_context().all_reduce("SUM", g)
+
+    means = tf.function(lambda: strategy.run(gradient, (part,)))()
+    return strategy.experimental_local_results(means)[0].numpy()
+
+
+@course.exercise
+def check_1(answer):
+    """What is wrong in words, or None."""
+    loss = answer(tf.constant([1.0, 2.0, 3.0]), 32)
+    if loss.shape.rank != 0:
+        return "the loss of a replica is one number"
+    right = summed_gradient(one_device, [32], lambda losses, size: tf.reduce_mean(losses))
+    found = summed_gradient(mirrored, [20, 12], answer)
+    if np.allclose(found, right, atol=1e-6):
+        return None
+    size = np.linalg.norm(found) / np.linalg.norm(right)
+    if np.isclose(float(loss), 2):
+        return "the sum of two means is %.1f times as long as the gradient of one device" % size
+    if np.isclose(float(loss), 1):
+        return "half of each mean counts each replica once, and a row of the smaller share more"
+    if np.isclose(float(loss), 6):
+        return "that is the sum over all rows: %.0f times the mean" % size
+    return "its length is %.2f of that of one device; let each row count 1/32" % size
+
 
 # %%
 # Your answer to exercise 1
+def answer_1(row_losses, global_batch):
+    """Returns a replica's loss. row_losses: one for each of its rows; global_batch: 32."""
+    raise NotImplementedError
+
+
+check_1(answer_1)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# def movement(operation):
-#     w = training.make_variables(mirrored)
-#     def step():
-#         with tf.GradientTape() as tape:
-#             loss = digits.loss(w, training.x[:32], training.y[:32])
-#         g = tf.distribute.get_replica_context().all_reduce(operation, tape.gradient(loss, w))
-#         for v, d in zip(w, g):
-#             v.assign_sub(training.LR * d)
-#     tf.function(lambda: mirrored.run(step))()
-#     return w[0].numpy() - digits.first_values()[0]
+# def answer_1(row_losses, global_batch):
+#     return tf.reduce_sum(row_losses) / global_batch
 #
-# # Twice as far, for two replicas: as if the learning rate were doubled. Halve it for the sum.
-# assert np.allclose(movement("SUM"), 2 * movement("MEAN"), atol=1e-6)
+#
+# assert check_1(answer_1)
 # ```
+#
+# The sum over replicas of sums over rows, each divided by 32, is the mean over all 32 rows, however
+# they are shared.
 #
 # </details>
 
 # %% [markdown]
-# **2. Unequal shares.** ★★☆ Repair the gradient for shares of 20 and 12 rows, without batch
-# normalisation: it must equal that of one device.
+# **2. Batches on paper.** ★☆☆ MultiWorkerMirroredStrategy, 4 workers with 2 GPUs each. How many rows
+# are in one update if `dataset.batch(256)` goes through `experimental_distribute_dataset`, and how many
+# with `distribute_datasets_from_function`? And how many of 64,000 rows are read in an epoch, if each
+# worker calls `.shard(4, k)` and the policy is AUTO?
 #
 # <details><summary>Hint</summary>
 #
-# Each row must count 1/32. Divide the *sum* of the losses of a replica by 32, and let the
-# all-reduce give the sum. `tf.nn.compute_average_loss` of TensorFlow does the division.
+# The first takes the batch size of all together, the second that of one replica. AUTO divides once
+# more by the number of workers.
 #
 # </details>
 
+
+# %% jupyter={"source_hidden": true}
+@course.exercise
+def check_2(answer):
+    """What is wrong in words, or None."""
+    if len(answer) != 3:
+        return "give three numbers"
+    dataset, function, read = answer
+    if dataset in (1024, 2048):
+        return "experimental_distribute_dataset divides the batch: 256 rows for all together"
+    if dataset == 32:
+        return "32 rows are those of one replica; an update has the rows of all"
+    if dataset != 256:
+        return "the first number is the batch size that you wrote"
+    if function == 1024:
+        return "each replica takes a batch of its own, and there are 8 of them"
+    if function != 2048:
+        return "with a function each of the 8 replicas gets 256 rows"
+    if read == 64_000:
+        return "the dataset is sharded twice: by your code and by AUTO"
+    if read == 4_000:
+        return "that is one worker; the four read different rows"
+    if read != 16_000:
+        return "each worker keeps a fourth of its fourth, and there are four workers"
+
+
 # %%
-# Your answer to exercise 2
+# Your answer to exercise 2: rows, rows, rows
+answer_2 = ...
+
+check_2(answer_2)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# def gradient_of_rows(strategy, shares):
-#     w = training.make_variables(strategy)
-#     parts = np.split(np.arange(32), np.cumsum(shares)[:-1])
-#     part = strategy.experimental_distribute_values_from_function(
-#         lambda replica: tf.constant(parts[replica.replica_id_in_sync_group]))
-#     def gradient(rows):
-#         x, y = tf.gather(training.x, rows), tf.gather(training.y, rows)
-#         with tf.GradientTape() as tape:
-#             of_each_row = tf.nn.sparse_softmax_cross_entropy_with_logits(
-#                 labels=y, logits=digits.outputs(w, x))
-#             loss = tf.nn.compute_average_loss(of_each_row, global_batch_size=32)
-#         g = tape.gradient(loss, w[0])
-#         return tf.distribute.get_replica_context().all_reduce("SUM", g)
-#     means = tf.function(lambda: strategy.run(gradient, (part,)))()
-#     return strategy.experimental_local_results(means)[0].numpy()
+# answer_2 = 256, 8 * 256, 64_000 // 4
 #
-# assert np.allclose(gradient_of_rows(mirrored, [20, 12]),
-#                    gradient_of_rows(one_device, [32]), atol=1e-6)
+# assert check_2(answer_2)
 # ```
 #
-# </details>
-
-# %% [markdown]
-# **3. One variable for two replicas.** ★★☆ `training.train(central)` raises an error. Read it, and
-# make the variables so that it trains. Why does MirroredStrategy not ask this question?
-#
-# <details><summary>Hint</summary>
-#
-# `tf.Variable` has an argument `aggregation`. Both replicas subtract the same mean from `w`.
-#
-# </details>
-
-# %%
-# Your answer to exercise 3
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# ```python
-# with central.scope():
-#     w = [tf.Variable(value, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-#          for value in digits.first_values()]
-# update = training.make_update(central, w)
-# losses = [float(update(tf.constant(t))) for t in range(50)]
-# # One replica may speak for both, because both subtract the same. With SUM, w would move twice.
-# # Under MirroredStrategy each replica writes to its own copy, so there is nothing to combine.
-# assert np.allclose(losses, all_losses["OneDevice"][:50], atol=1e-5)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# **4. Local SGD.** ★★★ No strategy offers it, but you can build it on MirroredStrategy. Each replica
-# makes ten steps alone, on mini-batches of its own, and then both take the mean of their `w`. Show
-# that the copies differ in between, and that the training learns.
-#
-# <details><summary>Hint</summary>
-#
-# Without an all-reduce, `v.assign_sub` in a replica changes that replica's copy only. For the mean:
-# `v.assign(replica.all_reduce("MEAN", v.read_value()))`. `digits.batch` has an argument `worker`.
-#
-# </details>
-
-# %%
-# Your answer to exercise 4
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# ```python
-# w = training.make_variables(mirrored)
-#
-# def local_step(t):
-#     k = tf.distribute.get_replica_context().replica_id_in_sync_group
-#     with tf.GradientTape() as tape:
-#         loss = digits.loss(w, *digits.batch(training.x, training.y, t, worker=k))
-#     for v, d in zip(w, tape.gradient(loss, w)):
-#         v.assign_sub(training.LR * d)
-#
-# def average():
-#     replica = tf.distribute.get_replica_context()
-#     for v in w:
-#         v.assign(replica.all_reduce("MEAN", v.read_value()))
-#
-# def copies_are_equal():
-#     return np.array_equal(*mirrored.experimental_local_results(w[0]))
-#
-# ten_steps = tf.function(lambda t: [mirrored.run(local_step, (t + i,)) for i in range(10)])
-# mean_of_w = tf.function(lambda: mirrored.run(average))
-# for t in range(0, 300, 10):
-#     ten_steps(tf.constant(t))
-#     assert not copies_are_equal()
-#     mean_of_w()
-#     assert copies_are_equal()
-# assert digits.accuracy(w, training.x_test, training.y_test) > 0.95
-# ```
+# Whoever changes from one way to the other makes the batch 8 times as large, and needs another
+# learning rate. In the last case a worker reads 4,000 rows, and all together 16,000.
 #
 # </details>
 
 # %%
 # Stop what this notebook started.
-os.chdir(HERE)
-folder.cleanup()
+course.end()
 
 # %% [markdown]
 # ## Read more
-# - TensorFlow's guide [Distributed training](https://www.tensorflow.org/guide/distributed_training),
-#   and the tutorial [Parameter server
-#   training](https://www.tensorflow.org/tutorials/distribute/parameter_server_training).
-# - Li et al. 2014, [Scaling Distributed Machine Learning with the Parameter
-#   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu).
-# - [Collective-AllReduce](../Collective-AllReduce/) and
-#   [Parameter-Server-Strategy](../Parameter-Server-Strategy/): the last two strategies as complete
-#   scripts, with checkpoints and restarts.
+# - TensorFlow's guides [Distributed training](https://www.tensorflow.org/guide/distributed_training)
+#   and [Distributed input](https://www.tensorflow.org/tutorials/distribute/input).
+# - [Parameter-Server-Strategy](../Parameter-Server-Strategy/) and
+#   [Collective-AllReduce](../Collective-AllReduce/): complete scripts, with checkpoints and restarts.
+# - **Elsewhere:** in PyTorch `DistributedDataParallel` with a `DistributedSampler`; in JAX `jit` over
+#   a mesh of devices.
 #
-# Next: [SGD-by-Experiment](SGD-by-Experiment.ipynb), how the batch and the learning rate go
-# together.
+# Next: [Classic-Mistakes-Synchrony](Classic-Mistakes-Synchrony.ipynb), eight ways to break what you
+# have learned.

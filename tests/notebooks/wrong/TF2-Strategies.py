@@ -1,0 +1,23 @@
+# %% 1: the mean over the replica's rows
+def answer_1(row_losses, global_batch):
+    return tf.reduce_mean(row_losses)
+
+
+# %% 1: each replica counts the same
+def answer_1(row_losses, global_batch):
+    return tf.reduce_mean(row_losses) / 2
+
+
+# %% 1: the sum over all rows
+def answer_1(row_losses, global_batch):
+    return tf.reduce_sum(row_losses)
+
+
+# %% 2: the batch is that of a worker
+answer_2 = 1024, 1024, 64_000
+
+# %% 2: a function gives one batch to each worker
+answer_2 = 256, 1024, 16_000
+
+# %% 2: all rows are read
+answer_2 = 256, 2048, 64_000
