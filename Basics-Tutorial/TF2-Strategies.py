@@ -173,22 +173,28 @@ def mean_gradient(strategy, shares, normalisation=None):
     return strategy.experimental_local_results(means)[0].numpy()
 
 
-# %% tags=["predicted"]
-cases = [
+CASES = [
     ("none", [16, 16]),
     ("none", [20, 12]),
     ("per replica", [16, 16]),
     ("synchronized", [16, 16]),
     ("synchronized", [20, 12]),
 ]
-errors = []
-print("%-22s %-10s error of the gradient" % ("batch normalisation", "shares"))
-for kind, shares in cases:
+
+
+def error_of(kind, shares):
+    """How far the gradient of two replicas is from that of one device, as a share of it."""
     normalisation = None if kind == "none" else kind
     alone = mean_gradient(one_device, [32], normalisation and "per replica")
     error = np.linalg.norm(mean_gradient(mirrored, shares, normalisation) - alone)
-    errors.append(error / np.linalg.norm(alone))
-    words = "%.0f%%" % (100 * errors[-1]) if errors[-1] > 1e-5 else "only rounding"
+    return error / np.linalg.norm(alone)
+
+
+# %% tags=["predicted"]
+errors = [error_of(kind, shares) for kind, shares in CASES]
+print("%-22s %-10s error of the gradient" % ("batch normalisation", "shares"))
+for (kind, shares), error in zip(CASES, errors):
+    words = "%.0f%%" % (100 * error) if error > 1e-5 else "only rounding"
     print("%-22s %-10s %s" % (kind, "%d + %d" % tuple(shares), words))
 
 # %% [markdown]
@@ -220,6 +226,7 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 # %%writefile worker.py
 import json
 import os
+import pathlib
 import tensorflow as tf
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()  # first of all: it starts the server
@@ -246,8 +253,7 @@ result = {
     "rows": {policy.name: rows_read(policy) for policy in (Policy.AUTO, Policy.OFF)},
     "checks": checks.attempt_all(strategy),
 }
-with open("worker-%d.json" % k, "w") as file:
-    json.dump(result, file)
+pathlib.Path("worker-%d.json" % k).write_text(json.dumps(result))
 
 update = training.make_update(strategy, w)
 print("trains on", flush=True)
@@ -327,12 +333,13 @@ def wait_until_printed(words, *processes, seconds=60):
         time.sleep(0.05)
 
 
-# %%
 cluster = new_cluster(worker=2)
 workers = [start("worker.py", cluster, "worker", k) for k in range(2)]
 wait_until_printed("trains on", *workers)
 results = [json.loads(pathlib.Path("worker-%d.json" % k).read_text()) for k in range(2)]
 all_losses["MultiWorkerMirrored"] = losses = results[0]["losses"]
+
+# %%
 difference = np.abs(np.subtract(losses, all_losses["OneDevice"])).max()
 equal = results[0]["w"] == results[1]["w"]
 print("the two workers have the same w, bit for bit:", equal)
@@ -427,6 +434,7 @@ tf.distribute.Server(task.cluster_spec(), task.task_type, task.task_id).join()
 # %%
 # %%writefile chief.py
 import json
+import pathlib
 import checks
 import course
 import tensorflow as tf
@@ -450,8 +458,7 @@ def call(update, *values):
 
 
 result = {"losses": run_all(range(300)), "checks": checks.attempt_all(strategy, call)}
-with open("chief.json", "w") as file:
-    json.dump(result, file)
+pathlib.Path("chief.json").write_text(json.dumps(result))
 
 print("trains on", flush=True)
 for t in range(300, 500, 50):
@@ -472,7 +479,7 @@ chief = start("chief.py", cluster, "chief")
 wait_until_printed("trains on", chief)
 worker_1.kill()
 result = json.loads(pathlib.Path("chief.json").read_text())
-all_losses["ParameterServer"] = losses = result["losses"]
+losses = all_losses["ParameterServer"] = result["losses"]
 difference = np.abs(np.subtract(losses, all_losses["OneDevice"])).max()
 print("the losses are those of one device, up to 1e-5:", bool(difference < 1e-5))
 print("chief:", finish(chief).splitlines()[-1])
@@ -528,8 +535,7 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 #   variable; under MultiWorker each process has its own, and they drift apart without a warning.
 # - **keras_fit**: in TensorFlow 2.21 with Keras 3, `fit` works within one process only. Keras' author
 #   [said so in 2024](https://github.com/keras-team/keras/issues/20585), and the issue is still open.
-#   TensorFlow's tutorials on `fit` with several workers need Keras 2 (`tf_keras`, which gets no new
-#   features).
+#   TensorFlow's tutorials on `fit` with several workers need the legacy Keras 2, `tf_keras`.
 #
 # Do not expect much of `tf.distribute`'s future. MirroredStrategy and TPUStrategy are what Keras 3
 # supports, and where its bugs are still fixed. MultiWorkerMirroredStrategy and ParameterServerStrategy,
