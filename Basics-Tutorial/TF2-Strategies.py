@@ -10,15 +10,13 @@
 
 # %% [markdown]
 # # TensorFlow 2's strategies
-# In this course you placed variables, started servers and exchanged gradients explicitly. In
-# TensorFlow 2 one object, the *strategy*, does it, and a training step for one device becomes one for
-# two machines by the change of a line. It is just as easily a *wrong* step: the gradient is another
-# one, or half of the data is never read, and nothing raises an error. Here you run one loop under
-# four strategies, and measure what is equal and what is not.
+# You have placed variables, started servers and exchanged gradients explicitly. In TensorFlow 2 one
+# object, the *strategy*, does it, and changing one line takes a training step from one device to two
+# machines. The same line can silently make it another step: the gradient differs, or half of the data
+# is never read. Here one loop runs under four strategies, and you measure what stays equal.
 #
 # After this notebook you can:
 # - write one training step that runs on one device, on several, and in several processes;
-# - say for each strategy where `w` lives, who computes, and how gradients meet;
 # - tell when synchronous training equals training on one device, and when it does not;
 # - predict which rows the workers read, and what happens when a worker dies;
 # - decide whether `tf.distribute` is the right choice in 2026.
@@ -130,14 +128,14 @@ assert equal and difference < 1e-5 and accuracy > 0.95
 
 # %% [markdown]
 # ## When two halves are not one whole
-# "Synchronous training is training on one device with the union of the mini-batches." This holds
-# under two conditions:
+# "Synchronous training is training on one device with the union of the mini-batches." This holds under
+# two conditions:
 # - **Equal shares.** A plain mean counts each *replica* once. If one has 20 rows and the other 12, a
 #   row of the smaller share counts more.
-# - **Independent rows.** Batch normalisation uses the mean and the variance of the rows that it
-#   sees, and a replica sees only its own, unless Keras' layer has `synchronized=True`.
+# - **Independent rows.** Batch normalisation uses the mean and the variance of the rows of its own
+#   replica, unless Keras' layer has `synchronized=True`.
 #
-# `mean_gradient` (folded) computes the gradient by `W1` once, for shares of your choice.
+# A folded cell computes one gradient for shares of your choice.
 #
 # **Predict:** which of the five rows do not give the gradient of one device? Is the error small, like
 # rounding, or large?
@@ -216,11 +214,10 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 
 # %% [markdown]
 # ## MultiWorkerMirroredStrategy, and which rows a worker reads
-# The same with a process for each replica. All run the same program; the strategy reads TF_CONFIG,
-# starts a server, and connects them. A dataset goes through `experimental_distribute_dataset`, whose
-# default is `AutoShardPolicy.AUTO`: if the dataset comes from files, each worker gets some of the
-# files, otherwise its share of the batches. The batch size is that of all workers together. In the
-# program below each worker also takes its share explicitly, as you would without a strategy.
+# Now a process for each replica. All run the same program; the strategy reads TF_CONFIG, starts a
+# server, and connects them. A dataset goes through `experimental_distribute_dataset`, whose default is
+# `AutoShardPolicy.AUTO`: each worker gets some of the files, or, without files, its share of the
+# batches. In this program each worker also takes its share explicitly, as you would without a strategy.
 
 # %%
 # %%writefile worker.py
@@ -366,16 +363,15 @@ for policy in "AUTO", "OFF":
 # ```text
 # ```
 #
-# AUTO shards what is already sharded: each worker keeps every other batch of its half, and half of
-# the data is never read. OFF leaves the dataset as it is. So shard once: yourself with OFF, or by the
-# strategy.
+# AUTO shards what is already sharded: each worker keeps every other batch of its half, and half of the
+# data is never read. So shard once: yourself with OFF, or by the strategy.
 #
 # </details>
 #
-# Three relatives of this trap: sharding by batches is right only if all workers produce the rows in
-# the same order, so give `shuffle` a seed. Sharding by files is right only if each file has rows of
-# all kinds: see [Input-Pipelines](Input-Pipelines.ipynb). And `distribute_datasets_from_function`
-# shards nothing, and takes the batch size of *one* replica.
+# Three relatives of this trap: sharding by batches is right only if all workers produce the rows in the
+# same order, so give `shuffle` a seed. Sharding by files is right only if each file has rows of all kinds
+# ([Input-Pipelines](Input-Pipelines.ipynb)). And `distribute_datasets_from_function` shards nothing, and
+# takes the batch size of *one* replica.
 
 # %% jupyter={"source_hidden": true}
 assert rows == {"AUTO": 32, "OFF": 64}
@@ -468,8 +464,8 @@ accuracy = float(course.accuracy(values, training.x_test, training.y_test))
 print("500 updates are done; test accuracy above 95%:", accuracy > 0.95, flush=True)
 
 # %% [markdown]
-# The chief hands out the same 300 mini-batches in the same order. While it hands out 200 more, we kill
-# worker 1 again. (To save processes, the ps and worker 0 are servers in this notebook.)
+# The chief hands out the same 300 mini-batches in the same order, and while it hands out 200 more, we
+# kill worker 1. (To save processes, the ps and worker 0 are servers in this notebook.)
 
 # %%
 cluster = new_cluster(chief=1, ps=1, worker=2)
@@ -507,13 +503,13 @@ show(
 )
 
 # %% [markdown]
-# While worker 0 computes a gradient, worker 1 pushes its own: gradients are stale, and the steps are
-# not those of one device. In return the death of a worker stops nothing. The coordinator gives its
-# closures to the other one, and an update that was half done may be done twice. The chief and the ps
-# must live ([Parameter-Server-Strategy](../Parameter-Server-Strategy/)).
+# While worker 0 computes a gradient, worker 1 pushes its own: gradients are stale, and the steps are not
+# those of one device. In return the death of a worker stops nothing: the coordinator gives its closures
+# to the other one (an update that was half done may be done twice). The chief and the ps must live:
+# [Parameter-Server-Strategy](../Parameter-Server-Strategy/).
 #
 # ## What works with what, in 2026
-# Each entry was executed above by `checks.py` (folded).
+# A folded file, `checks.py`, was executed under each strategy above:
 
 # %% jupyter={"source_hidden": true}
 import checks
@@ -533,24 +529,23 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # %% [markdown]
 # - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to the one
 #   variable; under MultiWorker each process has its own, and they drift apart without a warning.
-# - **keras_fit**: in TensorFlow 2.21 with Keras 3, `fit` works within one process only. Keras' author
-#   [said so in 2024](https://github.com/keras-team/keras/issues/20585), and the issue is still open.
-#   TensorFlow's tutorials on `fit` with several workers need the legacy Keras 2, `tf_keras`.
+# - **keras_fit**: with Keras 3, `fit` works within one process only. Keras' author
+#   [said so in 2024](https://github.com/keras-team/keras/issues/20585). TensorFlow's tutorials on `fit`
+#   with several workers need the legacy Keras 2, `tf_keras`.
 #
 # Do not expect much of `tf.distribute`'s future. MirroredStrategy and TPUStrategy are what Keras 3
-# supports, and where its bugs are still fixed. MultiWorkerMirroredStrategy and ParameterServerStrategy,
-# which was the last one added, in 2020, work with your own loop, as you saw, and are maintained rather
-# than developed. There is no ZeRO. Keras' newer API, `keras.distribution`, runs on JAX; its TensorFlow
-# version is a prototype. For a new project on many machines choose JAX or PyTorch; for a model that
-# runs on TensorFlow today, these loops are the way.
+# supports, and where bugs are still fixed. MultiWorkerMirroredStrategy and ParameterServerStrategy (the
+# last one added, in 2020) work with your own loop, as you saw, and are kept rather than developed. There
+# is no ZeRO. `keras.distribution`, the newer API, runs on JAX; its TensorFlow version is a prototype. For
+# a new project on many machines choose JAX or PyTorch; these loops are for models that run on
+# TensorFlow today.
 #
-# | strategy | algorithm | in this course |
-# | --- | --- | --- |
-# | OneDevice | plain SGD | [Non-Distributed-Setup](../Non-Distributed-Setup/) |
-# | Mirrored | synchronous SGD over devices | [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/) |
-# | MultiWorkerMirrored | synchronous SGD over processes | [Collective-AllReduce](../Collective-AllReduce/) |
-# | ParameterServer | asynchronous SGD | [HogWild](../HogWild/) |
-# | none | local steps, elastic averaging, backup workers | the other examples |
+# | strategy | algorithm |
+# | --- | --- |
+# | Mirrored | synchronous SGD: [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/) |
+# | MultiWorkerMirrored | the same over processes: [Collective-AllReduce](../Collective-AllReduce/) |
+# | ParameterServer | asynchronous SGD: [HogWild](../HogWild/) |
+# | none | local steps, elastic averaging, backup workers: the other examples |
 
 # %% [markdown]
 # ## Exercises
