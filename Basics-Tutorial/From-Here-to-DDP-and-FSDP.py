@@ -11,8 +11,8 @@
 # %% [markdown]
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
-# GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each
-# and compute the same, to the last bit. That is how PyTorch's DDP became FSDP, and how most large
+# GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each and
+# compute the same, to the last bit. That is the way from PyTorch's DDP to FSDP, with which most large
 # models are trained. Here you build both, in a few lines each, and measure them.
 #
 # After this notebook you can:
@@ -167,10 +167,9 @@ for k, (x, part, total) in enumerate(found):
 # %% [markdown]
 # ## The network, layer by layer
 # DDP and FSDP depend on the order of events within a step, so here is the digits model without a
-# framework. The parameters of a layer are one flat vector, which the function `weights` gives.
-# `backward` needs the layers in the opposite order of `forward`, and *yields* the gradient of a
-# layer as soon as it is known, before it goes on to the layer below. In PyTorch this `yield` is a
-# *hook*: a function that `loss.backward()` calls for each parameter whose gradient is ready.
+# framework. `weights(i)` gives the parameters of layer `i`, one flat vector. `backward` *yields* the
+# gradient of a layer as soon as it is known, before it goes on to the layer below. In PyTorch this
+# `yield` is a *hook*: a function that `loss.backward()` calls for each parameter whose gradient is ready.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile layers.py
@@ -228,11 +227,10 @@ def backward(weights, sizes, a, y):
 
 # %% [markdown]
 # ## DDP: the all-reduce begins before the backward pass ends
-# A simple worker computes all gradients and then calls one all-reduce. While it computes, its network
-# is idle; while it sends, its processor is. But the gradient of the last layer is known first, and
-# DDP sends it while the backward pass works on the layers below: *overlap*. To send each gradient
-# alone would cost a latency for each. Therefore DDP collects them in *buckets* of some megabytes (in
-# PyTorch 25; Horovod calls it Tensor Fusion, TensorFlow packs).
+# A simple worker computes all gradients and then calls one all-reduce. While it computes, its network is
+# idle; while it sends, its processor is. But the gradient of the last layer is known first, and DDP sends
+# it while the backward pass works on the layers below: *overlap*. To send each gradient alone would cost
+# a latency for each, so DDP collects them in *buckets*, in PyTorch of 25 MB.
 
 # %%
 # %%writefile ddp.py
@@ -265,10 +263,10 @@ class DDP:
 
 
 # %% [markdown]
-# To see what this saves, two processes train a larger model, nine layers with 7.5 MB of gradients, on
-# an imitated network of 1 Gbit/s. Each message has a latency of 3 ms: in a data centre it is more
-# like 0.05, but real models have hundreds of tensors, not nine. There are four ways: each layer
-# alone or all in one, *after* the backward pass; each layer alone or buckets of 2.5 MB, *during* it.
+# To see what this saves, two processes train nine layers with 7.5 MB of gradients, on an imitated network
+# of 1 Gbit/s with a latency of 3 ms. (In a data centre it is more like 0.05, but real models have
+# hundreds of tensors.) There are four ways: each layer alone or all in one, *after* the backward pass;
+# each layer alone or buckets of 2.5 MB, *during* it.
 #
 # **Predict:** which of the four is the fastest, and which is the slowest?
 
@@ -417,13 +415,13 @@ show(
 )
 
 # %% [markdown]
-# The last bucket cannot hide, because it is complete only when the backward pass ends; buckets must
-# not be too large. And overlap needs hardware that sends while the processor computes: on two busy
-# cores [Packing](../Measurements/Packing/) found no gain.
+# The last bucket cannot hide: it is complete only when the backward pass ends, so buckets must not be too
+# large. And overlap needs hardware that sends while the processor computes: on two busy cores
+# [Packing](../Measurements/Packing/) found no gain.
 #
 # ## Sixteen bytes for each parameter
-# Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers,
-# and the optimizer keeps 4-byte numbers, because small steps would be lost in 2 bytes.
+# Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
+# the optimizer keeps 4-byte numbers, because small steps would be lost in 2 bytes.
 #
 # | what | type | bytes |
 # | --- | --- | --- |
@@ -431,14 +429,14 @@ show(
 # | gradients | float16 or bfloat16 | 2 |
 # | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | float32 | 4 + 4 + 4 |
 #
-# This is the division of Megatron, DeepSpeed and the ZeRO paper. PyTorch's `autocast`, and FSDP's mixed
-# precision, keep parameters and gradients in float32: 4 + 4 + 0 + 4 + 4, the same sum of other parts.
-# Runs that accumulate gradients in float32 need 18 to 20. *Activations*, the values between the
-# layers, come on top: see [Beyond-ZeRO](Beyond-ZeRO.ipynb).
+# Megatron, DeepSpeed and the ZeRO paper divide it so. PyTorch's `autocast`, and FSDP's mixed precision, keep
+# parameters and gradients in float32: 4 + 4 + 0 + 4 + 4, the same sum. Runs that accumulate gradients in
+# float32 need 18 to 20. *Activations*, the values between the layers, come on top:
+# [Beyond-ZeRO](Beyond-ZeRO.ipynb).
 #
 # ## ZeRO: every byte is stored once
 # DDP stores all of this $n$ times. But who needs the optimizer state of a parameter? Only the one who
-# updates it. This is DDP once more, without buckets: one training in ten lines.
+# updates it. Here is DDP once more, without buckets: one training in ten lines.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile training.py
@@ -657,13 +655,14 @@ for one, other in zip(single, trained("float32", 0)):
 assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 
 # %% [markdown]
-# For $P$ parameters of 2 bytes, DDP and the stages 1 and 2 send $2\frac{n-1}{n}2P$ bytes in an update,
-# stage 3 $3\frac{n-1}{n}2P$. They store $16$, $4+12/n$, $2+14/n$ and $16/n$ bytes for each parameter. In
-# float32 the first two terms of stages 1 and 2 are 8 and 4.
+# For $P$ parameters of 2 bytes, DDP and stages 1 and 2 send $2\frac{n-1}{n}2P$ bytes in an update, stage 3
+# $3\frac{n-1}{n}2P$. They store $16$, $4+12/n$, $2+14/n$ and $16/n$ bytes for each parameter; with
+# parameters and gradients in float32 the floors of stages 1 and 2 are 8 and 4.
 #
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
-# transformer. FSDP gathers the next block while the current one computes, which Beyond-ZeRO shows
-# as a time line. In PyTorch (to read; it is not installed here):
+# transformer. FSDP gathers the next block while the current one computes: Beyond-ZeRO draws it, and
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) is a complete program that does it. In
+# PyTorch (to read; it is not installed here):
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all, and adds the hooks
@@ -671,11 +670,8 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 #
 # for block in model.blocks:               # or, for ZeRO 3:
 #     fully_shard(block)                   # gather, use, drop, block by block
-# fully_shard(model)                       # what is left: embeddings, the last layer
+# fully_shard(model)                       # what is left
 # ```
-#
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) is the complete program with a timeline of
-# what overlaps.
 #
 # ## How large is large?
 # The example of the ZeRO paper is a model with 7.5 billion parameters.
@@ -714,34 +710,34 @@ show(
 )
 
 # %% [markdown]
-# With 64 workers DDP stores 120 GB, ZeRO 1 31.4, ZeRO 2 16.6 and ZeRO 3 1.9. How do you choose?
-# - **DDP**, if 16 bytes for each parameter and the activations fit into one device. It is the
-#   simplest, and no stage sends less.
+# With 64 workers DDP stores 120 GB, ZeRO 1 31.4, ZeRO 2 16.6 and ZeRO 3 1.9. Choose
+# - **DDP**, if 16 bytes for each parameter and the activations fit into one device. It is the simplest,
+#   and no stage sends less.
 # - **ZeRO 1**, if the optimizer state does not fit. It sends no more, and goes well with gradient
 #   accumulation and with pipelines.
 # - **ZeRO 2**, if the gradients do not fit either. With *gradient accumulation*, several mini-batches
-#   before an update, it either reduces after each mini-batch or gives up its saving (exercise 2).
-# - **ZeRO 3**, if the model does not fit. It needs a fast network, and large mini-batches that hide
-#   the all-gathers. With the micro-batches of a pipeline, ZeRO 2 and 3 would communicate for each.
-# - If activations or a single *layer* are too large, you need more than ZeRO:
-#   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), then Beyond-ZeRO.
+#   before an update, it reduces after each of them or gives up its saving (exercise 2).
+# - **ZeRO 3**, if the model does not fit. It needs a fast network, and mini-batches so large that the
+#   all-gathers hide. Stages 2 and 3 suit pipelines badly: each micro-batch would communicate.
+# - more than ZeRO, if activations or a single *layer* are too large:
+#   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), Beyond-ZeRO.
 #
 # ## The dictionary
 # | in this course | PyTorch | NCCL | Horovod | JAX |
 # | --- | --- | --- | --- | --- |
-# | `TF_CONFIG`, task `k` of `n` | `torchrun`, rank, world size | rank, `nranks` | `hvd.rank()` | `jax.process_index()` |
+# | task `k` of `n` | rank, world size | rank, `nranks` | `hvd.rank()` | `jax.process_index()` |
 # | the cluster starts | `init_process_group` | `ncclCommInitRank` | `hvd.init()` | `jax.distributed.initialize()` |
 # | all-reduce | `all_reduce` | `ncclAllReduce` | `hvd.allreduce` | `lax.psum` |
 # | reduce-scatter | `reduce_scatter_tensor` | `ncclReduceScatter` | `hvd.reducescatter` | `lax.psum_scatter` |
 # | all-gather | `all_gather_into_tensor` | `ncclAllGather` | `hvd.allgather` | `lax.all_gather` |
 # | all begin with the chief's `w` | DDP's constructor | `ncclBroadcast` | `broadcast_variables` | a replicated array |
-# | synchronous SGD by all-reduce | DDP | – | `DistributedOptimizer` | the batch sharded over a mesh |
+# | synchronous SGD | DDP | – | `DistributedOptimizer` | the batch sharded over a mesh |
 # | packs | buckets | `ncclGroupStart` | Tensor Fusion | by the compiler |
 # | `w` divided over servers | FSDP | – | – | parameters sharded over a mesh |
 #
-# ZeRO 3 is an old friend: several parameter servers divide `w`, and a worker pulls it before use. Here
-# the workers are each other's servers, and step together. Horovod is dormant (its last release is of
-# June 2023); [Horovod-RingAllReduce](../Horovod-RingAllReduce/) helps to read older programs.
+# ZeRO 3 is an old friend: several parameter servers divide `w`, and a worker pulls it before use. Here the
+# workers are each other's servers. Horovod is dormant (its last release is of June 2023);
+# [Horovod-RingAllReduce](../Horovod-RingAllReduce/) helps to read older programs.
 
 # %% [markdown]
 # ## Exercises
