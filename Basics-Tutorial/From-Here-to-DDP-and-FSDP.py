@@ -25,15 +25,14 @@
 
 # %% [markdown]
 # ## Where this leads
-# In training by all-reduce, every worker stores the whole model: *DDP*, *DistributedDataParallel*.
-# *ZeRO*, the Zero Redundancy Optimizer, removes the copies in three stages; *FSDP*, *Fully Sharded
-# Data Parallel*, is PyTorch's form of stage 3. A *shard* is the part that one worker stores.
+# In training by all-reduce, every worker stores the whole model: *DDP*, *DistributedDataParallel*. *ZeRO*,
+# the Zero Redundancy Optimizer, removes the copies in three stages; *FSDP*, *Fully Sharded Data Parallel*,
+# is PyTorch's form of stage 3. A *shard* is the part that one worker stores.
 #
 # ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
-# All stages consist of the ring's two halves: in a **reduce-scatter** worker $k$ gets part $k$ of the
-# sum; in an **all-gather** every worker gets the parts of all. Each sends $\frac{n-1}{n}$ of the
-# vector's bytes. One after the other they are an all-reduce.
+# All stages consist of the ring's two halves: a **reduce-scatter** gives worker $k$ part $k$ of the sum,
+# an **all-gather** gives every worker the parts of all. Each sends $\frac{n-1}{n}$ of the vector's bytes.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -227,10 +226,10 @@ def backward(weights, sizes, a, y):
 
 # %% [markdown]
 # ## DDP: the all-reduce begins before the backward pass ends
-# A simple worker computes all gradients and then calls one all-reduce. While it computes, its network is
-# idle; while it sends, its processor is. But the gradient of the last layer is known first, and DDP sends
-# it while the backward pass works on the layers below: *overlap*. To send each gradient alone would cost
-# a latency for each, so DDP collects them in *buckets*, in PyTorch of 25 MB.
+# A worker that computes all gradients and then calls one all-reduce leaves its network idle first, and
+# its processor afterwards. But the gradient of the last layer is known first, and DDP sends it while the
+# backward pass works on the layers below: *overlap*. To send each gradient alone would cost a latency for
+# each, so DDP collects them in *buckets*, in PyTorch of 25 MB.
 
 # %%
 # %%writefile ddp.py
@@ -264,9 +263,9 @@ class DDP:
 
 # %% [markdown]
 # To see what this saves, two processes train nine layers with 7.5 MB of gradients, on an imitated network
-# of 1 Gbit/s with a latency of 3 ms. (In a data centre it is more like 0.05, but real models have
-# hundreds of tensors.) There are four ways: each layer alone or all in one, *after* the backward pass;
-# each layer alone or buckets of 2.5 MB, *during* it.
+# of 1 Gbit/s with a latency of 3 ms. (A data centre has more like 0.05, but real models have hundreds of
+# tensors.) Four ways: each layer alone or all in one, *after* the backward pass; each layer alone or
+# buckets of 2.5 MB, *during* it.
 #
 # **Predict:** which of the four is the fastest, and which is the slowest?
 
@@ -369,10 +368,9 @@ for name, (seconds, _) in steps.items():
 # ```text
 # ```
 #
-# Fastest: buckets during the backward pass, because most of the sending hides behind the
-# computation. Slowest: each layer alone, after it: nine all-reduces pay eighteen latencies one after
-# the other, and nothing hides. The two in the middle have one of the advantages each. (On a busy
-# machine the computation takes longer and hides latencies, too.)
+# Fastest: buckets during the backward pass, because most of the sending hides behind the computation.
+# Slowest: each layer alone, after it: nine all-reduces pay eighteen latencies in turn, and nothing hides.
+# The others have one of the advantages each.
 #
 # </details>
 
@@ -415,23 +413,23 @@ show(
 )
 
 # %% [markdown]
-# The last bucket cannot hide: it is complete only when the backward pass ends, so buckets must not be too
-# large. And overlap needs hardware that sends while the processor computes: on two busy cores
+# The last bucket cannot hide, because it is complete only when the backward pass ends. And overlap needs
+# hardware that sends while the processor computes: on two busy cores
 # [Packing](../Measurements/Packing/) found no gain.
 #
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
 # the optimizer keeps 4-byte numbers, because small steps would be lost in 2 bytes.
 #
-# | what | type | bytes |
-# | --- | --- | --- |
-# | parameters, for the passes | float16 or bfloat16 | 2 |
-# | gradients | float16 or bfloat16 | 2 |
-# | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | float32 | 4 + 4 + 4 |
+# | what | bytes |
+# | --- | --- |
+# | parameters, for the passes | 2 |
+# | gradients | 2 |
+# | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | 4 + 4 + 4 |
 #
-# Megatron, DeepSpeed and the ZeRO paper divide it so. PyTorch's `autocast`, and FSDP's mixed precision, keep
-# parameters and gradients in float32: 4 + 4 + 0 + 4 + 4, the same sum. Runs that accumulate gradients in
-# float32 need 18 to 20. *Activations*, the values between the layers, come on top:
+# Megatron, DeepSpeed and the ZeRO paper divide it so. PyTorch's `autocast`, and FSDP's mixed precision,
+# keep parameters and gradients in float32: 4 + 4 + 0 + 4 + 4, the same sum. Runs that accumulate
+# gradients in float32 need 18 to 20. *Activations*, the values between the layers, come on top:
 # [Beyond-ZeRO](Beyond-ZeRO.ipynb).
 #
 # ## ZeRO: every byte is stored once
@@ -504,10 +502,9 @@ def train(ring, first, dtype, updates):
 
 
 # %% [markdown]
-# Each stage is the one before it and a few changed lines. `changed` (folded) writes the new program;
-# `part(flat, ring)` is part $k$ of a vector. **Stage 1** shards the optimizer: between the two halves
-# of the all-reduce, worker $k$ updates its part, and the second half carries parameters instead of
-# gradients.
+# Each stage is the one before it and a few changed lines, from which a folded function writes the new
+# program. `part(flat, ring)` is part $k$ of a vector. **Stage 1** shards the optimizer: between the
+# halves of the all-reduce, worker $k$ updates its part, so the second half carries parameters.
 
 
 # %% jupyter={"source_hidden": true}
@@ -579,8 +576,8 @@ changed(
 )
 
 # %% [markdown]
-# Four workers train the digits model in each stage, with float32 numbers and with float16. Its 2,410
-# parameters are padded to 2,412, so that four can share each layer.
+# Four workers train the digits model in each stage, with float32 numbers and with float16. (Its 2,410
+# parameters are padded to 2,412.)
 #
 # **Predict:** does the stage change what is learnt? Which stages send more bytes than DDP?
 
@@ -637,9 +634,9 @@ for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
 # ```text
 # ```
 #
-# The stages make the same sums in the same order, in other places. Stages 1 and 2 send as much as
-# DDP, because reduce-scatter and all-gather *are* the two halves of the all-reduce. Stage 3 sends one
-# and a half times as much, because it gathers the parameters twice.
+# The stages make the same sums in the same order, in other places. Stages 1 and 2 send as much as DDP,
+# whose all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends one and a half times as much,
+# because it gathers the parameters twice.
 #
 # </details>
 
@@ -661,12 +658,11 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 #
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
 # transformer. FSDP gathers the next block while the current one computes: Beyond-ZeRO draws it, and
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) is a complete program that does it. In
-# PyTorch (to read; it is not installed here):
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does it. In PyTorch (to read; it is not
+# installed here):
 #
 # ```python
-# model = DistributedDataParallel(model)   # sends rank 0's w to all, and adds the hooks
-# loss.backward()                          # all-reduces bucket after bucket meanwhile
+# model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
 #
 # for block in model.blocks:               # or, for ZeRO 3:
 #     fully_shard(block)                   # gather, use, drop, block by block
@@ -674,7 +670,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # ```
 #
 # ## How large is large?
-# The example of the ZeRO paper is a model with 7.5 billion parameters.
+# The ZeRO paper's example has 7.5 billion parameters.
 
 
 # %%
@@ -711,8 +707,7 @@ show(
 
 # %% [markdown]
 # With 64 workers DDP stores 120 GB, ZeRO 1 31.4, ZeRO 2 16.6 and ZeRO 3 1.9. Choose
-# - **DDP**, if 16 bytes for each parameter and the activations fit into one device. It is the simplest,
-#   and no stage sends less.
+# - **DDP**, if 16 bytes for each parameter and the activations fit into one device. No stage sends less.
 # - **ZeRO 1**, if the optimizer state does not fit. It sends no more, and goes well with gradient
 #   accumulation and with pipelines.
 # - **ZeRO 2**, if the gradients do not fit either. With *gradient accumulation*, several mini-batches
@@ -723,20 +718,19 @@ show(
 #   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), Beyond-ZeRO.
 #
 # ## The dictionary
-# | in this course | PyTorch | NCCL | Horovod | JAX |
+# | here | PyTorch | NCCL | Horovod | JAX |
 # | --- | --- | --- | --- | --- |
 # | task `k` of `n` | rank, world size | rank, `nranks` | `hvd.rank()` | `jax.process_index()` |
-# | the cluster starts | `init_process_group` | `ncclCommInitRank` | `hvd.init()` | `jax.distributed.initialize()` |
 # | all-reduce | `all_reduce` | `ncclAllReduce` | `hvd.allreduce` | `lax.psum` |
 # | reduce-scatter | `reduce_scatter_tensor` | `ncclReduceScatter` | `hvd.reducescatter` | `lax.psum_scatter` |
 # | all-gather | `all_gather_into_tensor` | `ncclAllGather` | `hvd.allgather` | `lax.all_gather` |
-# | all begin with the chief's `w` | DDP's constructor | `ncclBroadcast` | `broadcast_variables` | a replicated array |
-# | synchronous SGD | DDP | – | `DistributedOptimizer` | the batch sharded over a mesh |
+# | the chief's `w` | DDP's constructor | `ncclBroadcast` | `broadcast_variables` | a replicated array |
+# | synchronous SGD | DDP | – | `DistributedOptimizer` | a sharded batch |
 # | packs | buckets | `ncclGroupStart` | Tensor Fusion | by the compiler |
-# | `w` divided over servers | FSDP | – | – | parameters sharded over a mesh |
+# | `w` on several servers | FSDP | – | – | sharded parameters |
 #
-# ZeRO 3 is an old friend: several parameter servers divide `w`, and a worker pulls it before use. Here the
-# workers are each other's servers. Horovod is dormant (its last release is of June 2023);
+# ZeRO 3 is an old friend: a worker pulls `w` before use, and the workers are each other's servers. Horovod
+# is dormant (its last release is of June 2023);
 # [Horovod-RingAllReduce](../Horovod-RingAllReduce/) helps to read older programs.
 
 # %% [markdown]
@@ -865,12 +859,11 @@ course.end()
 
 # %% [markdown]
 # ## Read more
-# - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): DDP, its hooks and buckets.
+# - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): hooks and buckets.
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054): the stages and the 16 bytes.
 # - Zhao et al. 2023, [PyTorch FSDP](https://arxiv.org/abs/2304.11277). Micikevicius et al. 2017,
 #   [Mixed Precision Training](https://arxiv.org/abs/1710.03740).
 # - **Elsewhere:** the dictionary above. TensorFlow's DDP is `MultiWorkerMirroredStrategy`
 #   ([Collective-AllReduce](../Collective-AllReduce/)); it has no FSDP.
 #
-# Next: [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), which cuts the model instead of
-# the batch.
+# Next: [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), which cuts the model.
