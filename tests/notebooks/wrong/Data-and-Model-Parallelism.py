@@ -1,0 +1,42 @@
+# %% 1: divided by the ideal time
+answer_1 = 71, 71, 8
+
+# %% 1: exactly 10%
+answer_1 = 63, 63, 8
+
+# %% 1: GPipe and 1F1B the wrong way round
+answer_1 = 64, 8, 64
+
+
+# %% 2: equal parts, and the rest of the units left out
+def answer_2(k, n):
+    size = 32 // n
+    units = slice(k * size, (k + 1) * size)
+    return W1[:, units], b1[units], W2[units]
+
+
+# %% 2: W2 cut by columns, too
+def answer_2(k, n):
+    units, outputs = np.array_split(np.arange(32), n)[k], np.array_split(np.arange(10), n)[k]
+    return W1[:, units], b1[units], W2[:, outputs]
+
+
+# %% 2: b1 not cut
+def answer_2(k, n):
+    units = np.array_split(np.arange(32), n)[k]
+    return W1[:, units], b1, W2[units]
+
+
+# %% 3: all stages as old as the first
+def answer_3(versions, K):
+    return versions[-K]
+
+
+# %% 3: the last stage is the most behind
+def answer_3(versions, K):
+    return [versions[-1 - k][k] for k in range(K)]
+
+
+# %% 3: no delay
+def answer_3(versions, K):
+    return versions[-1]
