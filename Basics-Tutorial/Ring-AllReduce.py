@@ -285,9 +285,6 @@ class Ring:
 
 # %% [markdown]
 # `exchange` sends in a second thread. Would it not be simpler to send first and receive afterwards?
-#
-# **Predict:** four processes send first. Does it work for the digits' gradient of 9,640 bytes? And
-# for a vector of 64 MB?
 
 # %%
 # %%writefile send_first.py
@@ -309,6 +306,11 @@ try:
     print("the sum is", total[0])
 except (TimeoutError, ConnectionError):
     print("no progress in 2 s")
+
+
+# %% [markdown]
+# **Predict:** four processes send first. Does it work for the digits' gradient of 9,640 bytes? And
+# for a vector of 64 MB?
 
 
 # %% tags=["predicted"]
