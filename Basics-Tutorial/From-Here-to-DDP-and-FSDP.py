@@ -266,8 +266,6 @@ class DDP:
 # of 1 Gbit/s with a latency of 3 ms. (A data centre has more like 0.05, but real models have hundreds of
 # tensors.) Four ways: each layer alone or all in one, *after* the backward pass; each layer alone or
 # buckets of 2.5 MB, *during* it.
-#
-# **Predict:** which of the four is the fastest, and which is the slowest?
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -353,6 +351,9 @@ def run(file, n):
     cluster = new_cluster(worker=n)
     return [finish(one) for one in [start(file, cluster, "worker", k) for k in range(n)]]
 
+
+# %% [markdown]
+# **Predict:** which of the four is the fastest, and which is the slowest?
 
 # %% tags=["predicted", "measured"]
 steps = json.loads(run("time_ddp.py", 2)[0])
@@ -578,8 +579,6 @@ changed(
 # %% [markdown]
 # Four workers train the digits model in each stage, with float32 numbers and with float16. (Its 2,410
 # parameters are padded to 2,412.)
-#
-# **Predict:** does the stage change what is learnt? Which stages send more bytes than DDP?
 
 # %% jupyter={"source_hidden": true}
 # %%writefile stages.py
@@ -612,6 +611,9 @@ def accuracy(w):
     a = network.forward(w.__getitem__, [64, 32, 10], x_test)
     return float(np.mean(a[-1].argmax(axis=1) == y_test))
 
+
+# %% [markdown]
+# **Predict:** does the stage change what is learnt? Which stages send more bytes than DDP?
 
 # %% tags=["predicted"]
 counts = json.loads(run("stages.py", 4)[0])
