@@ -136,9 +136,6 @@ assert equal and difference < 1e-5 and accuracy > 0.95
 #   replica, unless Keras' layer has `synchronized=True`.
 #
 # A folded cell computes one gradient for shares of your choice.
-#
-# **Predict:** which of the five rows do not give the gradient of one device? Is the error small, like
-# rounding, or large?
 
 
 # %% jupyter={"source_hidden": true}
@@ -187,6 +184,10 @@ def error_of(kind, shares):
     error = np.linalg.norm(mean_gradient(mirrored, shares, normalisation) - alone)
     return error / np.linalg.norm(alone)
 
+
+# %% [markdown]
+# **Predict:** which of the five rows do not give the gradient of one device? Is the error small, like
+# rounding, or large?
 
 # %% tags=["predicted"]
 errors = [error_of(kind, shares) for kind, shares in CASES]
