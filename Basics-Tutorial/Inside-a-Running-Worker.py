@@ -1,0 +1,404 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Inside a running worker
+# A training runs for days, and you want to look at it without stopping it. Does it still learn?
+# Which worker is slow? May one machine be restarted? Since all state is in variables that have a
+# name and a device, any program that knows the addresses of the cluster can read them, while the
+# training goes on.
+#
+# After this notebook you can:
+# - join a running cluster as a client, and read what is shared and what a worker has for itself;
+# - say why several reads are no snapshot;
+# - stop and restart a worker, and say what is lost;
+# - find a slow worker from the notes on the ps.
+#
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 25 minutes.
+
+# %% [markdown]
+# ## A client from outside
+# A ps and two workers run as processes of their own. This notebook is no task of the cluster: it
+# only starts and stops the processes, and connects to their servers. A second notebook could do the
+# same if you copied the addresses in `cluster` to it.
+#
+# ![This notebook is a client. It reads w, step, pushes and late from the process of the ps, and made from the processes of worker 0 and worker 1, which pull from the ps and push to it. Worker 1 can be stopped and restarted.](../docs/figures/inside.svg)
+
+# %%
+# On Colab, first upload course.py, which is beside this notebook.
+import course
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow.compat.v1 as tf
+from course import BLUE, GREEN, ORANGE, RED, new_cluster, show, start
+
+course.begin()
+
+# %% [markdown]
+# The two folded cells are the programs. `task.py` is nearly that of
+# [Multiple-Workers](Multiple-Workers.ipynb): server, session, `w`, `step` and the shard; the ps only
+# serves. `worker.py` trains without end. It leaves two notes on the ps for whoever looks: how many
+# `pushes` each worker has made, and how many updates they were `late` in all. Three things are its
+# own: `w_k`, its `version`, and `made`, the number of its gradients.
+
+# %% jupyter={"source_hidden": true}
+# %%writefile task.py
+import json
+import os
+import course
+import tensorflow.compat.v1 as tf
+
+tf.logging.set_verbosity(tf.logging.ERROR)
+tf.disable_v2_behavior()
+tf.enable_resource_variables()
+config = json.loads(os.environ["TF_CONFIG"])
+job, k = config["task"]["type"], config["task"]["index"]
+me = "/job:%s/task:%d" % (job, k)
+server = tf.train.Server(config["cluster"], job_name=job, task_index=k)
+if job == "ps":
+    server.join()
+
+with tf.device("/job:ps/task:0"):
+    w = course.variables()
+    step = tf.get_variable("step", initializer=tf.constant(0, tf.int64))
+filters = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=60_000)
+session = tf.Session(server.target, config=filters)
+x, y, _, _ = course.load()
+x, y = x[k::2], y[k::2]
+
+# %% jupyter={"source_hidden": true}
+# %%writefile worker.py
+import time
+import course
+import numpy as np
+import tensorflow.compat.v1 as tf
+from task import k, me, session, step, w, x, y
+
+with tf.device("/job:ps/task:0"):
+    pushes = tf.get_variable("pushes", initializer=np.zeros(2, np.int64))
+    late = tf.get_variable("late", initializer=np.zeros(2, np.int64))
+with tf.device(me):
+    w_k = course.variables("local_", get_variable=tf.get_local_variable)
+    version = tf.get_local_variable("version", initializer=np.int64(0))
+    made = tf.get_local_variable("made", initializer=np.int64(0))
+    now = step.read_value()
+    with tf.control_dependencies([now]):  # first the version, then w
+        copy = [v_k.assign(v.read_value()) for v_k, v in zip(w_k, w)]
+    pull = tf.group(version.assign(now), *copy)
+    gradient = tf.gradients(course.loss(w_k, *course.batch(x, y, made, k)), w_k)
+    with tf.control_dependencies(gradient):
+        ticket = step.count_up_to(1_000_000)
+    with tf.control_dependencies([ticket]):
+        note = [tf.scatter_add(pushes, k, 1), tf.scatter_add(late, k, ticket - version)]
+        subtract = [v.assign_sub(0.1 * g) for v, g in zip(w, gradient)]
+        push = tf.group(*note, *subtract, made.assign_add(1))
+
+session.run(tf.local_variables_initializer())
+while True:
+    session.run(pull)
+    time.sleep(0.01)  # as if the model were larger
+    session.run(push)
+
+# %% [markdown]
+# A client needs no server. The target of its session is the address of *some* server. The folded
+# function `connect` makes such a session, and tries again until that server answers.
+
+
+# %% jupyter={"source_hidden": true}
+import time
+
+
+def connect(job, index=0):
+    """Returns a session of this graph with one task, which it waits for (30 s at most)."""
+    only = ["/job:%s/task:%d" % (job, index)]
+    config = tf.ConfigProto(device_filters=only, operation_timeout_in_ms=20_000)
+    anything = tf.constant(0)
+    deadline = time.monotonic() + 30
+    while True:
+        session = tf.Session("grpc://" + cluster[job][index], config=config)
+        try:
+            session.run(anything)
+            return session
+        except tf.errors.UnavailableError:  # it does not listen yet
+            session.close()
+            assert time.monotonic() < deadline, "%s %d does not answer" % (job, index)
+            time.sleep(0.1)
+
+
+# %%
+cluster = new_cluster(ps=1, worker=2)
+start("task.py", cluster, "ps")
+with tf.device("/job:ps/task:0"):
+    w = course.variables()
+    step = tf.get_variable("step", initializer=tf.constant(0, tf.int64))
+    pushes = tf.get_variable("pushes", initializer=np.zeros(2, np.int64))
+    late = tf.get_variable("late", initializer=np.zeros(2, np.int64))
+session = connect("ps")
+session.run(tf.global_variables_initializer())
+workers = [start("worker.py", cluster, "worker", k) for k in (0, 1)]
+
+# %% [markdown]
+# From now on the training runs, whatever this notebook does. To look at what is a worker's own, we
+# connect to that worker and name the variable; a second graph with the same name on the same device
+# is enough.
+
+
+# %%
+def look(k, name):
+    """Returns the value that worker k has under this name, now."""
+    with tf.Graph().as_default(), tf.device("/job:worker/task:%d" % k):
+        variable = tf.get_variable(name, [], tf.int64)
+        with connect("worker", k) as worker:
+            return worker.run(variable)
+
+
+# %% jupyter={"source_hidden": true}
+# Both workers are there.
+deadline = time.monotonic() + 30
+while session.run(pushes).min() < 20:
+    assert time.monotonic() < deadline, "a worker does not push"
+    time.sleep(0.05)
+
+# %% [markdown]
+# **Predict:** `made` of worker 0, `made` of worker 1, then `step`, read one after the other. Is
+# `step` exactly the sum of the other two?
+
+# %% tags=["predicted", "measured"]
+made = [look(0, "made"), look(1, "made")]
+steps = session.run(step)
+print("made by worker 0: %d, by worker 1: %d, together %d" % (*made, sum(made)))
+print("step: %d" % steps)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# ```text
+# ```
+#
+# Most likely `step` is ahead: nobody waits for you, and while you read one number the others grow.
+# Several reads see several moments, so they are no *snapshot*. A checkpoint of an asynchronous
+# training is made of such reads, too.
+#
+# </details>
+
+# %% jupyter={"source_hidden": true}
+# The answer, checked: step was read last, so it cannot be behind.
+assert steps >= sum(made) > 0
+
+# %% [markdown]
+# ## Stop a worker, and start it again
+# `watch` reads the notes on the ps 50 times a second. Meanwhile we stop worker 1, as a power cut
+# would, and later start it again.
+
+
+# %%
+def watch(seconds):
+    """Reads the notes for so many seconds."""
+    end = time.time() + seconds
+    while time.time() < end:
+        seen.append(np.hstack([time.time(), *session.run([step, pushes, late])]))
+        time.sleep(0.02)
+
+
+# %% jupyter={"source_hidden": true}
+def summary(seen, parts):
+    """Prints and returns the rate of updates, and worker 0's staleness, of each part."""
+    rates, means = {}, {}
+    for name, (begin, end) in parts.items():
+        seconds, steps, pushes_0, _, late_0, _ = seen[end - 1] - seen[begin]
+        rates[name], means[name] = steps / seconds, late_0 / pushes_0
+        print(
+            "%-15s %3.0f updates/s, staleness of worker 0: %.2f" % (name, rates[name], means[name])
+        )
+    return rates, means
+
+
+# %% [markdown]
+# **Predict:** what happens to worker 0, to the rate of updates, and to the staleness of worker 0's
+# pushes while worker 1 is away? With which `made` and which `version` does worker 1 come back?
+
+# %% tags=["predicted", "measured"]
+seen = []
+watch(1.5)
+stopped = len(seen)
+course.stop(workers[1])
+watch(1.5)
+workers[1] = start("worker.py", cluster, "worker", 1)
+while seen[-1][3] == seen[stopped][3]:  # its pushes, noted on the ps
+    watch(0.1)
+back = len(seen)
+print("worker 1 is back: made %d, version %d" % (look(1, "made"), look(1, "version")))
+watch(1.5)
+
+seen = np.array(seen)
+parts = {"both": (0, stopped), "worker 0 alone": (stopped, back), "both again": (back, len(seen))}
+rates, means = summary(seen, parts)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# ```text
+# ```
+#
+# Worker 0 notices nothing, because it has no connection to worker 1 and never waits for it. The
+# rate falls by half, and nobody makes worker 0's pushes stale. Worker 1 has lost what was its own:
+# `made` began again at 0, so it draws the same mini-batches once more. But `version` is large:
+# it pulled the `w` of all updates so far and went on from there.
+#
+# </details>
+
+# %% jupyter={"source_hidden": true}
+# The answer, checked.
+assert rates["worker 0 alone"] < 0.8 * min(rates["both"], rates["both again"])
+assert means["worker 0 alone"] < 0.2 < means["both"]
+
+# %% tags=["measured"] jupyter={"source_hidden": true}
+seconds = seen[:, 0] - seen[0, 0]
+figure, (above, below) = plt.subplots(
+    2, 1, figsize=(7, 4), sharex=True, height_ratios=[2.2, 1], layout="constrained"
+)
+above.plot(seconds, seen[:, 1] - seen[0, 1], color=GREEN, linewidth=2)
+for name, (begin, end) in parts.items():
+    middle = (begin + end) // 2
+    above.annotate(
+        "%s:\n%.0f updates/s" % (name, rates[name]),
+        (seconds[middle], seen[middle, 1] - seen[0, 1]),
+        (-8, 10),
+        textcoords="offset points",
+        ha="right",
+    )
+every = np.arange(0, len(seen), 10)  # about 0.25 s
+for column, color in (0, BLUE), (1, ORANGE):
+    made, stale = np.diff(seen[every][:, [2 + column, 4 + column]], axis=0).T
+    mean = np.divide(stale, made, out=np.full(len(made), np.nan), where=made > 0)
+    below.plot(seconds[every][1:], mean, color=color, label="worker %d" % column)
+for axes in above, below:
+    axes.axvline(seconds[stopped], color=RED, linestyle=":")
+    axes.axvline(seconds[back], color=RED, linestyle=":")
+above.set(ylabel="updates of w since the start", ylim=(0, 1.12 * (seen[-1, 1] - seen[0, 1])))
+below.set(xlabel="seconds", ylabel="staleness", ylim=(-0.1, 2))
+below.text(seconds[stopped] + 0.05, 1.6, "worker 1 is stopped", color=RED)
+below.text(seconds[back] - 0.05, 1.6, "it is back", color=RED, ha="right")
+below.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+show(
+    figure,
+    "Above, the number of updates against time: a line with a steep slope, half the slope while "
+    "worker 1 is away, and the steep slope again. Below, the mean staleness of each worker's "
+    "pushes: about one, zero while worker 0 is alone, and about one again.",
+)
+
+# %% [markdown]
+# ## Exercises
+# **1. What a failure costs.** ★☆☆ Pencil and paper: five equal workers make 50 updates per second
+# together. After 30 seconds two machines fail; 30 seconds later they are back. How many updates
+# have been made after 120 seconds? How many would a synchronous training have, which waits?
+#
+# <details><summary>Hint</summary>
+#
+# How many updates per second do three workers make?
+#
+# </details>
+
+
+# %% jupyter={"source_hidden": true}
+@course.exercise
+def check_1(answer):
+    """What is wrong in words, or None."""
+    if answer == 6000:
+        return "that is without a failure"
+    if answer == 4500:
+        return "that is the synchronous training; here three workers go on"
+    if answer == 5100:
+        return "two workers are missing, not three"
+    if answer != 5400:
+        return "count the updates of 30, 30 and 60 seconds, and add them"
+
+
+# %%
+# Your answer to exercise 1
+answer_1 = ...  # asynchronous
+
+check_1(answer_1)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# answer_1 = 50 * 30 + 30 * 30 + 50 * 60
+#
+# assert check_1(answer_1)
+# ```
+#
+# The synchronous training waits for 30 seconds, and has made 4,500 updates.
+# </details>
+
+# %% [markdown]
+# **2. Who is slow?** ★☆☆ You have read `pushes` twice, some seconds apart. Write a function that
+# returns the number of the slowest worker. Mind that a worker may have joined late.
+#
+# <details><summary>Hint</summary>
+#
+# A total says who has been there for long. What says who is fast?
+#
+# </details>
+
+
+# %% jupyter={"source_hidden": true}
+@course.exercise
+def check_2(answer):
+    """What is wrong in words, or None."""
+    before, after = np.array([900, 800, 10]), np.array([1000, 830, 90])
+    found = answer(before, after)
+    if np.shape(found) != ():
+        return "return one number, that of the slowest worker"
+    if found == 2:
+        return "worker 2 has few pushes because it joined late; it made 80 in this time"
+    if found == 0:
+        return "worker 0 is the fastest: it made 100 pushes in this time"
+    if found != 1:
+        return "worker 1 made 30 pushes in this time, the others 100 and 80"
+
+
+# %%
+# Your answer to exercise 2
+def answer_2(before, after):
+    """Returns the number of the slowest worker. before, after: pushes of each worker, [n]."""
+    raise NotImplementedError
+
+
+check_2(answer_2)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def answer_2(before, after):
+#     return np.argmin(after - before)
+#
+# assert check_2(answer_2)
+# ```
+# </details>
+
+# %%
+# Stop what this notebook started.
+session.close()
+course.end()
+
+# %% [markdown]
+# ## Read more
+# - Li et al. 2014, [Scaling Distributed Machine Learning with the Parameter
+#   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu):
+#   servers, workers, and a scheduler that knows who is there.
+# - [Operations/Fault-Tolerance](../Operations/Fault-Tolerance/): each task is stopped in turn.
+#
+# **Elsewhere:** PyTorch and JAX share no variables that another program could read; there you look
+# at logs, at checkpoints, or with `py-spy dump` at what a process is doing.
+#
+# Next: [Stale-Gradients](Stale-Gradients.ipynb), which shows what staleness does to training.

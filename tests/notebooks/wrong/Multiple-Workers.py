@@ -1,0 +1,23 @@
+# %% 1: steps a second of the synchronous workers, not gradients
+answer_1 = (360, 10)
+
+# %% 1: the mean time instead of the slowest worker's
+answer_1 = (360, 8 / 0.03)
+
+# %% 1: as if all eight were fast
+answer_1 = (400, 80)
+
+
+# %% 2: with its own pushes
+def answer_2(seconds):
+    return seconds * np.sum(1 / seconds)
+
+
+# %% 2: the fast worker is stale
+def answer_2(seconds):
+    return np.sum(seconds) / seconds - 1
+
+
+# %% 2: the mean over all pushes, for each
+def answer_2(seconds):
+    return np.full(len(seconds), len(seconds) - 1.0)
