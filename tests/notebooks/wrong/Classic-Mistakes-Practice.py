@@ -1,0 +1,40 @@
+# %% 1: the sleep taken for a wait without a deadline
+answer_1 = {"a": 19, "b": 21, "c": 20, "d": 17, "e": 17, "f": 24}
+
+# %% 1: the lost session taken for a number that comes twice
+answer_1 = {"a": 23, "b": 21, "c": 20, "d": 18, "e": 17, "f": 24}
+
+
+# %% 2: only the names
+def answer_2(path, variables):
+    stored = dict(tf.train.list_variables(path))
+    if any(variable.op.name not in stored for variable in variables):
+        raise ValueError("another model")
+
+
+# %% 2: only the shapes, in whatever order
+def answer_2(path, variables):
+    stored = [shape for _, shape in tf.train.list_variables(path)]
+    if any(variable.shape.as_list() not in stored for variable in variables):
+        raise ValueError("another model")
+
+
+# %% 2: shapes as lists and TensorShapes are never equal
+def answer_2(path, variables):
+    stored = dict(tf.train.list_variables(path))
+    for variable in variables:
+        if str(stored.get(variable.op.name)) != str(variable.shape):
+            raise ValueError("another model")
+
+
+# %% project: nobody is killed
+def answer_project(folder, updates):
+    return [[0, 2, 4]], [[*range(1, updates, 2)]], [[*range(6, updates, 2)]], [*range(updates)]
+
+
+# %% project: the tickets that the dead ps took with it count, too
+def answer_project(folder, updates):
+    chief = [[*range(0, 801, 2)], [*range(750, updates, 2)]]
+    worker = [[*range(401, 802, 2)], [*range(751, updates, 2)]]
+    killed = [[*range(1, 401, 2)]]
+    return killed, chief, worker, sum(killed + chief + worker, [])
