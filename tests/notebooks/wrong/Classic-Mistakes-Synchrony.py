@@ -1,0 +1,47 @@
+# %% 1: the sum of the means
+answer_1 = 3 - 2, (32 * 3 + 8 * -2) / 40
+
+# %% 1: each worker counts as much
+answer_1 = (3 - 2) / 2, (3 - 2) / 2
+
+# %% 1: the sum over the rows is not divided
+answer_1 = (3 - 2) / 2, 32 * 3 + 8 * -2
+
+
+# %% 2: each worker tells only what it sees
+def answer_2(k, all_reduce, w):
+    mine = np.concatenate([v.ravel() for v in w]).astype("float64")
+    return bool(np.abs(mine - all_reduce(k, mine)).max() == 0)
+
+
+# %% 2: only the first layer
+def answer_2(k, all_reduce, w):
+    mine = w[0].astype("float64")
+    distance = np.abs(mine - all_reduce(k, mine)).max()
+    return bool(all_reduce(k, distance) == 0)
+
+
+# %% 2: who sees a difference leaves at once
+def answer_2(k, all_reduce, w):
+    mine = np.concatenate([v.ravel() for v in w]).astype("float64")
+    if np.abs(mine - all_reduce(k, mine)).max() > 0:
+        return False
+    return bool(all_reduce(k, 0.0) == 0)
+
+
+# %% project: the sum instead of the mean
+def answer_project():
+    made_by = 30 * [(0, 1)]
+    return one_worker(made_by, lr=0.4), made_by, [(2, 0)]
+
+
+# %% project: two gradients of anyone
+def answer_project():
+    made_by = 5 * [(0, 1)] + 25 * [(0, 0)]
+    return one_worker(30 * [(0, 1)]), made_by, [(2, 0)]
+
+
+# %% project: the stale gradient of worker 2 moves w
+def answer_project():
+    made_by = 5 * [(0, 1)] + [(1, 2)] + 24 * [(0, 1)]
+    return one_worker(made_by), made_by, []
