@@ -1,0 +1,17 @@
+# %% 1: as if a read and an addition were one
+answer_1 = 500
+
+# %% 1: one too many
+answer_1 = 508
+
+# %% 1: each worker makes its own 500
+answer_1 = 4000
+
+# %% 2: worker 1's wait has a limit
+answer_2 = {"a": {"ps", "worker 1"}, "b": {"ps"}, "c": set(), "d": set()}
+
+# %% 2: the ps ends without a token
+answer_2 = {"a": {"ps"}, "b": set(), "c": set(), "d": set()}
+
+# %% 2: the order of starting does not matter
+answer_2 = {"a": {"ps"}, "b": {"ps"}, "c": {"worker 0", "worker 1"}, "d": set()}
