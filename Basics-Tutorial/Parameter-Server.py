@@ -131,6 +131,13 @@ round_robin = bytes_per_ps([step, *w])
 # <details><summary>Answer</summary>
 #
 # ```text
+# global_step      8 bytes  /job:ps/task:0
+# W1            8192 bytes  /job:ps/task:1
+# b1             128 bytes  /job:ps/task:0
+# W2            1280 bytes  /job:ps/task:1
+# b2              40 bytes  /job:ps/task:0
+# ps/task:0      176 bytes
+# ps/task:1     9472 bytes
 # ```
 #
 # Round robin counts variables, not bytes. Weights and biases alternate, so both weight matrices land
@@ -239,6 +246,10 @@ for (sender, receiver), n in sorted(sent.items()):
 # <details><summary>Answer</summary>
 #
 # ```text
+# ps 0     -> worker 0  1448 bytes
+# ps 1     -> worker 0  8192 bytes
+# worker 0 -> ps 0      1448 bytes
+# worker 0 -> ps 1      8192 bytes
 # ```
 #
 # Not at all. The mini-batch stays on the worker; only `w` and $lr \cdot g$ travel, and $g$ has the

@@ -93,6 +93,8 @@ with tf.Session(servers["worker", 0].target, config=limit) as session:
 # <details><summary>Answer</summary>
 #
 # ```text
+# default: [[5.0, 5.0], [6.0, 6.0]]
+# div:     [[3.0, 3.0], [5.0, 5.0]]
 # ```
 #
 # The default, `"mod"`, looks for rows 3 and 5 in part 1, at places 1 and 2, where the partitioner has
@@ -148,6 +150,8 @@ for sparse in False, True:
 # <details><summary>Answer</summary>
 #
 # ```text
+# dense:       12800     128000    1280000   12800000 bytes
+# sparse:        264        264        264        264 bytes
 # ```
 #
 # Dense traffic grows a thousand times, with the table. Sparse traffic does not grow: for $r$ rows of
