@@ -126,6 +126,17 @@ with tf.Graph().as_default():
 # <details><summary>Answer</summary>
 #
 # ```text
+# begin                 finalized: False
+# after_create_session  finalized: True, step 0
+#     before_run        asks for the loss
+#     after_run         loss 2.23
+#     before_run        asks for the loss
+#     after_run         loss 2.11
+#     before_run        asks for the loss
+# after_create_session  finalized: True, step 0
+#     before_run        asks for the loss
+#     after_run         loss 2.23
+# end                   step 1
 # ```
 #
 # `before_run` is called four times, because the third update is tried twice. The new session calls
@@ -235,6 +246,8 @@ for name, (losses, sizes) in runs.items():
 # <details><summary>Answer</summary>
 #
 # ```text
+# lr = 1e10    stopped at update  4, largest |w| before it 2.1e+29, after it nan
+# a NaN batch  stopped at update 40, largest |w| before it 9.2e-01, after it nan
 # ```
 #
 # With the bad mini-batch the parameters were good before the last update: *this batch* spoilt the loss.
@@ -314,7 +327,7 @@ def train(path, updates, restore=True):
         hooks = [tf.train.CheckpointSaverHook(path, save_steps=10, saver=saver), record]
         creator = tf.train.ChiefSessionCreator(checkpoint_dir=path if restore else None)
         with tf.train.MonitoredSession(creator, hooks) as session:
-            first = session.run_step_fn(lambda context: context.session.run(step))  # without hooks
+            first = session.run_step_fn(lambda step_context: step_context.session.run(step))
             for _ in range(updates):
                 session.run(update)
     return int(first), record.losses
@@ -410,6 +423,9 @@ for number, (name, second_run) in enumerate(ways.items()):
 # <details><summary>Answer</summary>
 #
 # ```text
+# MonitoredTrainingSession    [20, 30, 40, 50, 60]
+# the same, max_to_keep=None  [0, 10, 20, 30, 40, 50, 60]
+# a Saver of the hook's own   [0, 10, 20, 30, 40, 50, 60]
 # ```
 #
 # When `MonitoredTrainingSession` restores, its `Saver` takes the first run's list from the file
