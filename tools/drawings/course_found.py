@@ -5,11 +5,11 @@ from drawings.shapes import arrow, bar, box, figure, frame, left, lines, path, r
 
 @figure("placement.svg", 600, 260)
 def placement():
-    """One update on three tasks. ps 0 reads w_1, w_2 and w_3 and sends 1,448 bytes to the worker;
-    ps 1 reads w_0 and sends 8,192 bytes. The worker computes forward and backward, then sends
+    """One update on three tasks. ps 0 reads b1, W2 and b2 and sends 1,448 bytes to the worker;
+    ps 1 reads W1 and sends 8,192 bytes. The worker computes forward and backward, then sends
     lr·g, of the same sizes, back. Each ps subtracts what it receives."""
     parts = []
-    for x, name, inside in (10, "ps 0", "w_1, w_2, w_3"), (454, "ps 1", "w_0"):
+    for x, name, inside in (10, "ps 0", "b1, W2, b2"), (454, "ps 1", "W1"):
         parts += [frame(x, 10, 136, 210, name), box(x + 68, 76, "read\n" + inside, "ps", 116, 50)]
         parts.append(box(x + 68, 178, "subtract\nw ← w − lr·g", "ps", 116, 50))
     parts += [frame(236, 10, 128, 210, "worker 0")]

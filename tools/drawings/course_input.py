@@ -1,28 +1,28 @@
 """The figure of the notebook about input pipelines."""
 
-from drawings.shapes import arrow, box, figure, frame, rect, text
+from drawings.shapes import arrow, box, figure, frame, path, rect, text
 
 
-@figure("input.svg", 606, 296)
+@figure("input.svg", 606, 330)
 def input_pipeline():
-    """Ten files. Worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker the
-    rows pass through shuffle, repeat, batch and prefetch, and the training step takes a batch. A
-    thread fills prefetch while the step computes."""
-    parts = [text(54, 24, "10 files", "title")]
+    """Ten files. By shard, worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each
+    worker map parses the rows, which pass through shuffle, repeat, batch and prefetch, and the
+    training step takes a batch. A thread fills prefetch while the step computes."""
+    parts = [text(44, 24, "10 files", "title")]
     for i in range(10):
-        kind = "ab"[i % 2]
-        parts.append(rect(24, 36 + 23 * i, 60, 18, kind + " pale"))
-        parts.append(text(54, 50 + 23 * i, "%d" % i, "small"))
+        parts.append(rect(14, 36 + 25 * i, 60, 20, "ab"[i % 2] + " pale"))
+        parts.append(text(44, 51 + 25 * i, "%d" % i, "small"))
+    stages = ("shard\nmap(parse)", "shuffle\nrepeat", "batch\nprefetch")
     for k in range(2):
-        y = 10 + 126 * k
-        parts.append(frame(176, y, 424, 114, "worker %d" % k))
-        for i, words in enumerate(["shuffle", "repeat\nbatch", "prefetch"]):
-            parts.append(box(226 + 102 * i, y + 70, words, width=80, height=48))
-            parts.append(arrow(268 + 102 * i, y + 70, 284 + 102 * i, y + 70))
-        parts.append(rect(490, y + 46, 104, 48, "ab"[k] + " pale", 6))
-        parts.append(text(542, y + 66, "step"))
-        parts.append(text(542, y + 85, "takes a batch", "small"))
-        parts.append(arrow(88, 46 + 206 * k, 184, y + 70))
-        parts.append(text(136, 40 + 226 * k, ("0, 2, 4, …", "1, 3, 5, …")[k], "small"))
-    parts.append(text(388, 282, "A thread fills prefetch while the step computes.", "small"))
+        y, kind = 10 + 142 * k, "ab"[k]
+        parts.append(frame(150, y, 450, 128, "worker %d" % k))
+        for i in range(k, 10, 2):  # a line from each of its files
+            parts.append(path("M75 %d L166 %d" % (46 + 25 * i, y + 78), kind + " thin", tip=False))
+        for i, words in enumerate(stages):
+            parts.append(box(214 + 108 * i, y + 78, words, width=92, height=50))
+            parts.append(arrow(261 + 108 * i, y + 78, 272 + 108 * i, y + 78))
+        parts.append(rect(486, y + 53, 106, 50, kind + " pale", 6))
+        parts.append(text(539, y + 74, "step"))
+        parts.append(text(539, y + 93, "takes a batch", "small"))
+    parts.append(text(375, 316, "A thread fills prefetch while the step computes.", "small"))
     return parts

@@ -7,7 +7,6 @@ from drawings.shapes import (
     box,
     figure,
     frame,
-    halves,
     left,
     legend,
     lines,
@@ -71,45 +70,51 @@ def ring_steps():
 # What can be divided: the rows of a batch, the layers, the matrices.
 
 
-@figure("parallelism.svg", 580, 482)
+@figure("parallelism.svg", 600, 560)
 def parallelism():
-    """Two layers W1 and W2, and a batch X. Data parallelism gives each device half of the rows of X
-    and a copy of both matrices; the devices exchange gradients as large as w. Model parallelism
-    gives each device one matrix; h and its gradient cross. Tensor parallelism gives each device
-    half of the columns of W1 and half of the rows of W2; the devices add partial sums."""
-    parts, a, b = [], "a pale", "b pale"
+    """Two layers W1 and W2, a batch X, and two devices. Data parallelism: each device has half of
+    the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two
+    places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism:
+    both have X, each has half of the columns of W1 and half of the rows of W2; they add partial
+    sums."""
+    parts = []
     rows = [
-        ("Data parallelism: cut the batch", "whole gradients", "w"),
-        ("Model parallelism: cut between the layers", "h and its gradient", "the batch"),
-        ("Tensor parallelism: cut inside the layers", "partial sums", "the batch"),
+        ("Data parallelism: cut the batch", "gradients, as large as w"),
+        (
+            "Layers in two places: cut between the layers",
+            "h and its gradient, as large as the batch",
+        ),
+        ("Tensor parallelism: cut inside the layers", "partial sums, as large as the batch"),
     ]
-    for row, (name, what, size) in enumerate(rows):
-        y = 52 + 142 * row
-        parts += [left(8, y - 28, name, "title"), left(404, y + 32, what)]
-        parts += [left(404, y + 54, "as large as " + size, "small")]
-        if row == 0:
-            parts += matrix(20, y, 64, 88, halves("X"), "rows")
-            for x, width, height, name in ((136, 60, 64, "W1"), (276, 46, 60, "W2")):
-                parts.append(rect(x + 16, y + 18, width, height, "box", 0))
-                parts.append(rect(x + 16, y + 18, width, height, b, 0))
-                parts.append(rect(x, y + 4, width, height, "box", 0))
-                parts += matrix(x, y + 4, width, height, {name: a})
-        elif row == 1:
-            parts += matrix(20, y, 64, 88, {"X": a}) + matrix(144, y + 12, 60, 64, {"W1": a})
-            parts += matrix(284, y + 14, 46, 60, {"W2": b})
-        else:
-            parts += matrix(20, y, 64, 88, {"X": "box"})
-            parts += matrix(140, y + 12, 72, 64, halves("A"))
-            parts += matrix(284, y + 14, 46, 60, halves("B"), "rows")
-        begins = ((90, 218, 344), (90, 210, 336), (90, 218, 336))[row]
-        ends = ((128, 268, 382), (138, 278, 382), (134, 278, 382))[row]
-        for begin, end in zip(begins, ends):
-            parts.append(arrow(begin, y + 44, end, y + 44))
+    for row, (name, exchanged) in enumerate(rows):
+        y = 24 + 186 * row
+        parts += [left(8, y, name, "title")]
+        for k, kind in enumerate(("a pale", "b pale")):
+            x, top = 8 + 302 * k, y + 10
+            parts += [frame(x, top, 282, 122, "device %d" % k)]
+            if row == 0:
+                parts += matrix(x + 20, top + 46, 56, 40, {f"X_{k}": kind})
+                parts += matrix(x + 108, top + 32, 60, 64, {"W1": "box"})
+                parts += matrix(x + 206, top + 36, 46, 60, {"W2": "box"})
+            elif row == 1:
+                if k == 0:
+                    parts += matrix(x + 20, top + 28, 56, 80, {"X": kind})
+                    parts += matrix(x + 108, top + 34, 60, 64, {"W1": kind})
+                else:
+                    parts += matrix(x + 206, top + 36, 46, 60, {"W2": kind})
+            else:
+                parts += matrix(x + 20, top + 28, 56, 80, {"X": "box"})
+                parts += matrix(x + 120, top + 34, 34, 64, {f"A_{k}": kind})
+                parts += matrix(x + 206, top + 52, 46, 30, {f"B_{k}": kind})
+            if row != 1:
+                begin, end = (104, 172) if row == 0 else (116, 158)
+                parts += [arrow(x + 79, top + 66, x + begin, top + 66)]
+                parts += [arrow(x + end, top + 66, x + 202, top + 66)]
         if row == 1:
-            parts.append(text(244, y + 36, "h"))
-    parts += [left(404, 24, "They exchange", "small")]
-    parts += [legend(8, 470, a, "device 0"), legend(120, 470, b, "device 1")]
-    return [*parts, legend(232, 470, "box", "on both, the same")]
+            parts += [arrow(87, top + 66, 112, top + 66), arrow(180, top + 66, 512, top + 66)]
+            parts += [text(220, top + 58, "h")]
+        parts += [text(300, top + 148, "exchanged: " + exchanged, "small")]
+    return parts
 
 
 @figure("graphs.svg", 592, 326)
@@ -145,26 +150,36 @@ def graphs():
     return parts
 
 
-@figure("tensor.svg", 592, 298)
+@figure("tensor.svg", 600, 404)
 def tensor():
-    """Tensor parallelism of two layers. Both devices have X. Device 0 has columns A_0 of W1 and
-    rows B_0 of W2, device 1 the others. Each computes H_k, then H_k B_k. One all-reduce between the
-    devices adds these to Y; in the backward pass another adds the gradients of X."""
+    """Tensor parallelism of two layers on two devices. Device 0 has columns A_0 of W1 and rows B_0
+    of W2, device 1 the others. Forward: f, the identity, gives X to both; each computes H_k and
+    H_k B_k; g, an all-reduce, adds these to Y. Backward: g is the identity and gives dY to both; f
+    is an all-reduce, which adds their parts of dX."""
     parts = []
-    for k, (y, kind) in enumerate(((66, "a"), (186, "b"))):
-        parts += [rect(8, y - 56, 460, 102, kind + " hollow", 8)]
-        parts += [left(20, y - 34, "device %d" % k, "title")]
-        parts += [box(44, y, "X", "box", 40), arrow(66, y, 92, y)]
-        parts += [box(126, y, "A_%d" % k, kind + " pale", 64), arrow(160, y, 186, y)]
-        parts += [box(212, y, "H_%d" % k, "box", 48), arrow(238, y, 264, y)]
-        parts += [box(298, y, "B_%d" % k, kind + " pale", 64), arrow(332, y, 358, y)]
-        parts += [box(400, y, "H_%d B_%d" % (k, k), "box", 80), arrow(442, y, 488, y)]
-        parts += [text(126, y + 34, "columns of W1", "small")]
-        parts += [text(298, y + 34, "rows of W2", "small")]
-    parts += [rect(490, 10, 94, 222, "ps", 6), text(537, 108, "all-reduce", "title")]
-    parts += [text(537, 132, "adds both", "small"), text(537, 152, "to Y", "small")]
-    parts += [left(8, 262, "Forward:", "title")]
-    parts += [left(104, 262, "one all-reduce gives Y to both devices.", "small")]
-    parts += [left(8, 286, "Backward:", "title")]
-    parts += [left(104, 286, "one all-reduce adds the two gradients of X.", "small")]
+    for row, (name, begin, end) in enumerate((("Forward", "X", "Y"), ("Backward", "dY", "dX"))):
+        y = 30 + 190 * row
+        parts += [left(8, y - 8, name, "title")]
+        for k, kind in enumerate("ab"):
+            top = y + 6 + 76 * k
+            parts += [rect(156, top, 288, 66, kind + " hollow", 8)]
+            parts += [left(164, top + 18, "device %d" % k, "small")]
+            first, second = (f"A_{k}", f"B_{k}") if row == 0 else (f"B_{k}ᵀ", f"A_{k}ᵀ")
+            middle = f"H_{k}" if row == 0 else f"dH_{k}"
+            parts += [box(210, top + 42, first, kind + " pale", 56, 32)]
+            parts += [
+                arrow(239, top + 42, 269, top + 42),
+                box(300, top + 42, middle, "box", 60, 32),
+            ]
+            parts += [arrow(331, top + 42, 361, top + 42)]
+            parts += [box(390, top + 42, second, kind + " pale", 56, 32)]
+            parts += [arrow(137, top + 42, 180, top + 42), arrow(419, top + 42, 462, top + 42)]
+        enter, leave = ("f", "g") if row == 0 else ("g", "f")
+        parts += [box(24, y + 78, begin, "box", 36), arrow(43, y + 78, 55, y + 78)]
+        parts += [rect(56, y + 6, 80, 142, "ps", 6), text(96, y + 72, enter, "title")]
+        parts += [text(96, y + 94, "identity", "small")]
+        parts += [rect(464, y + 6, 84, 142, "ps", 6), text(506, y + 72, leave, "title")]
+        parts += [text(506, y + 94, "all-reduce", "small"), arrow(549, y + 78, 561, y + 78)]
+        parts += [box(579, y + 78, end, "box", 34)]
+    parts += [left(8, 396, "A_k: columns of W1 · B_k: rows of W2 · H_k = X A_k", "small")]
     return parts

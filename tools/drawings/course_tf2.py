@@ -45,6 +45,27 @@ def strategies():
     ]
 
 
+@figure("closures.svg", 560, 300)
+def closures():
+    """The coordinator runs the only training loop. It schedules closures of one update each in a
+    queue. A free worker takes the next one, pulls w from the ps, computes a gradient, pushes it,
+    and returns a result."""
+    parts = [
+        frame(10, 10, 540, 92, "coordinator: the only training loop"),
+        text(84, 70, "schedule()"),
+    ]
+    parts += [box(202 + 64 * number, 65, "closure", width=60) for number in range(4)]
+    parts += [arrow(126, 65, 170, 65), text(490, 60, "a queue; each:", "small")]
+    parts += [text(490, 79, "one update", "small")]
+    for number, x in enumerate((150, 410)):
+        parts.append(outlined(x, 190, f"worker {number}\npull, g, push", KINDS[number], 150, 56))
+        parts += [arrow(x - 20, 104, x - 20, 160), arrow(x + 20, 160, x + 20, 104)]
+        parts.append(text(x - 28, 138, "a closure", "small end"))
+        parts.append(left(x + 28, 138, "result", "small"))
+        parts.append(arrow(x + (280 - x) / 6, 220, 280 + (x - 280) / 4, 244, both=True))
+    return [*parts, box(280, 270, "ps\nw, step", "ps", 190, 50)]
+
+
 STATES = (("parameters", 2), ("gradients", 2), ("optimizer state", 12))  # bytes of a parameter
 
 

@@ -170,14 +170,14 @@ def algorithms():
 
 QUESTIONS = (  # a question, and the two lines of the answer if it is yes
     (
-        "Is the model too large for a device?",
-        "Sharded-Training, Model-",
-        "Parallelism, Sparse-Embeddings",
-    ),
-    (
-        "Is one device fast enough?",
+        "Is one device large and fast enough?",
         "do not distribute:",
         "Non-Distributed-Setup",
+    ),
+    (
+        "Is the model too large for a device?",
+        "Sharded-Training; then Model-",
+        "Parallelism, Sparse-Embeddings",
     ),
     (
         "Do the devices of one machine suffice?",
@@ -202,7 +202,7 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 )
 
 
-@figure("choose.svg", 600, 66 + 70 * len(QUESTIONS))
+@figure("choose.svg", 616, 66 + 70 * len(QUESTIONS))
 def choose():
     """Decision chart. {} Otherwise T steps between two pushes: DOWNPOUR-Easy with two or three
     workers; ADAG, DOWNPOUR or AEASGD with more, each at a rate of its own."""
@@ -210,20 +210,20 @@ def choose():
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
         parts += [
-            rect(1, y - 22, 318, 44, "box", 6),
-            text(160, y + 5, question),
-            arrow(320, y, 372, y),
-            text(344, y - 8, "yes", "small"),
-            rect(374, y - 25, 224, 50, "ps", 6),
-            arrow(160, y + 23, 160, y + 47),
-            left(170, y + 41, "no", "small"),
+            rect(4, y - 22, 320, 44, "box", 6),
+            text(164, y + 5, question),
+            arrow(325, y, 364, y),
+            text(343, y - 8, "yes", "small"),
+            rect(366, y - 25, 246, 50, "ps", 6),
+            arrow(157, y + 23, 157, y + 47),
+            left(167, y + 41, "no", "small"),
         ]
-        parts += lines(486, y - 4, folders, "", draw=text)
+        parts += lines(489, y - 4, folders, "", draw=text)
     y = 30 + 70 * len(QUESTIONS)
     parts += [
-        rect(1, y - 22, 597, 50, "ps", 6),
-        text(299, y - 1, "T steps between two pushes: DOWNPOUR-Easy with two or three workers;"),
-        text(299, y + 19, "ADAG, DOWNPOUR or AEASGD with more, each at a rate of its own"),
+        rect(4, y - 22, 608, 50, "ps", 6),
+        text(308, y - 1, "T steps between two pushes: DOWNPOUR-Easy with two or three workers;"),
+        text(308, y + 19, "ADAG, DOWNPOUR or AEASGD with more, each at a rate of its own"),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]

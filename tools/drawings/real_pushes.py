@@ -4,7 +4,7 @@ import json
 import math
 import sys
 
-from drawings.shapes import FIGURES, ROOT, animate, box, figure, line, rect, text
+from drawings.shapes import FIGURES, ROOT, animate, box, figure, left, line, rect, text
 
 sys.path.append(str(ROOT))
 from tfrun.runs.data import RunData
@@ -66,7 +66,30 @@ def moving(rows, kind, start, stop, ends, end):
     return f'<circle r="7" class="{kind}" opacity="0">{moves}{seen}</circle>'
 
 
-@figure("pushes.svg", 560, 264)
+def timeline(rows, end):
+    """All pushes as bars, and a line at the time that is shown: what a still picture tells."""
+    first, unit, parts = 76, 474 / end, []
+    for number, kind in enumerate("ab"):
+        y = 268 + 34 * number
+        parts.append(left(4, y + 17, "worker %d" % number))
+        for row in rows:
+            if row["worker"] == number:
+                at = [
+                    first + unit * row[name] for name in ("called", "pulled", "computed", "pushed")
+                ]
+                parts.append(rect(at[0], y + 6, at[1] - at[0], 12, kind + " pale", 0))
+                parts.append(rect(at[1], y, max(1.5, at[2] - at[1]), 24, kind, 0))
+                parts.append(rect(at[2], y + 9, at[3] - at[2], 6, kind, 0))
+    now = [(0, first), (end, first + unit * end)]
+    moves = animate("x", now, end, end * SLOWER / 1000)
+    parts.append(
+        f'<rect y="262" width="2" height="70" class="bar moving" x="{first}">{moves}</rect>'
+    )
+    note = "ring, pale: pulls w · frame, high: computes the gradient g · dot, thin: pushes g"
+    return [*parts, text(280, 360, note, "small")]
+
+
+@figure("pushes.svg", 560, 372)
 def pushes():
     """{} pushes of a real run of HogWild, {} times slower. Two workers pull the parameters, compute
     a gradient and push it, without waiting for each other."""
@@ -90,6 +113,5 @@ def pushes():
         words += text(ps[0], ps[1] + 80, f"staleness {row['staleness']}", "small")
         seen = visible([(row["pushed"], after["pushed"])], end)
         parts.append(f'<g opacity="0">{words}{seen}</g>')
-    note = "ring: pulls w · frame: computes the gradient g · dot: pushes g"
-    parts.append(text(280, 252, note, "small"))
+    parts += timeline(rows, end)
     return parts, (len(rows), SLOWER)

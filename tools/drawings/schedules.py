@@ -42,6 +42,9 @@ def workers(y, pushed, words):
         bar(at(pull), y + 36 * k, UNIT * (push - pull) - 3, KINDS[k], words % late)
         for k, pull, push, late in pushed
     ]
+    for k, pace in enumerate(PACE):  # what is not pushed when the figure ends
+        begin = pace * int(UNTIL / pace)
+        bars.append(rect(at(begin), y + 36 * k, at(UNTIL) - at(begin), 26, KINDS[k] + " pale", 3))
     axis = arrow(LEFT, y + 122, at(UNTIL) + 6, y + 122)
     return [*names(y), *bars, axis, text(at(UNTIL / 2), y + 140, "time", "small")]
 
@@ -134,7 +137,7 @@ def schedule(orders):
                 if before and before not in done:
                     break
                 begin = max(free[k], done[before][1] if before else 0)
-                free[k] = begin + (MICRO if m is None else 1)
+                free[k] = begin + (MICRO if m is None else 1) * (2 if what == "B" else 1)
                 done[k, what, m] = (begin, free[k])
                 left_[k].pop(0)
     return done
@@ -146,48 +149,64 @@ def idle(done):
     return 1 - sum(until - begin for begin, until in done.values()) / (STAGES * end)
 
 
-def kept(orders, k):
-    """The most micro-batches whose activations a stage keeps at once."""
-    count, most = 0, 0
-    for what, _ in orders(k):
-        count += 1 if what == "F" else -1
-        most = max(most, count)
-    return most
+def stored(done, k):
+    """How many micro-batches' activations stage k stores: [(begin, end, number)].
+
+    A forward pass stores those of a micro-batch, and its backward pass frees them.
+    """
+    changes = [
+        (begin if what == "F" else until, (1 if what == "F" else -1) * (MICRO if m is None else 1))
+        for (stage, what, m), (begin, until) in done.items()
+        if stage == k
+    ]
+    spans, count = [], 0
+    for (at_, change), (next_, _) in zip(sorted(changes), [*sorted(changes)[1:], (None, 0)]):
+        count += change
+        if next_ is not None and next_ > at_:
+            spans.append((at_, next_, count))
+    return spans
 
 
-@figure("pipeline.svg", 550, 444)
+@figure("pipeline.svg", 550, 530)
 def pipeline():
-    """Schedules of {} stages and {} micro-batches; forward and backward take equally long.
-    Sequential: one stage works at a time, {}% idle. GPipe: all forward passes, then all backward
-    passes, {}% idle. 1F1B: the two in turn, also {}% idle, but stage 0 keeps the activations of {}
-    micro-batches instead of {}."""
+    """Schedules of {} stages and {} micro-batches; a backward pass takes twice as long as a forward
+    one. Sequential: one stage works at a time, {}% idle. GPipe: all forward passes, then all
+    backward passes, {}% idle. 1F1B: the two in turn, also {}% idle, but stage 0 stores the
+    activations of {} micro-batches at most instead of {}; their number is shaded below its line."""
     panels = [
         ("Sequential", "one mini-batch, not cut", whole_batch),
         ("GPipe", "all forward, then all backward", gpipe),
         ("1F1B", "one forward, one backward in turn", one_forward_one_backward),
     ]
-    parts, shares = [], []
+    parts, shares, most, unit = [], [], [], 10.6
     for number, (name, what, orders) in enumerate(panels):
-        done, y = schedule(orders), 24 + 136 * number
+        done, y = schedule(orders), 24 + 164 * number
         shares.append(round(100 * idle(done)))
         end = max(until for _, until in done.values())
         parts += [left(4, y, name, "title"), left(102, y, what, "small")]
         parts.append(text(542, y, "idle %d%%" % shares[-1], "end"))
         for k in range(STAGES):
-            top = y + 12 + 32 * k
+            top, spans = y + 12 + 42 * k, stored(done, k)
             if number:
-                keeps = f"keeps up to {kept(orders, k)} micro-batch{'es' * (kept(orders, k) > 1)}"
-                parts.append(text(542, top + 18, keeps, "small end"))
-            parts += [left(4, top + 18, "stage %d" % k), rect(66, top, 15.8 * end, 26, "idle", 0)]
+                stores = max(count for *_, count in spans)
+                most.append(stores)
+                words = f"stores up to {stores} micro-batch{'es' * (stores > 1)}"
+                parts.append(text(542, top + 18, words, "small end"))
+            parts += [left(4, top + 18, "stage %d" % k), rect(66, top, unit * end, 24, "idle", 0)]
             for (stage, kind, m), (begin, until) in done.items():
                 if stage == k:
-                    words = str(m) if m is not None else ("forward" if kind == "F" else "backward")
-                    width = 15.8 * (until - begin) - 1
-                    parts.append(bar(66 + 15.8 * begin, top, width, "ab"[kind == "B"], words))
+                    words = str(m) if m is not None else "all"
+                    width = unit * (until - begin) - 1
+                    parts.append(bar(66 + unit * begin, top, width, "ab"[kind == "B"], words, 24))
+            for begin, until, count in spans:
+                height = 2 * count
+                x, width = 66 + unit * begin, unit * (until - begin)
+                parts.append(rect(x, top + 26, width, height, "c pale", 0))
     assert abs(idle(schedule(gpipe)) - (STAGES - 1) / (MICRO + STAGES - 1)) < 1e-9
-    parts += [legend(4, 432, "a", "forward"), legend(92, 432, "b", "backward")]
-    parts.append(legend(196, 432, "idle", f"idle; 0 to {MICRO - 1}: micro-batches", 30))
-    return parts, (STAGES, MICRO, *shares, kept(one_forward_one_backward, 0), kept(gpipe, 0))
+    parts += [legend(4, 500, "a", "forward"), legend(92, 500, "b", "backward")]
+    parts.append(legend(196, 500, "idle", f"idle; 0 to {MICRO - 1}: micro-batches", 30))
+    parts.append(legend(4, 522, "c pale", "as high as the activations that this stage stores"))
+    return parts, (STAGES, MICRO, *shares, most[STAGES], most[0])
 
 
 # Failures.
@@ -221,7 +240,7 @@ def killed(y, tasks, lost, stopped, away, words):
     return [*parts, path("M%g %g v126" % (seconds(0), y - 4), "bar", tip=False)]
 
 
-@figure("failures.svg", 550, 556)
+@figure("failures.svg", 560, 556)
 def failures():
     """Three timelines after a SIGKILL, one measured run each. A worker: it pushes again after
     {:.1f} s, the others train on. The chief: back after {:.1f} s, the others train on, nobody saves

@@ -82,20 +82,12 @@ def cluster():
     return parts
 
 
-# The step counter and w of the examples' model, in the order in which a script makes them.
-SHAPES = {
-    "step": (1,),
-    "w_0": (64, 128),
-    "w_1": (128,),
-    "w_2": (128, 64),
-    "w_3": (64,),
-    "w_4": (64, 10),
-    "w_5": (10,),
-}
-SPLIT = 4096  # numbers: --shard-bytes 16384 of Parameter-Server-Strategy
+# The variables of the notebooks' network, in the order in which they are made.
+SHAPES = {"W1": (64, 32), "b1": (32,), "W2": (32, 10), "b2": (10,)}
+SPLIT = 4096  # bytes: what is twice as large is split
 
 
-WHOLE = [(name, math.prod(shape)) for name, shape in SHAPES.items()]
+WHOLE = [(name, 4 * math.prod(shape)) for name, shape in SHAPES.items()]
 
 
 def rows():
@@ -117,7 +109,7 @@ def in_turn(variables):
 
 
 def lightest(variables):
-    """What each of two ps gets when the next variable goes to the one with fewer numbers."""
+    """What each of two ps gets when the next variable goes to the one with fewer bytes."""
     ps = [[], []]
     for name, size in variables:
         load = [sum(size for _, size in has) for has in ps]
@@ -125,15 +117,18 @@ def lightest(variables):
     return ps
 
 
+SHARD_UNIT = 350 / 9472  # a byte's width
+
+
 @figure("sharding.svg", 560, 436)
 def sharding():
-    """The variables of the examples' model on two parameter servers (ps), in numbers. Round robin
-    over whole variables puts {} on ps 0 and {} on ps 1, because all large ones fall to ps 1. By
-    size it is {} and {}. With large variables split by rows it is {} and {}."""
+    """The variables of the digits' network on two parameter servers (ps), in bytes. Round robin
+    over whole variables puts {} on ps 0 and {} on ps 1. By size it is {} and {}: no better, because
+    W1 alone has most of them. With W1 split by rows it is {} and {}."""
     panels = [
         ("Round robin: whole variables in turn", "TensorFlow's default", in_turn(WHOLE)),
-        ("By size: to the ps with fewer numbers", "the examples with sessions", lightest(WHOLE)),
-        ("By rows: large variables are split", "Parameter-Server-Strategy", in_turn(rows())),
+        ("By size: to the ps with fewer bytes", "a greedy strategy", lightest(WHOLE)),
+        ("By rows: large variables are split", "a partitioner", lightest(rows())),
     ]
     parts = []
     for number, (name, where, ps) in enumerate(panels):
@@ -143,14 +138,14 @@ def sharding():
             x, top = 60, y + 14 + 54 * task
             parts.append(left(10, top + 19, "ps %d" % task))
             for variable, size in has:
-                width = max(2, 350 * size / 17024)
+                width = max(2, SHARD_UNIT * size)
                 label = variable.replace("rows ", "") if width > 40 else ""
                 parts.append(rect(x, top, width, 26, "ps", 2))
                 parts.append(text(x + width / 2, top + 18, label, "small") if label else "")
                 x += width
             total = sum(size for _, size in has)
-            small = ", ".join(variable for variable, size in has if 350 * size / 17024 <= 40)
-            parts.append(left(x + 8, top + 18, "%s numbers" % format(total, ","), "small"))
+            small = ", ".join(variable for variable, size in has if SHARD_UNIT * size <= 40)
+            parts.append(left(x + 8, top + 18, "%s bytes" % format(total, ","), "small"))
             parts.append(left(60, top + 43, "also " + small, "small") if small else "")
     loads = [sum(size for _, size in has) for _, _, ps in panels for has in ps]
     return parts, loads

@@ -1,7 +1,8 @@
 """What all diagrams are made of: the style, boxes, arrows, frames, animations.
 
 A diagram is at most some 600 units wide and has no text below 14 units, so that a telephone shows
-it readably. Worker 0 is blue, worker 1 orange, worker 2 purple; what lives on a ps is pale blue.
+it readably. It has a ground of its own, because not every viewer's page is as dark as its theme.
+Worker 0 is blue, worker 1 orange, worker 2 purple; what lives on a ps is pale blue.
 """
 
 import pathlib
@@ -9,6 +10,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "figures"
 STYLE = """
+.ground { fill: #ffffff }
 text { font: 15px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .small { font-size: 14px; fill: #59636e } .title { font-weight: 600 }
 .code { font: 14px ui-monospace, Menlo, Consolas, monospace }
@@ -18,12 +20,14 @@ text { font: 15px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f
 .a { fill: #0969da; stroke: #0969da } .b { fill: #bc4c00; stroke: #bc4c00 }
 .c { fill: #8250df; stroke: #8250df } .done { fill: #1a7f37; stroke: #1a7f37 }
 .pale { fill-opacity: .18 } .hollow { fill: none; stroke-width: 3 }
+.thin { fill: none; stroke-opacity: .5 }
 .line { stroke: #818b98; fill: none }
 .bar { stroke: #cf222e; stroke-width: 4; fill: #cf222e }
 .frame, .idle { fill: none; stroke: #818b98; stroke-dasharray: 4 4 }
 text.on { fill: #fff; stroke: none } text.lost { fill: #cf222e }
 @media (prefers-reduced-motion: reduce) { .moving { display: none } }
 @media (prefers-color-scheme: dark) {
+  .ground { fill: #0d1117 }
   text { fill: #f0f6fc } .small { fill: #9198a1 }
   .box { fill: #212830; stroke: #9198a1 } .ps { fill: #121d2f; stroke: #4493f8 }
   .a { fill: #4493f8; stroke: #4493f8 } .b { fill: #db6d28; stroke: #db6d28 }
@@ -57,7 +61,9 @@ def figure(name, width, height):
                 f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
                 f'viewBox="0 0 {width} {height}" role="img">\n'
                 f"<title>{title.format(*values)}</title>\n<style>{STYLE}</style>\n"
-                f"<defs>{ARROW}</defs>\n" + "\n".join(parts) + "\n</svg>\n"
+                f"<defs>{ARROW}</defs>\n{rect(0, 0, width, height, 'ground', 0)}\n"
+                + "\n".join(parts)
+                + "\n</svg>\n"
             )
 
         DRAWN[name] = svg
