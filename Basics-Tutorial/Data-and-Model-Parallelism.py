@@ -175,6 +175,8 @@ for (source, target), size in sorted(sent.items()):
 # <details><summary>Answer</summary>
 #
 # ```text
+# worker 0 -> worker 1:  8192 bytes
+# worker 1 -> worker 0:  8192 bytes
 # ```
 #
 # The activations $h$ go forward, 64 rows of 32 numbers of 4 bytes, and $\partial L / \partial h$
@@ -263,6 +265,9 @@ for schedule in gpipe, one_f_one_b, zero_bubble:
 # <details><summary>Answer</summary>
 #
 # ```text
+# gpipe        20.0% idle, stage 0 stores 12
+# one_f_one_b  20.0% idle, stage 0 stores  4
+# zero_bubble   7.7% idle, stage 0 stores  4
 # ```
 #
 # 3/15 for both: a stage must wait for the first micro-batch to come, and for the last gradient to
