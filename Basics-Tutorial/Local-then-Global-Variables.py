@@ -10,378 +10,190 @@
 
 # %% [markdown]
 # # Local, then global variables
-# A worker that asks the ps for `w` at each step waits for the network at each step, so give it
-# variables of its own. It trains on them for T steps, and only then moves the global ones.
+# A billion parameters of 4 bytes need 32 s to cross a link of 1 Gbit/s, and as long to come back. A
+# worker that pulls and pushes at each step would spend nearly all its time on that. So give the
+# worker variables of its own: it trains on them for T steps, and only then moves the global ones,
+# with a T-th of the messages. Language models trained across data centres, and phones that train
+# together, rest on this idea.
 #
 # After this notebook you can:
-# - say which variables are global and which are local, and what TensorFlow does differently with
-#   them;
-# - build one model twice with one function, on the ps and on a worker, and copy it both ways;
-# - sum up T gradients on the worker, and push them at once;
-# - order a push and a pull with control dependencies, and check that order in the graph.
+# - place variables globally on the ps, or locally on a worker, and say what TensorFlow does with each
+#   kind;
+# - write pull, local step and push, and put them in the right order with control dependencies;
+# - say what goes wrong in another order;
+# - explain with a drawing when the sum of two workers' changes helps, and when it overshoots;
+# - name the heirs: local SGD, federated averaging, DiLoCo.
 #
-# **Before it:** [Sessions](Sessions.ipynb), and [Parameter-Server](Parameter-Server.ipynb) for the
-# words pull and push. **Time:** 60 minutes.
+# **Before it:** [Stale-Gradients](Stale-Gradients.ipynb), and
+# [Graphs-and-Sessions](Graphs-and-Sessions.ipynb) for control dependencies. **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Two copies of the model
 # The ps has the parameters `w`, which all workers share. Worker k has a copy `w_k`, which nobody
-# else uses, and a second list `a` of the same shapes. There it sums up the gradients that it has
-# computed since its last pull.
+# else uses, and a second list `a` of the same shapes, in which it sums up the gradients since its
+# last pull. Between a pull and a push it needs no network.
 #
 # ![The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr·a up, where the ps subtracts it from w.](../docs/figures/copies.svg)
 #
-# To *pull* is to copy `w` into `w_k`. To *push* is to send a change of `w` to the ps, which applies
-# it. Between the two a worker needs no network.
-#
-# The cluster of this notebook has one ps and two workers. All three servers run in this process,
-# and we play both workers, so we decide who does what when, and the results are the same in each
-# run.
+# All three servers run in this process, and you play both workers. You decide who does what when,
+# so the results are the same in each run.
 
-# %% jupyter={"source_hidden": true}
-# region: set_up -- the same in each notebook: TensorFlow without messages, a folder, pictures
-import os
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"   # before the import, or C++ messages fill the page
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
-os.environ["TF_GRPC_REUSE_PORT"] = "1"     # a server may listen on a port that we hold for it
-import io
-import tempfile
+# %%
+# On Colab, first upload course.py, which is beside this notebook.
+import course
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow.compat.v1 as tf
-from IPython.display import display
+from course import BLUE, GRAY, GREEN, ORANGE, RED, new_cluster, show
 
-tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()        # graphs and sessions: see Graphs-and-Sessions
-tf.enable_resource_variables()  # a read is a copy of the value
-tf.reset_default_graph()        # so that you can run all cells again
-
-HERE = globals().get("HERE", os.getcwd())
-folder = tempfile.TemporaryDirectory()  # what this notebook writes goes there
-os.chdir(folder.name)
-
-BLUE, ORANGE, PURPLE, GREEN, GRAY, RED = (
-    "#0969da", "#bc4c00", "#8250df", "#1a7f37", "#818b98", "#cf222e")  # workers 0, 1, 2, ...
-plt.rcParams.update({
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
-    "axes.prop_cycle": plt.cycler(color=[BLUE, ORANGE, PURPLE, GREEN, RED, GRAY]),
-    "legend.frameon": False, "figure.figsize": (7, 3)})
-
-def show(figure, description):
-    """Shows a figure at 150 dpi, with a description for those who cannot see it."""
-    stored = io.BytesIO()
-    figure.savefig(stored, format="png", dpi=150, bbox_inches="tight")
-    plt.close(figure)
-    size = {"width": round(100 * figure.get_figwidth()), "alt": description}
-    display({"image/png": stored.getvalue(), "text/plain": description}, raw=True,
-            metadata={"image/png": size})
-# endregion: set_up
-
-# %% jupyter={"source_hidden": true}
-# region: cluster -- the same in each notebook: free ports, and processes that end with this one
-import json
-import pathlib
-import socket
-import subprocess
-import sys
-
-held = []  # sockets that keep the ports of our clusters until the kernel ends
-
-def new_cluster(**counts):
-    """{job: addresses} at free ports: new_cluster(ps=1, worker=2)."""
-    cluster = {}
-    for job, count in counts.items():
-        sockets = [socket.socket() for _ in range(count)]
-        for one in sockets:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            one.bind(("127.0.0.1", 0))
-        cluster[job] = ["127.0.0.1:%d" % one.getsockname()[1] for one in sockets]
-        held.extend(sockets)
-    return cluster
-
-RUN = """if True:
-    import os, runpy, sys, threading
-    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
-    sys.argv = sys.argv[1:]
-    runpy.run_path(sys.argv[0], run_name="__main__")"""
-
-def start(file, cluster, job, index=0, *arguments):
-    """Starts a Python file as a task of a cluster, which TF_CONFIG names.
-
-    The process ends with its standard input: by stop(), or when the kernel ends, however that
-    happens. What it prints goes to the file job-index.log.
-    """
-    config = {"cluster": cluster, "task": {"type": job, "index": index}}
-    with open("%s-%d.log" % (job, index), "w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-c", RUN, file, *map(str, arguments)], stdin=subprocess.PIPE,
-            stdout=log, stderr=log, env={**os.environ, "TF_CONFIG": json.dumps(config)})
-    process.log = pathlib.Path(log.name).absolute()
-    return process
-
-def finish(process, seconds=60):
-    """Waits until a process has ended, and returns what it printed."""
-    try:
-        code = process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        code = "none after %d s" % seconds
-    printed = process.log.read_text()
-    assert code == 0, "%s: exit code %s\n%s" % (process.log.stem, code, printed[-2000:])
-    return printed
-
-def stop(*processes):
-    """Ends processes that still run."""
-    for process in processes:
-        process.stdin.close()
-        process.wait(10)
-# endregion: cluster
-
-# %% jupyter={"source_hidden": true}
-# %%writefile digits.py
-# region: digits -- the same in each notebook: handwritten digits, and a network 64 - 32 - 10
-import numpy as np
-import tensorflow.compat.v1 as tf
-from sklearn.datasets import load_digits
-
-def load():
-    """1,437 rows for training and 360 for the test: x [rows, 64] from 0 to 1, y [rows]; twice."""
-    x, y = load_digits(return_X_y=True)
-    order = np.random.RandomState(0).permutation(len(x))
-    x, y = (x[order] / 16).astype("float32"), y[order].astype("int32")
-    return x[:-360], y[:-360], x[-360:], y[-360:]
-
-def first_values(seed=0):
-    """Where training begins: the weights and biases of two layers, 2,410 numbers in all."""
-    random = np.random.RandomState(seed)
-    layers = [random.normal(0, (2 / 64) ** 0.5, [64, 32]), np.zeros(32),
-              random.normal(0, (2 / 32) ** 0.5, [32, 10]), np.zeros(10)]
-    return [layer.astype("float32") for layer in layers]
-
-def variables(name="w", seed=0, get_variable=tf.get_variable):
-    """The four variables name_0 to name_3."""
-    return [get_variable("%s_%d" % (name, i), initializer=value)
-            for i, value in enumerate(first_values(seed))]
-
-def outputs(w, x):
-    """A score for each of the ten digits: [rows, 10]."""
-    return tf.nn.relu(x @ w[0] + w[1]) @ w[2] + w[3]
-
-def loss(w, x, y):
-    """The mean cross-entropy of these rows."""
-    return tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=outputs(w, x)))
-
-def accuracy(w, x, y):
-    """The share of rows whose digit has the highest score."""
-    right = tf.equal(tf.argmax(outputs(w, x), 1, output_type=tf.int32), y)
-    return tf.reduce_mean(tf.cast(right, tf.float32))
-
-def batch(x, y, number, worker=0, size=32):
-    """Mini-batch `number` of a worker: rows drawn by (worker, number), the same in each run."""
-    rows = tf.random.stateless_uniform(
-        [size], tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)]),
-        0, len(x), tf.int32)
-    return tf.gather(x, rows), tf.gather(y, rows)
-# endregion: digits
+course.begin()
 
 # %%
-import digits
-
-x, y, _, _ = digits.load()  # 1,437 images of handwritten digits, 64 pixels each, and their labels
+x, y, _, _ = course.load()
 cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
 devices = ["/job:worker/task:0", "/job:worker/task:1"]
-waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # limits most waits: see Servers
+limit = tf.ConfigProto(operation_timeout_in_ms=20_000)
 
 # %% [markdown]
 # ## Global and local are two lists
-# A graph keeps lists of its variables, the *collections*. `tf.get_variable` puts a new variable
-# into the global list, `tf.get_local_variable` into the local one. We build one of each kind, and
-# look.
+# A graph keeps lists of its variables, the *collections*. `tf.get_variable` puts a new variable into
+# the global list, and `tf.get_local_variable` into the local one.
 
 # %%
 with tf.Graph().as_default():
     with tf.device("/job:ps/task:0"):
-        w = tf.get_variable("w", [2])
+        tf.get_variable("w", [2])
     with tf.device("/job:worker/task:0"):
-        w_k = tf.get_local_variable("w_k", [2])
-
-    def names(variables):
-        return [v.op.name for v in variables]
-
-    print("global_variables_initializer sets:", names(tf.global_variables()))
-    print("local_variables_initializer sets: ", names(tf.local_variables()))
-    print("an optimizer trains:              ", names(tf.trainable_variables()))
+        tf.get_local_variable("w_k", [2])
+    for use, variables in (
+        ("global_variables_initializer sets:", tf.global_variables()),
+        ("local_variables_initializer sets:", tf.local_variables()),
+        ("an optimizer trains:", tf.trainable_variables()),
+    ):
+        print("%-35s" % use, *[v.op.name for v in variables])
 
 # %% [markdown]
-# - Only one worker, the *chief*, runs the initialiser of the global variables. Each worker runs
-#   that of the local ones for itself.
-# - An optimizer leaves a local variable alone, unless you name it in `var_list`.
-# - A checkpoint does not hold it (exercise 2). A worker that is started again has lost its local
-#   variables.
+# Only one worker, the *chief*, initialises the global variables; each worker initialises its local
+# ones. A checkpoint does not contain local variables, so a worker that restarts has lost them.
 #
-# None of this says where a variable lives. So is a local variable the worker's own?
+# None of this says where a variable *lives*. Is a local variable therefore the worker's own?
 #
 # **Predict:** two workers, each in a graph of its own, add 1 to a local variable `count`. First
 # `tf.train.replica_device_setter` chooses its device, as in
-# [Parameter-Server](Parameter-Server.ipynb). Then each worker places it on its own device. What
-# does each count to?
+# [Parameter-Server](Parameter-Server.ipynb); then each worker places it on its own device. What does
+# worker 1 count to, each time?
+
 
 # %%
 def count_one(k, device):
     """Worker k adds 1 to the local variable `count`; returns where that is, and its value."""
     with tf.Graph().as_default(), tf.device(device):
         count = tf.get_local_variable("count", initializer=0)
-        with tf.Session(servers[k].target, config=waits) as session:
+        with tf.Session(servers[k].target, config=limit) as session:
             if not session.run(tf.is_variable_initialized(count)):
                 session.run(tf.local_variables_initializer())
             return count.device, session.run(count.assign_add(1))
 
+
+# %% tags=["predicted"]
 for k in 0, 1:
     setter = tf.train.replica_device_setter(cluster=cluster, worker_device=devices[k])
-    print("by the setter: worker %d, count on %s: %d" % (k, *count_one(k, setter)))
+    print("by the setter: worker %d, count on %s is %d" % (k, *count_one(k, setter)))
 for k in 0, 1:
-    print("explicitly:    worker %d, count on %s: %d" % (k, *count_one(k, devices[k])))
+    print("explicitly:    worker %d, count on %s is %d" % (k, *count_one(k, devices[k])))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# With the setter worker 1 counts to 2. `replica_device_setter` sends *every* variable to the ps,
-# local ones too. There both workers find the same name on the same device, so it is one variable.
-# Placed explicitly, each counts to 1.
+# ```text
+# by the setter: worker 0, count on /job:ps/task:0 is 1
+# by the setter: worker 1, count on /job:ps/task:0 is 2
+# explicitly:    worker 0, count on /job:worker/task:0 is 1
+# explicitly:    worker 1, count on /job:worker/task:1 is 1
+# ```
+#
+# To 2 with the setter, which sends *every* variable to the ps, local ones too. There both workers
+# find the same name on the same device, so it is one variable. Placed explicitly, each counts to 1.
 #
 # </details>
 #
-# A variable's device, not its collection, decides whether it is shared. A worker that wants a
-# variable of its own makes it under `tf.device` of its own task.
+# A variable's device, not its list, decides whether it is shared. So a worker makes its own variables
+# under `tf.device` of its own task.
 #
-# ## One model, built twice
-# The model is a function of a list of variables: `digits.loss(w, x, y)`, so one function can build
-# that list twice. `digits.variables` gets the function that makes a variable: `tf.get_variable` for
-# `w`, `tf.get_local_variable` for `w_k`.
+# ## Pull, T local steps, push
+# The change that T steps of SGD have made to `w_k` is $-lr$ times the sum of their gradients. So
+# the worker sums them up in `a`, and pushes `lr * a`. This is
+# [DOWNPOUR-Easy](../DOWNPOUR-Easy/); each g is that of a new mini-batch:
 #
-# As in [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), `v.read_value()` reads `v` afresh. Where a
-# variable stands in an expression, as in `v_k - v`, TensorFlow builds such a read itself.
+# $$\text{pull:}\quad w_k \leftarrow w, \qquad a \leftarrow 0$$
+# $$T \text{ times:}\quad a \leftarrow a + g(w_k), \qquad w_k \leftarrow w_k - lr \cdot g(w_k)$$
+# $$\text{push:}\quad w \leftarrow w - lr \cdot a$$
+#
+# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes lr·a once, where a is their sum. The ps subtracts it from w. Then the worker pulls again.](../docs/figures/window.svg)
+#
+# Why not simply copy `w_k` over `w`? The copy of the second worker would overwrite the first one's
+# work. *Changes* add up, in any order.
+#
+# In a graph nothing happens "first" unless an edge says so, and two places need such an edge. A step
+# must not move `w_k` before the whole gradient is computed, and the next pull must come after the
+# push. `tf.control_dependencies` adds these edges, to ops that are *made* within its block: so
+# `pulling()` is called there, and reads `w` there.
+
 
 # %%
 class Worker:
     """The graph of worker k, and its session."""
 
-    def __init__(self, k):
-        self.k, self.graph = k, tf.Graph()
-        with self.graph.as_default():
-            with tf.device("/job:ps/task:0"):
-                self.w = digits.variables("w")
-            with tf.device(devices[k]):
-                self.w_k = digits.variables("w_k", seed=1 + k, get_variable=tf.get_local_variable)
-                self.pull = tf.group(
-                    *[v_k.assign(v.read_value()) for v_k, v in zip(self.w_k, self.w)])
-                self.distance = tf.reduce_max(
-                    [tf.reduce_max(abs(v_k - v)) for v_k, v in zip(self.w_k, self.w)])
+    def __init__(self, k, lr=0.2):
+        with tf.Graph().as_default() as graph:
+            with tf.device("/job:ps/task:0"):  # global
+                self.w = w = course.variables()
+            with tf.device(devices[k]):  # local
+                self.w_k = w_k = course.variables("local_", 1 + k, tf.get_local_variable)
+                self.a = a = [
+                    tf.get_local_variable("a_" + v.op.name, initializer=tf.zeros(v.shape))
+                    for v in w
+                ]
+                number = tf.get_local_variable("number", initializer=np.int64(0))
+
+                def pulling():
+                    copies = [c.assign(v.read_value()) for c, v in zip(w_k, w)]
+                    return tf.group(copies, [s.assign(tf.zeros(s.shape)) for s in a])
+
+                self.pull = pulling()
+
+                values = [c.read_value() for c in w_k]
+                g = tf.gradients(course.loss(values, *course.batch(x, y, number, k)), values)
+                with tf.control_dependencies(g):  # first the whole gradient, then the step
+                    self.local_step = tf.group(
+                        [s.assign_add(d) for s, d in zip(a, g)],
+                        [c.assign_sub(lr * d) for c, d in zip(w_k, g)],
+                        number.assign_add(1),
+                    )
+
+                self.share = tf.placeholder_with_default(1.0, [])  # of the sum: all, at first
+                self.push = tf.group([v.assign_sub(self.share * lr * s) for v, s in zip(w, a)])
+                with tf.control_dependencies([self.push]):  # first the push, then the pull
+                    self.push_then_pull = pulling()
+
+            self.loss = course.loss(w, x, y)
             self.initialise_w = tf.global_variables_initializer()
             self.initialise_own = tf.local_variables_initializer()
-        self.session = tf.Session(servers[k].target, graph=self.graph, config=waits)
+        self.session = tf.Session(servers[k].target, graph=graph, config=limit)
         self.run = self.session.run
 
+
 workers = chief, other = Worker(0), Worker(1)
-chief.run(chief.initialise_w)
-for worker in workers:
-    worker.run(worker.initialise_own)
-    before = worker.run(worker.distance)
-    worker.run(worker.pull)
-    after = worker.run(worker.distance)
-    print("worker %d: w_k = w before the pull: %s, after it: %s" % (
-        worker.k, before == 0, after == 0))
-    assert before > 0 and after == 0
 
 # %% [markdown]
-# The two lists began with different random numbers, so each worker must pull before its first step,
-# or it trains from a point that nobody else has.
-#
-# ## Push changes, not copies
-# How should a worker send its result up? Two ways come to mind: copy `w_k` over `w`, or add to `w`
-# what has changed in `w_k`.
-#
-# **Predict:** both workers pull. Each adds 1 to all of its `w_k`; that stands for its training.
-# Then worker 0 sends its result, and after it worker 1. By how much has `w` moved, if they send
-# copies? And if they send changes?
+# The copies begin with random numbers of their own, so a worker must pull before its first step;
+# otherwise it trains from a point that nobody else has. Here is one window of worker 0.
 
 # %%
-for worker in workers:
-    with worker.graph.as_default(), tf.device(devices[worker.k]):
-        pairs = list(zip(worker.w, worker.w_k))
-        worker.train = tf.group(*[v_k.assign_add(tf.ones_like(v_k)) for _, v_k in pairs])
-        worker.send_copy = tf.group(*[v.assign(v_k.read_value()) for v, v_k in pairs])
-        worker.send_change = tf.group(*[v.assign_add(tf.ones_like(v_k)) for v, v_k in pairs])
+T = 10
 
-def moved_by(send):
-    """By how much w moves when both pull, both train, and then both send."""
-    before = chief.run(chief.w[3])
-    for op in "pull", "train", send:
-        for worker in workers:
-            worker.run(getattr(worker, op))
-    return (chief.run(chief.w[3]) - before)[0]
-
-print("both send a copy:   w has moved by", moved_by("send_copy"))
-print("both send a change: w has moved by", moved_by("send_change"))
-
-# %% [markdown]
-# <details><summary>Answer</summary>
-#
-# By 1 and by 2. The second copy overwrites the first, and the work of worker 0 is lost. Changes add
-# up in any order, because the ps does the addition.
-#
-# </details>
-#
-# So workers push changes, usually gradients times `lr`. Copies go only from the ps to the workers.
-#
-# ## T gradients, then one push
-# The change that T steps of SGD have made to `w_k` is $-lr$ times the sum of their gradients. So
-# the worker sums them up in `a`, and pushes `lr * a`. This is the algorithm of
-# [DOWNPOUR-Easy](../DOWNPOUR-Easy/); g is the gradient of the loss on a new mini-batch:
-#
-# $$T \text{ times:}\quad a \leftarrow a + g(w_k), \qquad w_k \leftarrow w_k - lr \cdot g(w_k)$$
-# $$\text{push:}\quad w \leftarrow w - lr \cdot a$$
-# $$\text{pull:}\quad w_k \leftarrow w, \qquad a \leftarrow 0$$
-#
-# ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes lr·a once, where a is their sum. The ps subtracts it from w. Then the worker pulls again.](../docs/figures/window.svg)
-#
-# The T steps between a pull and a push are a *communication window*.
-#
-# In a graph nothing happens "first" unless an edge says so. An op waits for its inputs and for its
-# *control inputs*, which `tf.control_dependencies` gives it, and for nothing else. Two places need
-# them here: the step must not move `w_k` while its gradient is still being computed, and the pull
-# must come after the push.
-
-# %%
-lr, T = 0.2, 10
-
-def add_training(worker):
-    """Adds the ops local_step, push, and push_then_pull to the graph of a worker."""
-    with worker.graph.as_default(), tf.device(devices[worker.k]):
-        worker.a = [tf.get_local_variable("a_%d" % i, initializer=tf.zeros(v.shape))
-                    for i, v in enumerate(worker.w_k)]
-        number = tf.get_local_variable("number", initializer=np.int64(0))  # of the mini-batch
-
-        w_k = [v.read_value() for v in worker.w_k]
-        g = tf.gradients(digits.loss(w_k, *digits.batch(x, y, number, worker.k)), w_k)
-        with tf.control_dependencies(g):  # first the whole gradient, then the step
-            worker.local_step = tf.group(
-                *[a.assign_add(d) for a, d in zip(worker.a, g)],
-                *[v.assign_sub(lr * d) for v, d in zip(worker.w_k, g)],
-                number.assign_add(1))
-
-        worker.push = tf.group(*[v.assign_sub(lr * a) for v, a in zip(worker.w, worker.a)])
-        with tf.control_dependencies([worker.push]):  # first the push, then the pull
-            worker.push_then_pull = tf.group(
-                *[v_k.assign(v.read_value()) for v_k, v in zip(worker.w_k, worker.w)],
-                *[a.assign(tf.zeros_like(a)) for a in worker.a])
-
-        worker.losses = [digits.loss(worker.w, x, y), digits.loss(worker.w_k, x, y)]
-        worker.initialise_own = tf.local_variables_initializer()  # now with a and number
 
 def restart():
     chief.run(chief.initialise_w)
@@ -389,305 +201,296 @@ def restart():
         worker.run(worker.initialise_own)
         worker.run(worker.pull)
 
-for worker in workers:
-    add_training(worker)
 
-# %% [markdown]
-# First worker 0 alone, for one window.
+def local_steps(worker):
+    for _ in range(T):
+        worker.run(worker.local_step)
 
-# %%
-restart()
-w_before = chief.run(chief.w)
-for _ in range(T):
-    chief.run(chief.local_step)
-w, w_k, a = chief.run([chief.w, chief.w_k, chief.a])
-chief.run(chief.push)
 
 def equal(one, two):
     return all(np.allclose(u, v, atol=1e-5) for u, v in zip(one, two))
 
-print("w has moved during the local steps:", not equal(w, w_before))
-print("w_k = w - lr * a before the push:  ", equal(w_k, [v - lr * s for v, s in zip(w, a)]))
-print("w_k = w after the push:            ", equal(w_k, chief.run(chief.w)))
-assert equal(w, w_before) and equal(w_k, chief.run(chief.w))
-
-# %% [markdown]
-# With one worker, T local steps and a push give the same `w` as T steps of plain SGD. With two
-# workers they do not. Both start at the same `w`, and `w` receives both sums.
-#
-# **Predict:** both workers take T = 10 local steps at the same pace. Then worker 0 pushes and
-# pulls, and after it worker 1. They do so four times. After the *first* window, is the loss of `w`
-# lower or higher than what each worker reached alone? And after the fourth? (Think of training at
-# twice the learning rate.)
-
-# %%
-def losses():
-    """The loss of w, of w_0 and of w_1, on all training rows."""
-    return [*chief.run(chief.losses), other.run(other.losses[1])]
 
 restart()
-curve = [(0, *losses())]  # (local steps, loss of w, of w_0, of w_1)
-reached = []              # what w_0 and w_1 had reached before each exchange, and then w
-for t in range(1, 4 * T + 1):
-    for worker in workers:
-        worker.run(worker.local_step)
-    curve.append((t, *losses()))
-    if t % T == 0:
+first = chief.run(chief.w)
+local_steps(chief)
+w, w_k = chief.run([chief.w, chief.w_k])
+print(
+    "after the local steps: w has moved:", not equal(w, first), " w_k has:", not equal(w_k, first)
+)
+chief.run(chief.push)
+print("after the push: w = w_k:", equal(chief.run(chief.w), w_k))
+
+# %% [markdown]
+# With one worker, T local steps and a push give the same `w` as T steps of plain SGD.
+#
+# **Predict:** what if the pull comes *before* the push? How many of the window's steps reach `w`?
+
+# %% tags=["predicted"]
+for order in ("push", "pull"), ("pull", "push"):
+    restart()
+    print("loss of w %.2f" % chief.run(chief.loss), end="; ")
+    local_steps(chief)
+    for op in order:
+        chief.run(getattr(chief, op))
+    print("after T local steps, %s, %s: %.2f" % (*order, chief.run(chief.loss)))
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# ```text
+# loss of w 2.33; after T local steps, push, pull: 1.80
+# loss of w 2.33; after T local steps, pull, push: 2.33
+# ```
+#
+# None. The pull overwrites `w_k` and empties `a`, so the push has nothing left to send, and no
+# error tells you. `session.run([push, pull])` promises neither order. With `push_then_pull` the
+# order is an edge of the graph, so it holds in every run.
+#
+# </details>
+#
+# ## Two sums
+# With two workers `w` receives both changes, although each was computed without the other. Instead
+# of both sums, `w` can also receive their *mean*: then each worker pushes half (`share` = 1/2).
+
+
+# %%
+def train(share, windows=12):
+    """Returns the loss of w at the start, and after each window of both workers."""
+    restart()
+    losses = [chief.run(chief.loss)]
+    for _ in range(windows):
         for worker in workers:
-            worker.run(worker.push_then_pull)
-        alone, now = curve[-1][2:], losses()
-        reached.append((*alone, now[0]))
-        curve.append((t, *now))
+            local_steps(worker)
+        for worker in workers:
+            worker.run(worker.push_then_pull, {worker.share: share})
+        losses.append(chief.run(chief.loss))
+    return losses
 
-for window, (w_0, w_1, w) in enumerate(reached, 1):
-    print("window %d: worker 0 alone %.2f, worker 1 alone %.2f, both sums %.2f" % (
-        window, w_0, w_1, w))
 
-# %% jupyter={"source_hidden": true}
-figure, axes = plt.subplots(figsize=(7, 3.4))
-step, *curves = np.transpose(curve)
-for values, name, color, width in zip(
-        curves, ["w, on the ps", "w_0, on worker 0", "w_1, on worker 1"], [GRAY, BLUE, ORANGE],
-        [3, 1.5, 1.5]):
-    axes.plot(step, values, color=color, linewidth=width, label=name)
-for t in range(T, 4 * T + 1, T):
-    axes.axvline(t, color=GRAY, linestyle=":", linewidth=1)
-axes.set(xlabel="local steps of each worker (dotted: both push, then pull)",
-         ylabel="loss on all training rows")
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(figure, "The loss of w and of the two copies over four windows. Within a window w stands still "
-     "and the copies fall; at its end w jumps. After the fourth window w is higher than both copies.")
+# %% [markdown]
+# **Predict:** which has the lower loss after the *first* window, the sums or the mean? And which
+# falls more evenly in the long run? (Think of training at twice the learning rate.)
+
+# %% tags=["predicted"]
+sums, means = train(share=1), train(share=1 / 2)
+for name, losses in ("both sums", sums), ("their mean", means):
+    print("%-11s" % name, *["%.2f" % loss for loss in losses[:6]], end=" ...  ")
+    print("falls in each of 12 windows:", all(np.diff(losses) < 0))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
-# Here `w_0` and `w_1` are the copies of worker 0 and worker 1, not the layers of digits.py, and
-# "alone" means: since the last pull. After the first window the loss of `w` is lower than either
-# worker reached alone, because `w` received both sums, as in training at twice the rate. Far from
-# the minimum that helps. After the fourth window the loss of `w` is higher than either. Near the
-# minimum each worker has already covered the whole distance by itself; the ps covers it twice, and
-# `w` overshoots.
+# ```text
+# both sums   2.33 1.58 0.95 0.73 0.73 0.49 ...  falls in each of 12 windows: False
+# their mean  2.33 1.76 1.32 1.01 0.80 0.67 ...  falls in each of 12 windows: True
+# ```
+#
+# First the sums: adding both is like training at twice the learning rate, which helps far from the
+# minimum. Near it, each worker has already covered the remaining distance by itself; the ps covers
+# it twice, and `w` overshoots. The mean falls in every window.
 #
 # </details>
 #
-# Read the figure from left to right. Within a window `w` stands still, and the copies go down. At
-# a dotted line `w` jumps. Worker 0 pulls before worker 1 pushes, so `w_0` does not jump to the same
-# place: it gets that sum one window later.
-#
-# How far a push should go is what tells the algorithms apart. [ADAG](../ADAG/) pushes `lr` times
-# the mean $a / T$ instead of the sum, [AEASGD](../AEASGD/) a part of the difference between `w_k`
-# and `w`.
+# The figure shows both cases for a loss of two parameters, with its contours. Two workers start at
+# `w` and go to `w_0` and `w_1`. Their minima differ a little, as their mini-batches do.
 
 # %% jupyter={"source_hidden": true}
-# A check of the answer: lower than both after the first window, higher than both after the fourth.
-assert reached[0][2] < min(reached[0][:2]) and reached[3][2] > max(reached[3][:2])
+# The answer, checked.
+assert sums[1] < means[1] and all(np.diff(means) < 0) and not all(np.diff(sums) < 0)
+
+hessian, start, step = np.array([[1.0, 0.6], [0.6, 1.5]]), np.array([-3.2, 2.0]), 0.2
+centers = np.array([[0.5, 0.45], [-0.5, -0.45]])  # of the two workers' losses; their mean is 0
+
+
+def loss_at(points):
+    return 0.5 * np.einsum("...i,ij,...j", points, hessian, points)
+
+
+figure, panels = plt.subplots(
+    1, 2, figsize=(7.5, 3.6), sharex=True, sharey=True, layout="constrained"
+)
+grid = np.stack(np.meshgrid(np.linspace(-4, 4.6, 90), np.linspace(-3.4, 3, 90)), axis=-1)
+ended = {}
+for panel, steps in zip(panels, (3, 20)):
+    panel.contour(*np.moveaxis(grid, -1, 0), loss_at(grid), levels=9, colors="lightgray", zorder=0)
+    changes = []
+    for k, color in enumerate((BLUE, ORANGE)):
+        path = [start]
+        for _ in range(steps):
+            path.append(path[-1] - step * hessian @ (path[-1] - centers[k]))
+        changes.append(path[-1] - start)
+        panel.plot(*np.transpose(path), ".", color=color, markersize=4)
+        arrow = {"arrowstyle": "-|>", "color": color, "linewidth": 2, "shrinkA": 0, "shrinkB": 0}
+        panel.annotate("", path[-1], start, arrowprops=arrow)
+        away = (0, 11) if k == 0 else (-4, -17)
+        panel.annotate(
+            "w_%d" % k, path[-1], away, textcoords="offset points", color=color, ha="center"
+        )
+    for name, share, color in ("sum", 1, RED), ("mean", 0.5, GREEN):
+        at = start + share * sum(changes)
+        ended[steps, name] = loss_at(at)
+        panel.plot(*at, "o", color=color, markersize=8)
+        away = (0, -19) if name == "sum" else (22, 7)
+        panel.annotate(name, at, away, textcoords="offset points", color=color, ha="center")
+        for change in changes if name == "sum" else []:  # the parallelogram
+            panel.plot(*np.transpose([start + change, at]), ":", color=RED, linewidth=1.2)
+    panel.plot(*start, "o", color="black", markersize=6)
+    panel.annotate("w", start, (-9, 6), textcoords="offset points", ha="center")
+    panel.plot(0, 0, "+", color="black", markersize=11, markeredgewidth=2)
+    panel.set_title("T = %d" % steps)
+    panel.set(xlabel="first parameter", aspect="equal")
+    panel.grid(False)
+panels[0].set_ylabel("second parameter")
+show(
+    figure,
+    "Contours of a loss of two parameters, with a plus at the minimum. Left, T = 3: the two workers "
+    "have gone a third of the way from w; the sum of their arrows ends nearer to the minimum than "
+    "the mean. Right, T = 20: both stand beside the minimum; the mean lies between them, at the "
+    "minimum, and the sum far beyond it.",
+)
+assert ended[3, "sum"] < ended[3, "mean"] and ended[20, "sum"] > 20 * ended[20, "mean"]
 
 # %% [markdown]
-# ## The pull after the push
-# `session.run([push, pull])` promises no order. If order matters, it must be an edge of the graph.
+# Left, a short window far from the minimum: the sum is nearer. Right, a window long enough for each
+# worker to arrive: the mean lies between the two, and the sum as far beyond as they came. With n
+# workers the sum is n times as long, which is why sums go wrong when workers are many.
 #
-# Both `pull` and `push_then_pull` read the four variables of `w`. We search the graph backwards
-# from each read, along inputs and control inputs, and look whether we meet the push.
+# ## How far should a push go?
+# This choice is what tells the algorithms apart:
 #
-# **Predict:** do the four reads of `pull` wait for the push? And those of `push_then_pull`?
-
-# %%
-def waits_for(op, earlier):
-    """Whether `op` cannot begin before `earlier` is done: there is a path in the graph."""
-    to_visit, visited = [op], set()
-    while to_visit:
-        op = to_visit.pop()
-        if op is earlier:
-            return True
-        if op not in visited:
-            visited.add(op)
-            to_visit += [tensor.op for tensor in op.inputs] + op.control_inputs
-    return False
-
-handles = [v.handle for v in chief.w]  # what names a variable; each read takes it as its input
-reads = [op for op in chief.graph.get_operations()
-         if op.type == "ReadVariableOp" and op.inputs[0] in handles]
-for name in "pull", "push_then_pull":
-    own_reads = [read for read in reads if waits_for(getattr(chief, name), read)]
-    print("%-15s reads that wait for the push:" % name,
-          [waits_for(read, chief.push) for read in own_reads])
-
-# %% [markdown]
-# <details><summary>Answer</summary>
+# | algorithm | what moves `w` |
+# | --- | --- |
+# | [DOWNPOUR-Easy](../DOWNPOUR-Easy/) | each worker's sum, `lr * a` |
+# | [DOWNPOUR](../DOWNPOUR/) | the sum, through Adagrad on the ps |
+# | [ADAG](../ADAG/) | each worker's mean gradient, `lr * a / T` |
+# | [AEASGD](../AEASGD/) | a part of `w_k - w`; the worker keeps its `w_k` throughout |
+# | [Local-SGD](../Further-Algorithms/Local-SGD/) | all workers together: `w` becomes the mean of their `w_k` |
+# | [DiLoCo](../Further-Algorithms/DiLoCo/) | their mean change, taken as a gradient for momentum |
 #
-# Those of `pull` do not: they may happen before, during or after the push. Those of
-# `push_then_pull` do, because `v.read_value()` was *called* within
-# `tf.control_dependencies([push])`.
+# The last two are today's heirs. *Federated averaging* is local SGD on phones, which send changes
+# and keep their data. DiLoCo trains language models in places that are far apart, with hundreds of
+# local steps between two exchanges. [Slow-Network](../Measurements/Slow-Network/) measures what
+# local steps save on real links.
 #
-# </details>
+# In the scripts a whole window is *one* call of `session.run`, because each call costs time: see
+# the `tf.while_loop` in [DOWNPOUR](../DOWNPOUR/).
 #
-# Only ops that are made within the block wait. A tensor that was read before it keeps its old value
-# there: see exercise 3.
-#
-# ## A whole window in one call
-# T steps and a push are T + 1 calls of `session.run`. Most examples with local steps make it one
-# call: a `tf.while_loop` repeats its body within the graph, and `w_k` and `a` are the loop's
-# variables. Here is the same window in this form, from the same start and with the same
-# mini-batches.
-
-# %%
-with chief.graph.as_default(), tf.device(devices[0]):
-    def local_step(t, w_k, a):
-        g = tf.gradients(digits.loss(w_k, *digits.batch(x, y, t, worker=0)), w_k)
-        return t + 1, [v - lr * d for v, d in zip(w_k, g)], [s + d for s, d in zip(a, g)]
-
-    pulled = [v.read_value() for v in chief.w]
-    zeros = [tf.zeros_like(v) for v in pulled]
-    _, _, a_of_loop = tf.while_loop(lambda t, *_: t < T, local_step, [0, pulled, zeros])
-
-restart()
-by_loop = chief.run(a_of_loop)
-for _ in range(T):
-    chief.run(chief.local_step)
-print("the same sum of gradients:", equal(by_loop, chief.run(chief.a)))
-assert equal(by_loop, chief.run(chief.a))
-
-# %% [markdown]
-# The loop's variables exist only during one call. Use local variables for what must last from one
-# push to the next, such as each worker's own parameters in [AEASGD](../AEASGD/). One call is also
-# faster, because every call costs time of its own.
-
-# %% [markdown]
 # ## Exercises
-# Write your code into the cell below each exercise.
-#
-# **1. The mean.** ★☆☆ [ADAG](../ADAG/) pushes `lr * a / T` instead of `lr * a`. Build that push for
-# worker 0. From the same start, how much shorter is its move of `w`?
+# **1. How many local steps?** ★★☆ A model has 100 million parameters of 4 bytes. A worker computes a
+# step in 0.2 s, and has a link of 1 Gbit/s to the ps. Compute on paper the smallest T with which
+# pull and push take at most 10% of the worker's time. Nothing overlaps.
 #
 # <details><summary>Hint</summary>
 #
-# Build it within `chief.graph.as_default()`. Call `restart()` before each of the two windows.
+# A byte has 8 bits. `w` travels down, and `lr * a` up. The time of a window is that of T steps *and*
+# of the messages.
 #
 # </details>
 
+
+# %% jupyter={"source_hidden": true}
+@course.exercise
+def check_1(answer):
+    """What is wrong in words, or None."""
+    slips = {
+        36: "a link of 1 Gbit/s carries an eighth of a gigabyte per second",
+        144: "w travels down and lr * a up: both take time",
+        160: "w travels down and lr * a up, and 10% of the whole time, not of the computing",
+        320: "the messages may take 10% of the whole time, not of the time of the steps",
+    }
+    if answer in slips:
+        return slips[answer]
+    messages = 2 * 100e6 * 4 * 8 / 1e9
+    if messages / (messages + 0.2 * answer) > 0.1 + 1e-9:
+        return "with T = %g the messages take more than 10%% of the time" % answer
+    if messages / (messages + 0.2 * (answer - 1)) <= 0.1 + 1e-9:
+        return "with T = %g the messages take less than 10%%; a smaller T will do" % answer
+
+
 # %%
-# Your answer to exercise 1
+# Your answer to exercise 1: T
+answer_1 = ...
+
+check_1(answer_1)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
+# 400 MB are 3.2 Gbit, so pull and push take 6.4 s together. 6.4 / (6.4 + 0.2 T) ≤ 0.1 gives
+# 0.2 T ≥ 57.6, so T ≥ 288. With T = 1 the worker would compute for 3% of its time.
+#
 # ```python
-# with chief.graph.as_default(), tf.device(devices[0]):
-#     push_mean = tf.group(*[v.assign_sub(lr * a / T) for v, a in zip(chief.w, chief.a)])
+# answer_1 = 288
 #
-# def move_of(push):
-#     restart()
-#     before = chief.run(chief.w[3])
-#     for _ in range(T):
-#         chief.run(chief.local_step)
-#     chief.run(push)
-#     return chief.run(chief.w[3]) - before
-#
-# assert np.allclose(move_of(chief.push), T * move_of(push_mean), atol=1e-5)  # T times shorter
+# assert check_1(answer_1)
 # ```
 #
 # </details>
 
 # %% [markdown]
-# **2. What is lost with a worker.** ★★☆ Save a checkpoint of worker 0's graph, and list what is in
-# it. Then let worker 0 lose its local variables. What must it do before it can train again?
+# **2. A worker comes back.** ★★☆ Worker 1 dies within a window and restarts; its local variables are
+# gone. Write what it must run before it can take a local step again. The work of the others must
+# stay.
 #
 # <details><summary>Hint</summary>
 #
-# `tf.train.Saver().save(session, path)` returns a path; `tf.train.list_variables` lists its
-# content. The initialiser of the local variables sets them back, as a restart would.
+# Which variables have no value now? Which of them does the pull set, and which not?
 #
 # </details>
+
+# %% jupyter={"source_hidden": true}
+with other.session.graph.as_default(), tf.device(devices[1]):
+    lose_own = [tf.raw_ops.DestroyResourceOp(resource=v.handle) for v in tf.local_variables()]
+
+
+@course.exercise
+def check_2(answer):
+    """What is wrong in words, or None."""
+    restart()
+    local_steps(chief)
+    chief.run(chief.push)
+    local_steps(other)
+    other.run(lose_own)
+    before = chief.run(chief.w)
+    answer(other)
+    after = chief.run(chief.w)
+    if not equal(before, after) and equal(after, list(course.first_values().values())):
+        return "you have initialised w, so the work of all workers is lost"
+    if not equal(before, after):
+        return "w has moved, before the worker has taken a single step"
+    try:
+        if not equal(other.run(other.w_k), after):
+            return "w_k is not w: the worker would train from a point that nobody else has"
+        if any(np.any(s != 0) for s in other.run(other.a)):
+            return "a is not 0, and the next push would send it"
+        other.run(other.local_step)
+    except tf.errors.FailedPreconditionError:
+        return "a local variable has no value yet, and the next local step needs it"
+
 
 # %%
 # Your answer to exercise 2
+def answer_2(worker):
+    """Makes a worker ready that has lost its local variables. Use worker.run(...)."""
+    raise NotImplementedError
+
+
+check_2(answer_2)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# ```python
-# with chief.graph.as_default():
-#     path = tf.train.Saver().save(chief.session, os.path.join(folder.name, "model"))
-# assert [name for name, _ in tf.train.list_variables(path)] == ["w_0", "w_1", "w_2", "w_3"]
-# chief.run(chief.initialise_own)         # w_k, a and number are lost: gradients that it had not
-# assert chief.run(chief.distance) > 0    # pushed are gone, and w_k is a random point
-# chief.run(chief.pull)
-# assert chief.run(chief.distance) == 0   # after a pull it can go on
-# ```
-#
-# </details>
-
-# %% [markdown]
-# **3. Half an order.** ★★☆ Read a variable of `w` first. Then assign the value that you have read
-# to `w_k`, within `tf.control_dependencies([push])`. Show with `waits_for` that the assignment
-# waits for the push, and the read does not.
-#
-# <details><summary>Hint</summary>
-#
-# `waits_for` takes ops: use `read.op` for a tensor, and the same for what `assign` returns.
-#
-# </details>
-
-# %%
-# Your answer to exercise 3
-
-# %% [markdown]
-# <details><summary>Solution</summary>
+# The worker initialises its own variables, among them the number of its mini-batch, which no pull
+# sets. Its `w_k` is then a random point, so it pulls. What it had not pushed is lost. `initialise_w`
+# is for the chief alone, and only at the beginning of a training.
 #
 # ```python
-# with chief.graph.as_default():
-#     read = chief.w[0].read_value()
-#     with tf.control_dependencies([chief.push]):
-#         copy = chief.w_k[0].assign(read)
-# assert waits_for(copy.op, chief.push)
-# assert not waits_for(read.op, chief.push)  # so w_k may get the value before the push
-# ```
+# def answer_2(worker):
+#     worker.run(worker.initialise_own)
+#     worker.run(worker.pull)
 #
-# </details>
-
-# %% [markdown]
-# **4. Half of each sum.** ★★★ Two whole sums went too far. Let each of the two workers push
-# `lr * a / 2`, so that `w` moves by the mean of the two. Repeat the training for 12 windows in both
-# ways. In which windows is the whole sum better, and in which the half?
-#
-# <details><summary>Hint</summary>
-#
-# Make `worker.push_half` and, after it, a pull with control dependencies, as in `add_training`.
-# Record `losses()[0]` after each window.
-#
-# </details>
-
-# %%
-# Your answer to exercise 4
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# ```python
-# for worker in workers:
-#     with worker.graph.as_default(), tf.device(devices[worker.k]):
-#         half = tf.group(*[v.assign_sub(lr * a / 2) for v, a in zip(worker.w, worker.a)])
-#         with tf.control_dependencies([half]):
-#             worker.half_then_pull = tf.group(
-#                 *[v_k.assign(v.read_value()) for v_k, v in zip(worker.w_k, worker.w)],
-#                 *[a.assign(tf.zeros_like(a)) for a in worker.a])
-#
-# def train(exchange, windows=12):
-#     restart()
-#     found = []
-#     for _ in range(windows):
-#         for worker in workers:
-#             for _ in range(T):
-#                 worker.run(worker.local_step)
-#         for worker in workers:
-#             worker.run(getattr(worker, exchange))
-#         found.append(losses()[0])
-#     return found
-#
-# whole, half = train("push_then_pull"), train("half_then_pull")
-# assert whole[0] < half[0]              # at first two whole sums go further
-# assert all(np.diff(half) < 0)          # the half falls in each window,
-# assert not all(np.diff(whole) < 0)     # the whole sum jumps up and down after the fourth
+# assert check_2(answer_2)
 # ```
 #
 # </details>
@@ -696,18 +499,22 @@ assert equal(by_loop, chief.run(chief.a))
 # Stop what this notebook started.
 for worker in workers:
     worker.session.close()
-os.chdir(HERE)
-folder.cleanup()
+course.end()
 
 # %% [markdown]
 # ## Read more
 # - Dean et al. 2012, [Large Scale Distributed Deep
 #   Networks](https://papers.nips.cc/paper/2012/hash/6aca97005c68f1206823815f66102863-Abstract.html),
-#   section 4.1: Downpour SGD, with separate periods for the push and the pull.
-# - Zhang, Choromanska, LeCun 2015, [Deep learning with Elastic Averaging
-#   SGD](https://arxiv.org/abs/1412.6651): workers that keep parameters of their own.
+#   section 4.1: Downpour SGD, with separate periods for push and pull.
+# - McMahan et al. 2017, [Communication-Efficient Learning of Deep Networks from Decentralized
+#   Data](https://arxiv.org/abs/1602.05629): federated averaging.
 # - Stich 2019, [Local SGD Converges Fast and Communicates
-#   Little](https://arxiv.org/abs/1805.09767): why T local steps lose little.
-# - [DOWNPOUR-Easy](../DOWNPOUR-Easy/), [ADAG](../ADAG/), [AEASGD](../AEASGD/): the idea at work.
+#   Little](https://arxiv.org/abs/1805.09767).
+# - Douillard et al. 2023, [DiLoCo](https://arxiv.org/abs/2311.08105).
 #
-# Next: [Multiple-Workers](Multiple-Workers.ipynb), where two processes do this at the same time.
+# **Elsewhere:** in PyTorch a local variable is a tensor of the process, and
+# `torch.distributed.algorithms.model_averaging` has local SGD; in JAX you average with
+# `jax.lax.pmean` every T steps; `tf.distribute` has no local steps.
+#
+# Next: [Sparse-Tables](Sparse-Tables.ipynb), where a worker pulls and pushes only the rows that it
+# needs.
