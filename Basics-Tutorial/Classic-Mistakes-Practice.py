@@ -11,9 +11,9 @@
 # %% [markdown]
 # # Classic mistakes: practice
 # A training prints nothing for ten minutes. Is it slow, or does it wait for a task that never started?
-# Another one has ended, and its model is a little worse than last week's. Is that chance, or has a worker
-# read the wrong rows? In practice you do not search for a mistake; you see a symptom, and several causes
-# are possible. This notebook leads from eight symptoms to their causes.
+# Another one has ended, and its model is worse than last week's. Is that chance, or has a worker read the
+# wrong rows? In practice you see a symptom, and several causes are possible. This notebook leads from eight
+# symptoms to their causes.
 #
 # After this notebook you can:
 # - name the first check for each symptom, and the mistake that it points to;
@@ -48,13 +48,12 @@
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
+import course
 import difflib
 import os
 import pathlib
 import tempfile
 import time
-
-import course
 import numpy as np
 import tensorflow.compat.v1 as tf
 from course import finish, new_cluster, start, stop
@@ -91,9 +90,8 @@ with tf.Graph().as_default():
             print("your program's error: no row in 0.5 s: does the task run that reads the data?")
 
 # %% [markdown]
-# TensorFlow's error says only that something was late. Your program knows which task should have filled the
-# queue, so let it say that. A good limit is longer than the slowest healthy wait, such as the start of a
-# process, a save, or a long step.
+# Only your program knows which task should have filled the queue, so let its error say that. A good limit is
+# longer than the slowest healthy wait, such as the start of a process, a save, or a long step.
 #
 # ## Mistake 20: the checkpoint of another model
 # A run continues from its folder. Meanwhile you have changed the model: once the names of its variables,
@@ -141,6 +139,9 @@ print("and one update:", attempt(lambda: use("", hidden=64, updates=1)))
 # <details><summary>Answer</summary>
 #
 # ```text
+# other names:    NotFoundError
+# another width:  W1 (64, 64) in the graph, (64, 32) in the session, accuracy 95%
+# and one update: InvalidArgumentError
 # ```
 #
 # Only the names. The variable takes the value of the checkpoint, whatever its shape, so you test the *old*
@@ -157,8 +158,7 @@ print("and one update:", attempt(lambda: use("", hidden=64, updates=1)))
 # the addition, another worker may read the same number. A *ticket* is a number that only one worker gets:
 # `tf.count_up_to` reads the step and adds 1 in one op.
 #
-# In a cluster the order is random. Here is the worst one: in each round both workers take their number
-# before either of them updates.
+# We script the worst order: in each round both workers take their number before either of them updates.
 
 
 # %%
@@ -200,6 +200,8 @@ for name, take_ticket in {"read, then add": False, "tickets": True}.items():
 # <details><summary>Answer</summary>
 #
 # ```text
+# read, then add  step 600, 300 different batches; one more number: 600
+# tickets         step 600, 600 different batches; one more number: OutOfRangeError
 # ```
 #
 # The step is right in both cases, so nothing looks wrong. Without tickets, however, half of the
@@ -248,9 +250,8 @@ assert copies > 5 > images
 # The first test is too good, because its images have copies in the training data; it rewards memory. Cut
 # first, and copy afterwards. (With whole images the test is rough, because it has only 40.)
 #
-# **Mistake 24.** This loop tests the model after each update. `course.accuracy(...)` looks like a call that
-# computes something, but it *builds ops*, again in each round, and TensorFlow prepares the larger graph each
-# time.
+# **Mistake 24.** `course.accuracy(...)` looks like a call that computes something, but it *builds ops*. In a
+# loop it builds them again in each round, and TensorFlow prepares the larger graph each time.
 
 
 # %% tags=["measured"]
@@ -275,8 +276,8 @@ print("built once:          %4d new ops, %4.1f ms a round" % loop(grows=False))
 # does not.
 #
 # ## A program that survives
-# A folded cell writes two programs for a task of a training. `naive.py` is what one writes first, and
-# `train.py` is the same without the mistakes. Read the difference: each comment names the mistake that its
+# Two folded cells write programs for a task of a training: `naive.py` is what one writes first, and
+# `train.py` is the same without the mistakes. In the difference, each comment names the mistake that its
 # lines avoid.
 
 # %% jupyter={"source_hidden": true}
@@ -383,7 +384,6 @@ if k == 0:
 else:
     creator = QuickWorker()
 
-# Mistake 24: the session finalizes the graph
 with tf.train.MonitoredSession(creator, hooks) as session:
     while not session.should_stop():
         print(int(session.run(used)), flush=True)
@@ -395,9 +395,10 @@ for line in list(difflib.unified_diff(*programs, n=1, lineterm=""))[2:]:
     print("..." if line.startswith("@@") else line)
 
 # %% [markdown]
-# Mistake 20 needs one folder for each model, and 22 concerns the data. One weakness is left: a chief that
-# comes back restores the last checkpoint, although the model lives on the ps. `CarefulCreator` of
-# [Sessions-that-Recover](Sessions-that-Recover.ipynb) fixes that.
+# Mistake 20 needs one folder for each model, 22 concerns the data, and 24 is an error in both programs,
+# because a MonitoredSession finalizes the graph. One weakness is left: a chief that comes back restores the
+# last checkpoint, although the model lives on the ps (`CarefulCreator` in
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb) fixes that).
 
 # %% [markdown]
 # ## Exercises

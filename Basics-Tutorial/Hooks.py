@@ -45,11 +45,10 @@
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
+import course
 import glob
 import os
 import tempfile
-
-import course
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow.compat.v1 as tf

@@ -48,12 +48,11 @@
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
+import course
 import pathlib
 import tempfile
 import threading
 import time
-
-import course
 import matplotlib.pyplot as plt
 import tensorflow.compat.v1 as tf
 from course import BLUE, GRAY, RED, new_cluster, show, start
@@ -169,6 +168,8 @@ for name, (_, _, chief) in chiefs.items():
 # <details><summary>Answer</summary>
 #
 # ```text
+# without checkpoints  ... 120, the ps is replaced, 1 ... 80
+# with checkpoints     ... 120, the ps is replaced, 101 ... 180
 # ```
 #
 # No error in either case. With checkpoints the chief restored step 100, and makes the updates 101 to 120
@@ -191,7 +192,7 @@ axes[0].hlines([50, 100, 150], 0, 200, color=GRAY, linestyle=":", linewidth=1)
 axes[0].text(203, 150, "saved at\n50, 100, 150", color=GRAY, va="top")
 axes[0].text(203, 183, "with checkpoints", color=BLUE, va="center")
 axes[0].text(203, 80, "without", color=RED, va="center")
-axes[0].text(60, 70, "both", color=GRAY, ha="left", va="center")
+axes[0].text(42, 78, "both", color=GRAY, ha="left", va="center")
 axes[1].text(60, 0.85, "both", color=GRAY, ha="left", va="center")
 for each in axes:
     each.axvline(119.5, color="black", linestyle="--", linewidth=1)
@@ -309,6 +310,8 @@ with tf.Graph().as_default():
 # <details><summary>Answer</summary>
 #
 # ```text
+# Session was not ready after waiting 20 secs.
+# it gave up within 5 s: True
 # ```
 #
 # At once. After its first look it would have to sleep for 30 s; that is longer than 20 s, so it does not
@@ -342,6 +345,10 @@ print("the worker's next one is: ", worker.run(workers_update))
 # <details><summary>Answer</summary>
 #
 # ```text
+# the chief dies at step:    130
+# the worker trains on to:   150
+# the new chief's update is: 101
+# the worker's next one is:  102
 # ```
 #
 # The chief's creator restores the newest checkpoint, although the ps holds a newer model. `w` is shared,
