@@ -200,6 +200,12 @@ for (kind, shares), error in zip(CASES, errors):
 # <details><summary>Answer</summary>
 #
 # ```text
+# batch normalisation    shares     error of the gradient
+# none                   16 + 16    only rounding
+# none                   20 + 12    24%
+# per replica            16 + 16    41%
+# synchronized           16 + 16    only rounding
+# synchronized           20 + 12    22%
 # ```
 #
 # Unequal shares and batch normalisation per replica change the gradient a lot. Synchronised batch
@@ -362,6 +368,10 @@ for policy in "AUTO", "OFF":
 # <details><summary>Answer</summary>
 #
 # ```text
+# AUTO  worker 0 begins with [0, 2, 4, 6, 16, 18]
+#       together they read 32 of 64 rows
+# OFF   worker 0 begins with [0, 2, 4, 6, 8, 10]
+#       together they read 64 of 64 rows
 # ```
 #
 # AUTO shards what is already sharded: each worker keeps every other batch of its half, and half of the
@@ -403,6 +413,7 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 # <details><summary>Answer</summary>
 #
 # ```text
+# worker 0: the all-reduce failed: UnavailableError
 # ```
 #
 # It fails as soon as the connection breaks, because the mean of all gradients needs all gradients.
