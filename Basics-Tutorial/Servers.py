@@ -121,6 +121,8 @@ with tf.Session(worker.target, config=limit) as third:
 # <details><summary>Answer</summary>
 #
 # ```text
+# read through the ps:      2.0
+# after both are closed:    2.0
 # ```
 #
 # Device (the ps) and name (`v`) identify a variable, so both sessions mean the same one. It belongs
@@ -192,6 +194,8 @@ print("it has been replaced:", until_connected(lambda new: new.run(v)))
 # <details><summary>Answer</summary>
 #
 # ```text
+# the ps is dead:       UnavailableError
+# it has been replaced: FailedPreconditionError
 # ```
 #
 # `UnavailableError` says that no process answers at that address. The new process does, but the
@@ -236,6 +240,8 @@ with tf.Session(target, config=unfiltered) as session:
 # <details><summary>Answer</summary>
 #
 # ```text
+# with filters: 3
+# no filters:   DeadlineExceededError
 # ```
 #
 # Before its first step a session's master asks *all* servers for their devices, including those

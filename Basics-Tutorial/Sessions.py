@@ -99,6 +99,9 @@ print("the next update of the chief:  step %3d, loss %.2f" % (chief.run(step) - 
 # <details><summary>Answer</summary>
 #
 # ```text
+# the worker's early update: FailedPreconditionError
+# before the worker initialises: step 150, loss 0.24
+# the next update of the chief:  step   0, loss 2.23
 # ```
 #
 # The first is an error, so you notice it. The second is worse: there is no error, and all that the
@@ -189,6 +192,10 @@ for name, session, ticket in 2 * [
 # <details><summary>Answer</summary>
 #
 # ```text
+# chief 6
+# worker 7
+# chief 8
+# worker OutOfRangeError
 # ```
 #
 # Three tickets are left, 6, 7 and 8. A worker takes its ticket first and moves `w` after that, so
