@@ -173,6 +173,8 @@ for ahead in (0, 1):
 # <details><summary>Answer</summary>
 #
 # ```text
+# 0 ahead: 40 ms
+# 1 ahead: 26 ms
 # ```
 #
 # One ahead, only the first gather and the last reduce-scatter are not hidden. With none ahead each
@@ -422,6 +424,10 @@ for name, losses in curves.items():
 # <details><summary>Answer</summary>
 #
 # ```text
+# all entries              loss 0.12
+# top 10%, rest forgotten  loss 0.18
+# top 1%, rest forgotten   loss 0.54
+# top 1%, error feedback   loss 0.13
 # ```
 #
 # With error feedback nothing is lost: all that a worker has sent, plus its last `e`, is the sum of
@@ -434,6 +440,8 @@ figure, axes = plt.subplots(figsize=(7, 3.1), layout="constrained")
 for (name, losses), color in zip(curves.items(), (GRAY, PURPLE, ORANGE, BLUE)):
     axes.plot(np.arange(10, 401, 10), losses, color=color, lw=2, label=name)
 axes.set(xlabel="updates", ylabel="training loss", yscale="log", xlim=(0, 400))
+axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
+axes.minorticks_off()
 axes.legend(loc="upper right", fontsize=9)
 show(
     figure,
@@ -473,7 +481,7 @@ def rounds(T, adam=False, outer=1.0, beta=0.0, n=4, steps=400):
             if adam:  # its moments stay with the worker (no weight decay here)
                 m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
                 g = m / (1 - 0.9 ** (s + 1)) / (np.sqrt(v / (1 - 0.999 ** (s + 1))) + 1e-8)
-            w_k = w_k - (0.003 if adam else 0.2) * g
+            w_k = w_k - (0.01 if adam else 0.2) * g
         d = w - w_k.mean(0)
         u = beta * u + d
         w = w - outer * (d + beta * u)
@@ -482,18 +490,19 @@ def rounds(T, adam=False, outer=1.0, beta=0.0, n=4, steps=400):
 
 print("T     KB sent by a worker   local SGD   DiLoCo")
 lost = {}
-for T in (1, 10, 50, 200):
-    lost[T] = rounds(T), rounds(T, adam=True, outer=0.3, beta=0.5)
+for T in (1, 20, 200):
+    lost[T] = rounds(T), rounds(T, adam=True, outer=0.5, beta=0.5)
     print("%-5d %19.1f %11.2f %8.2f" % (T, 400 / T * 2 * 3 / 4 * 9.64, *lost[T]))
 
 # %% jupyter={"source_hidden": true}
 # What the text says, checked.
 assert np.isclose(rounds(1, steps=100), compressed(1, True, updates=100)[-1])
-assert lost[50][0] < 1.5 * lost[1][0]
+assert lost[200][0] < 1.1 * lost[1][0]
 
 # %% [markdown]
-# With $T$ = 50 local SGD sends a fiftieth, and here learns nearly as well. DiLoCo's authors took $T$
-# = 500 for language models. See [Local-SGD](../Further-Algorithms/Local-SGD/),
+# With $T$ = 200 local SGD sends 200 times less, and here learns as well, because the digits are easy:
+# on ImageNet it lost six points of accuracy with $T$ = 12 (SlowMo, table 1). DiLoCo's authors took
+# $T$ = 500 for language models. See [Local-SGD](../Further-Algorithms/Local-SGD/),
 # [DiLoCo](../Further-Algorithms/DiLoCo/) and, with neighbours only,
 # [Gossip-SGD](../Further-Algorithms/Gossip-SGD/); [Slow-Network](../Measurements/Slow-Network/) and
 # [Compare](../Measurements/Compare/) measure the gain.
@@ -545,7 +554,7 @@ show(
     "thousand GPUs and falls steeply beyond 16,384; saving in 5 seconds keeps it higher than "
     "saving in 60. Dashed lines: the estimate from Young's formula, a little below.",
 )
-assert round(M) == 50676 and round(M / 16384, 1) == 3.1
+assert round(M) == 50677 and round(M / 16384, 1) == 3.1
 for n, C in (1024, 60), (16384, 60), (16384, 5):
     interval, share, estimate = goodput(n, C)
     assert abs(share - estimate) < 0.02
@@ -759,7 +768,8 @@ course.end()
 # - Grattafiori et al. 2024, [The Llama 3 Herd of Models](https://arxiv.org/abs/2407.21783), 3.3.
 # - Liu et al. 2023, [Ring Attention](https://arxiv.org/abs/2310.01889).
 # - Karimireddy et al. 2019, [Error Feedback](https://arxiv.org/abs/1901.09847).
-# - Douillard et al. 2023, [DiLoCo](https://arxiv.org/abs/2311.08105).
+# - Douillard et al. 2023, [DiLoCo](https://arxiv.org/abs/2311.08105); Wang et al. 2020,
+#   [SlowMo](https://arxiv.org/abs/1910.00643).
 # - Young 1974, [Optimum Checkpoint Interval](https://doi.org/10.1145/361147.361115).
 #
 # **Elsewhere:** in PyTorch `fully_shard` on a 2D `DeviceMesh` is HSDP, `torch.utils.checkpoint`
