@@ -27,14 +27,12 @@
 
 # %% [markdown]
 # ## Where variables and operations are placed
-# The first mistake is about devices. Here are three ways to place the same model on one ps and two
-# workers:
+# Here are three ways to place the same model on one ps and two workers:
 #
 # ![Three placements of a model on one ps and two workers. "/cpu:0": each worker has its own w and its own loss, and the ps has nothing. "/job:ps/task:0": w and the loss are on the ps, and the workers have nothing. The setter: w is on the ps, each worker computes its loss and exchanges w and gradients with the ps.](../docs/figures/placements.svg)
 #
 # Only the placement on the right is data parallelism with a parameter server: `w` is shared, and
-# each worker computes on its own mini-batches. Our cluster has one ps and two workers, all in this
-# process.
+# each worker computes on its own mini-batches. Our three servers all run in this process.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -54,10 +52,9 @@ waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a ca
 
 # %% [markdown]
 # ## Mistake 1: half a device name
-# A full device name says which job, which task, and which device there. `tf.device("/cpu:0")` is
-# half a name: it names the device, but not the task. The session fills in the missing half with the
-# task that it is connected to. The opposite mistake, `tf.device("/job:ps/task:0")` around the whole
-# model, puts everything on the ps.
+# `tf.device("/cpu:0")` is half a name: it names the device, but neither job nor task. The session
+# fills in the task that it is connected to. The opposite mistake, `tf.device("/job:ps/task:0")` around
+# the whole model, puts everything on the ps.
 #
 # Worker 0 makes the model and trains it with 300 updates. Then worker 1 makes the same model and
 # tests it. Each worker initialises the variables only if they have no values yet.
@@ -104,6 +101,12 @@ report("/job:ps/task:0/cpu:0", *on_ps)
 # <details><summary>Answer</summary>
 #
 # ```text
+# /cpu:0
+#    worker 0 finds 97%, worker 1 finds  9%
+#    W1: /device:CPU:0   loss: /device:CPU:0
+# /job:ps/task:0/cpu:0
+#    worker 0 finds 97%, worker 1 finds 97%
+#    W1: /job:ps/task:0/device:CPU:0   loss: /job:ps/task:0/device:CPU:0
 # ```
 #
 # With `/cpu:0` worker 1 is hardly better than guessing, because it has a `w` of its own with the
@@ -111,9 +114,8 @@ report("/job:ps/task:0/cpu:0", *on_ps)
 #
 # </details>
 #
-# With `/cpu:0` the workers would train two unrelated models, and no error says so. With everything
-# on the ps the accuracy is right, but the ps computes the loss and the gradients of all workers
-# while their machines stand idle, and no test of the accuracy finds that.
+# With `/cpu:0` the workers would train two unrelated models. With everything on the ps the accuracy is
+# right, but the ps computes all gradients while the workers stand idle. No error says so.
 #
 # **Fixed:** `replica_device_setter` places variables on the ps and everything else on the worker. A
 # test compares the devices of the variables and of the loss.
@@ -152,14 +154,13 @@ for _, w, loss in local, on_ps, placed_well:
 # <details><summary>How a difference becomes exactly 0</summary>
 #
 # You want to know how far an update moves a variable `v`, so you keep `old = tf.identity(v)`,
-# update, and subtract. `tf.disable_v2_behavior()` brings back the *reference variables* of
-# TensorFlow 1. With them `old` is no copy but a name for the variable's memory, and the update
-# writes into that memory: you subtract `v` from itself. A program that stops when `w` no longer
-# moves stops at once, and a worker that pushes such a difference pushes zeros.
+# update, and subtract. With the *reference variables* of TensorFlow 1, which
+# `tf.disable_v2_behavior()` brings back, `old` is no copy but a name for the variable's memory, and
+# the update writes into that memory: you subtract `v` from itself. A worker that pushes such a
+# difference pushes zeros.
 #
 # **Fixed:** call `tf.enable_resource_variables()` right after `disable_v2_behavior`, as
-# `course.begin()` and all programs of this course do. A read of a resource variable is a copy. The
-# folded cell below runs both kinds.
+# `course.begin()` does. A read of a resource variable is a copy. The folded cell runs both kinds.
 #
 # </details>
 
@@ -184,9 +185,8 @@ assert moved_by(False) == 0 and moved_by(True) == 0.5
 
 # %% [markdown]
 # ## Mistake 3: a read that is too early
-# You want to log the loss *after* each update. In a graph the order of your Python lines means
-# nothing; a control dependency makes an op wait. So the line that computes the loss stands within
-# `tf.control_dependencies(update)`. Is that enough?
+# You want to log the loss *after* each update. In a graph only a control dependency makes an op wait,
+# so the line that computes the loss stands within `tf.control_dependencies(update)`. Is that enough?
 
 
 # %%
@@ -220,6 +220,10 @@ early = logged_losses(lambda w, pulled: pulled)
 # <details><summary>Answer</summary>
 #
 # ```text
+# after update 1: logged 2.332, true loss 2.305
+# after update 2: logged 2.305, true loss 2.288
+# after update 3: logged 2.288, true loss 2.131
+# after update 4: logged 2.131, true loss 2.082
 # ```
 #
 # The log is one update behind: each logged loss is the true one of the line above. The ops that
@@ -287,17 +291,17 @@ print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten[-1]))
 # <details><summary>Answer</summary>
 #
 # ```text
+# at the end: w 97%, its average 9%
 # ```
 #
 # No better than guessing: the average still has its first values. `session.run` executes what its
-# fetches need, and nothing else. The op of the average exists in the graph and even waits for
-# `train`, but `train` does not need it, so it never ran. Keras' `fit` runs such updates for you;
-# here you must ask for them.
+# fetches need, and nothing else. The op of the average waits for `train`, but `train` does not need
+# it, so it never ran. Keras' `fit` runs such updates for you; here you must ask for them.
 #
 # </details>
 #
 # **Fixed:** run the last op of the chain. `update_average` waits for `train`, so a fetch of it runs
-# both. Where there is no such chain, `tf.group` joins several ops into one.
+# both.
 
 # %%
 fixed = accuracy_curves(run_the_average=True)
@@ -327,10 +331,10 @@ show(
 # | --- | --- | --- |
 # | 1. half a device name | each worker's loss falls | the devices of variables and loss |
 # | 2. a name for the memory, not a copy | the loss | a difference that must not be 0 |
-# | 3. a read that is too early | the numbers are plausible | the first update, compared with a second run |
-# | 4. an update that no fetch needs | the training loss | a test with the variable that it should move |
+# | 3. a read that is too early | the numbers are plausible | a second run after the first update |
+# | 4. an update that no fetch needs | the training loss | a test with the variable that it moves |
 #
-# A falling loss finds none of them. Mistakes 5 to 8 need workers with copies of their own:
+# A falling loss finds none of them. Mistakes 5 to 8 follow in
 # [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb).
 
 # %% [markdown]
@@ -497,20 +501,18 @@ check_3(answer_3)
 
 # %% [markdown]
 # ## The project of part one
-# **Project. Two servers and a worker.** ★★★ Write the two programs of a small cluster, as real
-# files: `server.py` for each of two parameter servers, and `train.py` for one worker. The worker
-# trains the digits until at least 95% of the test digits are classified correctly. It prints these
-# lines (the numbers are yours):
+# **Project. Two servers and a worker.** ★★★ Write two programs: `server.py` for each of two parameter
+# servers, and `train.py` for one worker, which trains until at least 95% of the test digits are
+# classified correctly. It prints these lines (the numbers are yours):
 #
 # ```text
 # W1 is on /job:ps/task:1
 # b1 is on ...
-# bytes of an update: 19000
+# bytes of an update: ...
 # accuracy: 96.1%
 # ```
 #
-# `answer_project()` starts the cluster, waits for the worker, and returns what it printed. You have
-# met all that you need.
+# `answer_project()` starts the cluster, waits for the worker, and returns what it printed.
 #
 # <details><summary>Hint</summary>
 #
@@ -646,8 +648,7 @@ course.end()
 #   that it is compared with.
 #
 # **Elsewhere:** PyTorch, JAX and `tf.function` run your lines in order, so mistake 3 is rare there.
-# Mistake 4 is not: whoever forgets `average.update(...)`, or leaves a new state unreturned in JAX,
-# sees no error either.
+# Mistake 4 is not: whoever forgets to update the average sees no error there, either.
 #
 # Next: [Multiple-Workers](Multiple-Workers.ipynb), the first of part two: two processes train one
 # `w` at the same time.
