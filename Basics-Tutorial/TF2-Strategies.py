@@ -511,7 +511,7 @@ axes.legend(loc="center right", bbox_to_anchor=(1, 0.45))
 show(
     figure,
     "How far the losses of 300 updates are from those of one device. Both mirrored strategies stay "
-    "at the size of rounding errors; ParameterServer is far above them, at about a tenth of the loss.",
+    "at the size of rounding errors; ParameterServer is far above them, and below the loss itself.",
 )
 
 # %% [markdown]
