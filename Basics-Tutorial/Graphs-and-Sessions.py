@@ -98,6 +98,8 @@ print("count: ", session.run(count))
 # <details><summary>Answer</summary>
 #
 # ```text
+# double: [2. 4. 6.]
+# count:  3
 # ```
 #
 # Three calls fetched `count_up`, so it ran three times. No edge leads from `double` to it, and so
@@ -162,6 +164,7 @@ print("before %d, after %d, same %d" % tuple(values))
 # <details><summary>Answer</summary>
 #
 # ```text
+# before 10, after 11, same 10
 # ```
 #
 # `after` is a new read, made inside the block, so it sees the addition. `same` waits for `add`,
