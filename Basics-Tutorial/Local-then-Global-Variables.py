@@ -79,11 +79,6 @@ with tf.Graph().as_default():
 # ones. A checkpoint does not contain local variables, so a worker that restarts has lost them.
 #
 # None of this says where a variable *lives*. Is a local variable therefore the worker's own?
-#
-# **Predict:** two workers, each in a graph of its own, add 1 to a local variable `count`. First
-# `tf.train.replica_device_setter` chooses its device, as in
-# [Parameter-Server](Parameter-Server.ipynb); then each worker places it on its own device. What does
-# worker 1 count to, each time?
 
 
 # %%
@@ -96,6 +91,12 @@ def count_one(k, device):
                 session.run(tf.local_variables_initializer())
             return count.device, session.run(count.assign_add(1))
 
+
+# %% [markdown]
+# **Predict:** two workers, each in a graph of its own, add 1 to a local variable `count`. First
+# `tf.train.replica_device_setter` chooses its device, as in
+# [Parameter-Server](Parameter-Server.ipynb); then each worker places it on its own device. What does
+# worker 1 count to, each time?
 
 # %% tags=["predicted"]
 for k in 0, 1:
@@ -331,7 +332,7 @@ for panel, steps in zip(panels, (3, 20)):
         at = start + share * sum(changes)
         ended[steps, name] = loss_at(at)
         panel.plot(*at, "o", color=color, markersize=8)
-        away = (0, -19) if name == "sum" else (22, 7)
+        away = (0, -19) if name == "sum" else (25, -3) if steps == 3 else (-6, 8)
         panel.annotate(name, at, away, textcoords="offset points", color=color, ha="center")
         for change in changes if name == "sum" else []:  # the parallelogram
             panel.plot(*np.transpose([start + change, at]), ":", color=RED, linewidth=1.2)
