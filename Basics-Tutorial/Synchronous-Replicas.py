@@ -179,11 +179,11 @@ print(*[line for line in difflib.ndiff(plain, robust) if line[0] in "+-"], sep="
 # ## Two runs
 # - **A**: only the chief, worker 0, is started, and wants 20 updates. By default its hook first puts
 #   two tokens into the queue (`num_tokens=-1`).
-# - **B**: both workers, with `num_tokens=0`. Worker 1 ends after 100 updates, as if it had died. The
-#   chief wants 200.
+# - **B**: both workers, with `num_tokens=0`. Worker 1 ends after 50 updates, as if it had died. The
+#   chief wants 100.
 #
 # **Predict:** does the chief train in A, where worker 1 never comes? And what does it do in B after
-# 100 updates?
+# 50 updates?
 
 
 # %% tags=["predicted", "measured"]
@@ -197,7 +197,7 @@ def start_run(num_tokens, updates):
 
 ps, workers = start_run(num_tokens=-1, updates=[20])
 print("A\n" + finish(workers[0]))
-ps, workers = start_run(num_tokens=0, updates=[200, 100])
+ps, workers = start_run(num_tokens=0, updates=[100, 50])
 print("B\n" + "".join(map(finish, workers)), end="")
 
 # %% [markdown]
@@ -214,7 +214,7 @@ print("B\n" + "".join(map(finish, workers)), end="")
 # </details>
 #
 # So `replicas_to_aggregate` counts gradients, not workers. The folded cell trains *one* worker with
-# 100 mini-batches of 64 rows, those of both workers in B, and compares it with the `w` on B's ps.
+# 50 mini-batches of 64 rows, those of both workers in B, and compares it with the `w` on B's ps.
 
 # %% jupyter={"source_hidden": true}
 with tf.Graph().as_default(), tf.Session() as session:
@@ -223,7 +223,7 @@ with tf.Graph().as_default(), tf.Session() as session:
     union = [tf.concat(parts, 0) for parts in zip(*batches)]  # 64 rows
     train = tf.train.GradientDescentOptimizer(0.2).minimize(course.loss(w, *union))
     session.run(tf.global_variables_initializer())
-    for i in range(100):
+    for i in range(50):
         session.run(train, {number: i + 1})
     of_union = session.run(w)
 
@@ -409,8 +409,8 @@ for tick, whose in simulate(SharedParts(N=2))[1][:3]:
 # ```
 #
 # Both are from worker 0. Of the three tokens of tick 5, workers 0 and 1 take one each. At tick 7
-# worker 0 pushes, takes the third token, and goes on at the *same* `w`. At tick 9 it pushes again:
-# two gradients of this `w`, so the step is made. Worker 1 pushes at tick 10, and is dropped.
+# worker 0 pushes, takes the third, and goes on at the *same* `w`. At tick 9 it pushes again, and the
+# step is made. Worker 1 pushes at tick 10, and is dropped.
 #
 # </details>
 #
@@ -482,8 +482,8 @@ assert all(step == [0, 1] for step in whose)
 
 # %% [markdown]
 # With one queue, `w` leans towards the data of worker 0. With slots it ends near 1.5, the minimum of
-# workers 0 and 1, and still not near 3. That is the price of backup workers: if the same worker is
-# always the last, `w` never learns from its data.
+# workers 0 and 1, and still not near 3: if the same worker is always the last, `w` never learns from
+# its data. That is the price of backup workers.
 #
 # ## What waiting costs
 # [Scaling](../Measurements/Scaling/) has real workers whose gradients take 70 ms on average, with
@@ -493,9 +493,7 @@ assert all(step == [0, 1] for step in whose)
 # ![Left: mini-batches per second against the number of workers. HogWild grows in proportion; Synchronous-SGD and Ring-AllReduce agree and grow far more slowly. Right: test loss of eight workers against seconds.](../Measurements/Scaling/scaling.png)
 #
 # A backup worker gains a little there, a lot where one machine is slow, and does harm where all take
-# equally long, because it throws good gradients away.
-#
-# Gradients per second are not yet accuracy. In [Compare](../Measurements/Compare/), eight workers
+# equally long. Gradients per second are not yet accuracy, though: in [Compare](../Measurements/Compare/), eight workers
 # with such times train for the same seconds, each algorithm at its best rate, and asynchronous
 # HogWild is well ahead. Synchronous training wins where times hardly vary, as on equal GPUs, and
 # where staleness costs accuracy, as Chen et al. found.
