@@ -28,7 +28,7 @@
 
 # %% [markdown]
 # ## From files to a step
-# ![Ten files. By shard, worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker map parses the rows, which pass through shuffle, repeat, batch and prefetch, and the training step takes a batch. A thread fills prefetch while the step computes.](../docs/figures/input.svg)
+# ![Ten files. By shard, worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker the rows pass through cache, shuffle, repeat and batch; map parses a batch, prefetch holds it ready, and the training step takes it. A thread fills prefetch while the step computes.](../docs/figures/input.svg)
 #
 # In `tf.data` a *dataset* is a recipe, and an *iterator* produces its elements. In graph style the
 # iterator returns tensors, and each `session.run` that needs them takes the next mini-batch.

@@ -6,13 +6,14 @@ from drawings.shapes import arrow, box, figure, frame, path, rect, text
 @figure("input.svg", 606, 330)
 def input_pipeline():
     """Ten files. By shard, worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each
-    worker map parses the rows, which pass through shuffle, repeat, batch and prefetch, and the
-    training step takes a batch. A thread fills prefetch while the step computes."""
+    worker the rows pass through cache, shuffle, repeat and batch; map parses a batch, prefetch
+    holds it ready, and the training step takes it. A thread fills prefetch while the step
+    computes."""
     parts = [text(44, 24, "10 files", "title")]
     for i in range(10):
         parts.append(rect(14, 36 + 25 * i, 60, 20, "ab"[i % 2] + " pale"))
         parts.append(text(44, 51 + 25 * i, "%d" % i, "small"))
-    stages = ("shard\nmap(parse)", "shuffle\nrepeat", "batch\nprefetch")
+    stages = ("shard\ncache", "shuffle\nrepeat", "batch\nmap, prefetch")
     for k in range(2):
         y, kind = 10 + 142 * k, "ab"[k]
         parts.append(frame(150, y, 450, 128, "worker %d" % k))

@@ -124,21 +124,28 @@ def hook_files():
     ]
 
 
-@figure("practice.svg", 600, 178)
+SYMPTOMS = (  # what you see, what to look at first, the mistake
+    ("nothing is printed", "which call hits its limit?", "17  no deadline"),
+    ("a worker starts 30 s late", "how often does it look?", "18  it sleeps"),
+    ("the accuracy falls back", "is step below the calls?", "19  from scratch"),
+    ("a restored model fails", "names and shapes", "20  another model"),
+    ("a class is never right", "checksums of the rows", "21  the same shard"),
+    ("the test is too good", "test rows in training?", "22  leaked rows"),
+    ("batches come twice", "count the numbers", "23  a number twice"),
+    ("each step is slower", "count the ops", "24  a graph that grows"),
+)
+
+
+@figure("practice.svg", 600, 336)
 def practice():
-    """The eight mistakes by what you see. It waits: 1, a queue that nobody fills; 2, a worker that
-    sleeps 30 s. It goes on, but is wrong: 3, initialised anew; 4, the shapes of another model; 5,
-    all read one shard; 6, test rows in the training data; 7, one number for two workers. It is
-    slow: 8, a graph that grows."""
-    waits = ["1  a queue that", "    nobody fills", "2  a worker that", "    sleeps 30 s"]
-    wrong = ["3  initialised anew", "4  another model's shapes", "5  all read one shard"]
-    wrong += ["6  test rows in training", "7  one number, two workers"]
-    parts = []
-    for x, width, title, mistakes in (
-        (8, 164, "it waits", waits),
-        (184, 242, "it goes on, but is wrong", wrong),
-        (438, 154, "it is slow", ["8  a graph that", "    grows"]),
-    ):
-        parts += [rect(x, 10, width, 158, "box", 8), left(x + 14, 36, title, "title")]
-        parts += lines(x + 14, 64, mistakes, "", 22)
-    return parts
+    """The eight mistakes, from the symptom over the first check to the cause. {}"""
+    parts = [left(14, 26, "what you see", "title"), left(226, 26, "what you check first", "title")]
+    parts += [left(424, 26, "the mistake", "title")]
+    for number, (symptom, check, mistake) in enumerate(SYMPTOMS):
+        y = 58 + 36 * number
+        parts += [rect(6, y - 18, 194, 28, "box", 6), left(14, y + 1, symptom)]
+        parts += [arrow(201, y - 4, 218, y - 4), left(226, y + 1, check, "small")]
+        parts += [arrow(396, y - 4, 412, y - 4)]
+        parts += [rect(414, y - 18, 180, 28, "ps", 6), left(422, y + 1, mistake)]
+    words = (f"{symptom}: {check}: {mistake}" for symptom, check, mistake in SYMPTOMS)
+    return parts, ["; ".join(words).replace("  ", " ") + "."]
