@@ -168,6 +168,11 @@ for B, lr in (32, 0.1), (128, 0.1), (128, 0.4), (256, 0.8), (512, 1.6):
 # <details><summary>Answer</summary>
 #
 # ```text
+# batch  32, lr 0.1: loss 0.11, accuracy 97%
+# batch 128, lr 0.1: loss 0.33, accuracy 94%
+# batch 128, lr 0.4: loss 0.12, accuracy 96%
+# batch 256, lr 0.8: loss 0.12, accuracy 97%
+# batch 512, lr 1.6: loss 2.16, accuracy 49%
 # ```
 #
 # Batch 128 with 0.4 follows 32 with 0.1, and 256 with 0.8 joins them after a rough start. 128 with
@@ -269,6 +274,8 @@ for name, start in ("usual start", w_0), ("steep start", 4 * w_0):
 # <details><summary>Answer</summary>
 #
 # ```text
+# usual start, sharpness  2.9: 97% without a warm-up, 97% with one
+# steep start, sharpness 30.7: 85% without a warm-up, 93% with one
 # ```
 #
 # From the steep one. There the limit $2 / \lambda$ is far below 0.8: the first steps throw `w` to a bad
@@ -323,6 +330,9 @@ print("momentum 7/8      " + "".join("%7.2f" % value for value in momentum[:31:5
 # <details><summary>Answer</summary>
 #
 # ```text
+# update                  0      5     10     15     20     25     30
+# asynchronous: mean   1.00  -0.96  -0.95   0.09   0.52   0.19  -0.16
+# momentum 7/8         1.00  -0.97  -0.95   0.07   0.52   0.20  -0.18
 # ```
 #
 # It swings through the minimum and back like a heavy ball, as the recursion with momentum says. A

@@ -204,6 +204,13 @@ print("B\n" + "".join(map(finish, workers)), end="")
 # <details><summary>Answer</summary>
 #
 # ```text
+# A
+# worker 0: 20 updates in 41 calls
+#
+# B
+# worker 0: DeadlineExceededError in call 51
+# worker 0: 50 updates in 50 calls
+# worker 1: 50 updates in 50 calls
 # ```
 #
 # In A the chief trains alone, with two calls for each update. It gives a gradient, takes one of the
@@ -406,6 +413,9 @@ for tick, whose in simulate(SharedParts(N=2))[1][:3]:
 # <details><summary>Answer</summary>
 #
 # ```text
+# tick  5: a step from the gradients of workers 0 and 1
+# tick  9: a step from the gradients of workers 0 and 0
+# tick 15: a step from the gradients of workers 0 and 1
 # ```
 #
 # Both are from worker 0. Of the three tokens of tick 5, workers 0 and 1 take one each. At tick 7
