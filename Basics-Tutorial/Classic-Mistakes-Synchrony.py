@@ -377,9 +377,9 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
     print("%-17s" % name + "".join("%8.0f%%" % (100 * a) for a in accuracies))
 
 # %% [markdown]
-# With two workers you would notice neither: the sum only doubles the learning rate. With eight it
-# fails. **Corrected:** compare one step of your workers with one step of one worker on all their
-# rows. It must be equal, not similar.
+# With two workers you would hardly notice either: the sum only doubles the learning rate. With
+# eight it fails. **Corrected:** compare one step of your workers with one step of one worker on all
+# their rows. It must be equal, not similar.
 #
 # ## Mistake 14: all-reduces in another order
 # To send one message instead of four, each worker packs its four gradients into a *bucket* of 2,410
