@@ -11,10 +11,9 @@
 # %% [markdown]
 # # Classic mistakes: updates
 # [Part one](Classic-Mistakes-Variables.ipynb) ended with four mistakes about variables. The next four
-# are in the update itself: `w` moves, but not as the equation says. Published implementations have
-# made all of them, because a wrong update often learns all the same, so nobody looks. For each one
-# you find a number that exposes it, and then the fix. At the end you see which data and which tests
-# can find such mistakes at all.
+# are in the update itself: `w` moves, but not as the equation says. Published implementations contain
+# all of them, because a wrong update often learns all the same, so nobody looks. For each one you find
+# a number that exposes it, and the fix; at the end, which data and tests can find such mistakes.
 #
 # After this notebook you can:
 # - tell T local steps from T times the same step;
@@ -24,7 +23,7 @@
 # - choose data and tests that can tell a right algorithm from a wrong one;
 # - write an algorithm for real worker processes from its equation.
 #
-# **Before it:** [Local-then-Global-Variables](Local-then-Global-Variables.ipynb). **Time:** 45 minutes,
+# **Before it:** [Local-then-Global-Variables](Local-then-Global-Variables.ipynb). **Time:** 50 minutes,
 # and 60 for the project.
 
 # %% [markdown]
@@ -228,20 +227,19 @@ for wait in False, True:
 
 # %% [markdown]
 # ## Mistake 7: a rate, or an optimizer, in the wrong place
-# A program gives each worker a learning rate of its own, `lr * task_index`. Worker 0's learning rate
-# is then 0, so its work is wasted. With several workers you would not notice, because the others
-# still reduce the loss. Run the program with a single worker, though, and nothing is learned: that
-# worker is worker 0.
+# A program gives each worker a rate of its own, `lr * task_index`. Worker 0's rate is then 0, so its
+# work is wasted. With several workers you would not notice, because the others still reduce the loss;
+# with a single worker, which is worker 0, nothing is learned.
 #
 # The second case is subtler. [DOWNPOUR](../DOWNPOUR/) has *Adagrad* on the ps. For each coordinate it
-# keeps the sum `h` of all squared pushes so far, and divides by its root, so that a steep coordinate
-# and a flat one take steps of about the same size:
+# keeps the sum `h` of all squared pushes, and divides by its root, so that steep and flat coordinates
+# take steps of about the same size:
 #
 # $$h \leftarrow h + a^2, \qquad w \leftarrow w - \frac{lr}{\sqrt{h}} \, a$$
 #
-# The rate stands on the ps here, so the worker pushes the sum `a` itself, and its own steps are plain
-# SGD. In the wrong program the worker uses Adagrad, too, and pushes what comes out of it. `w` has two
-# coordinates; the gradient of the second is a hundred times as large.
+# Here the rate stands on the ps, so the worker pushes `a` itself, and its own steps are plain SGD. In
+# the wrong program the worker uses Adagrad, too, and pushes what comes out of it. The gradient of the
+# second coordinate is a hundred times as large as that of the first.
 #
 # **Predict:** after one push, which of the two shows the mistake clearly: `w`, or `h`?
 
@@ -283,19 +281,19 @@ for name, both in ("on both sides", True), ("on the ps only (fixed)", False):
 #
 # </details>
 #
-# A look at `w` alone would not have revealed the bug. Compare the *slots* of an optimizer, too: the
-# variables that it keeps beside `w`, here `h`.
+# **Fixed:** one Adagrad, on the ps. A test compares the *slots* of an optimizer, too: the variables that
+# it keeps beside `w`, here `h`.
 
 # %% jupyter={"source_hidden": true}
-# The answer, checked: fixed, the ps can tell the coordinates apart. And with a rate of 0 nothing moves.
+# The answer, checked; and a worker whose rate is 0 learns nothing.
 assert h[1] > 1000 * h[0] and np.allclose(w, 0.1, atol=0.002)
-(wrong_w, wrong_h), guess = push_to_adagrad(True), 20
+wrong_w, wrong_h = push_to_adagrad(True)
 assert np.allclose(wrong_w, w, atol=0.002) and wrong_h[1] < 2 * wrong_h[0]
 alone = [
     train(course.variables, gradient_on_the_digits, 0.2 * k, 1, 300, test=percent)[0][-1]
     for k in (0, 1)
 ]
-assert alone[0] < guess < 90 < alone[1]
+assert alone[0] < 20 < 90 < alone[1]
 
 # %% [markdown]
 # ## Mistake 8: elastic averaging with momentum, term by term
@@ -391,7 +389,7 @@ show(
 # A quick demonstration feeds constant data: every pixel is 1, and every label is 0.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def accuracy_and_w(constant, same_batch, pushes=100, T=10, lr=0.1):
     """Returns the test accuracy in percent after each push, and w at the end."""
     data, test_data = (x, y), (x_test, y_test)
@@ -410,6 +408,7 @@ def accuracy_and_w(constant, same_batch, pushes=100, T=10, lr=0.1):
     return np.array([accuracy for accuracy, _ in tested]), tested[-1][1]
 
 
+# %%
 runs = {(c, same): accuracy_and_w(c, same) for c in (True, False) for same in (False, True)}
 for (constant, same), (curve, _) in runs.items():
     data, kind = "constant" if constant else "digits", "the same batch" if same else "T batches"
@@ -419,13 +418,13 @@ equal = [np.array_equal(a, b) for a, b in zip(runs[True, False][1], runs[True, T
 print("constant data: the same w at the end, to the last bit:", all(equal))
 
 # %% [markdown]
-# On constant data right and wrong are equal to the last bit, and both look perfect. On the digits the
-# wrong program learns, too. It has made a tenth of the draws: 800 instead of 8,000, so it has seen 43%
-# of the rows instead of nearly all. That costs a few points of accuracy, which you would not miss
-# without the right curve beside it. So, for your own tests:
-# - use data in which rows differ, and mini-batches that differ from step to step;
-# - compare *single updates* with the equation, with slots and local copies, in numbers;
-# - compare the whole curve with a run that is known to be right, not one number at the end.
+# On constant data right and wrong are equal to the last bit. On the digits the wrong program learns,
+# too. It has made a tenth of the draws, 800 instead of 8,000, and has seen 43% of the rows instead of
+# nearly all. Without the right curve beside it, you would not miss a few points of accuracy. For your
+# own tests, therefore:
+# - use rows that differ, and mini-batches that differ from step to step;
+# - compare *single updates* with the equation, with slots and local copies;
+# - compare the whole curve with a right one, not one number at the end.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked: right is ahead on the digits, and the share of the rows that each has seen.
@@ -545,9 +544,9 @@ check_2(answer_2)
 
 # %% [markdown]
 # ## The project of part two
-# Two worker processes train the digits with asynchronous elastic averaging. Their program is the
-# folded `worker.py`: a server, the shared `w` and `step`, the gradient, and a loop until all tickets
-# are taken. What it lacks is the algorithm, which it imports; you write it.
+# Two worker processes train the digits with asynchronous elastic averaging. The folded `worker.py` has
+# their server, the shared `w` and `step`, the gradient and the loop. You write the algorithm, which it
+# imports.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py
@@ -758,14 +757,11 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Dean et al. 2012, [Large Scale Distributed Deep
-#   Networks](https://papers.nips.cc/paper/4687-large-scale-distributed-deep-networks): DOWNPOUR, with
-#   Adagrad on the ps.
+#   Networks](https://papers.nips.cc/paper/4687-large-scale-distributed-deep-networks): DOWNPOUR.
 # - Zhang, Choromanska, LeCun 2015, [Deep learning with Elastic Averaging
-#   SGD](https://arxiv.org/abs/1412.6651): the equations of mistake 8 and of the project.
-# - [AEASGD](../AEASGD/), [AEAMSGD](../AEAMSGD/), [DOWNPOUR](../DOWNPOUR/): the complete examples,
-#   whose tests compare single updates with the equations.
+#   SGD](https://arxiv.org/abs/1412.6651): mistake 8 and the project.
 #
-# **Elsewhere:** eager programs in PyTorch and JAX leave no step out, so mistake 6 cannot happen there.
-# The others can, and `torch.testing.assert_close` or `numpy.testing` on a single update finds them.
+# **Elsewhere:** PyTorch executes each line, so mistake 6 cannot happen there. The others can, in JAX as
+# well, and `torch.testing.assert_close` or `numpy.testing` on a single update finds them.
 #
 # Next: [Synchronous-Replicas](Synchronous-Replicas.ipynb), where workers wait for each other.
