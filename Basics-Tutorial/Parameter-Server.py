@@ -308,7 +308,7 @@ for m, color in zip((1, 2, 4), (BLUE, ORANGE, PURPLE)):
 axes.plot(n, server_ms(160e6, 1, 1) * (n - 1) / n, color=GREEN)
 axes.text(15.9, 90, "ring all-reduce, no server", color=GREEN, ha="right", va="center")
 axes.axhline(gradient_ms, color=GRAY, linestyle="--")
-axes.text(16, 940, "a gradient takes 1 s", color=GRAY, ha="right", va="top")
+axes.text(8.3, 960, "a gradient takes 1 s", color=GRAY, va="top")
 axes.set(xlabel="workers", ylabel="messages of a step in ms", ylim=(0, 2000), xlim=(1, 16))
 show(
     figure,

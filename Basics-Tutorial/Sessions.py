@@ -92,8 +92,8 @@ chief.run(initialise)
 losses = [chief.run([loss, update])[0] for _ in range(150)]
 print("before the worker initialises: step %3d, loss %.2f" % (chief.run(step), losses[-1]))
 worker.run(workers_initialise)
+print("after it:                      step %3d, loss %.2f" % tuple(chief.run([step, loss])))
 losses += [chief.run([loss, update])[0] for _ in range(150)]
-print("the next update of the chief:  step %3d, loss %.2f" % (chief.run(step) - 150, losses[150]))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -101,7 +101,7 @@ print("the next update of the chief:  step %3d, loss %.2f" % (chief.run(step) - 
 # ```text
 # the worker's early update: FailedPreconditionError
 # before the worker initialises: step 150, loss 0.24
-# the next update of the chief:  step   0, loss 2.23
+# after it:                      step   0, loss 2.23
 # ```
 #
 # The first is an error, so you notice it. The second is worse: there is no error, and all that the
@@ -114,7 +114,7 @@ print("the next update of the chief:  step %3d, loss %.2f" % (chief.run(step) - 
 figure, axes = plt.subplots()
 axes.plot(losses, color=BLUE, linewidth=1.2)
 axes.axvline(149.5, color=RED, linestyle="--")
-axes.text(155, 2.2, "the worker runs the initialiser", color=RED)
+axes.text(162, 2.3, "the worker runs the initialiser", color=RED)
 axes.set(xlabel="updates that the chief has made", ylabel="loss of the mini-batch", ylim=(0, None))
 show(
     figure,
@@ -211,15 +211,14 @@ for name, session, ticket in 2 * [
 # queue. The ps looks from time to time how many tokens there are. It does not wait for them in one
 # long call, because each call has a time limit, and a training may take longer.
 #
-# `tf.train.MonitoredTrainingSession` puts all this into one object, layer upon layer:
+# `tf.train.MonitoredTrainingSession` puts all this into one object, box within box:
 #
-# | layer | what it adds |
-# | --- | --- |
-# | `SessionManager` | makes or restores the model, or waits for it |
-# | `Scaffold` | initialiser, ready operation and saver, with defaults; it finalizes the graph, so that no loop can make it grow |
-# | `ChiefSessionCreator`, `WorkerSessionCreator` | a fresh session whenever one is lost ([Sessions-that-Recover](Sessions-that-Recover.ipynb)) |
-# | `MonitoredSession` | [hooks](Hooks.ipynb) before and after each `run`; `OutOfRangeError` ends its `with` block without an error |
-# | `MonitoredTrainingSession` | chooses the creator with `is_chief`, and the usual hooks |
+# ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run and asks its creator for a new session whenever one is lost. The creator, ChiefSessionCreator or WorkerSessionCreator, has a Scaffold with the init op and the Saver, and a SessionManager, which on the chief makes or restores the model, and elsewhere waits for it.](../docs/figures/monitored.svg)
+#
+# A `Scaffold` holds what the session needs to begin. A session creator calls `SessionManager`, again
+# whenever a session is lost ([Sessions-that-Recover](Sessions-that-Recover.ipynb)). The outer boxes
+# call [hooks](Hooks.ipynb) before and after each `run`, and end the `with` block without an error
+# when there are no tickets left.
 #
 # One file is the program of all three tasks: a whole asynchronous training script but for
 # checkpoints.
