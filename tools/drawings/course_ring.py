@@ -1,6 +1,5 @@
 """Figures of the notebooks about the ring, and about what can be divided among devices."""
 
-from drawings.rings import N, PHASES, during, messages, states, stepwise
 from drawings.shapes import (
     arrow,
     bar,
@@ -8,64 +7,10 @@ from drawings.shapes import (
     figure,
     frame,
     left,
-    legend,
-    lines,
     matrix,
     rect,
     text,
 )
-
-# The ring once more: whose numbers are in each chunk.
-
-COLOURS = ("a", "b", "c", "done")  # of the numbers of workers 0 to 3
-CORNERS = ((110, 70), (490, 70), (490, 270), (110, 270))
-EDGES = (((206, 70), (394, 70)), ((490, 127), (490, 213)), ((394, 270), (206, 270)))
-EDGES += (((110, 213), (110, 127)),)
-
-
-def chunks(x, y, k, found):
-    """Worker k: four chunks; a chunk has a stripe for each worker whose numbers are in it."""
-    parts = [rect(x - 92, y - 54, 184, 108, "box", 6), text(x, y - 32, "worker %d" % k, "title")]
-    for c in range(N):
-        at = x - 84 + 43 * c
-        parts.append(text(at + 19, y - 10, "abcd"[c], "small"))
-        for of, kind in enumerate(COLOURS):
-            values = [int(of in have[k][c]) for have in found]
-            parts.append(
-                f'<rect x="{at}" y="{y - 3 + 12 * of}" width="38" height="12" class="{kind}" '
-                f'opacity="{values[0]}">{stepwise("opacity", values)}</rect>'
-            )
-        parts.append(rect(at, y - 3, 38, 48, "line", 0))
-    return parts
-
-
-def tile(letter, x, y, phase):
-    return rect(x - 14, y - 14, 28, 28, "box", 14) + text(x, y + 5, letter, "title")
-
-
-@figure("ring-steps.svg", 600, 362)
-def ring_steps():
-    """Animated ring of {0} workers at the corners of a square; each sends to the next. A gradient
-    is cut into chunks a to d. Coloured stripes say whose numbers are in a chunk. In {1} steps
-    of reduce-scatter the sums grow, until each worker has one chunk with all four stripes. In
-    {1} steps of all-gather copies of these chunks reach all workers."""
-    found, parts = states(), [arrow(*begin, *end) for begin, end in EDGES]
-    for k, corner in enumerate(CORNERS):
-        parts += chunks(*corner, k, found)
-    for step, (phase, s) in enumerate(PHASES):
-        what = "adds it to its own" if phase == "reduce-scatter" else "puts it in place of its own"
-        parts.append('<g opacity="%d">%s' % (not step, during(step)))
-        parts += [text(300, 140, "%s, s = %d" % (phase, s), "title")]
-        parts += [text(300, 166, "each worker sends a chunk;", "small")]
-        parts += [text(300, 188, "the next one", "small"), text(300, 208, what, "small"), "</g>"]
-    parts += messages(EDGES, tile)
-    parts.append('<g opacity="0">' + during(len(PHASES)))
-    done = ("every chunk of every worker", "is the sum of all four")
-    parts += [*lines(300, 156, done, "title", 24, text), "</g>"]
-    for of, kind in enumerate(COLOURS):
-        parts.append(legend(10 + 148 * of, 350, kind, "of worker %d" % of))
-    return parts, (N, N - 1)
-
 
 # What can be divided: the rows of a batch, the layers, the matrices.
 

@@ -4,10 +4,10 @@ from drawings.shapes import arrow, box, figure, lines, rect, text
 
 STAGES = (
     ("start", "all at one w", ("9  a worker that", "does not wait", "for the start")),
-    ("data", "a mini-batch", ("15  shards of", "different sizes")),
-    ("gradient", "at this w", ("16  statistics", "of one worker's", "data")),
-    ("mean", "of all", ("10  from anyone", "13  the sum", "14  other order")),
-    ("step", "then go on", ("11  a token", "too many", "12  an old count")),
+    ("data", "a mini-batch", ("10  shards of", "different sizes")),
+    ("gradient", "at this w", ("11  statistics", "of one worker's", "data")),
+    ("mean", "of all", ("12  from anyone", "13  the sum", "14  other order")),
+    ("step", "then go on", ("15  a token", "too many", "16  an old count")),
 )
 
 
