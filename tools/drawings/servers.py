@@ -1,7 +1,5 @@
 """Setups with a ps: one update, where variables live, a coordinator; before them one process."""
 
-import math
-
 from drawings.shapes import (
     KINDS,
     arrow,
@@ -80,75 +78,6 @@ def cluster():
         parts.append(left(338, y + 18, '"task": "%s", %d' % (job, index), "code"))
         parts.append(arrow(246, 174, 326, y))
     return parts
-
-
-# The variables of the notebooks' network, in the order in which they are made.
-SHAPES = {"W1": (64, 32), "b1": (32,), "W2": (32, 10), "b2": (10,)}
-SPLIT = 4096  # bytes: what is twice as large is split
-
-
-WHOLE = [(name, 4 * math.prod(shape)) for name, shape in SHAPES.items()]
-
-
-def rows():
-    """Large variables as two parts, each with half of the rows."""
-    cut = []
-    for name, size in WHOLE:
-        if size >= 2 * SPLIT:
-            last = SHAPES[name][0] - 1
-            spans = (f"0–{last // 2}", f"{last // 2 + 1}–{last}")
-            cut += [(f"{name} rows {span}", size // 2) for span in spans]
-        else:
-            cut.append((name, size))
-    return cut
-
-
-def in_turn(variables):
-    """What each of two ps gets when they take turns."""
-    return [variables[0::2], variables[1::2]]
-
-
-def lightest(variables):
-    """What each of two ps gets when the next variable goes to the one with fewer bytes."""
-    ps = [[], []]
-    for name, size in variables:
-        load = [sum(size for _, size in has) for has in ps]
-        ps[load.index(min(load))].append((name, size))
-    return ps
-
-
-SHARD_UNIT = 350 / 9472  # a byte's width
-
-
-@figure("sharding.svg", 560, 436)
-def sharding():
-    """The variables of the digits' network on two parameter servers (ps), in bytes. Round robin
-    over whole variables puts {} on ps 0 and {} on ps 1. By size it is {} and {}: no better, because
-    W1 alone has most of them. With W1 split by rows it is {} and {}."""
-    panels = [
-        ("Round robin: whole variables in turn", "TensorFlow's default", in_turn(WHOLE)),
-        ("By size: to the ps with fewer bytes", "a greedy strategy", lightest(WHOLE)),
-        ("By rows: large variables are split", "a partitioner", lightest(rows())),
-    ]
-    parts = []
-    for number, (name, where, ps) in enumerate(panels):
-        y = 24 + 142 * number
-        parts += [left(10, y, name, "title"), text(550, y, where, "small end")]
-        for task, has in enumerate(ps):
-            x, top = 60, y + 14 + 54 * task
-            parts.append(left(10, top + 19, "ps %d" % task))
-            for variable, size in has:
-                width = max(2, SHARD_UNIT * size)
-                label = variable.replace("rows ", "") if width > 40 else ""
-                parts.append(rect(x, top, width, 26, "ps", 2))
-                parts.append(text(x + width / 2, top + 18, label, "small") if label else "")
-                x += width
-            total = sum(size for _, size in has)
-            small = ", ".join(variable for variable, size in has if SHARD_UNIT * size <= 40)
-            parts.append(left(x + 8, top + 18, "%s bytes" % format(total, ","), "small"))
-            parts.append(left(60, top + 43, "also " + small, "small") if small else "")
-    loads = [sum(size for _, size in has) for _, _, ps in panels for has in ps]
-    return parts, loads
 
 
 @figure("update.svg", 550, 340)
