@@ -308,9 +308,9 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # normalisation).
 #
 # ## Mistake 12: N gradients, from anyone
-# `SyncReplicasOptimizer` counts gradients, not workers ([Synchronous-Replicas](
-# Synchronous-Replicas.ipynb)). Worker 0 wants `w` at 100, worker 1 at −100, so in a synchronous step
-# `w` stays at 0. Worker 1 is slow, and worker 0 calls `train` twice:
+# `SyncReplicasOptimizer` counts gradients, not workers, as you have seen in
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb). Worker 0 wants `w` at 100, worker 1 at −100, so
+# in a synchronous step `w` stays at 0. Worker 1 is slow, and worker 0 calls `train` twice:
 
 # %% jupyter={"source_hidden": true}
 SyncWorker = namedtuple("SyncWorker", "session train make_step state")
@@ -590,9 +590,9 @@ check_1(answer_1)
 def check_2(answer):
     """What is wrong in words, or None."""
     for name, offsets, moved in (
-        ("equal", [0, 0, 0], 0),
-        ("unequal", [0, 1e-3, 2e-3], 0),
-        ("unequal", [0, 1e-3, 0], 2),
+        ("equal", [0, 0, 0], 1),
+        ("unequal", [0, 0.5, 1], 1),
+        ("unequal", [0, 0.5, 0], 3),
     ):
         copies = [first_w() for _ in range(3)]
         for w, offset in zip(copies, offsets):
