@@ -521,8 +521,8 @@ def abort_peer_lost(cluster, flags):
     ) as error:
         # Not raised: to close the session, TensorFlow would wait for that worker without end.
         wait_until(lambda: silent_workers(cluster), 2)  # one that dies may answer for a moment
-        what = silent_workers(cluster) or error.message
-        print(f"ConnectionError: {what}", file=sys.stderr, flush=True)
+        what = silent_workers(cluster) or error
+        print(f"ConnectionError: {what}", file=sys.stderr)
         os._exit(1)
 
 
