@@ -128,10 +128,14 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1):
     return results
 
 
-def others_of(kept):
-    """Returns the largest share of a core that others used during a measurement in this file."""
+def others_of(kept, begins=("",)):
+    """Returns the largest share of a core that others used during a measurement in this file.
+
+    begins: with one of these begin the names of the cases that count.
+    """
     shares = json.loads(kept.read_text())[OTHERS]
-    return max(share for each in shares.values() for share in each)
+    names = [name for name in shares if name.startswith(tuple(begins))]
+    return max((share for name in names for share in shares[name]), default=0)
 
 
 def sitting(console, directory, flags, cases, measure, words):

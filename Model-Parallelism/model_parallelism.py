@@ -514,11 +514,15 @@ def abort_peer_lost(cluster, flags):
     """Ends this task when the work inside has lost a worker."""
     try:
         yield
-    except (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
+    except (
+        tf.errors.AbortedError,
+        tf.errors.DeadlineExceededError,
+        tf.errors.UnavailableError,
+    ) as error:
         # Not raised: to close the session, TensorFlow would wait for that worker without end.
         wait_until(lambda: silent_workers(cluster), 2)  # one that dies may answer for a moment
-        what = silent_workers(cluster) or f"No update was made in {flags.step_timeout} s"
-        print(f"ConnectionError: {what}", file=sys.stderr, flush=True)
+        what = silent_workers(cluster) or error
+        print(f"ConnectionError: {what}", file=sys.stderr)
         os._exit(1)
 
 

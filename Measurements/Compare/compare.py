@@ -407,7 +407,7 @@ def compare(console, directory, flags, plan):
     for each in plan:
         if each not in able:
             results[": ".join(each)]["runs"] = found[pilot_of(*each)]
-    return results, drivers.others_of(kept)
+    return results, drivers.others_of(kept, [task for task in TASKS if TASKS[task].seconds])
 
 
 def table_of(results):
