@@ -211,10 +211,10 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # <details><summary>Answer</summary>
 #
 # ```text
-# staleness 0:          39% of the pushes
-# staleness 1:          59% of the pushes
-# staleness 2 or more:   2%
-# mean 0.64, largest 6
+# staleness 0:          38% of the pushes
+# staleness 1:          61% of the pushes
+# staleness 2 or more:   0%
+# mean 0.62, largest 2
 # ```
 #
 # Mostly 0 and 1. Between two pushes of one worker, the other makes about one. Either this push
@@ -396,7 +396,7 @@ def train(pauses, synchronous=False, target="", device=None):
 
 
 # %% [markdown]
-# **Predict:** one process on a fast machine, without a ps, is the reference. In 2.5 seconds, how
+# **Predict:** one fast machine, a single process without a ps, is the reference. In 2.5 seconds, how
 # many gradients does it compute? How many do the four workers compute together with the barrier,
 # and how many without?
 
@@ -404,23 +404,23 @@ def train(pauses, synchronous=False, target="", device=None):
 PAUSES = [0.025, 0.025, 0.025, 0.150]  # the last one is the straggler
 on_ps = {"target": ps.target, "device": "/job:ps/task:0"}
 runs = {
-    "one process": train(PAUSES[:1]),
+    "one machine": train(PAUSES[:1]),
     "synchronous": train(PAUSES, synchronous=True, **on_ps),
     "asynchronous": train(PAUSES, **on_ps),
 }
 for name, run in runs.items():
-    print("%-13s %4d gradients, loss %.2f" % (name, sum(run.made), run.curve[-1, 2]))
+    print("%3d gradients, loss %.2f: %s" % (sum(run.made), run.curve[-1, 2], name))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # ```text
-# one process     94 gradients, loss 0.73
-# synchronous     64 gradients, loss 1.02
-# asynchronous   279 gradients, loss 0.30
+#  94 gradients, loss 0.73: one machine
+#  64 gradients, loss 1.02: synchronous
+# 278 gradients, loss 0.28: asynchronous
 # ```
 #
-# At most 2.5 / 0.025 = 100 for one process. A synchronous step takes as long as its slowest worker:
+# At most 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker:
 # 2.5 / 0.150 = 16 steps of 4 gradients make 64, so *four* machines achieve less than *one*.
 # Asynchronously each makes what it can, 3 · 100 + 16 = 316. The run makes somewhat fewer, because
 # the calls take time, too.
@@ -431,8 +431,8 @@ for name, run in runs.items():
 # The answer, checked.
 made = {name: sum(run.made) for name, run in runs.items()}
 loss = {name: run.curve[-1, 2] for name, run in runs.items()}
-assert made["synchronous"] < made["one process"] < made["asynchronous"] / 1.5
-assert loss["asynchronous"] < min(loss["one process"], loss["synchronous"])
+assert made["synchronous"] < made["one machine"] < made["asynchronous"] / 1.5
+assert loss["asynchronous"] < min(loss["one machine"], loss["synchronous"])
 same = 0.8 * min(made.values())  # gradients
 assert np.ptp([np.interp(same, run.curve[:, 1], run.curve[:, 2]) for run in runs.values()]) < 0.25
 
@@ -443,12 +443,12 @@ for (name, run), color in zip(runs.items(), (GRAY, PURPLE, GREEN)):
     both[0].plot(seconds, losses, color=color, label=name)
     both[1].plot(gradients, losses, color=color, drawstyle="steps-post")
 both[0].set(xlabel="seconds", ylabel="loss on all rows for training", ylim=(0, None))
-both[1].set(xlabel="gradients", xlim=(0, made["one process"]))
+both[1].set(xlabel="gradients", xlim=(0, made["one machine"]))
 both[0].legend(loc="lower left")
 show(
     figure,
     "Left: loss against seconds. With a straggler the asynchronous run falls fastest, then one "
-    "process; the synchronous run of four workers is slowest. Right: the same losses against the "
+    "machine; the synchronous run of four workers is slowest. Right: the same losses against the "
     "number of gradients: there the three curves lie close together.",
 )
 
