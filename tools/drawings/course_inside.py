@@ -21,5 +21,5 @@ def inside():
         parts += [text(x + 42, 156, "pull", "end"), left(x + 98, 156, "push")]
     parts += [arrow(152, 238, 288, 238), text(220, 228, "read made", "small")]
     parts += [left(290, 296, "stop and restart", "small")]
-    parts += [arrow(396, 291, 518, 272)]
+    parts += [arrow(408, 291, 518, 272)]
     return parts
