@@ -24,7 +24,7 @@
 # - write an algorithm for real worker processes from its equation.
 #
 # **Before it:** [Local-then-Global-Variables](Local-then-Global-Variables.ipynb). **Time:** 50 minutes,
-# and 60 for the project.
+# and 90 for the project.
 
 # %% [markdown]
 # ## A window of T local steps

@@ -22,7 +22,7 @@
 # - cut two layers as Megatron-LM does, with one all-reduce forward and one backward.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb),
-# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb). **Time:** 55 minutes.
+# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb). **Time:** 60 minutes.
 
 # %% [markdown]
 # ## Three ways to divide one step

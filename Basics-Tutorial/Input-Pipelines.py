@@ -24,7 +24,7 @@
 # - calculate how long an update takes with and without `prefetch` and parallel reads;
 # - choose between `feed_dict`, `tf.data` and rows drawn inside the graph.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 50 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 55 minutes.
 
 # %% [markdown]
 # ## From files to a step

@@ -360,7 +360,7 @@ def time_of(cells):
     """The minutes that the first cell names are those of its words, lines and exercises."""
     said = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
     wanted = 5 * round(minutes(cells) / 5)
-    if not said or abs(int(said[1]) - wanted) > 5:
+    if not said or int(said[1]) != wanted:
         yield f"by its words, lines and exercises it takes {wanted} minutes"
 
 
