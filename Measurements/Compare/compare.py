@@ -61,10 +61,12 @@ Task = collections.namedtuple("Task", "workers mean changes batch seconds local 
 DIGITS, EIGHT, CONVOLUTION, ROUNDS = "digits", "8 workers", "convolution", "local steps"
 FEW = [*QUICK, "AEASGD", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
 FEW += ["Parameter-Server-Strategy", drawing.FURTHER + "Local-SGD"]
-# The mean of the workers, with momentum of the mean (SlowMo), and as Nesterov's gradient.
-OUTER = [
+# The mean of the workers, with momentum of the mean (SlowMo), and as Nesterov's gradient; the first
+# is Synchronous-SGD at T = 1.
+OUTER = [drawing.FURTHER + "Local-SGD --local-steps 1"]
+OUTER += [
     f"{drawing.FURTHER}{example} --local-steps {T}"
-    for T in (1, 5, 20, 100, 500)
+    for T in (5, 20, 100, 500)
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
 ]
 TASKS = {

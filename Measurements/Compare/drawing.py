@@ -20,8 +20,8 @@ PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
 GREY = "#a0a0a0"
 TITLES = {
     "digits": "2 workers\nat full speed",
-    "8 workers": "8 workers,\na gradient takes 30 ms",
-    "convolution": "2 workers,\na convolutional network",
+    "8 workers": "8 workers,\na gradient\ntakes 30 ms",
+    "convolution": "2 workers, a\nconvolutional\nnetwork",
 }
 SHOWN = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy", "AEASGD", "Synchronous-SGD"]
 SHOWN += ["Ring-AllReduce", FURTHER + "Local-SGD", FURTHER + "DiLoCo", FURTHER + "Gossip-SGD"]
@@ -97,7 +97,7 @@ def draw(results, path, source, highlighted=None):
         if axes.dataLim.x0 > axes.dataLim.x1:  # no run has a value
             axes.set_xlim(0.1, 10)
         if any(None in drivers.to_target(each) for each in runs.values()):
-            axes.set_xlim(right=1.8 * axes.get_xlim()[1])  # for the crosses
+            axes.set_xlim(right=3.5 * axes.get_xlim()[1])  # for the crosses
         ticks(axes.xaxis)
         axes.grid(alpha=0.25)
     axes = panels[0][0]
@@ -168,7 +168,7 @@ def local_steps(results, path, source):
             axes.plot([place] * 2, [min(losses), max(losses)], color=f"C{number}", alpha=0.5)
     axes.set(xscale="log", yscale="log", xlabel="T, local steps of a round", ylabel="test loss")
     ticks(axes.xaxis)
-    ticks(axes.yaxis)
+    ticks(axes.yaxis, (1, 2, 4, 5, 7))
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     drivers.save(figure, path, source)
@@ -207,12 +207,16 @@ def draw_all(results, path, source):
 
     Those of the committed results.json have their places on the pages of the examples.
     """
+    rounds = by_task(results).get("local steps")
+    if rounds and not set(by_task(results)) & set(TITLES):
+        local_steps(rounds, path, source)
+        return
     draw(results, path, source)
     if source.resolve() != pathlib.Path(__file__).resolve().with_name("results.json"):
         return
     curves(results, path.with_name("loss.png"), source)
-    if runs := by_task(results).get("local steps"):
-        local_steps(runs, path.with_name("local-steps.png"), source)
+    if rounds:
+        local_steps(rounds, path.with_name("local-steps.png"), source)
     front(results, path.with_name("front.png"), source)
     for example in dict.fromkeys(case.split(": ")[1] for case in results):
         page = drivers.ROOT / example / "README.md"
