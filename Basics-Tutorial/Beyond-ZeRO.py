@@ -22,7 +22,8 @@
 # - compute how often a large cluster fails, and how often to save.
 #
 # **Before it:** [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb),
-# [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). **Time:** 65 minutes.
+# [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). You know what a block of a
+# transformer does: attention with queries, keys and values, then an MLP. **Time:** 65 minutes.
 
 # %% [markdown]
 # ## Does it fit?
@@ -30,7 +31,9 @@
 #
 # ![What each of eight workers holds, in bytes for each float32 parameter: 16 in stage 0, 9 in stage 1, 5.5 in stage 2 and 2 in stage 3, in which parameters, gradients and both moments are cut into eight shards.](../docs/figures/zero-stages.svg)
 #
-# It does not divide the *activations*, which a worker stores from its forward to its backward pass.
+# (The figure counts float32: stages 1 and 2 hold 9 and 5.5 bytes; in mixed precision they hold 5.5
+# and 3.75.) It does not divide the *activations*, which a worker stores
+# from its forward to its backward pass.
 # Below we add them up for a block of a transformer, its attention and its MLP. The result is
 # Korthikanti et al.'s (2022):
 #
@@ -122,7 +125,8 @@ assert 29 < memory[1][2] / memory[1][0] < 30
 # The activations are thirty times as large as a worker's share of the rest. *Recomputation*
 # (activation checkpointing) computes them again in the backward pass:
 #
-# - **the scores only**, most of the bytes and little of the work (FlashAttention never stores them);
+# - **the scores only**, most of the bytes and little of the work (FlashAttention never stores them,
+# as we assume; otherwise those of one block, 10.7 GB here, come back for a moment);
 # - **whole blocks**, from their inputs. A backward pass costs two forward passes, so a step now costs
 #   four instead of three.
 #
@@ -220,14 +224,14 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 
 # %% [markdown]
 # When does a forward pass hide the next gather? A block of $p$ parameters costs $2p$ operations for
-# each token, and $2p$ bytes to gather. With $F$ operations and $\beta$ bytes a second, $p$ cancels:
+# each token, and $2p$ bytes to gather. With $F$ operations and $R$ bytes a second, $p$ cancels:
 #
-# $$\frac{2 p \cdot \text{tokens}}{F} \ge \frac{2 p}{\beta} \quad\Longleftrightarrow\quad
-# \text{tokens} \ge \frac{F}{\beta}$$
+# $$\frac{2 p \cdot \text{tokens}}{F} \ge \frac{2 p}{R} \quad\Longleftrightarrow\quad
+# \text{tokens} \ge \frac{F}{R}$$
 #
 # The backward pass has twice the work and twice the bytes. Llama 3 reached $F$ = 400 · 10¹² on 16,384
 # GPUs, 41% of the peak (table 4 of its paper; this share is the *MFU*, model FLOPs utilization). With
-# $\beta$ = 50 GB/s a GPU needs 8,000 tokens a step.
+# $R$ = 50 GB/s a GPU needs 8,000 tokens a step.
 # [Sharded-Training](../Further-Algorithms/Sharded-Training/) overlaps real processes.
 #
 # ## Two levels of network
@@ -293,12 +297,12 @@ assert [round(1000 * t) for t in seconds] == [507, 106]
 # model's gradient on 8 machines of 8 GPUs that is 106 ms instead of 507. (NCCL comes near with one
 # ring for each card.) Therefore:
 #
-# - **ZeRO over whole machines** gathers through eight cards: $\beta$ = 400 GB/s, and 1,000 tokens are
-#   enough.
+# - **ZeRO over whole machines** gathers through eight cards, 400 GB/s, and then inside at 450. If
+# both overlap, 1,000 tokens are enough; one after the other, as above, 1,650.
 # - **HSDP** (hybrid sharding) shards inside a machine only. Gathers never leave it, gradients do once,
 #   in eighths. The price is 16/8 bytes for each parameter, on any number of machines.
 # - **Tensor parallelism** stays inside a machine. It offers 1.5 $h/n$ operations for each byte, 1,536
-#   for $h$ = 8,192 and 8 GPUs. Inside, $F/\beta$ = 889 are needed, between machines 8,000.
+#   for $h$ = 8,192 and 8 GPUs. Inside, $F/R$ = 889 are needed, between machines 8,000.
 #
 # ## All the cuts in one table
 # | parallelism | cuts | sends | when |
@@ -314,7 +318,10 @@ assert [round(1000 * t) for t in seconds] == [507, 106]
 # Tensor parallelism on eight GPUs leaves 10 of the 34 bytes whole, 10 + 24/8 = 13 on each; with
 # sequence parallelism it is 34/8 = 4.25. With *experts* (MoE) each token uses a few of many MLPs.
 #
-# Large runs combine them; what sends most gets neighbouring ranks. Llama 3 used 8-fold tensor, 16-fold
+# In *context parallelism* each device has the queries of its own tokens. It adds up two sums over
+# the keys and values that the others send, the weighted values and the weights, and divides them at
+# the end; the last lines of the cell check that this is exact. Large runs combine all these cuts,
+# and what sends most gets neighbouring ranks. Llama 3 used 8-fold tensor, 16-fold
 # pipeline and 128-fold data parallelism:
 
 # %%
@@ -500,7 +507,9 @@ assert np.isclose(rounds(1, steps=100), compressed(1, True, updates=100)[-1])
 assert lost[200][0] < 1.1 * lost[1][0]
 
 # %% [markdown]
-# With $T$ = 200 local SGD sends 200 times less, and here learns as well, because the digits are easy:
+# The two columns are no race, because DiLoCo's local steps are Adam's and local SGD's are plain
+# SGD: compare each column with its own first row. With $T$ = 200 local SGD sends 200 times less,
+# and here learns as well, because the digits are easy:
 # on ImageNet it lost six points of accuracy with $T$ = 12 (SlowMo, table 1). DiLoCo's authors took
 # $T$ = 500 for language models. See [Local-SGD](../Further-Algorithms/Local-SGD/),
 # [DiLoCo](../Further-Algorithms/DiLoCo/) and, with neighbours only,
@@ -568,7 +577,7 @@ for n, C in (1024, 60), (16384, 60), (16384, 5):
 # %% [markdown]
 # **1. Size a run.** ★★★ Pencil and paper: 30 billion parameters, in 48 blocks of width 7,168; 8
 # machines of 8 GPUs with 80 GB; sequences of 8,192 tokens. You choose ZeRO 3 over all GPUs, gather
-# one block ahead, and compute whole blocks again. Give:
+# one block ahead, and compute whole blocks again, with FlashAttention. Give:
 # - GB of states (the 16 bytes) on a GPU;
 # - the most sequences that fit on it beside states and two gathered blocks;
 # - with *one* sequence, the seconds that its step computes, at $F$ = 400 · 10¹² (6 operations for
@@ -712,7 +721,7 @@ check_2(answer_2)
 @course.exercise
 def check_3(answer):
     """What is wrong in words, or None."""
-    step, e = np.array([3.0, -1.0, 0.5, -0.5]), np.array([0.0, 2.0, 0.5, 0.5])
+    step, e = np.array([3.0, -1.0, 0.5, -0.5]), np.array([0.0, 2.0, 0.5, 0.25])
     c, new = answer(step, e)
     p = step + e
     if np.shape(c) != (4,) or np.shape(new) != (4,):
@@ -748,7 +757,7 @@ check_3(answer_3)
 # ```python
 # def answer_3(step, e):
 #     p = step + e
-#     c = np.sign(p) * np.abs(p).mean()
+#     c = np.where(p < 0, -1, 1) * np.abs(p).mean()
 #     return c, p - c
 #
 # assert check_3(answer_3)

@@ -248,7 +248,8 @@ assert copies > 5 > images
 
 # %% [markdown]
 # The first test is too good, because its images have copies in the training data; it rewards memory. Cut
-# first, and copy afterwards. (With whole images the test is rough, because it has only 40.)
+# first, and copy afterwards. (With whole images the test is rough, because it has only 40; and that
+# model is worse on new images, because it has seen 160 images and not 200.)
 #
 # **Mistake 24.** `course.accuracy(...)` looks like a call that computes something, but it *builds ops*. In a
 # loop it builds them again in each round, and TensorFlow prepares the larger graph each time.
@@ -408,7 +409,8 @@ for line in list(difflib.unified_diff(*programs, n=1, lineterm=""))[2:]:
 # - (b) Two workers print `718 rows, checksum 1f0c22d7` and `718 rows, checksum 1f0c22d7`.
 # - (c) You doubled the width of a layer, and the first test gives the old accuracy, to the last digit.
 # - (d) A job of 25 s shows no update of worker 1, although its log says that its server runs.
-# - (e) The ps and one of two workers are at 0% CPU since an hour; the other worker never started.
+# - (e) The ps and one of two workers have been at 0% CPU for an hour
+# ; the other worker never started.
 # - (f) The first 100 steps took 1 s, the last 100 took 40 s.
 #
 # <details><summary>Hint</summary>
@@ -423,7 +425,10 @@ for line in list(difflib.unified_diff(*programs, n=1, lineterm=""))[2:]:
 def check_1(answer):
     """What is wrong in words, or None."""
     why = {
-        "a": (19, "5,900 calls... compare the step with the calls: where did it begin again?"),
+        "a": (
+            19,
+            "4,900 calls are missing: compare the step with the calls; where did it begin again?",
+        ),
         "b": (21, "the checksums are equal, so the rows are"),
         "c": (20, "a new network would be untrained; from where has it the old values?"),
         "d": (18, "how long does a worker sleep that looks before the chief is done?"),

@@ -377,8 +377,11 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
     print("%-17s" % name + "".join("%8.0f%%" % (100 * a) for a in accuracies))
 
 # %% [markdown]
-# With two workers you would hardly notice either: the sum only doubles the learning rate. With
-# eight it fails. **Corrected:** compare one step of your workers with one step of one worker on all
+# With two and four workers the sum even looks better, because it only raises a low learning rate.
+# With eight it fails. Whatever is not linear also belongs after the mean: clip the norm of the mean
+# gradient, not each worker's. Under ZeRO, where a worker has only a part of it, first all-reduce
+# the sum of squares.
+# **Corrected:** compare one step of your workers with one step of one worker on all
 # their rows. It must be equal, not similar.
 #
 # ## Mistake 14: all-reduces in another order

@@ -52,8 +52,8 @@ waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # the time limit of a ca
 
 # %% [markdown]
 # ## Mistake 1: half a device name
-# `tf.device("/cpu:0")` is half a name: it names the device, but neither job nor task. The session
-# fills in the task that it is connected to. The opposite mistake, `tf.device("/job:ps/task:0")` around
+# `tf.device("/cpu:0")` is half a name: it names the device, but neither job nor task. The opposite
+# mistake, `tf.device("/job:ps/task:0")` around
 # the whole model, puts everything on the ps.
 #
 # Worker 0 makes the model and trains it with 300 updates. Then worker 1 makes the same model and
@@ -109,7 +109,8 @@ report("/job:ps/task:0/cpu:0", *on_ps)
 #    W1: /job:ps/task:0/device:CPU:0   loss: /job:ps/task:0/device:CPU:0
 # ```
 #
-# With `/cpu:0` worker 1 is hardly better than guessing, because it has a `w` of its own with the
+# With `/cpu:0` the session fills in the task that it is connected to, so worker 1 is hardly better
+# than guessing: it has a `w` of its own with the
 # first values. With the ps in the name it finds the trained `w`, since there is only one.
 #
 # </details>

@@ -387,7 +387,8 @@ assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 # | tensor parallelism | $L d^2 / n$ | $8 L B d$; each layer waits | $\frac{3}{4} d / n$ |
 #
 # The last column decides whether a device computes at least as long as it sends. Take one that makes
-# 300 · 10¹² operations a second, and numbers of 2 bytes, which double the column:
+# 300 · 10¹² operations a second and sends 300 GB/s inside its machine and 25 outside, about an A100
+# ([Beyond-ZeRO](Beyond-ZeRO.ipynb) has an H100), and numbers of 2 bytes, which double the column:
 
 # %%
 for network, rate in ("inside a machine", 300e9), ("between machines", 25e9):

@@ -194,7 +194,7 @@ def train(*pipelines, updates=300):
 # every worker reads shard 0.
 #
 # **Predict:** two workers train together, with shards by file. In the first run both read shard 0, in
-# the second each reads its own. How many percent of the test digits does each model recognise?
+# the second each reads its own. What percentage of the test digits does each model recognise?
 
 # %% tags=["predicted"]
 shards = {"both read shard 0": (0, 0), "each reads its own": (0, 1)}
@@ -339,8 +339,8 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 # <details><summary>Answer</summary>
 #
 # ```text
-# parallel reads: 1, prefetch(0): 30.0 ms per update
-# parallel reads: 1, prefetch(2): 20.8 ms per update
+# parallel reads: 1, prefetch(0): 29.8 ms per update
+# parallel reads: 1, prefetch(2): 20.7 ms per update
 # parallel reads: 4, prefetch(2): 10.4 ms per update
 # ```
 #
@@ -438,7 +438,8 @@ show(
 # %% [markdown]
 # Such a small step (32 rows) shows the overhead of each way. Parsing row by row is the slowest, because
 # one `parse_example` for 32 records costs little more than for one: put `batch` before `map(parse)`.
-# `feed_dict` looks good only because the mini-batch is ready in memory; it cannot overlap reading with
+# `feed_dict` beats only parsing by row, although its mini-batch is ready in memory, and it cannot
+# overlap reading with
 # computing. (Old code fills *queues* with threads, `tf.train.shuffle_batch`; write no new one.)
 #
 # ## In the cluster
@@ -624,7 +625,8 @@ check_2(answer_2)
 
 # %% [markdown]
 # **3. The shards of a strategy.** ★☆☆ `MultiWorkerMirroredStrategy` shards by itself: by file if it finds
-# files (AUTO), by file (FILE), by row (DATA), or not at all (OFF). With three workers and our ten sorted
+# files (AUTO), by file (FILE), by element (DATA: rows here, batches after `batch`), or not at all
+# (OFF). With three workers and our ten sorted
 # files, which policy gives every worker all classes, and each row to one worker only?
 #
 # <details><summary>Hint</summary>

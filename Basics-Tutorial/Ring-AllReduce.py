@@ -12,8 +12,9 @@
 # # Ring all-reduce
 # A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one parameter server
 # collects the gradients and sends back `w`, each step waits 16 seconds for its connection. If the
-# workers pass pieces of the gradients around a ring, it waits 0.17 seconds. This factor of 95 is why
-# most synchronous training uses an *all-reduce*.
+# workers pass pieces of the gradients around a ring, it waits 0.17 seconds. As many servers as
+# workers would need no longer (exercise 2), but an *all-reduce* needs no servers and no placement:
+# most synchronous training uses one.
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;

@@ -172,12 +172,12 @@ show(
 )
 
 # %% [markdown]
-# ## Strictly in turns
+# ## Strictly taking turns
 # One order is convenient for theory: worker 0 pushes and at once pulls again, then worker 1, then
 # worker 0 again.
 #
 # **Predict:** what is `tau` of each push? With `lr` = 1.2 one worker alone goes 4, −0.8, 0.16.
-# Does `w` still settle at 0 with two workers in turns?
+# Does `w` still settle at 0 with two workers that take turns?
 
 # %% tags=["predicted"]
 ALONE = "pull 0" + ", push 0, pull 0" * 24
@@ -212,12 +212,12 @@ print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 #
 # In turns, the gradient is that of the step before: $w_{t+1} = w_t - lr \cdot w_{t-1}$. This
 # settles only for `lr < 1`; without the delay, $w_{t+1} = w_t - lr \cdot w_t$ settles for `lr < 2`.
-# With 4 workers in turns the limit is 0.45, and with 8 it is 0.21. That is the price of staleness:
+# With 4 workers that take turns the limit is 0.45, and with 8 it is 0.21. That is the price of staleness:
 # *a learning rate that is good for one worker can be too large for two.*
 #
 # Real workers race, and many of their pushes are not stale at all. In every order of n workers the
-# *mean* of `tau` is at most n − 1, because an update falls between the pull and the push of each
-# other worker at most once. A single `tau` has no limit, because a worker may sleep after its pull.
+# *mean* of `tau` is at most n − 1, because each update makes at most one push of each of the n − 1
+# others one staler. A single `tau` has no limit, because a worker may sleep after its pull.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
@@ -420,7 +420,8 @@ assert in_time < 0.8 * min(losses[1])
 # ![Three workers, s = 1: two of them make two updates, then wait after each for the slow third one.](../docs/figures/bounded.svg)
 #
 # Any other worker is at most s behind at the pull and at most s + 1 ahead at the push, so `tau` is at
-# most (n − 1)(2s + 1). Proofs of convergence need such a bound.
+# most (n − 1)(2s + 1). The first proofs of convergence needed such a bound; newer ones do without,
+# if stale steps are made smaller ([Mishchenko et al. 2022](https://arxiv.org/abs/2206.07638)).
 # [Bounded-Staleness](../Further-Algorithms/Bounded-Staleness/) is the program, and
 # [Staleness](../Measurements/Staleness/) measures it with eight workers: on the digits, at a small
 # rate, the bound costs waiting and gains nothing. Against one worker that is always slow it does not

@@ -213,7 +213,8 @@ print("B\n" + "".join(map(finish, workers)), end="")
 # worker 1: 50 updates in 50 calls
 # ```
 #
-# In A the chief trains alone, with two calls for each update. It gives a gradient, takes one of the
+# In A the chief trains alone, with two calls for each update, and a few more at the start.
+# It gives a gradient, takes one of the
 # first tokens without waiting, and gives a second gradient at the same `w`. From these two its thread
 # makes a step. In B each call makes a step, as we want, until the chief waits for worker 1 in vain.
 # Its time limit ends the call, but the error names no worker.

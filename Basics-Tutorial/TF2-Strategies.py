@@ -374,8 +374,9 @@ for policy in "AUTO", "OFF":
 #       together they read 64 of 64 rows
 # ```
 #
-# AUTO shards what is already sharded: each worker keeps every other batch of its half, and half of the
-# data is never read. So shard once: yourself with OFF, or by the strategy.
+# AUTO shards what is already sharded: it cuts each batch of 8 into two of 4, one for each worker,
+# and each worker keeps every other one of its half, so half of the data is never read.
+# So shard once: yourself with OFF, or by the strategy.
 #
 # </details>
 #
