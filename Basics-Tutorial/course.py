@@ -157,8 +157,9 @@ def finish(process, seconds=60):
 
 def stop(*some):
     """Ends processes that still run."""
-    for process in some:
+    for process in some:  # all at once: a worker that has lost its ps would end slowly
         process.stdin.close()
+    for process in some:
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:
