@@ -90,7 +90,7 @@ QUICK = {"Stale-Gradients", "Ring-AllReduce"}  # those that the tier core runs
     "source",
     [
         pytest.param(source, marks=[] if name(source) in QUICK else [pytest.mark.long])
-        for source in SOURCES
+        for source in SOURCES[::-1]  # the last ones take longest, and none runs alone at the end
     ],
     ids=name,
 )
@@ -275,14 +275,18 @@ def test_run_all_in_a_browser(tmp_path):
     finally:
         server.terminate()
         notebooks.end_all(tmp_path.name)
-    expected = [
-        notebooks.texts(output).strip()
-        for cell in nbformat.read(notebooks.ROOT / path.name, nbformat.NO_CONVERT).cells
-        for output in cell.get("outputs", [])
-        if output.output_type == "stream"
-    ]
+    cells, expected = notebooks.notebook_of(notebooks.ROOT / path.name).cells, []
+    for cell, after in zip(cells, cells[1:]):
+        if notebooks.has_tag(cell, notebooks.PREDICTED):
+            expected.append(notebooks.shown(after))
+        streams = [one for one in cell.get("outputs", []) if one.output_type == "stream"]
+        expected += [notebooks.texts(output).strip() for output in streams]
     assert [text.strip() for text in texts] == expected
-    assert len(pictures) == 2 and all(width > 0 for width in pictures), "a figure, and a plot"
+    drawn = sum(len(notebooks.PICTURE.findall(cell.source)) for cell in cells)
+    drawn += sum(
+        "image/png" in o.get("data", {}) for cell in cells for o in cell.get("outputs", [])
+    )
+    assert len(pictures) == drawn > 0 and all(width > 0 for width in pictures)
 
 
 def run_all(sync_api, chromium, url):
