@@ -786,7 +786,8 @@ class Pairs:
 
     def tell(self, words):
         """Writes a line about this worker to stderr."""
-        print(next(iter(self.rings.values())).name(0), words, file=sys.stderr, flush=True)
+        # At once, because threads of several workers may write.
+        sys.stderr.write(f"{next(iter(self.rings.values())).name(0)} {words}\n")
 
 
 # endregion: pairs
