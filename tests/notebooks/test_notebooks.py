@@ -76,6 +76,16 @@ def test_the_pushes_are_those_of_the_figure():
     assert rows == [tuple(push[key] for key in keys) for push in drawn]
 
 
+@pytest.mark.parametrize("name", ["neighbours.py", "ring.py"])
+def test_the_ring_is_the_same_in_two_notebooks(name):
+    """Catches a ring that one notebook changes: From-Here-to-DDP-and-FSDP goes on with it."""
+    files = []
+    for notebook in ("Ring-AllReduce", "From-Here-to-DDP-and-FSDP"):
+        cells = notebooks.made(notebooks.ROOT / f"{notebook}.py").cells
+        files += [c.source for c in cells if c.source.startswith(f"%%writefile {name}\n")]
+    assert len(files) == 2 and files[0] == files[1]
+
+
 def wrong_answers(source):
     """Wrong answers to a notebook's exercises: [(the exercise's number, code)]."""
     cells = re.split(r"^# %% (?=\w+:)", (WRONG / source.name).read_text(), flags=re.M)[1:]
