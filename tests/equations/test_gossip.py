@@ -268,12 +268,21 @@ def check_concurrent(text=None):
             time.sleep(0.002)
             return packed(step, w)
 
-        script.packed = slowly
+        meeting = threading.Barrier(2)
+
+        def waiting(step, w):
+            """The same, which waits for the other averaging, if that one can begin before."""
+            with contextlib.suppress(threading.BrokenBarrierError):
+                meeting.wait(1)
+            return packed(step, w)
+
+        script.packed = waiting
         first = [worker.w.numpy() for worker in workers]
         both = [w for k, w in enumerate(first) if k in (0, 2)]
         together(
             workers[:3:2], lambda worker: worker.peers.exchange(1, packed(0, worker.w.numpy()))
         )
+        script.packed = slowly
         in_turn = [((first[1] + a) / 2 + b) / 2 for a, b in (both, both[::-1])]
         apart = min(np.abs(passive.w.numpy() - w).max() for w in in_turn)
         if not apart < 1e-6:
