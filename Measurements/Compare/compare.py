@@ -61,6 +61,9 @@ Task = collections.namedtuple("Task", "workers mean changes batch seconds local 
 DIGITS, EIGHT, CONVOLUTION, ROUNDS = "digits", "8 workers", "convolution", "local steps"
 FEW = [*QUICK, "AEASGD", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
 FEW += ["Parameter-Server-Strategy", drawing.FURTHER + "Local-SGD"]
+# Each worker of these takes half of the mini-batch that one process would take.
+DIVIDED = ["HogWild", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
+DIVIDED = [f"{example} --batch-size 64" for example in [*DIVIDED, drawing.FURTHER + "Local-SGD"]]
 # The mean of the workers, with momentum of the mean (SlowMo), and as Nesterov's gradient; the first
 # is Synchronous-SGD at T = 1.
 OUTER = [drawing.FURTHER + "Local-SGD --local-steps 1"]
@@ -72,7 +75,7 @@ OUTER += [
 TASKS = {
     DIGITS: Task(2, 0, [], 32, 3, None, 1000, None),
     EIGHT: Task(8, 0.03, [], 32, 6, None, 200, None),
-    CONVOLUTION: Task(2, 0, CONVOLUTIONAL, 128, 8, None, 400, FEW),
+    CONVOLUTION: Task(2, 0, CONVOLUTIONAL, 128, 4, None, 400, FEW + DIVIDED),
     ROUNDS: Task(8, 0, [], 32, None, 2000, 2000, OUTER),
 }
 

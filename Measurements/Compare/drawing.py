@@ -25,6 +25,7 @@ TITLES = {
 }
 SHOWN = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy", "AEASGD", "Synchronous-SGD"]
 SHOWN += ["Ring-AllReduce", FURTHER + "Local-SGD", FURTHER + "DiLoCo", FURTHER + "Gossip-SGD"]
+SHOWN += ["Ring-AllReduce --batch-size 64"]
 AXES = {"seconds": "seconds of training", "examples": "examples", "megabytes": "megabytes sent"}
 
 
@@ -144,8 +145,10 @@ def curves(results, path, source):
             axes.grid(alpha=0.25)
         across[0].set_ylabel("test loss")
         across[1].set_title(TITLES[task].replace("\n", " "), size=10)
-    handles, names = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    lines = {line.get_label(): line for axes in panels[:, 0] for line in axes.lines}
+    names = [label(example) for example in SHOWN if label(example) in lines]
+    look = {"ncols": 3, "frameon": False, "fontsize": 9}
+    figure.legend([lines[name] for name in names], names, loc="outside lower center", **look)
     drivers.save(figure, path, source)
 
 
