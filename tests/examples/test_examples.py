@@ -67,13 +67,14 @@ def run_and_check(launcher, directory, steps=None):
         assert min(result["pushes_per_worker"]) >= 1, result["pushes_per_worker"]
         assert sorted(row["global_step"] for row in pushes) == made
 
-    # An update leaves no thread behind: two for each, and there would be hundreds more.
+    # An update leaves no thread behind: with one for each there would be as many more as updates.
+    # A busy machine needs some tens more.
     # Counted from the first tenth of the updates on, when each worker has set up its graph of ten.
     times = [each.pushes["push_time"] for each in RunData.read(directory).tasks.values()]
     tenth = np.sort(np.concatenate(times))[sum(each.size for each in times) // 10]
     all_began = max(tenth, *(each.min() for each in times if each.size))
     print("at most %d more threads" % threads.growth(all_began))
-    assert threads.counts and threads.growth(all_began) < 50, threads.counts
+    assert threads.counts and threads.growth(all_began) < max(50, steps // 3), threads.counts
 
     # It learned; word vectors have learned early that most pairs are noise, and little more.
     losses = [row["loss"] for row in pushes]
@@ -151,7 +152,7 @@ DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
 ANYWAY = "--anyway"  # other tests run beside
 FEWEST = ["--seconds", "0.2", "--seeds", "1", ANYWAY]
 FEW = {  # the flags with which a driver measures little
-    "Compare": ["HogWild", "ADAG --local-steps 5 --learning-rate 1", *FEWEST],
+    "Compare": ["Non-Distributed-Setup", "ADAG --local-steps 5 --learning-rate 1", *FEWEST],
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
     "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
