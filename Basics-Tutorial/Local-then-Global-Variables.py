@@ -184,8 +184,7 @@ class Worker:
 workers = chief, other = Worker(0), Worker(1)
 
 # %% [markdown]
-# The copies begin with random numbers of their own, so a worker must pull before its first step. Here
-# is one window of worker 0.
+# The copies begin with random numbers of their own, so a worker must pull before its first step.
 
 # %%
 T = 10
@@ -285,7 +284,7 @@ for name, losses in ("both sums", sums), ("their mean", means):
 # First the sums: adding both is like training at twice the learning rate, which helps far from the
 # minimum, and in these windows they stay ahead. But the fourth gains nothing: near the minimum each
 # worker covers the remaining distance by itself, so the ps covers it twice, and `w` overshoots. The
-# mean falls in every window, in part because its pushes are shorter.
+# mean, whose pushes are half as long, falls in every window.
 #
 # </details>
 #
@@ -501,7 +500,6 @@ course.end()
 #   section 4.1: DOWNPOUR.
 # - McMahan et al. 2017, [Communication-Efficient Learning of Deep Networks from Decentralized
 #   Data](https://arxiv.org/abs/1602.05629): federated averaging.
-# - Douillard et al. 2023, [DiLoCo](https://arxiv.org/abs/2311.08105).
 #
 # **Elsewhere:** PyTorch has local SGD in `torch.distributed.algorithms.model_averaging`; in JAX you
 # average with `jax.lax.pmean` every T steps; `tf.distribute` has no local steps.

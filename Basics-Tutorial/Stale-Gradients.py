@@ -209,8 +209,8 @@ print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 # learning rate that is good for one worker can be too large for two.*
 #
 # Real workers race, and many of their pushes are not stale at all. Whatever the order, the *mean* of
-# `tau` is at most n − 1, because an update makes at most one push of each of the n − 1 others one
-# staler. A single `tau` has no limit, because a worker may sleep after its pull.
+# `tau` is at most n − 1: an update makes staler only the pushes under way, of which each of the n − 1
+# others has at most one. A single `tau` has no limit, because a worker may sleep after its pull.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
