@@ -10,17 +10,16 @@
 
 # %% [markdown]
 # # Local, then global variables
-# A billion parameters of 4 bytes need 32 s to cross a link of 1 Gbit/s, and as long to come back. A
-# worker that pulls and pushes at each step would spend nearly all its time on that. So give the
-# worker variables of its own: it trains on them for T steps, and only then moves the global ones,
-# with a T-th of the messages. Language models trained across data centres, and phones that train
-# together, rest on this idea.
+# A billion parameters of 4 bytes need 32 s to cross a link of 1 Gbit/s, and as long to come back. So
+# give each worker variables of its own: it trains on them for T steps, and only then moves the global
+# ones, with a T-th of the messages. Data centres and phones that train a model together rest on this
+# idea.
 #
 # After this notebook you can:
 # - place variables globally on the ps, or locally on a worker, and say what TensorFlow does with each
 #   kind;
-# - write pull, local step and push, and put them in the right order with control dependencies;
-# - say what goes wrong in another order;
+# - write pull, local step and push, put them in the right order with control dependencies, and say
+#   what goes wrong in another order;
 # - explain with a drawing when the sum of two workers' changes helps, and when it overshoots;
 # - name the heirs: local SGD, federated averaging, DiLoCo.
 #
@@ -29,14 +28,13 @@
 
 # %% [markdown]
 # ## Two copies of the model
-# The ps has the parameters `w`, which all workers share. Worker k has a copy `w_k`, which nobody
-# else uses, and a second list `a` of the same shapes, in which it sums up the gradients since its
-# last pull. Between a pull and a push it needs no network.
+# The ps has the parameters `w`, which all workers share. Worker k has a copy `w_k` of its own, and a
+# second list `a` of the same shapes, in which it sums up the gradients since its last pull.
 #
 # ![The ps holds the global variables w. Worker 0 and worker 1 each hold local variables: a copy w_k and a sum of gradients a. Pull arrows copy w down into w_k, push arrows send lr·a up, where the ps subtracts it from w.](../docs/figures/copies.svg)
 #
-# All three servers run in this process, and you play both workers. You decide who does what when,
-# so the results are the same in each run.
+# All three servers run in this process, and you play both workers, so the results are the same in
+# each run.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -77,8 +75,7 @@ with tf.Graph().as_default():
 # %% [markdown]
 # Only one worker, the *chief*, initialises the global variables; each worker initialises its local
 # ones. A checkpoint does not contain local variables, so a worker that restarts has lost them.
-#
-# None of this says where a variable *lives*. Is a local variable therefore the worker's own?
+# Is a local variable therefore the worker's own?
 
 
 # %%
@@ -120,13 +117,12 @@ for k in 0, 1:
 #
 # </details>
 #
-# A variable's device, not its list, decides whether it is shared. So a worker makes its own variables
-# under `tf.device` of its own task.
+# So a variable's device, not its list, decides whether it is shared.
 #
 # ## Pull, T local steps, push
-# The change that T steps of SGD have made to `w_k` is $-lr$ times the sum of their gradients. So
-# the worker sums them up in `a`, and pushes `lr * a`. This is
-# [DOWNPOUR-Easy](../DOWNPOUR-Easy/); each g is that of a new mini-batch:
+# T steps of SGD change `w_k` by $-lr$ times the sum of their gradients. So the worker sums these up
+# in `a`, and pushes `lr * a`, as [DOWNPOUR-Easy](../DOWNPOUR-Easy/) does. Each g is that of a new
+# mini-batch:
 #
 # $$\text{pull:}\quad w_k \leftarrow w, \qquad a \leftarrow 0$$
 # $$T \text{ times:}\quad a \leftarrow a + g(w_k), \qquad w_k \leftarrow w_k - lr \cdot g(w_k)$$
@@ -134,13 +130,12 @@ for k in 0, 1:
 #
 # ![A window of DOWNPOUR-Easy. The worker pulls w, makes T local steps with gradients g_1 to g_4, each at its moved copy w_k, and pushes lr·a once, where a is their sum. The ps subtracts it from w. Then the worker pulls again.](../docs/figures/window.svg)
 #
-# Why not simply copy `w_k` over `w`? The copy of the second worker would overwrite the first one's
-# work. *Changes* add up, in any order.
+# Why not copy `w_k` over `w`? The second worker's copy would overwrite the first one's work, while
+# *changes* add up, in any order.
 #
-# In a graph nothing happens "first" unless an edge says so, and two places need such an edge. A step
-# must not move `w_k` before the whole gradient is computed, and the next pull must come after the
-# push. `tf.control_dependencies` adds these edges, to ops that are *made* within its block: so
-# `pulling()` is called there, and reads `w` there.
+# In a graph nothing happens "first" unless an edge says so. Here a step must not move `w_k` before the
+# whole gradient is computed, and the next pull must come after the push. `tf.control_dependencies`
+# adds these edges, to ops that are *made* within its block; so `pulling()` is called there.
 
 
 # %%
@@ -189,8 +184,7 @@ class Worker:
 workers = chief, other = Worker(0), Worker(1)
 
 # %% [markdown]
-# The copies begin with random numbers of their own, so a worker must pull before its first step;
-# otherwise it trains from a point that nobody else has. Here is one window of worker 0.
+# The copies begin with random numbers of their own, so a worker must pull before its first step.
 
 # %%
 T = 10
@@ -245,14 +239,14 @@ for order in ("push", "pull"), ("pull", "push"):
 # ```
 #
 # None. The pull overwrites `w_k` and empties `a`, so the push has nothing left to send, and no
-# error tells you. `session.run([push, pull])` promises neither order. With `push_then_pull` the
-# order is an edge of the graph, so it holds in every run.
+# error tells you. `session.run([push, pull])` promises neither order; `push_then_pull` does, because
+# there the order is an edge of the graph.
 #
 # </details>
 #
 # ## Two sums
-# With two workers `w` receives both changes, although each was computed without the other. Instead
-# of both sums, `w` can also receive their *mean*: then each worker pushes half (`share` = 1/2).
+# With two workers `w` receives both sums, although each was computed without the other. It can also
+# receive their *mean*: then each worker pushes half (`share` = 1/2).
 
 
 # %%
@@ -271,7 +265,7 @@ def train(share, windows=12):
 
 # %% [markdown]
 # **Predict:** which has the lower loss after the *first* window, the sums or the mean? And which
-# falls more evenly in the long run? (Think of training at twice the learning rate.)
+# falls more evenly in the long run?
 
 # %% tags=["predicted"]
 sums, means = train(share=1), train(share=1 / 2)
@@ -288,17 +282,19 @@ for name, losses in ("both sums", sums), ("their mean", means):
 # ```
 #
 # First the sums: adding both is like training at twice the learning rate, which helps far from the
-# minimum. Near it, each worker has already covered the remaining distance by itself; the ps covers
-# it twice, and `w` overshoots. The mean falls in every window.
+# minimum, and in these windows they stay ahead. But the fourth gains nothing: near the minimum each
+# worker covers the remaining distance by itself, so the ps covers it twice, and `w` overshoots. The
+# mean, whose pushes are half as long, falls in every window.
 #
 # </details>
 #
-# The figure shows both cases for a loss of two parameters, with its contours. Two workers start at
-# `w` and go to `w_0` and `w_1`. Their minima differ a little, as their mini-batches do.
+# The figure shows both cases on the contours of a loss of two parameters. Two workers go from `w` to
+# `w_0` and `w_1`. Their minima differ a little, as their mini-batches do.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
-assert sums[1] < means[1] and all(np.diff(means) < 0) and not all(np.diff(sums) < 0)
+assert all(np.less(sums[1:6], means[1:6])) and sums[4] > sums[3] - 0.01
+assert all(np.diff(means) < 0) and not all(np.diff(sums) < 0)
 
 hessian, start, step = np.array([[1.0, 0.6], [0.6, 1.5]]), np.array([-3.2, 2.0]), 0.2
 centers = np.array([[0.5, 0.45], [-0.5, -0.45]])  # of the two workers' losses; their mean is 0
@@ -347,18 +343,18 @@ show(
     figure,
     "Contours of a loss of two parameters, with a plus at the minimum. Left, T = 3: the two workers "
     "have gone a third of the way from w; the sum of their arrows ends nearer to the minimum than "
-    "the mean. Right, T = 20: both stand beside the minimum; the mean lies between them, at the "
-    "minimum, and the sum far beyond it.",
+    "the mean. Right, T = 20: both stand beside the minimum; the mean lies between them, close to "
+    "it, and the sum far beyond it.",
 )
 assert ended[3, "sum"] < ended[3, "mean"] and ended[20, "sum"] > 20 * ended[20, "mean"]
 
 # %% [markdown]
-# Left, a short window far from the minimum: the sum is nearer. Right, a window long enough for each
-# worker to arrive: the mean lies between the two, and the sum as far beyond as they came. With n
-# workers the sum is n times as long, which is why sums go wrong when workers are many.
+# After a short window, far from the minimum, the sum is nearer to it (left). After a long one both
+# workers have arrived; then the mean lies between them, and the sum overshoots by as far as they came
+# (right).
 #
 # ## How far should a push go?
-# This choice is what tells the algorithms apart:
+# The algorithms differ in their answer:
 #
 # | algorithm | what moves `w` |
 # | --- | --- |
@@ -366,16 +362,13 @@ assert ended[3, "sum"] < ended[3, "mean"] and ended[20, "sum"] > 20 * ended[20, 
 # | [DOWNPOUR](../DOWNPOUR/) | the sum, through Adagrad on the ps |
 # | [ADAG](../ADAG/) | each worker's mean gradient, `lr * a / T` |
 # | [AEASGD](../AEASGD/) | a part of `w_k - w`; the worker keeps its `w_k` throughout |
-# | [Local-SGD](../Further-Algorithms/Local-SGD/) | all workers together: `w` becomes the mean of their `w_k` |
+# | [Local-SGD](../Further-Algorithms/Local-SGD/), on phones *federated averaging* | all workers together: `w` becomes the mean of their `w_k` |
 # | [DiLoCo](../Further-Algorithms/DiLoCo/) | their mean change, taken as a gradient for momentum |
 #
-# The last two are today's heirs. *Federated averaging* is local SGD on phones, which send changes
-# and keep their data. DiLoCo trains language models in places that are far apart, with hundreds of
-# local steps between two exchanges. [Slow-Network](../Measurements/Slow-Network/) measures what
-# local steps save on real links.
-#
-# In the scripts a whole window is *one* call of `session.run`, because each call costs time: see
-# the `tf.while_loop` in [DOWNPOUR](../DOWNPOUR/).
+# These are two different means: Local-SGD's is over n workers, ADAG's over one worker's T gradients.
+# After a long window n sums go n times as far as they should, so they fail when workers are many.
+# ADAG's n pushes go n / T of the way, so they overshoot only with more than T workers.
+# [Slow-Network](../Measurements/Slow-Network/) measures what local steps save.
 #
 # ## Exercises
 # **1. How many local steps?** ★★☆ A model has 100 million parameters of 4 bytes. A worker computes a
@@ -384,8 +377,7 @@ assert ended[3, "sum"] < ended[3, "mean"] and ended[20, "sum"] > 20 * ended[20, 
 #
 # <details><summary>Hint</summary>
 #
-# A byte has 8 bits. `w` travels down, and `lr * a` up. The time of a window is that of T steps *and*
-# of the messages.
+# A byte has 8 bits. The time of a window is that of T steps *and* of the messages.
 #
 # </details>
 
@@ -419,7 +411,7 @@ check_1(answer_1)
 # <details><summary>Solution</summary>
 #
 # 400 MB are 3.2 Gbit, so pull and push take 6.4 s together. 6.4 / (6.4 + 0.2 T) ≤ 0.1 gives
-# 0.2 T ≥ 57.6, so T ≥ 288. With T = 1 the worker would compute for 3% of its time.
+# 0.2 T ≥ 57.6, so T ≥ 288.
 #
 # ```python
 # answer_1 = 288
@@ -483,8 +475,7 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # The worker initialises its own variables, among them the number of its mini-batch, which no pull
-# sets. Its `w_k` is then a random point, so it pulls. What it had not pushed is lost. `initialise_w`
-# is for the chief alone, and only at the beginning of a training.
+# sets. Its `w_k` is then a random point, so it pulls. What it had not pushed is lost.
 #
 # ```python
 # def answer_2(worker):
@@ -506,16 +497,12 @@ course.end()
 # ## Read more
 # - Dean et al. 2012, [Large Scale Distributed Deep
 #   Networks](https://papers.nips.cc/paper/2012/hash/6aca97005c68f1206823815f66102863-Abstract.html),
-#   section 4.1: Downpour SGD, with separate periods for push and pull.
+#   section 4.1: DOWNPOUR.
 # - McMahan et al. 2017, [Communication-Efficient Learning of Deep Networks from Decentralized
 #   Data](https://arxiv.org/abs/1602.05629): federated averaging.
-# - Stich 2019, [Local SGD Converges Fast and Communicates
-#   Little](https://arxiv.org/abs/1805.09767).
-# - Douillard et al. 2023, [DiLoCo](https://arxiv.org/abs/2311.08105).
 #
-# **Elsewhere:** in PyTorch a local variable is a tensor of the process, and
-# `torch.distributed.algorithms.model_averaging` has local SGD; in JAX you average with
-# `jax.lax.pmean` every T steps; `tf.distribute` has no local steps.
+# **Elsewhere:** PyTorch has local SGD in `torch.distributed.algorithms.model_averaging`; in JAX you
+# average with `jax.lax.pmean` every T steps; `tf.distribute` has no local steps.
 #
 # Next: [Sparse-Tables](Sparse-Tables.ipynb), where a worker pulls and pushes only the rows that it
 # needs.

@@ -10,24 +10,23 @@
 
 # %% [markdown]
 # # Multiple workers
-# Machines are rarely equally fast. If workers wait for each other in every step, the slowest one
-# sets the pace for all. In *asynchronous* training nobody waits, and recommender systems still train
-# their large tables in this way. Here two processes train one `w` for the first time. You watch what
-# they do to each other, and measure what it is worth: loss against seconds, with a slow worker.
+# Machines are rarely equally fast. If workers wait for each other in every step, the slowest sets
+# the pace for all; in *asynchronous* training nobody waits. Here two processes train one `w`. You
+# watch what they do to each other, and measure loss against seconds, with a slow worker.
 #
 # After this notebook you can:
 # - write the program of a worker that shares `w` with others;
-# - divide the rows of a data set among workers, and the updates with tickets;
+# - divide the examples among workers, and the updates with tickets;
 # - measure the staleness of each push, and read it off a timeline;
 # - predict how many gradients a second a group of workers computes, with and without waiting.
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb) and [Sessions](Sessions.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 40 minutes.
 
 # %% [markdown]
 # ## Three processes
 # This notebook is the ps, and it starts the two workers, as a launcher does on a real cluster. Each
-# worker trains on its *shard*, its own part of the rows.
+# worker trains on its *shard*, its own part of the examples.
 #
 # ![This notebook is the ps: it holds the parameters w and the counter step. Two processes, worker 0 and worker 1, pull from it and push to it. Each has its own copy w_k, its own gradient g, and its own shard: worker 0 the even rows, worker 1 the odd rows.](../docs/figures/shards.svg)
 #
@@ -36,9 +35,7 @@
 # $$\text{pull: } w_k \leftarrow w \qquad \text{compute: } g \leftarrow g(w_k) \qquad
 # \text{push: } w \leftarrow w - lr \cdot g$$
 #
-# This is *asynchronous SGD*. Its script here is [HogWild](../HogWild/), a name from a paper on
-# lock-free shared memory and sparse gradients; our gradients are dense and travel to a server, which
-# updates each variable under a lock.
+# This is *asynchronous SGD*; its script here is [HogWild](../HogWild/).
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -52,8 +49,8 @@ course.begin()
 
 # %% [markdown]
 # ## What every worker has
-# The file `task.py` is common to all workers of this notebook. Only `k` differs, which comes from
-# TF_CONFIG. Note what is shared: the workers meet only in the names of variables on the ps.
+# All workers run `task.py`; only `k` differs, which comes from TF_CONFIG. The workers meet only in
+# the names of variables on the ps.
 
 # %%
 # %%writefile task.py
@@ -74,7 +71,7 @@ with tf.device("/job:ps/task:0"):
     w = course.variables()
     step = tf.get_variable("step", initializer=tf.constant(0, tf.int64))
 
-# Its own: a server, a session, and its shard of the rows.
+# Its own: a server, a session, and its shard of the examples.
 server = tf.train.Server(config["cluster"], job_name="worker", task_index=k)
 filters = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=60_000)
 session = tf.Session(server.target, config=filters)
@@ -83,7 +80,7 @@ x, y = x[k::n], y[k::n]
 
 # %% [markdown]
 # ## The smallest worker
-# With that, a worker needs few lines. One call of `session.run` pulls, computes and pushes.
+# One call of `session.run` pulls, computes and pushes.
 
 # %%
 # %%writefile worker.py
@@ -101,8 +98,8 @@ for i in range(200):
     session.run(update, {number: i})
 
 # %% [markdown]
-# For the ps a server is enough. This notebook is also its client: it gives `w` and `step` their first
-# values *before* it starts the workers, so that nobody can pull too early.
+# For the ps a server is enough. This notebook, also a client, initialises `w` and `step` *before* it
+# starts the workers, so that nobody can pull too early.
 
 # %%
 cluster = new_cluster(ps=1, worker=2)
@@ -123,26 +120,24 @@ print("updates of w:        ", session.run(step))
 print("more than 85% correct:", session.run(accuracy) > 0.85)
 
 # %% [markdown]
-# Two processes have trained one `w`. In another run `step` is 400 again, but the two interleave in
-# another order, so `w` and its accuracy differ a little.
+# In another run `step` is 400 again, but the two interleave in another order, so `w` and its accuracy
+# differ a little.
 #
 # ## Tickets, versions, and a barrier
 # Three questions are open, and the next program answers them.
 #
 # **Who makes how many updates?** With 200 for each, a faster worker would finish early. Instead a
-# worker takes a *ticket* before each push: `step.count_up_to(400)` adds 1 to `step` and returns the
-# old value, in one indivisible operation, so no two pushes get the same ticket. When all 400 are
-# taken it raises `OutOfRangeError`, and the worker ends.
+# worker takes a *ticket* before each push, with `step.count_up_to(400)`, until all 400 are taken.
 #
-# **How old is a gradient when it arrives?** The worker reads `step` just before it pulls. This is
-# the *version* of `w` that it gets. Whatever others push after that is missing in its gradient. The
-# number of these updates is the *staleness* of the push:
+# **How old is a gradient when it arrives?** Just before it pulls, the worker reads `step`, the
+# *version* of `w` that it gets. The updates that others make after that are missing in its gradient.
+# Their number is the *staleness* of the push:
 #
 # $$\text{staleness} = \text{ticket} - \text{version}$$
 #
 # **How can you see it happen?** Pull, compute and push become three calls, with the time noted
-# between them; the results of one are fed to the next. To begin together, the workers meet at a
-# *barrier* of two queues on the ps: each puts a token into `ready`, and waits for one from `go`.
+# between them. To begin together, the workers meet at a *barrier* of two queues on the ps: each puts
+# a token into `ready`, and waits for one from `go`.
 
 # %%
 # %%writefile watched.py
@@ -195,8 +190,8 @@ rows = rows[np.argsort(rows[:, 2])]  # in the order of their tickets
 WORKER, VERSION, TICKET, BEGAN, PULLED, COMPUTED, PUSHED = range(7)  # the columns
 
 # %% [markdown]
-# **Predict:** both workers are equally fast and never pause. Which values does the staleness take
-# often? Can it be larger than 1?
+# **Predict:** both workers are equally fast, so between two pushes of one the other makes about one.
+# Is the mean staleness therefore 1, or more, or less?
 
 # %% tags=["predicted", "measured"]
 staleness = rows[:, TICKET] - rows[:, VERSION]
@@ -217,17 +212,16 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # mean 0.60, largest 1
 # ```
 #
-# Mostly 0 and 1. Between two pushes of one worker, the other makes about one. Either this push
-# falls between the first worker's pull and its ticket, which makes the staleness 1, or it falls
-# outside, which leaves 0. It is 2 or more where the operating system stopped a worker for a moment
-# while the other went on.
+# Less: the other's push counts only if it falls between the first worker's pull and its ticket, and
+# not between its push and its next pull. A staleness of 2 or more needs a pause: the operating
+# system stops a worker for a moment, and the other goes on.
 #
 # </details>
 #
-# The next figure shows why, with a short piece of this run. A dot marks where a worker reads the
-# version; a line leads from each of its tickets into the row of the other worker. Count the lines of
-# the *other* colour between a block's dot and its own line: this is its staleness. Below, the version
-# of `w` grows like a staircase, each step in the colour of the worker that pushed.
+# The figure shows a short piece of this run. A dot marks where a worker reads the version; from each
+# ticket a line leads into the row of the other worker. Count the lines of the *other* colour between
+# a block's dot and its own line: this is its staleness. Below, each push raises the version of `w` by
+# one.
 
 # %% jupyter={"source_hidden": true}
 # Each ticket was taken once, and on average a push misses at most one of the other's.
@@ -318,13 +312,12 @@ show(
 
 # %% [markdown]
 # ## What it is worth: loss against seconds
-# This model's gradient takes about a millisecond, so two workers gain little. We imitate a large
-# model: after each gradient a worker sleeps. Sleeping needs no processor, so four workers run at
+# This model's gradient takes about a millisecond, so two workers gain little. To imitate a large
+# model, a worker sleeps after each gradient. Sleeping needs no processor, so four workers run at
 # once, as on machines of their own. Three sleep for 25 ms; the fourth, a *straggler*, for 150 ms.
 #
-# To keep the program small, the workers are now threads of this process. Their loop is asynchronous
-# without a barrier, and synchronous with one: then all pull the same `w`, and all push before anyone
-# pulls again. In both, each gradient moves `w` by lr · g.
+# The workers are now threads of this process. Their loop is asynchronous without a barrier, and
+# synchronous with one: then all pull the same `w`, and all push before anyone pulls again.
 
 
 # %%
@@ -397,9 +390,8 @@ def train(pauses, synchronous=False, target="", device=None):
 
 
 # %% [markdown]
-# **Predict:** one fast machine, a single process without a ps, is the reference. In 2.5 seconds, how
-# many gradients does it compute? How many do the four workers compute together with the barrier,
-# and how many without?
+# **Predict:** how many gradients does one fast machine, a single process without a ps, compute in 2.5
+# seconds? How many do the four workers compute together with the barrier, and how many without?
 
 # %% tags=["predicted", "measured"]
 PAUSES = [0.025, 0.025, 0.025, 0.150]  # the last one is the straggler
@@ -411,6 +403,8 @@ runs = {
 }
 for name, run in runs.items():
     print("%3d gradients, loss %.2f: %s" % (sum(run.made), run.curve[-1, 2], name))
+late = [np.mean(of_one) for of_one in runs["asynchronous"].staleness]
+print("asynchronous, mean staleness of each worker:", *["%.1f" % mean for mean in late])
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -423,8 +417,7 @@ for name, run in runs.items():
 #
 # At most 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker:
 # 2.5 / 0.150 = 16 steps of 4 gradients make 64, so *four* machines achieve less than *one*.
-# Asynchronously each makes what it can, 3 · 100 + 16 = 316. The run makes somewhat fewer, because
-# the calls take time, too.
+# Asynchronously each makes what it can, 3 · 100 + 16 = 316, less what the calls cost.
 #
 # </details>
 
@@ -454,14 +447,12 @@ show(
 )
 
 # %% [markdown]
-# The left panel is the reason for this part of the course. Against *gradients*, on the right, the
-# same runs lie close together: here a stale gradient is worth nearly as much as a fresh one. The
-# speed of a training is the product of *throughput*, gradients per second (hardware efficiency), and
-# *progress per gradient* (statistical efficiency). Asynchrony buys the first and pays with the
-# second; how much depends on learning rate and number of workers, as
-# [Stale-Gradients](Stale-Gradients.ipynb) shows. In [bounded
-# staleness](../Further-Algorithms/Bounded-Staleness/), the middle way, fast workers wait only if they
-# are too far ahead. [Measurements/Scaling](../Measurements/Scaling/) has up to 16 processes.
+# The left panel is one reason for this part of the course. (Without its straggler the synchronous run
+# would gain as much: exercise 1.) Against *gradients*, on the right, the runs lie close together: here
+# a stale gradient is worth nearly as much as a fresh one. Asynchrony buys gradients per second and
+# pays with progress per gradient. How much it pays depends on the learning rate and the number of
+# workers, as [Stale-Gradients](Stale-Gradients.ipynb) shows. [Scaling](../Measurements/Scaling/)
+# measures up to 16 processes.
 
 # %% [markdown]
 # ## Exercises
@@ -513,16 +504,15 @@ check_1(answer_1)
 # ```
 #
 # Asynchronously the slow worker still adds 10 gradients per second, so keep it. In a synchronous
-# training it costs a lot: without it there would be 7 / 0.020 = 350 instead of 80. *Backup workers*
-# are built on this idea ([Synchronous-SGD](../Synchronous-SGD/)).
+# training it costs a lot: without it there would be 350 instead of 80. *Backup workers* are built on
+# this idea ([Synchronous-SGD](../Synchronous-SGD/)).
 #
 # </details>
 
 # %% [markdown]
 # **2. Who is stale?** ★★☆ Asynchronous worker k takes s_k seconds from one pull to the next, and
 # nearly all of them lie between its pull and its push. How stale are its pushes on average? Write
-# the formula as a function, and compare it with `runs["asynchronous"].staleness`, which has a list
-# for each worker.
+# the formula as a function, and compare it with the mean staleness of the run above, in `late`.
 #
 # <details><summary>Hint</summary>
 #
@@ -570,12 +560,11 @@ check_2(answer_2)
 #
 # assert check_2(answer_2)
 # print("formula: ", np.round(answer_2(np.array(PAUSES)), 1))
-# print("measured:", np.round([np.mean(late) for late in runs["asynchronous"].staleness], 1))
+# print("measured:", np.round(late, 1))
 # ```
 #
 # The straggler's pushes are 18 updates late, those of the others 2.2. Fast workers push more often,
-# though: weight each worker's staleness by its rate, and the mean over all pushes is n − 1, however
-# unequal the workers are.
+# so the mean over all pushes is still n − 1.
 # </details>
 
 # %%
@@ -588,8 +577,6 @@ course.end()
 # - Dean et al. 2012, [Large Scale Distributed Deep
 #   Networks](https://papers.nips.cc/paper/2012/hash/6aca97005c68f1206823815f66102863-Abstract.html):
 #   asynchronous workers at scale, and why they survive the failure of machines.
-# - Niu, Recht, Ré, Wright 2011, [Hogwild!: A Lock-Free Approach to Parallelizing Stochastic
-#   Gradient Descent](https://arxiv.org/abs/1106.5730): why updates without locks can work.
 # - [HogWild](../HogWild/): the same algorithm as a script, with checkpoints and recovery.
 #
 # **Elsewhere:** in tf.distribute this is `ParameterServerStrategy`; in PyTorch, the Hogwild example

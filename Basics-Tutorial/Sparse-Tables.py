@@ -24,9 +24,9 @@
 
 # %% [markdown]
 # ## A table in parts
-# In Keras an `Embedding` layer holds such a table. Here each part of it is on a server of its own.
+# Keras holds such a table in an `Embedding` layer. Here each part of it is on a server of its own.
 #
-# ![A table of word vectors, divided over two parameter servers: even rows on ps 0, odd rows on ps 1. A mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for only these. All other rows neither move nor travel.](../docs/figures/sparse.svg)
+# ![A table of word vectors on two parameter servers: even rows on ps 0, odd rows on ps 1. A mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for only these.](../docs/figures/sparse.svg)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -51,8 +51,8 @@ def new_graph():
 
 
 # %% [markdown]
-# A *partitioner* cuts a variable along its rows. The parts are variables, and the setter places each.
-# In this table of 8 rows, each row contains its own number:
+# A *partitioner* cuts a variable along its rows, and the setter places each part. In this table of 8
+# rows, each row contains its own number:
 
 
 # %%
@@ -71,15 +71,16 @@ for part in table:
     print(part.op.name, part.shape, part.device)
 
 # %% [markdown]
-# `tf.nn.embedding_lookup` asks each server for the rows that it holds. There are two conventions for
-# where they are; for our 2 parts of 4 rows they say:
+# `tf.nn.embedding_lookup` asks each server for its rows, by one of two conventions. For our 2 parts of
+# 4 rows they say:
 #
 # | `partition_strategy` | row `id` is in part | at place |
 # | --- | --- | --- |
 # | `"mod"`, the default | `id % 2` | `id // 2` |
 # | `"div"` | `id // 4` | `id % 4` |
 #
-# The partitioner has cut contiguous blocks: rows 0 to 3 are part 0, rows 4 to 7 are part 1.
+# The partitioner, unlike the figure, has cut contiguous blocks: rows 0 to 3 are part 0, rows 4 to 7
+# are part 1.
 #
 # **Predict:** we look up rows 3 and 5 with each convention. Which rows do we get?
 
@@ -98,19 +99,18 @@ with tf.Session(servers["worker", 0].target, config=limit) as session:
 # ```
 #
 # The default, `"mod"`, looks for rows 3 and 5 in part 1, at places 1 and 2, where the partitioner has
-# put rows 5 and 6. Contiguous blocks need `"div"`.
+# put rows 5 and 6.
 #
 # </details>
 #
 # **The trap:** no error tells you. Training even works, because the wrong rows are always the same
 # ones, until you export the table or read it with another number of parts. For a partitioned
 # variable always write `partition_strategy="div"`. `"mod"` fits tables whose parts you made yourself,
-# as in [Sparse-Embeddings](../Sparse-Embeddings/); exercise 2 shows what it is good for.
+# as in [Sparse-Embeddings](../Sparse-Embeddings/).
 #
 # ## What an update sends
-# The gradient of a lookup is *sparse*. TensorFlow represents it as `tf.IndexedSlices`, the numbers of
-# the rows and a value for each, and `scatter_sub` subtracts from these rows only. A dense update
-# joins the parts on the worker instead, and sends a gradient for every row.
+# The gradient of a lookup is *sparse*: TensorFlow represents it as `tf.IndexedSlices`, the numbers of
+# the rows and a value for each. A dense update joins the parts on the worker instead.
 
 # %%
 ids, columns, lr = [3, 5], 16, 0.2
@@ -136,8 +136,8 @@ def bytes_of_an_update(rows, sparse):
 
 
 # %% [markdown]
-# **Predict:** two rows of 16 columns are updated. The table grows from 100 rows to 100,000. By what
-# factor does the traffic of an update grow with dense gradients, and with sparse ones?
+# **Predict:** a mini-batch needs two rows of 16 columns, from a table of 100 rows. How many bytes does
+# an update send, dense and sparse? And from a table of 100,000 rows?
 
 # %% tags=["predicted"]
 sizes = [100, 1000, 10_000, 100_000]
@@ -154,9 +154,8 @@ for sparse in False, True:
 # sparse:        264        264        264        264 bytes
 # ```
 #
-# Dense traffic grows a thousand times, with the table. Sparse traffic does not grow: for $r$ rows of
-# $c$ columns it is $r \cdot (2 \cdot 4 c + 4)$ bytes. The numbers of the rows go up (4 bytes each, and
-# only once), the rows come down, and `lr` times their gradients go up.
+# Dense, the whole table comes down, and `lr` times its gradient goes up: 2 · 4 · 16 bytes for each
+# row. Sparse traffic does not grow with the table; exercise 1 asks why it is 264 bytes.
 #
 # </details>
 
@@ -178,18 +177,14 @@ show(
 )
 
 # %% [markdown]
-# HogWild was invented for this case: workers rarely update the same row at the same time, so it
-# matters little that nobody takes a lock, or that a gradient is stale.
-
-# %% [markdown]
 # ## Exercises
-# **1. Two bills.** ★☆☆ A table of 10 million rows with 64 columns of 4 bytes is on four servers. A
-# mini-batch needs 500 different rows. How many bytes does an update send, sparse and dense? Use paper
-# and pencil.
+# **1. Two bills.** ★★☆ On paper, find a formula that explains the 264 bytes. Then take a table of 10
+# million rows with 64 columns of 4 bytes on four servers; a mini-batch needs 500 different rows. How
+# many bytes does an update send, sparse and dense?
 #
 # <details><summary>Hint</summary>
 #
-# The formula is above. Does the number of servers occur in it?
+# A row needs 132 bytes. How does a server know which one is meant?
 #
 # </details>
 
@@ -222,8 +217,9 @@ check_1(answer_1)
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
-# Sparse: 500 · (2 · 4 · 64 + 4) = 258,000 bytes. Dense: 2 · 4 · 64 · 10,000,000 bytes = 5.12 GB,
-# nearly 20,000 times as many.
+# A row's number goes up (4 bytes, and only once), the row comes down, and `lr` times its gradient goes
+# up. So $r$ rows of $c$ columns send $r \cdot (2 \cdot 4 c + 4)$ bytes: above 2 · (2 · 4 · 16 + 4), here
+# 500 · (2 · 4 · 64 + 4) = 258,000. Dense it is 2 · 4 · 64 · 10,000,000 bytes = 5.12 GB.
 #
 # ```python
 # answer_1 = (258_000, 5_120_000_000)
@@ -240,7 +236,7 @@ check_1(answer_1)
 #
 # <details><summary>Hint</summary>
 #
-# Make an array of the 1,000 frequencies, and add up those of the rows that ps 0 holds: a slice.
+# Make an array of the 1,000 frequencies, and add up the slice that ps 0 holds.
 #
 # </details>
 
@@ -298,15 +294,12 @@ course.end()
 
 # %% [markdown]
 # ## Read more
-# - Niu, Recht, Ré, Wright 2011, [HOGWILD!](https://arxiv.org/abs/1106.5730): why sparse updates need
-#   no lock.
-# - Li et al. 2014, [Scaling Distributed Machine Learning with the Parameter
-#   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu): sparse
-#   pushes and pulls of key ranges.
+# - Niu, Recht, Ré, Wright 2011, [HOGWILD!](https://arxiv.org/abs/1106.5730): sparse updates need no
+#   lock, because workers rarely update the same row at the same time.
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
-#   Learning](https://arxiv.org/abs/1605.08695), section 4.2: embedding tables over several servers.
-# - [Sparse-Embeddings](../Sparse-Embeddings/): word vectors, trained by several workers at once.
-# - **Elsewhere:** PyTorch has `EmbeddingBag(sparse=True)`, and TorchRec divides tables among the
-#   workers; in `tf.distribute`, `ParameterServerStrategy` takes a partitioner.
+#   Learning](https://arxiv.org/abs/1605.08695), section 4.2.
+#
+# **Elsewhere:** PyTorch has `EmbeddingBag(sparse=True)`; TorchRec divides tables among the workers,
+# which exchange rows by an *all-to-all*; `ParameterServerStrategy` takes a partitioner.
 #
 # Next: [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb), the end of part two.

@@ -11,11 +11,10 @@
 # %% [markdown]
 # # Stale gradients
 # When gradients take random times, eight workers that wait for nobody compute nearly eight times as
-# many mini-batches per second as one; eight that wait for each other at each step, only three times
-# as many ([Scaling](../Measurements/Scaling/)). What does the speed cost? While one worker computes,
-# the others move the shared parameters, so the gradient that it pushes belongs to parameters that
-# no longer exist. Here you see what such a *stale* gradient does: on a loss with one parameter, then
-# on the digits.
+# many mini-batches per second as one. Eight that wait for each other compute only three times as many
+# ([Scaling](../Measurements/Scaling/)). What does the speed cost? While one worker computes, the
+# others move the shared parameters, so its gradient belongs to parameters that no longer exist. Here
+# you see what such a *stale* gradient does: on a loss with one parameter, then on the digits.
 #
 # After this notebook you can:
 # - compute the staleness of each push, for any order of pulls and pushes;
@@ -28,8 +27,7 @@
 
 # %% [markdown]
 # ## What staleness counts
-# A worker *pulls* the parameters `w` from the ps into its copy `w_k`, computes the gradient
-# `g(w_k)`, and *pushes*: the ps subtracts `lr * g(w_k)` from `w`, as `w` is by then.
+# [HogWild](../HogWild/) subtracts each gradient from `w` as it is by then:
 # ```
 # pull    w_k <- w                  version: how many updates w has had
 # push    w <- w - lr * g(w_k)      ticket: how many updates w has had just before this push
@@ -37,14 +35,10 @@
 # ```
 # ![Staleness. Worker 0 pulls version 0 of w and pushes first: staleness 0. Worker 1 has pulled version 0, too, and pushes after worker 0: staleness 1. Worker 0 has pulled version 1, and pushes after worker 1: staleness 1.](../docs/figures/staleness.svg)
 #
-# No lock keeps `w` in place between a pull and its push. This project calls the method
-# [HogWild](../HogWild/); others call it *asynchronous SGD*. The original Hogwild! has threads that
-# update shared memory without locks, with sparse gradients.
-#
 # ## Workers that you drive
-# In a real run the order of pulls and pushes is a race. For a look in slow motion you decide the
-# order: `play` makes the moves that you list. The loss is $\frac{1}{2} w^2$, a bowl with its minimum
-# at 0, so the gradient at `w` is `w` itself.
+# In a real run the order of pulls and pushes is a race. Here you decide it: `play` makes the moves
+# that you list. The loss is $\frac{1}{2} w^2$, a bowl with its minimum at 0, so the gradient at `w`
+# is `w` itself.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -88,7 +82,7 @@ def report(rows):
 report(play("pull 0, push 0, pull 0, push 0", lr=0.8))
 
 # %% [markdown]
-# With one worker no push is stale, and each takes `w` to `(1 - 0.8) * w`: from 4 to 0.8 to 0.16.
+# With one worker no push is stale, and each multiplies `w` by 1 − 0.8.
 #
 # **Predict:** now two workers pull before either of them pushes. Where is `w` after both have
 # pushed: nearer to the minimum than 0.8, or farther away?
@@ -113,8 +107,8 @@ report(play(BOTH_PULL, lr=0.8))
 #
 # </details>
 #
-# The slope of the dashed tangent at a ring is the gradient that a worker has computed, and the arrow
-# is the step that it causes. In the last panel the slope is that of 4, but the step begins at 0.8.
+# The slope of the dashed tangent at a ring is the gradient that a worker has computed; the arrow is
+# its step. In the last panel the slope is that of 4, but the step begins at 0.8.
 
 
 # %% jupyter={"source_hidden": true}
@@ -172,12 +166,11 @@ show(
 )
 
 # %% [markdown]
-# ## Strictly taking turns
-# One order is convenient for theory: worker 0 pushes and at once pulls again, then worker 1, then
-# worker 0 again.
+# ## Round robin
+# One order is convenient for theory: the workers take turns, and each pushes and at once pulls again.
 #
-# **Predict:** what is `tau` of each push? With `lr` = 1.2 one worker alone goes 4, −0.8, 0.16.
-# Does `w` still settle at 0 with two workers that take turns?
+# **Predict:** what is `tau` of each push? With `lr` = 1.2 one worker alone goes 4, −0.8, 0.16. Does
+# `w` still settle at 0 with two in turns?
 
 # %% tags=["predicted"]
 ALONE = "pull 0" + ", push 0, pull 0" * 24
@@ -212,12 +205,12 @@ print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 #
 # In turns, the gradient is that of the step before: $w_{t+1} = w_t - lr \cdot w_{t-1}$. This
 # settles only for `lr < 1`; without the delay, $w_{t+1} = w_t - lr \cdot w_t$ settles for `lr < 2`.
-# With 4 workers that take turns the limit is 0.45, and with 8 it is 0.21. That is the price of staleness:
-# *a learning rate that is good for one worker can be too large for two.*
+# With 4 workers in turns the limit is 0.45, and with 8 it is 0.21. That is the price of staleness: *a
+# learning rate that is good for one worker can be too large for two.*
 #
-# Real workers race, and many of their pushes are not stale at all. In every order of n workers the
-# *mean* of `tau` is at most n − 1, because each update makes at most one push of each of the n − 1
-# others one staler. A single `tau` has no limit, because a worker may sleep after its pull.
+# Real workers race, and many of their pushes are not stale at all. Whatever the order, the *mean* of
+# `tau` is at most n − 1: an update makes staler only the pushes under way, of which each of the n − 1
+# others has at most one. A single `tau` has no limit, because a worker may sleep after its pull.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
@@ -279,8 +272,7 @@ assert abs(dynsgd_in_turns[-1]) < 0.1
 
 # %% [markdown]
 # The stale push still passes the minimum, but only as far as −0.8; and in turns `w` settles again.
-# There every push is equally stale, so you could have halved the rate yourself. DynSGD's strength is
-# to shorten *only* the stale pushes, as the digits will show.
+# There every push is equally stale, so you could have halved the rate yourself.
 #
 # **A staleness that lies.** A push takes its ticket first and moves `w` a moment later. What if
 # another worker pulls in between?
@@ -294,9 +286,9 @@ print(
 
 # %% [markdown]
 # It has missed an update and believes that it has missed none. In HogWild that is only a wrong
-# number in a report, but in DynSGD the number sets the learning rate. So DynSGD has a lock on the
-# ps, a `tf.CriticalSection`, under which version and `w` are read as one, and ticket and move are
-# made as one. Waiting for the lock is the price of a `tau` that is right.
+# number in a report, but in DynSGD it sets the learning rate. So DynSGD has a lock on the ps, a
+# `tf.CriticalSection`, under which version and `w` are read as one, and ticket and move are made as
+# one.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked: the staleness is 0, although worker 1 has missed an update.
@@ -304,7 +296,7 @@ assert after[3] == 0 and before[2]["1"] != before[1]
 
 # %% [markdown]
 # ## The digits
-# Now the network with 2,410 parameters. To try many cases fast, we prescribe the staleness: update t
+# Now the network with 2,410 parameters. To try many cases fast, we prescribe the staleness: an update
 # uses the gradient at the parameters of `tau` updates before.
 
 # %%
@@ -336,7 +328,7 @@ def train(taus, lr, factor=lambda tau: 1.0):
 #
 # **Predict:** how does the best rate, with the lowest loss at the end, change with the number of
 # equal workers? In the second cluster, which of HogWild and DynSGD reaches the lower loss, each at
-# its best rate?
+# its best rate? Do they beat the fast worker alone, with its 150 updates?
 
 # %% tags=["predicted"]
 rates = 0.05 * 2.0 ** np.arange(7)
@@ -344,27 +336,30 @@ UNEQUAL = [1, 15] * 150
 losses = {n: [train([n - 1] * 300, lr) for lr in rates] for n in (1, 2, 4, 8)}
 losses["HogWild"] = [train(UNEQUAL, lr) for lr in rates]
 losses["DynSGD"] = [train(UNEQUAL, lr, dynsgd_factor) for lr in rates]
+losses["the fast one alone"] = [train([0] * 150, lr) for lr in rates]
 best = {case: rates[np.argmin(losses[case])] for case in losses}
+names = {1: "one worker", "HogWild": "fast and slow, HogWild", "DynSGD": "fast and slow, DynSGD"}
 for case in losses:
-    name = "%d equal workers" % case if case in (1, 2, 4, 8) else "fast and slow, %s" % case
+    name = "%d equal workers" % case if case in (2, 4, 8) else names.get(case, case)
     print("%-23s best rate %.2f, loss %.2f" % (name, best[case], min(losses[case])))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # ```text
-# 1 equal workers         best rate 0.80, loss 0.08
+# one worker              best rate 0.80, loss 0.08
 # 2 equal workers         best rate 0.40, loss 0.11
 # 4 equal workers         best rate 0.20, loss 0.17
 # 8 equal workers         best rate 0.10, loss 0.31
 # fast and slow, HogWild  best rate 0.20, loss 0.30
 # fast and slow, DynSGD   best rate 1.60, loss 0.17
+# the fast one alone      best rate 0.80, loss 0.13
 # ```
 #
-# Twice the workers need about half the rate (the grid is no finer), as on the bowl with its limits
-# of 2, 1, 0.45 and 0.21. With unequal workers DynSGD reaches the lower loss: the stale pushes forbid
-# HogWild a large rate for *all* pushes, and DynSGD shortens the stale ones alone. With equal workers
-# it would gain nothing, because there it is HogWild at the rate `lr / (tau + 1)`.
+# Twice the workers need about half the rate, as on the bowl. With unequal
+# workers DynSGD reaches the lower loss: the stale pushes forbid HogWild a large rate for *all*
+# pushes, and DynSGD shortens the stale ones alone. Yet without the slow workers the fast one does
+# better still: DynSGD limits the harm of pushes as stale as these, but does not make them useful.
 #
 # </details>
 
@@ -372,12 +367,13 @@ for case in losses:
 # The answer, checked. Each best rate lies within those that were tried.
 assert best[1] > best[2] > best[4] > best[8]
 assert min(losses["DynSGD"]) < 0.7 * min(losses["HogWild"])
+assert min(losses["the fast one alone"]) < 0.9 * min(losses["DynSGD"])
 assert all(rates[0] < rate < rates[-1] for rate in best.values())
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.1), sharey=True, layout="constrained")
 for n, color in zip((1, 2, 4, 8), (GRAY, BLUE, PURPLE, ORANGE)):
     left.plot(rates, losses[n], ".-", color=color, label=n)
-for name, color in ("HogWild", RED), ("DynSGD", GREEN):
+for name, color in ("HogWild", RED), ("DynSGD", GREEN), ("the fast one alone", GRAY):
     right.plot(rates, losses[name], ".-", color=color, label=name)
 for ax, title in (left, "equal workers, HogWild"), (right, "a fast and eight slow"):
     ax.set(xscale="log", yscale="log", title=title, xlabel="learning rate", xticks=rates)
@@ -392,11 +388,11 @@ show(
     figure,
     "Loss after 300 updates against the learning rate. Left, equal workers with HogWild: the more "
     "workers, the lower the rate at which the loss jumps up. Right, a fast and eight slow workers: "
-    "DynSGD reaches a lower loss than HogWild, at higher rates.",
+    "DynSGD reaches a lower loss than HogWild, at higher rates, and the fast one alone a lower one.",
 )
 
 # %% [markdown]
-# That is the price per *update*. But as long as the ps keeps up, n workers make n times as many
+# That is the price per *update*. But as long as the ps keeps up, n equal workers make n times as many
 # updates in the same *time*:
 
 # %%
@@ -408,24 +404,21 @@ assert in_time < 0.8 * min(losses[1])
 
 # %% [markdown]
 # Each update is worth less, but there are more of them, and here that wins. (One seed, one small
-# model: keep the direction, not the numbers.) [Scaling](../Measurements/Scaling/) measures
-# it with real processes, and DynSGD's price, too: at a small rate a stale push does little harm, and
-# DynSGD is slower because it shortens it all the same.
+# model: keep the direction, not the numbers.) [Scaling](../Measurements/Scaling/) measures this with
+# real processes. It also shows DynSGD's price: at a small rate a stale push does little harm, so
+# shortening it only makes training slower.
 #
 # ## Between always and never: bounded staleness
-# HogWild never waits; synchronous training, in part three, waits at each update. *Bounded staleness*
-# (stale synchronous parallel, SSP) lies between: before its pull a worker waits while it is more
-# than s updates ahead of the slowest.
+# HogWild never waits; synchronous training waits at each update. *Bounded staleness* (stale
+# synchronous parallel) lies between: before its pull a worker waits while it is more than s
+# updates ahead of the slowest.
 #
 # ![Three workers, s = 1: two of them make two updates, then wait after each for the slow third one.](../docs/figures/bounded.svg)
 #
 # Any other worker is at most s behind at the pull and at most s + 1 ahead at the push, so `tau` is at
-# most (n − 1)(2s + 1). The first proofs of convergence needed such a bound; newer ones do without,
-# if stale steps are made smaller ([Mishchenko et al. 2022](https://arxiv.org/abs/2206.07638)).
-# [Bounded-Staleness](../Further-Algorithms/Bounded-Staleness/) is the program, and
-# [Staleness](../Measurements/Staleness/) measures it with eight workers: on the digits, at a small
-# rate, the bound costs waiting and gains nothing. Against one worker that is always slow it does not
-# help, because all wait for it.
+# most (n − 1)(2s + 1). [Bounded-Staleness](../Further-Algorithms/Bounded-Staleness/) is the program,
+# and [Staleness](../Measurements/Staleness/) measures it: on the digits, at a small rate, the bound
+# costs waiting and gains nothing.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked: the largest staleness in many updates of random order, with a bound s.
@@ -502,13 +495,13 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. The limit.** ★★★ Up to which learning rate do n workers in turns on the bowl still settle?
-# Find it by experiment, with `play` and a bisection; or derive a formula, and test it with `play`.
+# Find it with `play` and a bisection, or derive a formula.
 #
 # <details><summary>Hint</summary>
 #
-# For an experiment, compare the largest of the last values of `|w|` with 4. For a formula, put
-# $w_t = z^t$ into $w_{t+1} = w_t - lr \cdot w_{t-n+1}$. At the limit `w` neither grows nor
-# shrinks: look for the smallest `lr` with $|z| = 1$, so $z = e^{i\theta}$.
+# By experiment, compare the largest of the last values of `|w|` with 4. For a formula, put
+# $w_t = z^t$ into $w_{t+1} = w_t - lr \cdot w_{t-n+1}$, and look for the smallest `lr` with
+# $|z| = 1$, so $z = e^{i\theta}$.
 #
 # </details>
 
@@ -541,7 +534,8 @@ check_2(answer_2)
 #
 # With $z = e^{i\theta}$ the equation is $z^{n-1} (1 - z) = lr$. Taking absolute values gives
 # $lr = 2 \sin(\theta / 2)$. Taking arguments (angles) gives $(n - 1) \theta - (\pi - \theta) / 2 =
-# 0$, so $\theta = \pi / (2n - 1)$. For large n the limit is close to $\pi / 2n$.
+# 0$, so $\theta = \pi / (2n - 1)$. For large n the limit is close to $\pi / 2n$. (With a curvature
+# $\lambda$ instead of 1, divide it by $\lambda$.)
 #
 # ```python
 # def answer_2(n):
@@ -559,20 +553,16 @@ course.end()
 
 # %% [markdown]
 # ## Read more
-# - Niu et al. 2011, [Hogwild!](https://arxiv.org/abs/1106.5730)
 # - Ho et al. 2013, [Stale Synchronous Parallel Parameter
 #   Server](https://papers.nips.cc/paper/4894-more-effective-distributed-ml-via-a-stale-synchronous-parallel-parameter-server):
 #   bounded staleness.
 # - Jiang, Cui, Zhang, Yu 2017, [Heterogeneity-aware Distributed Parameter
 #   Servers](https://doi.org/10.1145/3035918.3035933): DynSGD.
-# - Zhang et al. 2015, [Staleness-aware Async-SGD](https://arxiv.org/abs/1511.05950): another division
-#   by the staleness.
 # - Dutta et al. 2018, [Slow and Stale Gradients Can Win the
 #   Race](https://arxiv.org/abs/1803.01113): error against time.
 #
-# **Elsewhere:** `tf.distribute.ParameterServerStrategy` trains asynchronously, without a bound; in
-# PyTorch and JAX you would build it yourself. Stale gradients live on in recommenders' embedding
-# servers and in asynchronous reinforcement learning.
+# **Elsewhere:** stale gradients live on in recommenders' embedding servers and in asynchronous
+# reinforcement learning.
 #
 # Next: [Local-then-Global-Variables](Local-then-Global-Variables.ipynb), where a worker takes T steps
 # between its pull and its push.
