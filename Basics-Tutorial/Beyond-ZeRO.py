@@ -11,14 +11,13 @@
 # %% [markdown]
 # # Beyond ZeRO
 # You have 64 GPUs for a month, and a model of 30 billion parameters. Will it fit? Will the GPUs
-# compute, or wait for the network? What if one of them fails? A formula, a small simulation or a run
-# on the digits tells you.
+# compute, or wait for the network? What if one of them fails?
 #
 # After this notebook you can:
 # - estimate the memory of a training run with its activations;
 # - tell whether ZeRO 3 hides its communication;
 # - say what each kind of parallelism cuts and sends;
-# - send a fiftieth of each gradient and lose none of it, or send only every $T$ steps;
+# - say what a compressed gradient loses and how to keep it, or send only every $T$ steps;
 # - compute how often a large cluster fails, and how often to save.
 #
 # **Before it:** [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb),
@@ -29,7 +28,7 @@
 # ## Does it fit?
 # ZeRO 3 divides the parameters, their gradients and the optimizer's state among $n$ workers:
 #
-# ![What each of n workers stores for each parameter: 16 bytes with DDP, 4 + 12/n with ZeRO 1, 2 + 14/n with ZeRO 2, and 16/n with ZeRO 3.](../docs/figures/zero.svg)
+# ![What each of n workers stores: 16 bytes for each parameter with DDP, 16/n with ZeRO 3.](../docs/figures/zero.svg)
 #
 # It does not divide the *activations*, which a worker stores from its forward to its backward pass.
 # Those of a transformer's block, attention and MLP, have (Korthikanti et al. 2022)
@@ -38,7 +37,7 @@
 #
 # with $b$ sequences of $s$ tokens, width $h$ and $a$ heads. The second term counts the *scores*, one
 # for each head and pair of tokens. Take 6.4 billion parameters, and one sequence of 8,192 tokens on
-# each GPU.
+# each GPU. (The block is GPT-3's; a newer one has other numbers.)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -74,11 +73,12 @@ BLOCK = 12 * MODEL["h"] ** 2  # parameters of a block: 4 h h in the attention, 8
 P = MODEL["L"] * BLOCK
 memory = []
 print("GB on each GPU            states  gathered blocks  activations    all")
+does = {"all": "", "no scores": ", recomputes scores", "inputs": ", recomputes blocks"}
 for n, kept in (1, "all"), (8, "all"), (8, "no scores"), (8, "inputs"):
     parts = 16 * P / n / 1e9, 2 * 2 * BLOCK / 1e9 if n > 1 else 0, activations(kept, **MODEL)
     memory.append(parts)
-    name = ("DDP" if n == 1 else "ZeRO 3") + " keeps " + kept
-    print("%-22s %9.1f %16.1f %12.1f %6.1f" % (name, *parts, sum(parts)))
+    name = ("DDP" if n == 1 else "ZeRO 3") + does[kept]
+    print("%-25s %6.1f %16.1f %12.1f %6.1f" % (name, *parts, sum(parts)))
 
 # %% jupyter={"source_hidden": true}
 figure, axes = plt.subplots(figsize=(7.5, 2.9), layout="constrained")
@@ -96,7 +96,7 @@ for row, parts in enumerate(memory):
         axes.text(left + 1.5, row, text, va="center")
 axes.axvline(80, color=RED, lw=1.5, ls="--")
 axes.text(80.8, -0.52, "80 GB", color=RED, va="bottom", ha="left", fontsize=9)
-names = ["DDP", "ZeRO 3", "ZeRO 3, scores\ncomputed again", "ZeRO 3, blocks\ncomputed again"]
+names = ["DDP", "ZeRO 3", "ZeRO 3, recomputes\nscores", "ZeRO 3, recomputes\nblocks"]
 axes.set(yticks=range(4), yticklabels=names, xlabel="GB on each GPU", xlim=(0, 120))
 axes.set_ylim(3.5, -0.75)
 axes.grid(axis="y", visible=False)
@@ -122,10 +122,12 @@ assert 29 < memory[1][2] / memory[1][0] < 30
 # The activations are thirty times as large as a worker's share of the rest. *Recomputation*
 # (activation checkpointing) computes them again in the backward pass:
 #
-# - **the scores only**, most of the bytes and little of the work (FlashAttention computes attention in
-#   parts and never stores them, as we assume);
+# - **the scores only**, most of the bytes and little of the work. (We assume FlashAttention, which
+#   computes attention in parts and never stores them.)
 # - **whole blocks**, from their inputs. A backward pass costs two forward passes, so a step now costs
 #   four instead of three.
+#
+# Embeddings and *logits* are not counted. With 128,000 words the logits have 4.2 GB, their gradient too.
 #
 # ## ZeRO 3 in time
 # ZeRO 3 gathers the parameters of a block, uses them, and drops them. In the backward pass it gathers
@@ -179,8 +181,7 @@ for ahead in (0, 1):
 # ```
 #
 # Computing takes 24 ms. One ahead, only the first gather and the last reduce-scatter are not hidden.
-# With none ahead each gather delays the computation, eight forward and seven backward (the last block
-# is still there).
+# With none ahead each gather delays it, eight forward and seven backward (the last block stays).
 #
 # </details>
 
@@ -227,9 +228,9 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 # $$\frac{2 p \cdot \text{tokens}}{F} \ge \frac{2 p}{R} \quad\Longleftrightarrow\quad
 # \text{tokens} \ge \frac{F}{R}$$
 #
-# The backward pass has twice the work and twice the bytes. Llama 3 reached $F$ = 400 · 10¹², 41% of
-# the peak (this share is the *MFU*, model FLOPs utilization). With $R$ = 50 GB/s a GPU then needs 8,000
-# tokens a step. [Sharded-Training](../Further-Algorithms/Sharded-Training/) overlaps real processes.
+# The backward pass has twice the work and twice the bytes. Llama 3 reached $F$ = 400 · 10¹², waits
+# included, 41% of the peak (this share is the *MFU*, model FLOPs utilization). With $R$ = 50 GB/s a GPU
+# needs at least 8,000 tokens a step ([Sharded-Training](../Further-Algorithms/Sharded-Training/)).
 #
 # ## Two levels of network
 # An H100 sends 450 GB/s to GPUs of its own machine, but 50 GB/s through its network card to others.
@@ -290,16 +291,14 @@ seconds = 2 * 63 / 64 * 2 * P / 50e9, 2 * 7 / 8 * 2 * P / 450e9 + 2 * 7 / 8 / 8 
 assert [round(1000 * t) for t in seconds] == [507, 106]
 
 # %% [markdown]
-# A GPU sends as many bytes as before, but a card only a fifth of them. For our model's gradient on
-# 8 machines of 8 GPUs that is 106 ms instead of 507. (NCCL comes near with one ring for each card.)
+# A GPU sends as many bytes as before, but a card only a fifth. For our model's gradient on 8 machines
+# of 8 GPUs that is 106 ms instead of 507. Therefore:
 #
-#
-# - **ZeRO over all machines** gathers through eight cards at once, so 900 tokens are enough if both
-#   levels overlap.
-# - **HSDP** (hybrid sharding) shards inside a machine only. Gathers never leave it, gradients do once,
-#   in eighths. The price is 16/8 bytes for each parameter, on any number of machines.
-# - **Tensor parallelism** stays inside a machine. For $h$ = 8,192 and 8 GPUs it offers 1,536
-#   operations for each byte. Inside, $F/R$ = 889 are needed, between machines 8,000.
+# - **HSDP** (hybrid sharding) shards inside a machine only. So gathers never leave it, and each GPU
+#   sends others an eighth of the gradient, but more machines do not reduce the 16/8 bytes.
+# - **Tensor parallelism** stays inside. A block computes $72 h^2/n$ operations a token and sends $16 h$
+#   bytes, with $h$ = 8,192 and 8 GPUs 4,608 operations for each byte. Inside a machine $F/R$ = 889 are
+#   needed, between machines 8,000.
 #
 # ## All the cuts in one table
 # | parallelism | cuts | sends |
@@ -308,29 +307,28 @@ assert [round(1000 * t) for t in seconds] == [507, 106]
 # | ZeRO 3, FSDP | examples, the 16 bytes | parameters twice, gradients once |
 # | pipeline | layers | activations and their gradients, between stages |
 # | tensor | matrices | activations, in four all-reduces a block |
-# | + sequence | norms and dropout by tokens | the same, in halves of all-reduces |
-# | context | tokens | keys and values of the others, in each attention |
-# | expert | experts of a layer | tokens, there and back |
+# | + sequence | norms, dropout by tokens | the same, in halves |
+# | context | tokens | keys and values, for two sums that attention divides |
+# | expert | experts of a layer | tokens, there and back by two *all-to-alls* |
 #
 # Tensor parallelism on eight GPUs leaves 10 of the 34 bytes whole, 10 + 24/8 = 13 on each; with
 # *sequence* parallelism it is 34/8 = 4.25. With *experts* (MoE) each token uses a few of many MLPs.
 #
-# Large runs combine these cuts, and what sends most gets neighbouring ranks. Llama 3 used 8-fold
-# tensor, 16-fold pipeline and 128-fold data parallelism:
-
-# %%
-rank = np.arange(16384).reshape(128, 16, 8)  # data, pipeline, tensor
-print("rank 0 shares its matrices with", rank[0, 0])
-print("its activations go to rank", rank[0, 1, 0])
-print("its gradients meet those of", rank[:4, 0, 0], "...")
+# Large runs combine these cuts, and what sends most gets neighbouring ranks. In Llama 3 eight ranks
+# shared matrices, 16 such groups were a pipeline, and 128 pipelines were data-parallel.
 
 # %% jupyter={"source_hidden": true}
-# What the text says, checked.
-assert list(rank[0, 0]) == list(range(8)) and rank[0, 1, 0] == 8 and rank[1, 0, 0] == 128
+# What the text says, checked; first that context parallelism agrees: 12 tokens on 3 devices.
+q, k, v = np.random.default_rng(0).normal(size=(3, 12, 4))
+whole = np.exp(q @ k.T) @ v / np.exp(q @ k.T).sum(1, keepdims=True)
+parts = [(np.exp(q[:4] @ k_j.T), v_j) for k_j, v_j in zip(np.split(k, 3), np.split(v, 3))]
+first = sum(e @ v_j for e, v_j in parts) / sum(e.sum(1, keepdims=True) for e, _ in parts)
+assert np.allclose(first, whole[:4])  # (a real one also subtracts a maximum before each exp)
+assert 8 * 16 * 128 == 16384
 whole_bytes = sum(size for _, size, cut in STORED if not cut)
 assert (whole_bytes, whole_bytes + 24 / 8, LINEAR / 8) == (10, 13, 4.25)
-assert 1.5 * 8192 / 8 == 1536 and round(400e12 / 450e9) == 889 and 400e12 / 50e9 == 8000
-assert 7 / 8 * max(400e12 / (8 * 50e9), 400e12 / 450e9) == 875  # tokens of ZeRO over all machines
+assert 72 * 8192**2 / 8 / (16 * 8192) == 4608
+assert round(400e12 / 450e9) == 889 and 400e12 / 50e9 == 8000
 
 # %% [markdown]
 # ## Send less: compression
@@ -341,8 +339,8 @@ assert 7 / 8 * max(400e12 / (8 * 50e9), 400e12 / 450e9) == 875  # tokens of ZeRO
 # worker k   p <- lr * g_k(w) + e_k;   c_k <- top-k of p;   e_k <- p - c_k
 # together   w <- w - mean of all c_k
 # ```
-# Four workers train the digits. By the top 1% a worker sends 24 of 2,410 numbers and their places:
-# 192 bytes instead of 9,640.
+# Four workers train the digits. The top 1% are 24 of 2,410 numbers and their places, 192 bytes instead
+# of 9,640.
 
 # %% jupyter={"source_hidden": true}
 # The digits' network in NumPy; w is one vector of 2,410 numbers.
@@ -425,7 +423,8 @@ for name, losses in curves.items():
 # ```
 #
 # With error feedback nothing is lost: all that a worker has sent, plus its last `e`, is the sum of
-# its `lr * g`. Without it, the same entries are often left out again and again.
+# its `lr * g`. Without it, the same entries are left out again and again. Top-k is *biased*: neither
+# steps nor workers average that out.
 #
 # </details>
 
@@ -450,8 +449,8 @@ assert int(0.01 * 2410) == 24 and 24 * 8 == 192 and START.size * 4 == 9640
 
 # %% [markdown]
 # A ring cannot add up such messages, so the gain shrinks with the number of workers. PowerSGD, which
-# sends two thin factors of a gradient's matrix, keeps it ([Compression](../Measurements/Compression/),
-# [Compressed-AllReduce](../Further-Algorithms/Compressed-AllReduce/)).
+# sends two thin factors of a matrix, keeps it
+# ([Compressed-AllReduce](../Further-Algorithms/Compressed-AllReduce/)).
 #
 # ## Send less often: local SGD and DiLoCo
 # In *local SGD* workers take $T$ steps alone, and then go on from the mean of their parameters.
@@ -463,7 +462,7 @@ assert int(0.01 * 2410) == 24 and 24 * 8 == 192 and START.size * 4 == 9640
 # together   d <- w - mean of all w_k;   u <- beta * u + d;   w <- w - outer * (d + beta * u)
 # ```
 #
-# ![Two workers walk T = 4 local steps each, from w to w_0 and w_1. Local-SGD moves w to their mean, SAGN a quarter of that way, and DiLoCo, whose u adds earlier rounds, beyond it.](../docs/figures/local-steps.svg)
+# ![Local-SGD moves w to the mean of where two workers' T steps end, DiLoCo, with momentum, beyond it.](../docs/figures/local-steps.svg)
 
 
 # %%
@@ -498,23 +497,25 @@ assert lost[200][0] < 1.1 * lost[1][0]
 # %% [markdown]
 # Compare each column with its own first row, because the local steps differ. With $T$ = 200 local SGD
 # sends 200 times less and learns as well, because the digits are easy: on ImageNet it lost six points
-# of accuracy with $T$ = 12 (SlowMo, table 1). [DiLoCo](../Further-Algorithms/DiLoCo/)'s authors took
-# $T$ = 500 for language models.
+# of accuracy with $T$ = 12 (SlowMo). [DiLoCo](../Further-Algorithms/DiLoCo/)'s authors took
+# $T$ = 500, `outer` = 0.7 and `beta` = 0.9 for language models.
 #
-# You tune $T$, the local rate, `outer` and `beta` together. A longer $T$ saves messages, but the copies
-# drift apart. Two sites exchange $S$ bytes in about $S/R$ seconds, so let $T$ steps take several times
-# as long; in each round the faster site waits ([Slow-Network](../Measurements/Slow-Network/)).
-# [Gossip-SGD](../Further-Algorithms/Gossip-SGD/) asks neighbours only.
+# You tune these and the local rate together. A longer $T$ saves messages, but the copies drift apart.
+# Two sites exchange $S$ bytes in about $S/R$ seconds, so let $T$ steps take several times as long
+# ([Slow-Network](../Measurements/Slow-Network/)). Momentum gained nothing in
+# [Compare](../Measurements/Compare/), with $T$ = 100.
 #
 # ## Failures at scale
-# If one GPU fails once in $M$ hours, one of $n$ fails every $M/n$ hours, and stops all. Llama 3's
-# 16,384 GPUs had 419 unexpected interruptions in 54 days (section 3.3.4). At that rate, which share
-# of the time is work that lasts, the *goodput*? We save at Young's interval, $\sqrt{2 C \cdot M/n}$,
-# and a restart takes 10 minutes. To save costs $C$ = 60 s, or 5 s if training waits only for a copy in
-# memory (an *asynchronous checkpoint*).
+# If each GPU brings one interruption in $M$ hours, $n$ bring one in $M/n$, and each stops all. Llama 3's
+# 16,384 GPUs had 419 in 54 days, of any cause. Which share of the time is then work that lasts, the
+# *goodput*?
+#
+# Saving every $I$ seconds costs $C/I$ of the time, and an interruption loses $I/2$ of every $M/n$. The
+# sum is smallest at Young's interval, $I = \sqrt{2 C \cdot M/n}$. A restart takes 10 minutes more. We
+# take $C$ = 60 s, or 5 s if training waits only for a copy in memory (an *asynchronous checkpoint*).
 
 # %%
-M = 54 * 24 * 16384 / 419  # hours between two failures of one GPU
+M = 54 * 24 * 16384 / 419  # hours between two interruptions by one GPU
 
 
 def goodput(n, C, restart=600, lives=200_000):
@@ -526,8 +527,8 @@ def goodput(n, C, restart=600, lives=200_000):
     return interval, saved.mean() / mtbf, 1 - C / interval - interval / 2 / mtbf - restart / mtbf
 
 
-print("one GPU fails once in %.1f years" % (M / 24 / 365))
-print("   GPUs   hours to a failure   save every   goodput   with C = 5 s")
+print("for each GPU one interruption in %.1f years" % (M / 24 / 365))
+print("   GPUs   hours to the next    save every   goodput   with C = 5 s")
 for n in (64, 1024, 16384, 65536):
     interval, share, _ = goodput(n, 60)
     row = n, M / n, interval / 60, 100 * share, 100 * goodput(n, 5)[1]
@@ -551,7 +552,8 @@ show(
     figure,
     "Goodput against the number of GPUs, from 64 to 131,072. It stays above 95% up to about a "
     "thousand GPUs and falls steeply beyond 16,384; saving in 5 seconds keeps it higher than "
-    "saving in 60. Dashed lines: the estimate from Young's formula, a little below.",
+    "saving in 60. Dashed lines: the estimate from Young's formula, a little below; beyond 65,536 "
+    "GPUs it does not hold, because the interval is no longer short against the time to a failure.",
 )
 assert round(M) == 50677 and round(M / 16384, 1) == 3.1
 for n, C in (1024, 60), (16384, 60), (16384, 5):
@@ -560,7 +562,8 @@ for n, C in (1024, 60), (16384, 60), (16384, 5):
 
 # %% [markdown]
 # Meta reports more than 90%. With cheap checkpoints the restarts cost most, so *elastic* training goes
-# on with fewer workers. Some failures raise no error: ranks hang, or GPUs compute wrong numbers.
+# on with fewer workers, which must cut ZeRO's saved shards anew. Some failures raise no error: GPUs
+# compute wrong numbers, or all ranks wait for one that never entered the collective.
 #
 # ## Exercises
 
@@ -643,7 +646,7 @@ check_1(answer_1)
 # ```
 #
 # It hides easily; a single ring would need 3.5 s, and still hide. Real runs are slower, because
-# attention computes about a fifth more, and no network reaches its full rate.
+# attention computes a fifth more, and no network reaches its full rate.
 #
 # </details>
 
@@ -704,7 +707,6 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# A worker sends a bit for each number, and one size.
 # </details>
 
 # %%
