@@ -10,8 +10,8 @@
 
 # %% [markdown]
 # # Data and model parallelism
-# When one layer exceeds the memory of a GPU, or one mini-batch takes too long, you must cut the model
-# itself, between its layers or inside them. The wrong cut leaves most of your devices idle.
+# When one layer exceeds the memory of a GPU, or one mini-batch takes too long, you must cut the
+# model itself, between its layers or inside them. The wrong cut leaves most of your devices idle.
 #
 # After this notebook you can:
 # - say what data, pipeline and tensor parallelism store and send;
@@ -29,8 +29,8 @@
 #
 # ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they add partial sums.](../docs/figures/parallelism.svg)
 #
-# The second and third are both *model parallelism*. All must give the update of one device, here for
-# the digits' network and 64 examples.
+# The second and third are both *model parallelism*. All must give the update of one device, here
+# for the digits' network and 64 examples.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -66,14 +66,14 @@ ONE_DEVICE = [v - LR * d for v, d in zip(FIRST, g_whole)]  # what all others mus
 
 # %% [markdown]
 # ## Data parallelism: one graph or many
-# With data parallelism each device has a *replica* of the computation, with examples of its own. In
-# graph style there are two ways to build them:
+# With data parallelism each device has a *replica* of the computation. In graph style there are two
+# ways to build them:
 #
 # ![Left, in-graph replication: one client's graph has tower 0 on worker 0, tower 1 on worker 1, and w and the mean on the ps. Right, between-graph replication: each worker has a client, whose graph has one replica. The graphs share w on the ps.](../docs/figures/graphs.svg)
 #
 # - **In-graph replication:** one client builds *one* graph with all replicas, called *towers*.
-# - **Between-graph replication:** each worker's client builds a graph with *one* replica, as in part
-#   two. The graphs share the variables by name and device.
+# - **Between-graph replication:** each worker's client builds a graph with *one* replica, as in
+#   part two. The graphs share the variables by name and device.
 
 # %%
 cluster = new_cluster(ps=1, worker=2)
@@ -114,7 +114,7 @@ for n in (1, 2, 4, 8):
 # worker should read its own examples, so we replicate between graphs.
 #
 # ## Model parallelism: cut between the layers
-# Now worker 0 holds and updates the first layer, and worker 1 the second:
+# Worker 0 holds and updates the first layer, worker 1 the second:
 #
 # $$h = \mathrm{relu}(X W_1 + b_1) \text{ on worker 0}, \qquad L = \mathrm{loss}(h W_2 + b_2) \text{ on worker 1}$$
 #
@@ -143,8 +143,8 @@ with tf.Graph().as_default(), tf.Session(server["worker", 0].target) as session:
     _, sent = course.transfers(session, update, {rows_x: X})
 
 # %% [markdown]
-# **Predict:** which tensors cross in a step of 64 examples, and how many bytes is that? Does it grow
-# with the number of examples? With the number of parameters?
+# **Predict:** which tensors cross in a step of 64 examples, and how many bytes is that? Does it
+# grow with the number of examples? With the number of parameters?
 
 # %% tags=["predicted"]
 for (source, target), size in sorted(sent.items()):
@@ -158,9 +158,9 @@ for (source, target), size in sorted(sent.items()):
 # worker 1 -> worker 0:  8192 bytes
 # ```
 #
-# The activations $h$ go forward, 32 numbers of 4 bytes for each of 64 examples, and
-# $\partial L / \partial h$ comes back. Both grow with the examples and with the width where you cut,
-# not with the parameters. Data parallelism sends `w`, 9,640 bytes, however many examples there are.
+# The activations $h$ go forward, 32 numbers of 4 bytes for each of 64 examples, and $\partial L /
+# \partial h$ comes back. Both grow with the examples and with the width where you cut, not with the
+# parameters. Data parallelism sends `w`, 9,640 bytes, however many examples there are.
 #
 # </details>
 #
@@ -172,8 +172,9 @@ for (source, target), size in sorted(sent.items()):
 #
 # ![Schedules of three stages and five micro-batches; a backward pass takes twice as long as a forward one. Sequential: one stage works at a time, 67% idle. GPipe: all forward passes, then all backward passes, 29% idle. 1F1B: the two in turn, also 29% idle, but stage 0 stores the activations of three micro-batches at most instead of five.](../docs/figures/pipeline.svg)
 #
-# `w` moves only after a *flush*, when all micro-batches have passed, by the mean of their gradients.
-# They are equally large, so the update does not depend on $M$:
+# `w` moves only after a *flush*, when all micro-batches have passed, by the mean of their
+# gradients. They are equally large, so the update does not depend on $M$ (nor on the number of
+# replicas):
 
 # %%
 for M in 1, 4, 16:
@@ -184,9 +185,9 @@ for M in 1, 4, 16:
 
 # %% [markdown]
 # The gaps at both ends are the *bubble*. We simulate $K$ stages: a forward pass takes one unit of
-# time, a backward pass two, messages none. Beside GPipe's schedule and *1F1B* of the figure we simulate
-# *zero bubble* (Qi et al. 2024), which cuts a backward pass into two passes: B, the gradient of the
-# activations, for which the stage before waits, and W, that of the weights, which can wait.
+# time, a backward pass two, messages none. Besides the figure's schedules we try *zero bubble* (Qi
+# et al. 2024). It cuts a backward pass into two passes: B, the gradient of the activations, for
+# which the stage before waits, and W, that of the weights.
 
 
 # %%
@@ -232,8 +233,8 @@ def simulate(schedule, K, M):
 
 
 # %% [markdown]
-# **Predict:** how large is the bubble of four stages and twelve micro-batches with GPipe's schedule?
-# Is it smaller with *1F1B*? What else do the schedules change?
+# **Predict:** how large is the bubble of four stages and twelve micro-batches with GPipe's schedule
+# and with 1F1B? How much of it remains if the W's fill the gaps?
 
 # %% tags=["predicted"]
 for schedule in gpipe, one_f_one_b, zero_bubble:
@@ -249,13 +250,14 @@ for schedule in gpipe, one_f_one_b, zero_bubble:
 # zero_bubble   7.7% idle, stage 0 stores  4
 # ```
 #
-# It is 3/15 for both, because a stage must wait for the first micro-batch and for the last gradient.
+# It is 3/15 for both: a stage must wait for the first micro-batch and for the last gradient.
 # 1F1B saves memory, because at most $K$ micro-batches are under way. With W in the gaps, a third of
 # the bubble remains.
 #
 # </details>
 #
-# In general the idle share is (many texts divide by the *ideal* time instead: $(K - 1)/M$):
+# In general GPipe and 1F1B are idle for this share of the time (many texts divide by the *ideal*
+# time instead, $(K - 1)/M$):
 #
 # $$\frac{K - 1}{M + K - 1}$$
 
@@ -346,13 +348,13 @@ separate = sum(np.maximum(part + b1 / 2, 0) for part in half_sums)
 assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 
 # %% [markdown]
-# If you cut $W_1$ by rows, relu needs a further all-reduce before it. Devices can share the heads of
-# an attention in the same way.
+# If you cut $W_1$ by rows, relu needs a further all-reduce before it. Devices can share the heads
+# of an attention in the same way.
 #
 # ## What each of them costs
-# A model has $L$ layers of $d \times d$, and the batch $b$ examples (in a language model, tokens). Each
-# example and layer takes $6 d^2$ operations, $2 d^2$ forward and $4 d^2$ backward, and a number 4 bytes.
-# On each of $n$ = $K$ devices:
+# A model has $L$ layers of $d \times d$, and the batch $b$ examples (in a language model, tokens).
+# Each example and layer takes $6 d^2$ operations, $2 d^2$ forward and $4 d^2$ backward, and a
+# number 4 bytes. On each of $n$ = $K$ devices:
 #
 # | | stores | sends about | operations for each byte |
 # | --- | --- | --- | --- |
@@ -360,9 +362,9 @@ assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 # | pipeline | $L d^2 / K$ | $8 b d$, in $2M$ messages | $\frac{3}{4} L d / K$ |
 # | tensor parallelism | $L d^2 / n$ | $8 L b d$; each layer waits | $\frac{3}{4} d / n$ |
 #
-# The last column decides whether a device computes at least as long as it sends. Take about an A100,
-# which makes 300 · 10¹² operations a second and sends 300 GB/s inside its machine and 25 outside, and
-# numbers of 2 bytes, which double the column:
+# The last column decides whether a device computes at least as long as it sends. Take an A100:
+# about 300 · 10¹² operations a second, 300 GB/s inside its machine and 25 outside. Numbers of 2
+# bytes double the column:
 
 # %%
 for network, rate in ("inside a machine", 300e9), ("between machines", 25e9):
@@ -371,14 +373,13 @@ print("tensor parallelism, d = 8192, n = 8: offers %d" % (2 * 3 / 4 * 8192 / 8))
 print("a pipeline, d = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 / 8))
 
 # %% [markdown]
-# This explains a common practice:
+# (A transformer's block has $12 d^2$ parameters for four all-reduces, so its tensor parallelism
+# offers 4,608, too few between machines.) This explains a common practice:
 #
 # 1. If all fits into a device: **data parallelism**.
 # 2. If it does not: **shard** what data parallelism stores (ZeRO, FSDP).
 # 3. If a device has too few examples to hide that traffic: a **pipeline**, also between machines.
 # 4. If single layers are too large or too slow: **tensor parallelism**, inside one machine.
-#
-# The largest models combine them ([Beyond-ZeRO](Beyond-ZeRO.ipynb)).
 #
 # ## Exercises
 
@@ -501,11 +502,12 @@ course.end()
 # - Huang et al. 2019, [GPipe](https://arxiv.org/abs/1811.06965).
 # - Narayanan et al. 2019, [PipeDream](https://arxiv.org/abs/1806.03377): 1F1B and weight stashing.
 # - Shoeybi et al. 2019, [Megatron-LM](https://arxiv.org/abs/1909.08053): tensor parallelism.
-# - Narayanan et al. 2021, [all three together](https://arxiv.org/abs/2104.04473), and *interleaved* 1F1B.
+# - Narayanan et al. 2021, [all three together](https://arxiv.org/abs/2104.04473), and *interleaved*
+#   1F1B.
 # - Qi et al. 2024, [Zero Bubble](https://arxiv.org/abs/2401.10241).
 # - [Model-Parallelism](../Model-Parallelism/): a pipeline that trains the digits.
 #
 # **Elsewhere:** in PyTorch `torch.distributed.pipelining` and `parallelize_module`; in JAX a `Mesh`;
 # in TensorFlow DTensor.
 #
-# Next: [Beyond-ZeRO](Beyond-ZeRO.ipynb), what else a large run needs.
+# Next: [Beyond-ZeRO](Beyond-ZeRO.ipynb), which combines them.
