@@ -35,9 +35,9 @@
 #
 # $$s\,b\,h\left(34 + 5\,\frac{a s}{h}\right) \text{ bytes}$$
 #
-# with $b$ sequences of $s$ tokens, width $h$ and $a$ heads. The second term counts the *scores*, one
-# for each head and pair of tokens. Take 6.4 billion parameters, and one sequence of 8,192 tokens on
-# each GPU. (The block is GPT-3's; a newer one has other numbers.)
+# with $b$ sequences of $s$ tokens, width $h$ and $a$ heads. The second term counts the *scores*,
+# one for each head and pair of tokens. Take 6.4 billion parameters, and one sequence of 8,192
+# tokens on each GPU. (The block is GPT-3's; a newer one has other numbers.)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -127,12 +127,12 @@ assert 29 < memory[1][2] / memory[1][0] < 30
 # - **whole blocks**, from their inputs. A backward pass costs two forward passes, so a step now costs
 #   four instead of three.
 #
-# Embeddings and *logits* are not counted. With 128,000 words the logits have 4.2 GB, their gradient too.
+# Not counted are the embeddings and the *logits*: 4.2 GB for 128,000 words, and their gradient too.
 #
 # ## ZeRO 3 in time
-# ZeRO 3 gathers the parameters of a block, uses them, and drops them. In the backward pass it gathers
-# them again, and reduce-scatters the gradient. We simulate it; `ahead` is how many blocks a worker
-# gathers before it needs them.
+# ZeRO 3 gathers the parameters of a block, uses them, and drops them. In the backward pass it
+# gathers them again, and reduce-scatters the gradient. We simulate it; `ahead` is how many blocks a
+# worker gathers before it needs them.
 
 
 # %%
@@ -180,8 +180,9 @@ for ahead in (0, 1):
 # 1 ahead: 26 ms
 # ```
 #
-# Computing takes 24 ms. One ahead, only the first gather and the last reduce-scatter are not hidden.
-# With none ahead each gather delays it, eight forward and seven backward (the last block stays).
+# Computing takes 24 ms. One ahead, only the first gather and the last reduce-scatter are not
+# hidden. With none ahead each gather delays it, eight forward and seven backward (the last block
+# stays).
 #
 # </details>
 
@@ -229,13 +230,14 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 # \text{tokens} \ge \frac{F}{R}$$
 #
 # The backward pass has twice the work and twice the bytes. Llama 3 reached $F$ = 400 · 10¹², waits
-# included, 41% of the peak (this share is the *MFU*, model FLOPs utilization). With $R$ = 50 GB/s a GPU
-# needs at least 8,000 tokens a step ([Sharded-Training](../Further-Algorithms/Sharded-Training/)).
+# included, 41% of the peak (this share is the *MFU*, model FLOPs utilization). With $R$ = 50 GB/s a
+# GPU needs at least 8,000 tokens a step
+# ([Sharded-Training](../Further-Algorithms/Sharded-Training/)).
 #
 # ## Two levels of network
 # An H100 sends 450 GB/s to GPUs of its own machine, but 50 GB/s through its network card to others.
-# In one ring of all GPUs only one card of each machine sends. A *hierarchical* all-reduce uses all: a
-# reduce-scatter inside each machine, an all-reduce of each shard between machines, an all-gather
+# In one ring of all GPUs only one card of each machine sends. A *hierarchical* all-reduce uses all:
+# a reduce-scatter inside each machine, an all-reduce of each shard between machines, an all-gather
 # inside. We run both for 4 machines of 4 GPUs.
 
 
@@ -291,14 +293,14 @@ seconds = 2 * 63 / 64 * 2 * P / 50e9, 2 * 7 / 8 * 2 * P / 450e9 + 2 * 7 / 8 / 8 
 assert [round(1000 * t) for t in seconds] == [507, 106]
 
 # %% [markdown]
-# A GPU sends as many bytes as before, but a card only a fifth. For our model's gradient on 8 machines
-# of 8 GPUs that is 106 ms instead of 507. Therefore:
+# A GPU sends as many bytes as before, but a card only a fifth. For our model's gradient on 8
+# machines of 8 GPUs that is 106 ms instead of 507. Therefore:
 #
 # - **HSDP** (hybrid sharding) shards inside a machine only. So gathers never leave it, and each GPU
-#   sends others an eighth of the gradient, but more machines do not reduce the 16/8 bytes.
-# - **Tensor parallelism** stays inside. A block computes $72 h^2/n$ operations a token and sends $16 h$
-#   bytes, with $h$ = 8,192 and 8 GPUs 4,608 operations for each byte. Inside a machine $F/R$ = 889 are
-#   needed, between machines 8,000.
+#   sends an eighth of the gradient to others, but more machines do not reduce the 16/8 bytes.
+# - **Tensor parallelism** stays inside. A block computes $72 h^2/n$ operations a token and sends
+#   $16 h$ bytes: with $h$ = 8,192 and 8 GPUs that is 4,608 operations for each byte. Inside a
+#   machine $F/R$ = 889 are needed, between machines 8,000.
 #
 # ## All the cuts in one table
 # | parallelism | cuts | sends |
@@ -307,8 +309,8 @@ assert [round(1000 * t) for t in seconds] == [507, 106]
 # | ZeRO 3, FSDP | examples, the 16 bytes | parameters twice, gradients once |
 # | pipeline | layers | activations and their gradients, between stages |
 # | tensor | matrices | activations, in four all-reduces a block |
-# | + sequence | norms, dropout by tokens | the same, in halves |
-# | context | tokens | keys and values, for two sums that attention divides |
+# | + sequence | norms, dropout by tokens | the same, as reduce-scatters and all-gathers |
+# | context | tokens | keys and values, part by part |
 # | expert | experts of a layer | tokens, there and back by two *all-to-alls* |
 #
 # Tensor parallelism on eight GPUs leaves 10 of the 34 bytes whole, 10 + 24/8 = 13 on each; with
@@ -332,15 +334,15 @@ assert round(400e12 / 450e9) == 889 and 400e12 / 50e9 == 8000
 
 # %% [markdown]
 # ## Send less: compression
-# *Top-k* sends only the $k$ largest entries of a gradient; *error feedback* keeps the others for the
-# next step:
+# *Top-k* sends only the $k$ largest entries of a gradient; *error feedback* keeps the others for
+# the next step:
 #
 # ```
 # worker k   p <- lr * g_k(w) + e_k;   c_k <- top-k of p;   e_k <- p - c_k
 # together   w <- w - mean of all c_k
 # ```
-# Four workers train the digits. The top 1% are 24 of 2,410 numbers and their places, 192 bytes instead
-# of 9,640.
+# Four workers train the digits. The top 1% are 24 of 2,410 numbers and their places, 192 bytes
+# instead of 9,640.
 
 # %% jupyter={"source_hidden": true}
 # The digits' network in NumPy; w is one vector of 2,410 numbers.
@@ -399,8 +401,8 @@ def compressed(share, feedback, n=4, lr=0.2, updates=400):
 
 
 # %% [markdown]
-# **Predict:** after 400 updates, which loss is lower: that of the top 10% without error feedback, or
-# that of the top 1% with it?
+# **Predict:** after 400 updates, which loss is lower: that of the top 10% without error feedback,
+# or that of the top 1% with it?
 
 # %% tags=["predicted"]
 curves = {
@@ -423,8 +425,8 @@ for name, losses in curves.items():
 # ```
 #
 # With error feedback nothing is lost: all that a worker has sent, plus its last `e`, is the sum of
-# its `lr * g`. Without it, the same entries are left out again and again. Top-k is *biased*: neither
-# steps nor workers average that out.
+# its `lr * g`. Without it, the same entries are left out again and again. Top-k is *biased*:
+# neither steps nor workers average that out.
 #
 # </details>
 
@@ -448,8 +450,8 @@ assert last["top 10%, rest forgotten"] < last["top 1%, rest forgotten"]
 assert int(0.01 * 2410) == 24 and 24 * 8 == 192 and START.size * 4 == 9640
 
 # %% [markdown]
-# A ring cannot add up such messages, so the gain shrinks with the number of workers. PowerSGD, which
-# sends two thin factors of a matrix, keeps it
+# A ring cannot add up such messages, so the gain shrinks with the number of workers. PowerSGD,
+# which sends two thin factors of a matrix, keeps it
 # ([Compressed-AllReduce](../Further-Algorithms/Compressed-AllReduce/)).
 #
 # ## Send less often: local SGD and DiLoCo
@@ -495,24 +497,25 @@ assert np.isclose(rounds(1, steps=100), compressed(1, True, updates=100)[-1])
 assert lost[200][0] < 1.1 * lost[1][0]
 
 # %% [markdown]
-# Compare each column with its own first row, because the local steps differ. With $T$ = 200 local SGD
-# sends 200 times less and learns as well, because the digits are easy: on ImageNet it lost six points
-# of accuracy with $T$ = 12 (SlowMo). [DiLoCo](../Further-Algorithms/DiLoCo/)'s authors took
+# Compare each column with its own first row, because the local steps differ. With $T$ = 200 local
+# SGD sends 200 times less and learns as well, because the digits are easy. On ImageNet it lost six
+# points of accuracy with $T$ = 12 (SlowMo). [DiLoCo](../Further-Algorithms/DiLoCo/)'s authors took
 # $T$ = 500, `outer` = 0.7 and `beta` = 0.9 for language models.
 #
-# You tune these and the local rate together. A longer $T$ saves messages, but the copies drift apart.
-# Two sites exchange $S$ bytes in about $S/R$ seconds, so let $T$ steps take several times as long
-# ([Slow-Network](../Measurements/Slow-Network/)). Momentum gained nothing in
+# You tune these and the local rate together. A longer $T$ saves messages, but the copies drift
+# apart. Two sites exchange $S$ bytes in about $S/R$ seconds, so let $T$ steps take several times as
+# long ([Slow-Network](../Measurements/Slow-Network/)). Momentum gained nothing in
 # [Compare](../Measurements/Compare/), with $T$ = 100.
 #
 # ## Failures at scale
-# If each GPU brings one interruption in $M$ hours, $n$ bring one in $M/n$, and each stops all. Llama 3's
-# 16,384 GPUs had 419 in 54 days, of any cause. Which share of the time is then work that lasts, the
-# *goodput*?
+# If each GPU brings one interruption in $M$ hours, $n$ bring one in $M/n$, and each stops all.
+# Llama 3's 16,384 GPUs had 419 in 54 days, of any cause. Which share of the time is then work that
+# lasts, the *goodput*?
 #
-# Saving every $I$ seconds costs $C/I$ of the time, and an interruption loses $I/2$ of every $M/n$. The
-# sum is smallest at Young's interval, $I = \sqrt{2 C \cdot M/n}$. A restart takes 10 minutes more. We
-# take $C$ = 60 s, or 5 s if training waits only for a copy in memory (an *asynchronous checkpoint*).
+# Saving every $I$ seconds costs $C/I$ of the time, and an interruption loses $I/2$ of every $M/n$.
+# The sum is smallest at Young's interval, $I = \sqrt{2 C \cdot M/n}$. A restart takes 10 minutes
+# more. We take $C$ = 60 s, or 5 s if training waits only for a copy in memory (an *asynchronous
+# checkpoint*).
 
 # %%
 M = 54 * 24 * 16384 / 419  # hours between two interruptions by one GPU
@@ -561,9 +564,9 @@ for n, C in (1024, 60), (16384, 60), (16384, 5):
     assert abs(share - estimate) < 0.02
 
 # %% [markdown]
-# Meta reports more than 90%. With cheap checkpoints the restarts cost most, so *elastic* training goes
-# on with fewer workers, which must cut ZeRO's saved shards anew. Some failures raise no error: GPUs
-# compute wrong numbers, or all ranks wait for one that never entered the collective.
+# Meta reports more than 90%. With cheap checkpoints the restarts cost most, so *elastic* training
+# goes on with fewer workers, which must cut ZeRO's saved shards anew. Some failures raise no error:
+# GPUs compute wrong numbers, or all ranks wait for one that never entered the collective.
 #
 # ## Exercises
 
@@ -645,14 +648,15 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# It hides easily; a single ring would need 3.5 s, and still hide. Real runs are slower, because
-# attention computes a fifth more, and no network reaches its full rate.
+# It hides easily; a single ring would need 3.5 s. Real runs are slower, because attention computes
+# a fifth more, and no network reaches its full rate.
 #
 # </details>
 
 # %% [markdown]
-# **2. One bit for each entry.** ★★☆ Write one worker's step of sign compression with error feedback:
-# `c` has the signs of `p`, all in one size, the mean of the sizes of `p`. Return `c` and the new `e`.
+# **2. One bit for each entry.** ★★☆ Write one worker's step of sign compression with error
+# feedback: `c` has the signs of `p`, all in one size, the mean of the sizes of `p`. Return `c` and
+# the new `e`.
 #
 # <details><summary>Hint</summary>
 #
