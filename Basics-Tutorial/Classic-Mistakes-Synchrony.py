@@ -12,23 +12,23 @@
 # # Classic mistakes: synchrony
 # Synchronous training makes one promise: all workers compute at the same `w`, and each counts once.
 # No error message tells you when it is broken; the accuracy is a little lower than it could be, or
-# the program hangs at the end of an epoch. You will see eight ways to break it. For each, a number
-# shows the damage; then we repair it.
+# the program hangs at the end of an epoch. Here are eight ways to break it and to fix it; for most,
+# a number shows the damage.
 #
 # After this notebook you can:
 # - let all workers start from one `w`, and go through an epoch without a hang;
 # - say whose statistics a batch normalisation uses;
-# - tell N gradients from one gradient of each of N workers, and count the tokens that this needs;
+# - tell *any* N gradients from one gradient *from each* of N workers, and count the tokens for it;
 # - find sums and orders that spoil an all-reduce;
 # - build synchronous training with a backup worker, and prove it equal to one worker.
 #
 # **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb),
 # [Ring-AllReduce](Ring-AllReduce.ipynb),
-# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb).
-# **Time:** 45 minutes, and 90 for the project.
+# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb). **Time:** 30 minutes, and 90 for the
+# project.
 
 # %% [markdown]
-# The mistakes stand in the order of a step:
+# The mistakes follow the order of a step:
 #
 # ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 10, shards of different sizes. Gradient: 11, statistics of one worker's data. Mean: 12, gradients from anyone; 13, the sum; 14, another order. Step: 15, a token too many; 16, an old count.](../docs/figures/mistakes-sync.svg)
 #
@@ -52,7 +52,7 @@ x, y, x_test, y_test = course.load()
 cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
-waits = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call waits for longer
+limit = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call waits for longer
 threads = ThreadPoolExecutor(2)  # for two calls at once
 LR = 0.1
 
@@ -60,21 +60,6 @@ LR = 0.1
 def variables_on_ps(k):
     """For tf.device: variables on the ps, everything else on worker k."""
     return tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
-
-
-Model = namedtuple("Model", "graph w w_k init_global init_local")
-
-
-def model(k, name):
-    """Three random numbers w on the ps, and a copy on worker k."""
-    with tf.Graph().as_default() as graph, tf.device(variables_on_ps(k)):
-        tf.set_random_seed(k)
-        w = tf.get_variable(name, [3], initializer=tf.random_normal_initializer())
-        with tf.device("/job:worker/task:%d" % k):
-            w_k = tf.get_local_variable(name + "_k", initializer=w.read_value())
-        return Model(
-            graph, w, w_k, tf.global_variables_initializer(), tf.local_variables_initializer()
-        )
 
 
 with tf.Graph().as_default() as graph:
@@ -91,54 +76,35 @@ def first_w(seed=0):
 
 
 def mini_batch(k, number, size=32):
-    """The rows of worker k for its update `number`."""
+    """The examples of worker k for its update `number`."""
     rows = np.random.RandomState([k, number]).randint(0, len(x), size)
     return x[rows], y[rows]
 
 
 # %% [markdown]
 # ## Mistake 9: a worker that does not wait for the start
-# Both workers run the same script, which begins with `tf.global_variables_initializer()`. Worker 1
-# is up first: it initialises `w` and pulls a copy `w_k`. Then the chief does the same.
+# With a ps, only the chief initialises `w`, and the others wait for it
+# ([Sessions](Sessions.ipynb)). With an all-reduce each worker has a `w` of its own. Here nobody
+# waits for the values of worker 0, so each starts with random ones:
 
 # %%
-models = [model(k, "each") for k in (0, 1)]  # w on the ps, and a copy w_k
-sessions = [tf.Session(servers[k].target, models[k].graph, waits) for k in (0, 1)]
-for k in 1, 0:
-    sessions[k].run(models[k].init_global)
-    sessions[k].run(models[k].init_local)  # w_k <- w
-print("w on the ps:     ", np.round(sessions[0].run(models[0].w), 2))
-print("worker 1's copy: ", np.round(sessions[1].run(models[1].w_k), 2))
-assert not np.allclose(sessions[0].run(models[0].w), sessions[1].run(models[1].w_k))
+copies = [first_w(seed=k) for k in (0, 1)]
+for number in range(101):
+    if number in (0, 100):
+        apart = max(np.abs(a - b).max() for a, b in zip(*copies))
+        print("after %3d updates the two w differ by up to %.1f" % (number, apart))
+    gradients = [gradient(*w, *mini_batch(k, number)) for k, w in enumerate(copies)]
+    mean = [sum(parts) / 2 for parts in zip(*gradients)]
+    copies = [[v - 0.2 * d for v, d in zip(w, mean)] for w in copies]
+assert apart > 1
 
 # %% [markdown]
-# The first gradient of worker 1 belongs to a `w` that no longer exists. **Corrected:** only the chief
-# initialises `w`. A `SessionManager` lets the other workers wait until all global variables have
-# values, and only then runs their local initialiser.
-
-# %%
-chief, other = model(0, "chief_only"), model(1, "chief_only")
-with other.graph.as_default():
-    manager = tf.train.SessionManager(
-        local_init_op=other.init_local,
-        ready_op=tf.report_uninitialized_variables(),
-        ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()),
-        recovery_wait_secs=0.2,  # how often it looks; the default is 30 s
-    )
-tf.Session(servers[0].target, chief.graph, waits).run(chief.init_global)
-session = manager.wait_for_session(servers[1].target, config=waits, max_wait_secs=20)
-w, w_k = session.run([other.w, other.w_k])
-print("worker 1's copy is w:", np.array_equal(w, w_k))
-assert np.array_equal(w, w_k)
-
-# %% [markdown]
-# With an all-reduce the mistake is to start each worker with random values of its own: the mean
-# gradient moves all copies equally, so they keep their distance for ever. DDP broadcasts the values
-# of worker 0 first; with Horovod you must call the broadcast yourself.
+# The mean gradient moves both equally, so they keep their distance for ever. **Corrected:** worker
+# 0 sends its values to all before the first step, a *broadcast*, as DDP does.
 #
 # ## Mistake 10: shards of different sizes
-# `run_workers` runs `work(k, all_reduce)` on a thread for each worker. `all_reduce` returns the mean
-# of what they give, and matches their calls by order only, as NCCL and MPI do. Worker 0 has 45
+# `run_workers` runs `work(k, all_reduce)` on a thread for each worker. `all_reduce` returns the
+# mean of what they give, and matches their calls by order only, as NCCL does. Worker 0 has 45
 # mini-batches, worker 1 has 44:
 
 
@@ -199,11 +165,11 @@ print("44 and 44 mini-batches:", epoch([44, 44]))
 
 # %% [markdown]
 # In its last step worker 0 waits for a worker that has finished: the usual hang at the end of an
-# epoch. **Corrected:** use the smallest number of steps that any worker has, drop the last,
-# incomplete mini-batch, or let a worker that has run out of rows contribute zeros (`join` in DDP).
+# epoch. **Corrected:** use the smallest number of steps that any worker has. Or let a worker that
+# has run out contribute zeros (`join` in DDP), and divide by the number of the others.
 #
-# Unequal mini-batches do not hang, but count wrongly: the mean of two mean gradients is not the
-# gradient of all rows (exercise 1). Add up sums and numbers of rows instead.
+# Unequal mini-batches do not hang, but count wrongly ([TF2-Strategies](TF2-Strategies.ipynb)). Add
+# up sums and numbers of examples instead.
 
 
 # %% jupyter={"source_hidden": true}
@@ -272,9 +238,8 @@ def train_normalised(shared):
 # *Batch normalisation* normalises each unit by its mean and standard deviation over the mini-batch,
 # and in the test by running means of both. They are not gradients, so no all-reduce touches them.
 #
-# Now the images of worker 1 come from another scanner and are faded: pixels go from 0.5 to 1 instead
-# of from 0 to 1. Both workers average their gradients, so their weights are equal. The chief saves
-# the model with its own running means.
+# Now the images of worker 1 come from another scanner and are faded: pixels go from 0.5 to 1. Both
+# workers average their gradients. The chief saves the model with its own running means.
 #
 # **Predict:** how many of the test images of each scanner does the chief's model recognise?
 
@@ -297,72 +262,28 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # the mean of both, and the same                          97%           98%
 # ```
 #
-# Nearly all of its own kind, and little more than half of the other. In training each worker used
-# its own mean, so faded images looked like the others; in the test they meet the chief's. The mean
-# of both comes too late, because training did not use it.
+# It recognises nearly all images of its own scanner, and little more than half of the other's. In
+# training each worker subtracted its own mean, so faded images looked like the others; in the test
+# the chief's mean is subtracted from them. To average both now is too late, because training did
+# not.
 #
 # </details>
 #
 # **Corrected:** all-reduce the mean and the mean of squares in the forward pass (`SyncBatchNorm` in
-# PyTorch, `BatchNormalization(synchronized=True)` in Keras), or normalise each row by itself (layer
-# normalisation).
+# PyTorch, `BatchNormalization(synchronized=True)` in Keras), or normalise each example by itself
+# (layer normalisation).
 #
 # ## Mistake 12: N gradients, from anyone
-# `SyncReplicasOptimizer` counts gradients, not workers, as you have seen in
-# [Synchronous-Replicas](Synchronous-Replicas.ipynb). Worker 0 wants `w` at 100, worker 1 at −100, so
-# in a synchronous step `w` stays at 0. Worker 1 is slow, and worker 0 calls `train` twice:
-
-# %% jupyter={"source_hidden": true}
-SyncWorker = namedtuple("SyncWorker", "session train make_step state")
-
-
-def sync_worker(k, first_tokens):
-    """Worker k of two, with steps of 2 gradients; the chief puts first_tokens into the queue."""
-    with tf.Graph().as_default() as graph, tf.device(variables_on_ps(k)):
-        step = tf.train.get_or_create_global_step()
-        w = tf.get_variable("w", initializer=0.0)
-        loss = (w - [100.0, -100.0][k]) ** 2 / 2
-        optimizer = tf.train.SyncReplicasOptimizer(
-            tf.train.GradientDescentOptimizer(LR), replicas_to_aggregate=2, total_num_replicas=2
-        )
-        train = optimizer.minimize(loss, global_step=step)
-        make_step = optimizer.get_chief_queue_runner().enqueue_ops[0]
-        optimizer.ready_for_local_init_op.mark_used()  # or TensorFlow complains
-
-        session = tf.Session(servers[k].target, graph, waits)
-        is_chief = k == 0
-        if is_chief:
-            session.run(tf.global_variables_initializer())
-        session.run(tf.local_variables_initializer())
-        session.run(optimizer.chief_init_op if is_chief else optimizer.local_step_init_op)
-        if is_chief:
-            session.run(optimizer.get_init_tokens_op(first_tokens))
-    return SyncWorker(session, train, make_step, [step, w])
-
-
-def start_workers(first_tokens):
-    """Empties all servers, and makes both workers."""
-    tf.Session.reset(servers[0].target)
-    return [sync_worker(k, first_tokens) for k in (0, 1)]
-
-
-# %%
-chief, _ = start_workers(first_tokens=-1)  # the hook's default: two
-for _ in range(2):
-    chief.session.run(chief.train)  # gives a gradient, and takes a token
-chief.session.run(chief.make_step)
-step, w = chief.session.run(chief.state)
-print("step %d, w = %.0f" % (step, w))
-assert step == 1 and np.isclose(w, 10)
-
-# %% [markdown]
+# `SyncReplicasOptimizer` counts gradients, not workers. In run A of
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb) the chief therefore made each step alone, with
+# two calls, and `w` followed the data of one worker.
+#
 # **Corrected:** each worker has a slot of its own on the ps, and a step takes one gradient from each,
 # as in [Synchronous-SGD](../Synchronous-SGD/).
 #
 # ## Mistake 13: the sum where the mean is meant
-# `hvd.allreduce` and DDP average; PyTorch's `all_reduce` sums unless you ask for the mean. Here are
-# 200 updates with the mean, the sum, and a mean that is divided by n twice, in the loss and in the
-# all-reduce:
+# DDP averages; PyTorch's `all_reduce` sums unless you ask for the mean. Here are 200 updates with
+# the mean, the sum, and a mean that is divided by n twice, in the loss and in the all-reduce:
 
 # %%
 print("workers          " + "".join("%9d" % n for n in (1, 2, 4, 8)))
@@ -378,11 +299,10 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
 
 # %% [markdown]
 # With two and four workers the sum even looks better, because it only raises a low learning rate.
-# With eight it fails. Whatever is not linear also belongs after the mean: clip the norm of the mean
-# gradient, not each worker's. Under ZeRO, where a worker has only a part of it, first all-reduce
-# the sum of squares.
-# **Corrected:** compare one step of your workers with one step of one worker on all
-# their rows. It must be equal, not similar.
+# With eight it fails. Clip the norm of the mean gradient, too, not each worker's. (Under ZeRO a
+# worker has only a part of it, so first all-reduce the sum of squares.) **Corrected:** compare one
+# step of your workers with one step of one worker on all their examples. It must be equal, not
+# similar.
 #
 # ## Mistake 14: all-reduces in another order
 # To send one message instead of four, each worker packs its four gradients into a *bucket* of 2,410
@@ -425,16 +345,49 @@ for name, order_of_1 in ("equal orders: ", [0, 1, 2, 3]), ("another order:", [3,
 # another order: accuracy 94% and 92%; the two w differ by up to 0.8
 # ```
 #
-# It does not fail, and the workers even learn, because half of each mean is a worker's own gradient,
-# in its right place; the other half is noise. They train two different models.
+# It does not fail, and the workers even learn, because half of each mean is a worker's own gradient
+# in its right place. The other half is noise, so they train two different models.
 #
 # </details>
 #
-# **Corrected:** one fixed order on all workers, as DDP and Horovod have. Compare the copies of `w` now
-# and then (exercise 2).
+# **Corrected:** one fixed order on all workers, as DDP has. Compare the copies of `w` now and then
+# (exercise 1).
 
 
 # %% jupyter={"source_hidden": true}
+SyncWorker = namedtuple("SyncWorker", "session train make_step")
+
+
+def sync_worker(k, first_tokens):
+    """Worker k of two, with steps of 2 gradients; the chief puts first_tokens into the queue."""
+    with tf.Graph().as_default() as graph, tf.device(variables_on_ps(k)):
+        step = tf.train.get_or_create_global_step()
+        w = tf.get_variable("w", initializer=0.0)
+        loss = (w - [100.0, -100.0][k]) ** 2 / 2
+        optimizer = tf.train.SyncReplicasOptimizer(
+            tf.train.GradientDescentOptimizer(LR), replicas_to_aggregate=2, total_num_replicas=2
+        )
+        train = optimizer.minimize(loss, global_step=step)
+        make_step = optimizer.get_chief_queue_runner().enqueue_ops[0]
+        optimizer.ready_for_local_init_op.mark_used()  # or TensorFlow complains
+
+        session = tf.Session(servers[k].target, graph, limit)
+        is_chief = k == 0
+        if is_chief:
+            session.run(tf.global_variables_initializer())
+        session.run(tf.local_variables_initializer())
+        session.run(optimizer.chief_init_op if is_chief else optimizer.local_step_init_op)
+        if is_chief:
+            session.run(optimizer.get_init_tokens_op(first_tokens))
+    return SyncWorker(session, train, make_step)
+
+
+def start_workers(first_tokens):
+    """Empties all servers, and makes both workers."""
+    tf.Session.reset(servers[0].target)
+    return [sync_worker(k, first_tokens) for k in (0, 1)]
+
+
 def play_rounds(first_tokens):
     """Four rounds of calls of both workers; for each whether it led to a step."""
     workers = start_workers(first_tokens)
@@ -457,9 +410,9 @@ def play_rounds(first_tokens):
 
 # %% [markdown]
 # ## Mistake 15: a token too many
-# A call of `train` gives a gradient, and returns when it gets a token; each step puts two into the
-# queue. A program has put four there at the start: the hook's two, and two more "to be safe". In each
-# of four rounds, both workers call `train` at the same time.
+# With `SyncReplicasOptimizer` a call of `train` gives a gradient, and returns when it gets a token;
+# each step puts two into the queue. A program has put four there at the start: the hook's two, and
+# two more "to be safe". In each of four rounds, both workers call `train` at the same time.
 #
 # **Predict:** how many steps do the four rounds make, with 4, 2 and 0 tokens at the start?
 
@@ -480,104 +433,27 @@ for first_tokens in 4, 2, 0:
 # 0 tokens at the start: 4 steps; step  step  step  step
 # ```
 #
-# Every two tokens cost a round. If a token is already there, the call returns before its gradient has
-# been used. The token says "step 0", so the accumulator drops the worker's *next* gradient as stale.
+# Every two tokens cost a round. In round one both workers take a token of step 0 and return,
+# although the step has moved `w` to version 1. In round two they still believe in step 0, so the
+# accumulator drops both gradients.
 #
 # </details>
 #
-# **Corrected:** `make_session_run_hook(is_chief, num_tokens=0)`. First tokens are needed only where a
-# step takes more gradients than there are workers.
+# **Corrected:** `make_session_run_hook(is_chief, num_tokens=0)`. (Only slots guarantee one gradient
+# from each. First tokens are needed where a step takes more gradients than there are workers.)
 #
 # ## Mistake 16: a count that is read too early
-# [DynSGD](../DynSGD/) divides a step by its staleness plus one. Two workers have pulled `w` at 0, with
-# the gradient −100, so the first push must move `w` by 10 and the second by 5, to 15. The mistake is
-# to read the counter before the lock that keeps pushes apart:
-
-# %%
-with tf.Graph().as_default(), tf.Session() as session:
-    w, updates = tf.get_variable("w", initializer=0.0), tf.get_variable("updates", initializer=0.0)
-    counted = tf.placeholder(tf.float32, [])
-
-    def push(count):
-        """w <- w - lr * g / (staleness + 1); both versions are 0."""
-        return w.assign_sub(LR * -100 / (count + 1), read_value=False)
-
-    def count_and_push():
-        count = updates.assign_add(1.0) - 1.0  # the count before this update
-        with tf.control_dependencies([push(count)]):
-            return tf.identity(count)
-
-    early = tf.group(push(counted), updates.assign_add(1.0))
-    under_the_lock = tf.CriticalSection().execute(count_and_push)
-    session.run(tf.global_variables_initializer())
-
-    for count in [session.run(updates) for k in (0, 1)]:  # both read, then both push
-        session.run(early, {counted: count})
-    print("read before the lock: w = %.0f" % session.run(w))
-    session.run(tf.global_variables_initializer())
-    for k in 0, 1:
-        session.run(under_the_lock)
-    print("read under the lock:  w = %.0f" % session.run(w))
-    assert session.run(w) == 15
-
-# %% [markdown]
-# Both early reads find 0, so both take a full step. **Corrected:** count, step and increment stand
-# under one lock.
+# [DynSGD](../DynSGD/) divides a step by its staleness plus one. Two workers have pulled `w` at 0,
+# with the gradient −100, so the first push must move `w` by 10 and the second by 5. If both read
+# the counter before the lock that keeps pushes apart, both find 0 and move `w` by 10: a staleness
+# that lies, as in [Stale-Gradients](Stale-Gradients.ipynb). **Corrected:** count, step and
+# increment stand under one lock.
 
 # %% [markdown]
 # ## Exercises
-# **1. Unequal mini-batches.** ★☆☆ With paper and pencil: worker 0 has 32 rows with the mean gradient
-# 3, worker 1 has 8 rows with the mean gradient −2. Which gradient does an all-reduce of the means
-# give, and what is the gradient of all 40 rows?
-#
-# <details><summary>Hint</summary>
-#
-# A mean gradient times its number of rows is a sum. Add the sums, and divide by all rows.
-#
-# </details>
-
-
-# %% jupyter={"source_hidden": true}
-@course.exercise
-def check_1(answer):
-    """What is wrong in words, or None."""
-    of_means, of_rows = answer
-    if of_means == 1:
-        return "3 - 2 is the sum of the means; the all-reduce here gives their mean"
-    if of_means == 2 and of_rows == 0.5:
-        return "the right numbers, but in the other order"
-    if of_means != 0.5:
-        return "the first number: each worker counts 1/2, whatever its rows"
-    if of_rows == 0.5:
-        return "the second number: the 8 rows must not count as much as the 32"
-    if of_rows != 2:
-        return "the second number: sum over all rows, divided by 40"
-
-
-# %%
-# Your answer to exercise 1
-answer_1 = ...  # two numbers: (mean of the means, gradient of all rows)
-
-check_1(answer_1)
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# ```python
-# answer_1 = (3 - 2) / 2, (32 * 3 + 8 * -2) / 40
-#
-# assert check_1(answer_1)
-# ```
-#
-# The mean of the means is 0.5, the gradient of all rows 2. A row of worker 1 counts four times as
-# much as a row of worker 0.
-#
-# </details>
-
-# %% [markdown]
-# **2. Are the copies equal?** ★★☆ Write a test that each worker calls with its copy: True on *all*
-# workers if all copies are equal, else False on *all*. They have nothing but `all_reduce(k, value)`,
-# which returns the mean.
+# **1. Are the copies equal?** ★★☆ Write a test that each worker calls with its copy: True on *all*
+# workers if all copies are equal, else False on *all*. They have nothing but `all_reduce(k,
+# value)`, which returns the mean.
 #
 # <details><summary>Hint</summary>
 #
@@ -590,7 +466,7 @@ check_1(answer_1)
 
 # %% jupyter={"source_hidden": true}
 @course.exercise
-def check_2(answer):
+def check_1(answer):
     """What is wrong in words, or None."""
     for name, offsets, moved in (
         ("equal", [0, 0, 0], 1),
@@ -608,29 +484,28 @@ def check_2(answer):
 
 
 # %%
-# Your answer to exercise 2
-def answer_2(k, all_reduce, w):
+# Your answer to exercise 1
+def answer_1(k, all_reduce, w):
     """Returns whether all workers have the same w. w: four arrays, the copy of worker k."""
     raise NotImplementedError
 
 
-check_2(answer_2)
+check_1(answer_1)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# def answer_2(k, all_reduce, w):
+# def answer_1(k, all_reduce, w):
 #     mine = np.concatenate([v.ravel() for v in w]).astype("float64")
 #     distance = np.abs(mine - all_reduce(k, mine)).max()
 #     return bool(all_reduce(k, distance) == 0)
 #
 #
-# assert check_2(answer_2)
+# assert check_1(answer_1)
 # ```
 #
-# The first all-reduce sends a whole copy. To save bytes, send a few random projections of it. The
-# test accuracy of each worker is no test at all: after Mistake 14 it looks healthy.
+# The test accuracy of each worker is no test at all: after Mistake 14 it looks healthy.
 #
 # </details>
 
@@ -656,7 +531,7 @@ server.join()
 # 1. No worker counts twice in a step, and a gradient of an older `w` is dropped.
 # 2. Worker 2 is held between its pull and its push until step 5; the others do not wait for it.
 # 3. Write down whose gradients made each step: the check lets *one* worker make the same steps with
-#    the rows of both, and compares `w`.
+#    the examples of both, and compares `w`.
 #
 # <details><summary>Hint</summary>
 #
@@ -678,7 +553,7 @@ server.join()
 
 # %% jupyter={"source_hidden": true}
 def one_worker(made_by, lr=0.2):
-    """Returns w after a step of one worker with the rows of each pair of workers in made_by."""
+    """Returns w after a step of one worker with the examples of each pair in made_by."""
     with tf.Graph().as_default(), tf.Session() as session:
         w, number, ways = course.variables(), tf.placeholder(tf.int64, []), {}
         for pair in (0, 1), (0, 2), (1, 2):
@@ -709,7 +584,7 @@ def check_project(answer):
         return "worker 2 pushes its first gradient, of version 0, at step 5: it must be dropped"
     apart = max(np.abs(a - b).max() for a, b in zip(w, one_worker(made_by)))
     if apart > 1e-5:
-        return "w differs by up to %.1g from that of one worker on the same rows" % apart
+        return "w differs by up to %.1g from that of one worker on the same examples" % apart
 
 
 # %%
@@ -764,8 +639,8 @@ check_project(answer_project)
 #                 push.append(arrivals.enqueue([tf.constant(k, tf.int64), version_in, *g]))
 #         initialise = [tf.global_variables_initializer(), tf.local_variables_initializer()]
 #
-#     config = tf.ConfigProto(operation_timeout_in_ms=40_000)
-#     session = tf.Session("grpc://" + cluster["ps"][0], graph, config)
+#     limit = tf.ConfigProto(operation_timeout_in_ms=40_000)
+#     session = tf.Session("grpc://" + cluster["ps"][0], graph, limit)
 #     session.run(initialise)
 #     release = threading.Event()
 #
@@ -812,8 +687,7 @@ check_project(answer_project)
 # assert check_project(answer_project)
 # ```
 #
-# The proof holds whether a worker is slow or not: the log says which rows made each step. In real
-# training a lasting straggler means data that are never seen.
+# In real training a lasting straggler means data that are never seen.
 #
 # </details>
 
@@ -825,15 +699,14 @@ course.end()
 
 # %% [markdown]
 # ## Read more
-# - Sergeev, Del Balso 2018, [Horovod](https://arxiv.org/abs/1802.05799): names, a broadcast at the
-#   start, and buckets; Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): the
-#   order of buckets, and uneven inputs.
-# - Ioffe, Szegedy 2015, [Batch Normalization](https://arxiv.org/abs/1502.03167), and Peng et al.
-#   2018, [MegDet](https://arxiv.org/abs/1711.07240), which shares its statistics across GPUs.
-# - The correct forms at work: [Synchronous-SGD](../Synchronous-SGD/), [DynSGD](../DynSGD/),
-#   [Ring-AllReduce](../Ring-AllReduce/).
+# - Sergeev, Del Balso 2018, [Horovod](https://arxiv.org/abs/1802.05799): names, and a broadcast at
+#   the start.
+# - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): the order of buckets,
+#   and uneven inputs.
+# - Peng et al. 2018, [MegDet](https://arxiv.org/abs/1711.07240), which shares the statistics of
+#   batch normalisation across GPUs.
 #
-# **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch, Horovod and JAX; 12, 15 and 16
-# need a ps.
+# **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch and JAX; 12, 15 and 16 need a
+# ps.
 #
 # Next: [Input-Pipelines](Input-Pipelines.ipynb), the first of part four.

@@ -11,14 +11,15 @@
 # %% [markdown]
 # # TensorFlow 2's strategies
 # You have placed variables, started servers and exchanged gradients explicitly. In TensorFlow 2 one
-# object, the *strategy*, does it, and changing one line takes a training step from one device to two
-# machines. The same line can silently make it another step: the gradient differs, or half of the data
-# is never read. Here one loop runs under four strategies, and you measure what stays equal.
+# object, the *strategy*, does it, and one other line takes a training step from one device to two
+# machines. The same line can silently make it another step: the gradient differs, or some examples
+# are read twice or never. Here one loop runs under four strategies, and you measure what stays
+# equal.
 #
 # After this notebook you can:
 # - write one training step that runs on one device, on several, and in several processes;
 # - tell when synchronous training equals training on one device, and when it does not;
-# - predict which rows the workers read, and what happens when a worker dies;
+# - predict which examples the workers read, and what happens when a worker dies;
 # - decide whether `tf.distribute` is the right choice in 2026.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
@@ -32,8 +33,8 @@
 # ![Four strategies. OneDevice: one process, one device with w. Mirrored: one process, two devices, each with a copy of w and a gradient, joined by an all-reduce. MultiWorkerMirrored: the same with a process for each device. ParameterServer: a coordinator schedules updates on two worker processes, which pull w from a ps and push to it.](../docs/figures/strategies.svg)
 #
 # Strategies need TensorFlow 2 as Keras uses it: operations run at once, and `tf.function` turns a
-# Python function into a graph. Two *logical devices* divide this machine's processor, because it may
-# have no GPU. They show what happens where, and make nothing faster.
+# Python function into a graph. Two *logical devices* divide this machine's processor. They show
+# what happens where, and make nothing faster.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -53,9 +54,9 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU"
 
 # %% [markdown]
 # ## One step for all strategies
-# All strategies get the same mini-batch of 32 rows, number `t`; replica $k$ of $n$ takes every $n$-th
-# row of it, and all make the step $w\leftarrow w-\mathrm{lr}\cdot\frac1n\sum_k g_k(w)$. Three calls make
-# the code independent of the strategy: `strategy.scope()` places and copies variables,
+# All strategies get the same mini-batch of 32 examples, number `t`; replica $k$ of $n$ takes every
+# $n$-th of them, and all make the step $w\leftarrow w-\mathrm{lr}\cdot\frac1n\sum_k g_k(w)$. Three
+# calls make the code independent of the strategy: `strategy.scope()` places and copies variables,
 # `strategy.run` runs the step on each replica, and `replica.all_reduce` gives all the mean.
 
 # %%
@@ -128,19 +129,17 @@ assert equal and difference < 1e-5 and accuracy > 0.95
 
 # %% [markdown]
 # ## When two halves are not one whole
-# "Synchronous training is training on one device with the union of the mini-batches." This holds under
-# two conditions:
-# - **Equal shares.** A plain mean counts each *replica* once. If one has 20 rows and the other 12, a
-#   row of the smaller share counts more.
-# - **Independent rows.** Batch normalisation uses the mean and the variance of the rows of its own
-#   replica, unless Keras' layer has `synchronized=True`.
-#
-# A folded cell computes one gradient for shares of your choice.
+# Synchronous training equals training on one device with the union of the mini-batches under two
+# conditions:
+# - **Equal shares.** A plain mean counts each *replica* once. If one has 20 examples and the other
+#   12, an example of the smaller share counts more.
+# - **Independent examples.** Batch normalisation uses the mean and the variance of its own
+#   replica's examples, unless Keras' layer has `synchronized=True`.
 
 
 # %% jupyter={"source_hidden": true}
 def mean_gradient(strategy, shares, normalisation=None):
-    """The gradient by W1, averaged over the replicas; replica k has shares[k] rows."""
+    """The gradient by W1, averaged over the replicas; replica k has shares[k] examples."""
     with strategy.scope():
         W1, b1, W2, b2 = training.make_variables(strategy)
         if normalisation:
@@ -186,8 +185,8 @@ def error_of(kind, shares):
 
 
 # %% [markdown]
-# **Predict:** which of the five rows do not give the gradient of one device? Is the error small, like
-# rounding, or large?
+# **Predict:** which of the five cases do not give the gradient of one device? Is the error small,
+# like rounding, or large?
 
 # %% tags=["predicted"]
 errors = [error_of(kind, shares) for kind, shares in CASES]
@@ -209,22 +208,24 @@ for (kind, shares), error in zip(CASES, errors):
 # ```
 #
 # Unequal shares and batch normalisation per replica change the gradient a lot. Synchronised batch
-# normalisation repairs the second, for equal shares; exercise 1 repairs the first.
+# normalisation corrects the second, for equal shares; exercise 1 corrects the first.
 #
 # </details>
 #
-# Neither is rare: 1,437 rows in batches of 32 leave a last one of 29, which is 15 + 14, and batch
-# normalisation per replica is Keras' default. Such a training still learns, but it is another one.
+# Neither is rare: 1,437 examples in batches of 32 leave a last one of 29, which is 15 + 14, and
+# batch normalisation per replica is Keras' default. Such a training still learns, but it is another
+# one.
 
 # %% jupyter={"source_hidden": true}
 assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 
 # %% [markdown]
-# ## MultiWorkerMirroredStrategy, and which rows a worker reads
-# Now a process for each replica. All run the same program; the strategy reads TF_CONFIG, starts a
-# server, and connects them. A dataset goes through `experimental_distribute_dataset`, whose default is
-# `AutoShardPolicy.AUTO`: each worker gets some of the files, or, without files, its share of the
-# batches. In this program each worker also takes its share explicitly, as you would without a strategy.
+# ## MultiWorkerMirroredStrategy, and which examples a worker reads
+# Now each replica has a process. All run the same program; the strategy reads TF_CONFIG, starts a
+# server, and connects them. A dataset goes through `experimental_distribute_dataset`, whose default
+# is `AutoShardPolicy.AUTO`: each worker gets some of the files, or, without files, its share of
+# each batch. In this program each worker also takes its share explicitly, as you would without a
+# strategy.
 
 # %%
 # %%writefile worker.py
@@ -242,7 +243,7 @@ w, losses = training.train(strategy)
 
 
 def rows_read(policy):
-    """Returns the rows of an epoch that this worker reads, of 64."""
+    """Returns the examples of an epoch that this worker reads, of 64."""
     dataset = tf.data.Dataset.range(64).shard(2, k).batch(8)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = policy
@@ -353,8 +354,8 @@ print("the losses are those of one device, up to 1e-5:", bool(difference < 1e-5)
 assert equal and difference < 1e-5
 
 # %% [markdown]
-# **Predict:** with `.shard(2, k)` in the program, how many of the 64 rows do the two workers read in
-# an epoch under AUTO, and how many under OFF?
+# **Predict:** with `.shard(2, k)` in the program, how many of the 64 examples do the two workers
+# read in an epoch under AUTO, and how many under OFF?
 
 # %% tags=["predicted"]
 rows = {}
@@ -362,35 +363,33 @@ for policy in "AUTO", "OFF":
     read = [set(result["rows"][policy]) for result in results]
     rows[policy] = len(read[0] | read[1])
     print("%-5s worker 0 begins with %s" % (policy, sorted(read[0])[:6]))
-    print("      together they read %d of 64 rows" % rows[policy])
+    print("      together they read %d of 64 examples" % rows[policy])
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # ```text
 # AUTO  worker 0 begins with [0, 2, 4, 6, 16, 18]
-#       together they read 32 of 64 rows
+#       together they read 32 of 64 examples
 # OFF   worker 0 begins with [0, 2, 4, 6, 8, 10]
-#       together they read 64 of 64 rows
+#       together they read 64 of 64 examples
 # ```
 #
-# AUTO shards what is already sharded: it cuts each batch of 8 into two of 4, one for each worker,
-# and each worker keeps every other one of its half, so half of the data is never read.
-# So shard once: yourself with OFF, or by the strategy.
+# AUTO shards what is already sharded. It cuts each batch of 8, which holds only this worker's
+# examples, into two of 4, and the worker keeps only one of the two. So shard once: yourself with
+# OFF, or by the strategy.
 #
 # </details>
 #
-# Three relatives of this trap: sharding by batches is right only if all workers produce the rows in the
-# same order, so give `shuffle` a seed. Sharding by files is right only if each file has rows of all kinds
-# ([Input-Pipelines](Input-Pipelines.ipynb)). And `distribute_datasets_from_function` shards nothing, and
-# takes the batch size of *one* replica.
+# Another way, `distribute_datasets_from_function`, shards nothing, and takes the batch size of
+# *one* replica.
 
 # %% jupyter={"source_hidden": true}
 assert rows == {"AUTO": 32, "OFF": 64}
 
 
 def rows_per_replica(strategy, batch):
-    """The rows of the first batch on one replica: of a distributed dataset, and of a function."""
+    """Examples of the first batch on a replica: of a distributed dataset, and of a function."""
     dataset = tf.data.Dataset.range(1024).batch(batch)
     ways = [
         strategy.experimental_distribute_dataset(dataset),
@@ -417,11 +416,12 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 # worker 0: the all-reduce failed: UnavailableError
 # ```
 #
-# It fails as soon as the connection breaks, because the mean of all gradients needs all gradients.
+# It fails: it cannot train on alone, because the mean needs all gradients, and it does not wait,
+# because a broken connection is an error.
 #
 # </details>
 #
-# The loss of one worker ends the run, and you start all of them again from the last checkpoint, as
+# So you start all workers again from the last checkpoint, as
 # [Collective-AllReduce](../Collective-AllReduce/) does. If a worker hangs instead of dying, the
 # others wait for ever; that script therefore watches its own progress.
 #
@@ -477,8 +477,8 @@ accuracy = float(course.accuracy(values, training.x_test, training.y_test))
 print("500 updates are done; test accuracy above 95%:", accuracy > 0.95, flush=True)
 
 # %% [markdown]
-# The chief hands out the same 300 mini-batches in the same order, and while it hands out 200 more, we
-# kill worker 1. (To save processes, the ps and worker 0 are servers in this notebook.)
+# The chief hands out the same 300 mini-batches in the same order, and while it hands out 200 more,
+# we kill worker 1. (The ps and worker 0 are servers in this notebook.)
 
 # %%
 cluster = new_cluster(chief=1, ps=1, worker=2)
@@ -516,13 +516,13 @@ show(
 )
 
 # %% [markdown]
-# While worker 0 computes a gradient, worker 1 pushes its own: gradients are stale, and the steps are not
-# those of one device. In return the death of a worker stops nothing: the coordinator gives its closures
-# to the other one (an update that was half done may be done twice). The chief and the ps must live:
+# Because gradients are stale, the steps are not those of one device. In return the death of a
+# worker stops nothing: the coordinator gives its closures to the other one (a half-done update may
+# be done twice). The chief and the ps must live:
 # [Parameter-Server-Strategy](../Parameter-Server-Strategy/).
 #
 # ## What works with what, in 2026
-# A folded file, `checks.py`, was executed under each strategy above:
+# The folded `checks.py` was executed under each strategy above:
 
 # %% jupyter={"source_hidden": true}
 import checks
@@ -546,35 +546,28 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 #   [said so in 2024](https://github.com/keras-team/keras/issues/20585). TensorFlow's tutorials on `fit`
 #   with several workers need the legacy Keras 2, `tf_keras`.
 #
-# Do not expect much of `tf.distribute`'s future. MirroredStrategy and TPUStrategy are what Keras 3
-# supports, and where bugs are still fixed. MultiWorkerMirroredStrategy and ParameterServerStrategy (the
-# last one added, in 2020) work with your own loop, as you saw, and are kept rather than developed. There
-# is no ZeRO. `keras.distribution`, the newer API, runs on JAX; its TensorFlow version is a prototype. For
-# a new project on many machines choose JAX or PyTorch; these loops are for models that run on
-# TensorFlow today.
-#
-# | strategy | algorithm |
-# | --- | --- |
-# | Mirrored | synchronous SGD: [Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/) |
-# | MultiWorkerMirrored | the same over processes: [Collective-AllReduce](../Collective-AllReduce/) |
-# | ParameterServer | asynchronous SGD: [HogWild](../HogWild/) |
-# | none | local steps, elastic averaging, backup workers: the other examples |
+# Keras 3 supports MirroredStrategy and TPUStrategy. MultiWorkerMirroredStrategy and
+# ParameterServerStrategy work with your own loop, and are kept rather than developed. There is no
+# ZeRO: TensorFlow's DTensor can cut tensors over devices, but no trainer is built on it. For a new
+# project on many machines choose JAX or PyTorch; these loops are for models that run on TensorFlow
+# today.
 
 # %% [markdown]
 # ## Exercises
-# **1. Unequal shares.** ★★☆ Two replicas have 20 and 12 rows, and the all-reduce is a `"SUM"`. Which
-# loss must a replica differentiate, so that the gradient is that of one device with 32 rows?
+# **1. Unequal shares.** ★★☆ Two replicas have 20 and 12 examples, and the all-reduce is a `"SUM"`.
+# Which loss must a replica differentiate, so that the gradient is that of one device with all 32?
 #
 # <details><summary>Hint</summary>
 #
-# Each row must count 1/32, wherever it is. (TensorFlow has `tf.nn.compute_average_loss` for this.)
+# Each example must count 1/32, wherever it is. (TensorFlow has `tf.nn.compute_average_loss` for
+# this.)
 #
 # </details>
 
 
 # %% jupyter={"source_hidden": true}
 def summed_gradient(strategy, shares, loss_of):
-    """The gradient by W1, summed over the replicas; replica k has shares[k] rows."""
+    """The gradient by W1, summed over the replicas; replica k has shares[k] examples."""
     w = training.make_variables(strategy)
     parts = np.split(np.arange(32), np.cumsum(shares)[:-1])
     part = strategy.experimental_distribute_values_from_function(
@@ -609,16 +602,16 @@ def check_1(answer):
     if np.isclose(float(loss), 2):
         return "the sum of two means is %.1f times as long as the gradient of one device" % size
     if np.isclose(float(loss), 1):
-        return "half of each mean counts each replica once, and a row of the smaller share more"
+        return "each replica counts half, so an example of the smaller share counts more"
     if np.isclose(float(loss), 6):
-        return "that is the sum over all rows: %.0f times the mean" % size
-    return "its length is %.2f of that of one device; let each row count 1/32" % size
+        return "that is the sum over all examples: %.0f times the mean" % size
+    return "its length is %.2f of that of one device; let each example count 1/32" % size
 
 
 # %%
 # Your answer to exercise 1
 def answer_1(row_losses, global_batch):
-    """Returns a replica's loss. row_losses: one for each of its rows; global_batch: 32."""
+    """Returns a replica's loss. row_losses: one for each of its examples; global_batch: 32."""
     raise NotImplementedError
 
 
@@ -634,22 +627,17 @@ check_1(answer_1)
 #
 # assert check_1(answer_1)
 # ```
-#
-# The sum over replicas of sums over rows, each divided by 32, is the mean over all 32 rows, however
-# they are shared.
-#
 # </details>
 
 # %% [markdown]
-# **2. Batches on paper.** ★☆☆ MultiWorkerMirroredStrategy, 4 workers with 2 GPUs each. How many rows
-# are in one update if `dataset.batch(256)` goes through `experimental_distribute_dataset`, and how many
-# with `distribute_datasets_from_function`? And how many of 64,000 rows are read in an epoch, if each
-# worker calls `.shard(4, k)` and the policy is AUTO?
+# **2. Batches on paper.** ★☆☆ MultiWorkerMirroredStrategy has 4 workers with 2 GPUs each. How many
+# examples are in one update if `dataset.batch(256)` goes through `experimental_distribute_dataset`,
+# and how many with `distribute_datasets_from_function`? And how many of 64,000 examples are read in
+# an epoch, if each worker calls `.shard(4, k)` and the policy is AUTO?
 #
 # <details><summary>Hint</summary>
 #
-# The first takes the batch size of all together, the second that of one replica. AUTO divides once
-# more by the number of workers.
+# The first takes the batch size of all together. AUTO divides once more by the number of workers.
 #
 # </details>
 
@@ -662,25 +650,25 @@ def check_2(answer):
         return "give three numbers"
     dataset, function, read = answer
     if dataset in (1024, 2048):
-        return "experimental_distribute_dataset divides the batch: 256 rows for all together"
+        return "experimental_distribute_dataset divides the batch: 256 examples for all together"
     if dataset == 32:
-        return "32 rows are those of one replica; an update has the rows of all"
+        return "32 examples are those of one replica; an update has those of all"
     if dataset != 256:
         return "the first number is the batch size that you wrote"
     if function == 1024:
         return "each replica takes a batch of its own, and there are 8 of them"
     if function != 2048:
-        return "with a function each of the 8 replicas gets 256 rows"
+        return "with a function each of the 8 replicas gets 256 examples"
     if read == 64_000:
         return "the dataset is sharded twice: by your code and by AUTO"
     if read == 4_000:
-        return "that is one worker; the four read different rows"
+        return "that is one worker; the four read different examples"
     if read != 16_000:
         return "each worker keeps a fourth of its fourth, and there are four workers"
 
 
 # %%
-# Your answer to exercise 2: rows, rows, rows
+# Your answer to exercise 2: examples, examples, examples
 answer_2 = ...
 
 check_2(answer_2)
@@ -694,8 +682,8 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# Whoever changes from one way to the other makes the batch 8 times as large, and needs another
-# learning rate. In the last case a worker reads 4,000 rows, and all together 16,000.
+# If you change from one way to the other, the batch is 8 times as large, and needs another learning
+# rate.
 #
 # </details>
 
@@ -712,5 +700,4 @@ course.end()
 # - **Elsewhere:** in PyTorch `DistributedDataParallel` with a `DistributedSampler`; in JAX `jit` over
 #   a mesh of devices.
 #
-# Next: [Classic-Mistakes-Synchrony](Classic-Mistakes-Synchrony.ipynb), eight ways to break what you
-# have learned.
+# Next: [Classic-Mistakes-Synchrony](Classic-Mistakes-Synchrony.ipynb).

@@ -10,30 +10,21 @@ answer_1 = 59.2, 2, 4.85, 0.39
 # %% 1: the traffic of DDP
 answer_1 = 7.4, 9, 4.85, 0.26
 
-# %% 2: the failures of 512 GPUs
-answer_2 = 104
 
-# %% 2: in hours
-answer_2 = 0.61
-
-# %% 2: without the 2
-answer_2 = 26
-
-
-# %% 3: without e
-def answer_3(step, e):
+# %% 2: without e
+def answer_2(step, e):
     c = np.sign(step) * np.abs(step).mean()
     return c, step - c
 
 
-# %% 3: e added, but what is left over is not kept
-def answer_3(step, e):
+# %% 2: e added, but what is left over is not kept
+def answer_2(step, e):
     p = step + e
     c = np.sign(p) * np.abs(p).mean()
     return c, step - c
 
 
-# %% 3: signs without a size
-def answer_3(step, e):
+# %% 2: signs without a size
+def answer_2(step, e):
     p = step + e
     return np.sign(p), p - np.sign(p)

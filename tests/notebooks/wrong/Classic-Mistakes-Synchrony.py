@@ -1,28 +1,18 @@
-# %% 1: the sum of the means
-answer_1 = 3 - 2, (32 * 3 + 8 * -2) / 40
-
-# %% 1: each worker counts as much
-answer_1 = (3 - 2) / 2, (3 - 2) / 2
-
-# %% 1: the sum over the rows is not divided
-answer_1 = (3 - 2) / 2, 32 * 3 + 8 * -2
-
-
-# %% 2: each worker tells only what it sees
-def answer_2(k, all_reduce, w):
+# %% 1: each worker tells only what it sees
+def answer_1(k, all_reduce, w):
     mine = np.concatenate([v.ravel() for v in w]).astype("float64")
     return bool(np.abs(mine - all_reduce(k, mine)).max() == 0)
 
 
-# %% 2: only the first layer
-def answer_2(k, all_reduce, w):
+# %% 1: only the first layer
+def answer_1(k, all_reduce, w):
     mine = w[0].astype("float64")
     distance = np.abs(mine - all_reduce(k, mine)).max()
     return bool(all_reduce(k, distance) == 0)
 
 
-# %% 2: who sees a difference leaves at once
-def answer_2(k, all_reduce, w):
+# %% 1: who sees a difference leaves at once
+def answer_1(k, all_reduce, w):
     mine = np.concatenate([v.ravel() for v in w]).astype("float64")
     if np.abs(mine - all_reduce(k, mine)).max() > 0:
         return False

@@ -1,4 +1,4 @@
-# %% 1: the mean over the replica's rows
+# %% 1: the mean over the replica's examples
 def answer_1(row_losses, global_batch):
     return tf.reduce_mean(row_losses)
 
@@ -8,7 +8,7 @@ def answer_1(row_losses, global_batch):
     return tf.reduce_mean(row_losses) / 2
 
 
-# %% 1: the sum over all rows
+# %% 1: the sum over all examples
 def answer_1(row_losses, global_batch):
     return tf.reduce_sum(row_losses)
 
@@ -19,5 +19,5 @@ answer_2 = 1024, 1024, 64_000
 # %% 2: a function gives one batch to each worker
 answer_2 = 256, 1024, 16_000
 
-# %% 2: all rows are read
+# %% 2: all are read
 answer_2 = 256, 2048, 64_000
