@@ -37,7 +37,7 @@
 # of their `a`; and the divisor `d`, which may depend on the staleness `tau`. SAGN, for instance, is
 # ADAG with a barrier: all take `T` steps alone, then `w` moves by the mean of all their gradients.
 #
-# ![Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again. DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: HogWild subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T; DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean.](../docs/figures/algorithms.svg)
+# ![Six algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and again. DOWNPOUR-Easy, ADAG and AEASGD: pull, several gradients, push. What a push does: HogWild subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T; AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean.](../docs/figures/algorithms.svg)
 #
 # [AEASGD](../AEASGD/) is another family, in which a spring draws `w_k` and `w` together, and
 # [DiLoCo](../Further-Algorithms/DiLoCo/) puts an optimizer at both ends of [Local-SGD](../Further-Algorithms/Local-SGD/).
