@@ -265,7 +265,7 @@ left.set(ylim=(1e-2, 1e36), xlim=(0.8, len(runs["lr = 1e10"][0]) + 0.9))
 left.set_xticks(range(1, 1 + len(runs["lr = 1e10"][0])))
 left.annotate("loss", (2, runs["lr = 1e10"][0][1]), (1.4, 1e22), color=BLUE)
 left.annotate("largest |w|", (2, 1e9), (2.2, 1e7), color=ORANGE)
-left.annotate("inf", (2.9, 1e33), color=BLUE)
+left.annotate("loss: inf", (2.5, 1e33), color=BLUE)
 left.annotate(" NaN", (len(runs["lr = 1e10"][0]), 1e33), color=RED)
 right.set(ylim=(0.1, 10), xlim=(0, 48))
 right.annotate("loss", (7, 2.4), color=BLUE)
@@ -436,15 +436,13 @@ assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 
 # Therefore copy a checkpoint that you want to keep out of the folder of a run that goes on, or give the
 # `Saver` a larger `max_to_keep`, or `keep_checkpoint_every_n_hours`.
 #
-# ## The other hooks, and their traps
+# ## Other hooks, and their traps
 # | hook | what it does | its trap |
 # | --- | --- | --- |
-# | `LoggingTensorHook` | logs tensors every so many runs | silent at the log level ERROR |
 # | `StopAtStepHook` | stops at a global step | n workers in turn overshoot by n − 1: each looks only after its update. `tf.count_up_to` is exact |
 # | `FeedFnHook` | feeds each run with a function's result | also feeds a run that only tests, so a batch is lost |
 # | `FinalOpsHook` | runs ops in `end` | not after an error in the loop |
 # | `SummarySaverHook` | writes points for TensorBoard | a point is the loss of one mini-batch, not a mean |
-# | `StepCounterHook` | writes the rate of all workers together | warns that the step "has not been increased", which is a bug only if you called `minimize` without `global_step` |
 # | `ProfilerHook` | writes a timeline of every so many steps | a profiled step is slower: compare its parts, not its length |
 #
 # Only the chief's `MonitoredTrainingSession` has hooks that save, summarise and count. Because each fetch

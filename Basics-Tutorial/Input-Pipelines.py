@@ -120,7 +120,8 @@ for pipeline in shard_first, shuffle_first:
 # ```
 #
 # With `shuffle` first, each worker takes half of *its own* random order, so both miss a number with a
-# chance of 1/2 · 1/2. An epoch lacks a quarter of the data, and another quarter counts twice.
+# chance of 1/2 · 1/2. An epoch lacks a quarter of the data, and another quarter counts twice. (With the
+# same seed in both, it would be right.)
 #
 # </details>
 #
@@ -191,8 +192,8 @@ def train(*pipelines, updates=300):
 
 
 # %% [markdown]
-# Worker k should read shard k. If its index comes from an environment variable that nobody has set,
-# every worker reads shard 0.
+# Worker k should read shard k. If a program reads k from an environment variable that nobody has set,
+# and takes 0 instead, every worker reads shard 0.
 #
 # **Predict:** two workers train together, with shards by file. In the first run both read shard 0, in
 # the second each reads its own. What percentage of the test digits does each model recognise?
@@ -288,7 +289,7 @@ show(
 # - With `num_parallel_calls=4` four reads are under way at once. (With `tf.data.AUTOTUNE` TensorFlow
 #   chooses the number while the pipeline runs.)
 #
-# To see each part alone, we switch off TensorFlow's own optimisations of a pipeline.
+# We switch off TensorFlow's own optimisations, to see each part alone.
 
 # %%
 import time
@@ -432,10 +433,9 @@ show(
 )
 
 # %% [markdown]
-# Such a small step shows the overhead of each way. Parsing by row is the slowest, because one
-# `parse_example` for 32 records costs little more than for one: put `batch` before `map(parse)`.
-# `feed_dict` does well only because its mini-batch is ready in memory, and it cannot overlap reading
-# with computing.
+# Parsing by row is the slowest, because one `parse_example` for 32 records costs little more than for
+# one: put `batch` before `map(parse)`. `feed_dict` does well only because its mini-batch is ready in
+# memory; it cannot overlap reading with computing.
 #
 # ## In the cluster
 # Build the pipeline under `/job:worker/task:k`: under `/job:ps` each mini-batch would cross the

@@ -11,14 +11,13 @@
 # %% [markdown]
 # # Sessions that recover
 # On thousands of machines one dies every few hours ([Beyond-ZeRO](Beyond-ZeRO.ipynb)). TensorFlow's
-# MonitoredSession goes on after such a loss, but by default it may start from scratch, roll the model
-# back, or wait for ever, and it raises no error. Here you kill tasks and look.
+# MonitoredSession goes on after such a loss, but not always from where it was, and it raises no error.
 #
 # After this notebook you can:
 # - say what is lost when a ps, the chief or a worker dies, and what the other tasks do;
 # - name the errors after which a MonitoredSession makes a new session;
-# - see why a run without `checkpoint_dir` loses everything silently, and prevent it;
-# - avoid the thirty seconds that a worker can sleep, and the rollback by a chief that comes back;
+# - say what a run without `checkpoint_dir` does after a loss, and prevent it;
+# - say what a chief that comes back does to the model, and how long a worker sleeps;
 # - put a limit on a step that waits for a dead worker.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
@@ -33,7 +32,7 @@
 # | worker | its place in the data; with elastic averaging its own `w_k` | asynchronous: the others train on. Synchronous: they wait |
 #
 # (Asynchronous workers train on if *device filters* keep them apart: see [Servers](Servers.ipynb).)
-# This repository's examples survive all three losses, if something restarts the dead task. Measured:
+# This repository's examples survive all three, if something restarts the dead task:
 #
 # ![Three timelines after a task was killed. A worker: the others train on, and it is back after some seconds. The chief: the others train on, and nobody saves meanwhile. A ps: no update for some seconds, then all go on from the last checkpoint, and some updates are lost.](../docs/figures/failures.svg)
 #
@@ -47,7 +46,6 @@
 import course
 import pathlib
 import tempfile
-import threading
 import time
 import matplotlib.pyplot as plt
 import tensorflow.compat.v1 as tf
@@ -207,7 +205,8 @@ show(
 # the jump. Exercise 2 turns this silence into an error.
 #
 # With checkpoints the global step can go *back*: a learning-rate schedule repeats a part, and two lines of
-# your log have the same step.
+# your log have the same step. A checkpoint does not hold the place in the data: draw mini-batches by the
+# step, as here, or save the iterator's state, too.
 #
 # ## Which errors count as a loss?
 # The folded cell raises each error once, in place of a run, and counts the sessions:
@@ -260,31 +259,13 @@ for kind in (
 # ## Thirty seconds
 # After the loss of a ps the chief restores, and the others look whether the model is ready. If it is not,
 # a worker sleeps for `recovery_wait_secs` and looks again. In MonitoredTrainingSession and
-# WorkerSessionCreator that is 30 seconds, and no argument changes it. Here the model is ready after 0.5
-# seconds:
+# WorkerSessionCreator that is 30 seconds, and no argument changes it: a short run is over before the
+# worker looks again. They do have `max_wait_secs`, the longest wait in all.
+#
+# **Predict:** a worker sets `max_wait_secs=20`, and the chief never comes. After about how many seconds
+# does it give up: 0, 20 or 30?
 
-# %% tags=["measured"]
-for recovery_wait_secs in 0.1, 0.4, 1.2:
-    with tf.Graph().as_default():
-        with tf.device("/job:ps/task:0"):
-            late = tf.get_variable("late_%g" % recovery_wait_secs, initializer=1.0)
-        manager = tf.train.SessionManager(
-            ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=recovery_wait_secs
-        )
-        with tf.Session(servers[0].target, config=config(0)) as chief:
-            timer = threading.Timer(0.5, chief.run, [late.initializer])
-            began = time.monotonic()
-            timer.start()
-            manager.wait_for_session(servers[1].target, config(1), max_wait_secs=20).close()
-            waited = time.monotonic() - began
-            timer.join()
-    print("recovery_wait_secs = %3.1f: waited %.1f s" % (recovery_wait_secs, waited))
-
-# %% [markdown]
-# With 30 s a short run is over before the worker looks again. These classes do have `max_wait_secs`, the
-# longest wait in all. We set it to 20, and the chief never comes:
-
-# %%
+# %% tags=["predicted"]
 with tf.Graph().as_default():
     with tf.device("/job:ps/task:0"):
         tf.get_variable("nobody_initialises_this", initializer=1.0)
@@ -299,13 +280,20 @@ with tf.Graph().as_default():
     print("it gave up within 5 s:", time.monotonic() - began < 5)
 
 # %% [markdown]
-# The message is wrong: the worker gives up at once, because its first sleep of 30 s would be longer than
-# 20 s.
+# <details><summary>Answer</summary>
+#
+# ```text
+# Session was not ready after waiting 20 secs.
+# it gave up within 5 s: True
+# ```
+#
+# At once, because its first sleep of 30 s would be longer than 20 s. The message is wrong.
+#
+# </details>
 #
 # ## A chief that comes back
 # Now the *chief* dies. It has saved at the steps 50 and 100, and `w` is at step 130. A worker makes 20 more
-# updates, and then a new chief starts. (To the ps, a dead chief is a client that sends nothing more, so we
-# just leave its session and open a new one.)
+# updates, and then a new chief starts. (We just leave the old session: a ps cannot tell that from a death.)
 #
 # **Predict:** what is the global step of the new chief's first update?
 
@@ -413,9 +401,13 @@ with tf.Graph().as_default():
 # %% [markdown]
 # ## Exercises
 # **1. What is lost?** ★☆☆ A run of three asynchronous workers saves every 100 updates. At step 1,234 one
-# task dies. How many updates are lost if it is (a) the only ps, with `checkpoint_dir`; (b) the same
-# without; (c) the chief, which comes back with the default creator when the others have reached 1,274; (d)
-# the same with `CarefulCreator`; (e) worker 2, between two calls of `run`?
+# task dies. How many updates are lost if it is
+#
+# - (a) the only ps, with `checkpoint_dir`;
+# - (b) the same without;
+# - (c) the chief, which comes back with the default creator when the others have reached 1,274;
+# - (d) the same with `CarefulCreator`;
+# - (e) worker 2, between two calls of `run`?
 #
 # <details><summary>Hint</summary>
 #
@@ -550,7 +542,7 @@ course.end()
 # - [Fault-Tolerance](../Operations/Fault-Tolerance/) kills every task of real runs in turn.
 #
 # **Elsewhere:** in PyTorch `torchrun` restarts all workers when one fails, and your script loads the last
-# checkpoint; in `tf.distribute` a coordinator gives a lost worker's work to another, and Keras has
-# `BackupAndRestore`; in JAX all processes restart, and Orbax restores.
+# checkpoint. In `tf.distribute` a coordinator gives a lost worker's work to another, and Keras has
+# `BackupAndRestore`. In JAX all processes restart, and Orbax restores.
 #
 # Next: [Hooks](Hooks.ipynb), which act before and after each call of `run`.
