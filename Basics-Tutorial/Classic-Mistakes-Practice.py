@@ -12,8 +12,7 @@
 # # Classic mistakes: practice
 # A training prints nothing for ten minutes. Is it slow, or does it wait for a task that never started?
 # Another one has ended, and its model is worse than last week's. Is that chance, or has a worker read the
-# wrong rows? In practice you see a symptom, and several causes are possible. This notebook leads from eight
-# symptoms to their causes.
+# wrong rows? This notebook leads from eight symptoms to their causes.
 #
 # After this notebook you can:
 # - name the first check for each symptom, and the mistake that it points to;
@@ -29,18 +28,7 @@
 
 # %% [markdown]
 # ## From the symptom to the mistake
-# ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. A restored model fails, or is the old one: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
-#
-# | what you see | check first | mistake |
-# | --- | --- | --- |
-# | it prints nothing, and no task ends | give each call a limit: which one hits it? | **17** a wait without a deadline |
-# | a worker starts 30 s late, or "was not ready after waiting" | its `recovery_wait_secs` | **18** a worker that sleeps |
-# | the accuracy falls back, and climbs again | is `step` below the number of calls? | **19** it started from scratch |
-# | errors about keys or shapes, or a new model exactly as good as the old one | compare names and shapes with the checkpoint | **20** another model's checkpoint |
-# | some classes are never recognised | the number and a checksum of each worker's rows | **21** all read the same shard |
-# | the test is better than practice | have test rows copies in the training data? | **22** leaked test rows |
-# | mini-batches come twice | how many of the used numbers are different? | **23** a number that two workers get |
-# | each step is slower than the last, and memory grows | count the ops of the graph | **24** a graph that grows |
+# ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. A restored model fails: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
 #
 # You have seen three of them fail already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
 # 21 in [Input-Pipelines](Input-Pipelines.ipynb). A NaN loss and deleted checkpoints are in
@@ -49,9 +37,7 @@
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import difflib
 import os
-import pathlib
 import tempfile
 import time
 import numpy as np
@@ -72,9 +58,9 @@ def attempt(call):
 
 # %% [markdown]
 # ## Mistake 17: a wait without a deadline
-# A worker takes its rows from a queue, and the task that should fill this queue never started.
-# `session.run` has no time limit by default, so it would wait for ever. Two limits exist, one for all calls
-# of a session and one for a single call:
+# A worker takes its rows from a queue, and the task that should fill this queue never started. By default
+# `session.run` would wait for ever. Two limits exist, one for all calls of a session and one for a single
+# call:
 
 # %%
 with tf.Graph().as_default():
@@ -145,20 +131,19 @@ print("and one update:", attempt(lambda: use("", hidden=64, updates=1)))
 # ```
 #
 # Only the names. The variable takes the value of the checkpoint, whatever its shape, so you test the *old*
-# network and believe that you test the new one. Only the update fails, with an error that does not mention
-# the checkpoint.
+# network and believe that you test the new one. The update fails, with an error that does not mention the
+# checkpoint.
 #
 # </details>
 #
-# One folder for each model avoids this. Where folders come from outside, compare names and shapes before
-# you restore: exercise 2.
+# One folder for each model avoids this. If folders come from outside, compare names and shapes before you
+# restore (exercise 2).
 #
 # ## Mistake 23: a number that two workers get
-# Workers number their mini-batches by the shared global step: read it, compute, add 1. Between the read and
-# the addition, another worker may read the same number. A *ticket* is a number that only one worker gets:
-# `tf.count_up_to` reads the step and adds 1 in one op.
-#
-# We script the worst order: in each round both workers take their number before either of them updates.
+# Workers number their mini-batches by the shared global step: they read it, compute, and add 1. Meanwhile
+# another worker may read the same number. A *ticket*, taken with `tf.count_up_to`, avoids that
+# ([Sessions](Sessions.ipynb)). We script the worst order: in each round both workers take their number
+# before either of them updates.
 
 
 # %%
@@ -210,14 +195,13 @@ for name, take_ticket in {"read, then add": False, "tickets": True}.items():
 #
 # </details>
 #
-# Tickets also stop the training after exactly 600 updates: the next request raises `OutOfRangeError`, and
-# `MonitoredSession` treats that as a normal end. The price: if a worker dies between its ticket and its
-# update, that update is missing.
+# Tickets also end the training after exactly 600 updates. The price: if a worker dies between its ticket
+# and its update, that update is missing.
 #
 # ## Two that need no cluster
 # **Mistake 22.** You have 200 images, make ten noisy copies of each, and set a fifth aside for the test:
-# first a fifth of the *copies* at random, then all copies of a fifth of the *images*. The folded cell trains
-# both, and compares each test with 360 images that really are new.
+# first a fifth of the *copies* at random, then all copies of a fifth of the *images*. The folded cell
+# compares both tests with 360 images that really are new.
 
 # %% jupyter={"source_hidden": true}
 random = np.random.RandomState(1)
@@ -247,9 +231,8 @@ images = report("whole images", random.permutation(200)[image] < 40)
 assert copies > 5 > images
 
 # %% [markdown]
-# The first test is too good, because its images have copies in the training data; it rewards memory. Cut
-# first, and copy afterwards. (With whole images the test is rough, because it has only 40; and that
-# model is worse on new images, because it has seen 160 images and not 200.)
+# The first test is too good, because its images have copies in the training data. Cut first, and copy
+# afterwards. (The second model is worse on new images, because it has seen only 160 images.)
 #
 # **Mistake 24.** `course.accuracy(...)` looks like a call that computes something, but it *builds ops*. In a
 # loop it builds them again in each round, and TensorFlow prepares the larger graph each time.
@@ -277,47 +260,9 @@ print("built once:          %4d new ops, %4.1f ms a round" % loop(grows=False))
 # does not.
 #
 # ## A program that survives
-# Two folded cells write programs for a task of a training: `naive.py` is what one writes first, and
-# `train.py` is the same without the mistakes. In the difference, each comment names the mistake that its
-# lines avoid.
+# This program runs a task of a training. Each comment names the mistake that the lines below it avoid.
 
-# %% jupyter={"source_hidden": true}
-# %%writefile naive.py
-"""One task: python naive.py CHECKPOINT_DIR UPDATES."""
-
-import json
-import os
-import sys
-import time
-
-import course
-import tensorflow.compat.v1 as tf
-
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
-checkpoint_dir, updates = sys.argv[1], int(sys.argv[2])
-config = json.loads(os.environ["TF_CONFIG"])
-cluster, job, k = config["cluster"], config["task"]["type"], config["task"]["index"]
-device = "/job:%s/task:%d" % (job, k)
-
-options = tf.ConfigProto(device_filters=["/job:ps", device])
-server = tf.train.Server(cluster, job_name=job, task_index=k, config=options)
-if job == "ps":
-    server.join()
-
-x, y, _, _ = course.load()
-
-with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=device)):
-    step, w = tf.train.get_or_create_global_step(), course.variables()
-    loss = course.loss(w, *course.batch(x, y, step.read_value(), worker=k))
-    update = tf.train.GradientDescentOptimizer(0.2).minimize(loss, global_step=step)
-
-with tf.train.MonitoredTrainingSession(server.target, is_chief=k == 0, config=options) as session:
-    while session.run(step) < updates:
-        session.run(update)
-        time.sleep(0.01)  # as if the model were larger
-
-# %% jupyter={"source_hidden": true}
+# %%
 # %%writefile train.py
 """One task: python train.py CHECKPOINT_DIR UPDATES. It prints each ticket that it has used."""
 
@@ -390,15 +335,10 @@ with tf.train.MonitoredSession(creator, hooks) as session:
         print(int(session.run(used)), flush=True)
         time.sleep(0.01)  # as if the model were larger
 
-# %%
-programs = [pathlib.Path(name).read_text().splitlines()[1:] for name in ("naive.py", "train.py")]
-for line in list(difflib.unified_diff(*programs, n=1, lineterm=""))[2:]:
-    print("..." if line.startswith("@@") else line)
-
 # %% [markdown]
-# Mistake 20 needs one folder for each model, 22 concerns the data, and 24 is an error in both programs,
-# because a MonitoredSession finalizes the graph. One weakness is left: a chief that comes back restores the
-# last checkpoint, although the model lives on the ps (`CarefulCreator` in
+# Mistake 20 needs one folder for each model, 22 concerns the data, and 24 is an error here, because a
+# MonitoredSession finalizes the graph. One weakness is left: a chief that comes back restores the last
+# checkpoint, although the model lives on the ps (`CarefulCreator` in
 # [Sessions-that-Recover](Sessions-that-Recover.ipynb) fixes that).
 
 # %% [markdown]
@@ -409,13 +349,12 @@ for line in list(difflib.unified_diff(*programs, n=1, lineterm=""))[2:]:
 # - (b) Two workers print `718 rows, checksum 1f0c22d7` and `718 rows, checksum 1f0c22d7`.
 # - (c) You doubled the width of a layer, and the first test gives the old accuracy, to the last digit.
 # - (d) A job of 25 s shows no update of worker 1, although its log says that its server runs.
-# - (e) The ps and one of two workers have been at 0% CPU for an hour
-# ; the other worker never started.
+# - (e) The ps and one of two workers have been at 0% CPU for an hour; the other worker never started.
 # - (f) The first 100 steps took 1 s, the last 100 took 40 s.
 #
 # <details><summary>Hint</summary>
 #
-# Which column of the table at the top do you need: what you see, or the result of the first check?
+# Which column of the figure do you need: what you see, or the result of the first check?
 #
 # </details>
 
@@ -430,7 +369,7 @@ def check_1(answer):
             "4,900 calls are missing: compare the step with the calls; where did it begin again?",
         ),
         "b": (21, "the checksums are equal, so the rows are"),
-        "c": (20, "a new network would be untrained; from where has it the old values?"),
+        "c": (20, "a new network would be untrained; where did it get the old values?"),
         "d": (18, "how long does a worker sleep that looks before the chief is done?"),
         "e": (17, "nobody computes, and nobody fails: what do the others wait for, and how long?"),
         "f": (24, "what does a session have to prepare again, if each step is slower?"),
@@ -635,13 +574,10 @@ check_project(answer_project)
 # A few tickets may be missing, because their worker was killed, or lost its session, before it could print
 # them.
 #
-# The drill does not prove that no *update* is lost. A ticket moves `step` first, and `w` moves only after the
-# pull, the gradient and the push. A checkpoint that is saved in between has a `step` that counts an update
-# which its `w` lacks, and after a restore nobody makes that update, though its ticket is counted in `final`.
-# The reverse happens as well: the `Saver` reads one variable after the other, so `w` in the file may contain
-# an update that `step` does not count yet, and that is made again. With more workers it can be several.
-# Synchronous training without backup workers avoids this, because the next update needs the gradient of the
-# chief, which is busy saving: see [Synchronous-SGD](../Synchronous-SGD/).
+# The drill does not prove that no *update* is lost. A ticket moves `step` before its push moves `w`. If a
+# checkpoint is saved in between, its `step` already counts an update that its `w` still lacks. After a
+# restore nobody makes that update, although `final` has its ticket. Synchronous training without backup
+# workers avoids this, because the next update needs the chief, which is busy saving.
 #
 # </details>
 
@@ -660,8 +596,8 @@ course.end()
 #   with its cause and cure. [HogWild](../HogWild/) survives the same kills.
 #
 # **Elsewhere:** in PyTorch, 17 is a collective that hangs until the time-out of `init_process_group`, 20
-# is an error of `load_state_dict(strict=True)`, and 21 a missing `DistributedSampler`; in
-# `tf.distribute`, 21 is the wrong `AutoShardPolicy`; in JAX, 24 is a function that is compiled in each
+# is an error of `load_state_dict(strict=True)`, and 21 a missing `DistributedSampler`. In
+# `tf.distribute`, 21 is the wrong `AutoShardPolicy`. In JAX, 24 is a function that is compiled in each
 # step.
 #
 # Next: this was the last notebook. Take the course to [your own cluster](../docs/your-cluster.md).

@@ -11,10 +11,9 @@
 # %% [markdown]
 # # Hooks
 # Your training runs for days. Meanwhile something must save the model, test it, write the curves, and stop
-# when the model is good or the loss is NaN. Written into the training loop, these tasks hide the
-# algorithm, and each of them breaks when a session is lost and replaced. TensorFlow takes them out of the
-# loop: a session calls a *hook* before and after each of your `session.run` calls, as `fit` calls a Keras
-# callback around each batch.
+# when the model is good or the loss is NaN. In the training loop these tasks hide the algorithm, and each
+# of them breaks when a session is lost and replaced. TensorFlow takes them out of the loop: a session calls
+# a *hook* before and after each `session.run`, as `fit` calls a Keras callback around each batch.
 #
 # After this notebook you can:
 # - say when each of a hook's five methods is called, also when a session is lost;
@@ -27,9 +26,6 @@
 
 # %% [markdown]
 # ## The life of a MonitoredSession
-# `tf.train.MonitoredSession` is the session with hooks. When a call fails because a task was lost, it
-# makes a new session inside, and repeats the call.
-#
 # ![The life of a MonitoredSession from top to bottom: begin is called once, then the graph is finalized. Session 1 calls after_create_session, then before_run, session.run and after_run in each step. When it is lost, session 2 calls after_create_session again. When the loop is done, end is called.](../docs/figures/session-life.svg)
 #
 # | hook | Keras callback | what it is for |
@@ -40,8 +36,8 @@
 # | `after_run` | `on_train_batch_end` | use their values; ask the loop to stop |
 # | `end` | `on_train_end` | a last test, a last file; the session is still open |
 #
-# What `before_run` asks for, TensorFlow fetches in the *same* call of `session.run` as what your loop
-# fetches, and gives it to `after_run`.
+# TensorFlow fetches what `before_run` asks for in the *same* call of `session.run` as your loop's own
+# tensors, and gives it to `after_run`.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -73,7 +69,7 @@ def model(lr=0.2, spoilt=None):
 
 # %% [markdown]
 # The first hook prints each call. The second one plays a lost parameter server: before the third update it
-# raises the same error, once.
+# raises the error of that loss, once.
 
 
 # %%
@@ -144,8 +140,8 @@ with tf.Graph().as_default():
 #
 # </details>
 #
-# Therefore make what belongs to one session, such as a thread that uses it, in `after_create_session`. A
-# count that a hook keeps, such as `runs`, survives the loss, and then no longer agrees with `step`.
+# Therefore make what belongs to one session in `after_create_session`. A count that a hook keeps, such as
+# `runs`, survives the loss, and then no longer agrees with `step`.
 #
 # ## A hook of your own
 # This hook computes the accuracy on the test data every 25 updates, and at 95% asks the loop to stop.
@@ -178,13 +174,12 @@ with tf.Graph().as_default():
 print(*["update %d: %.0f%%" % (runs, 100 * seen) for runs, seen in stop_when_good.seen], sep="\n")
 
 # %% [markdown]
-# The loop knows nothing of all this. (Nothing orders the accuracy and the update of one run, so it may
-# belong to `w` from before that update or after it. Where you need the exact `w`, read it in a second run,
-# as in exercise 1.)
+# Nothing orders the accuracy and the update of one run, so it may belong to `w` from before that update or
+# after it. If you need the exact `w`, read it in a second run, as in exercise 1.
 #
 # ## A NaN loss
-# `NanTensorHook` fetches the loss in every run, and stops when it is not a number. We train twice: first
-# with an absurd learning rate, `1e10`; then with a good one, but one mini-batch holds NaN pixels.
+# `NanTensorHook` fetches the loss in every run, and stops when it is not a number. We train twice: with an
+# absurd learning rate, `1e10`, and with a good one, but a mini-batch with NaN pixels.
 
 
 # %% jupyter={"source_hidden": true}
@@ -251,8 +246,7 @@ for name, (losses, sizes) in runs.items():
 #
 # With the bad mini-batch the parameters were good before the last update: *this batch* spoilt the loss.
 # With the absurd learning rate an *earlier update* had made them so large that the outputs overflow. After
-# the last update both are NaN: the loss of a run belongs to the parameters before its update, and the same
-# run makes that update.
+# the last update both are NaN, because the run that shows the NaN loss also makes its update.
 #
 # </details>
 
@@ -271,6 +265,7 @@ left.set(ylim=(1e-2, 1e36), xlim=(0.8, len(runs["lr = 1e10"][0]) + 0.9))
 left.set_xticks(range(1, 1 + len(runs["lr = 1e10"][0])))
 left.annotate("loss", (2, runs["lr = 1e10"][0][1]), (1.4, 1e22), color=BLUE)
 left.annotate("largest |w|", (2, 1e9), (2.2, 1e7), color=ORANGE)
+left.annotate("loss: inf", (2.5, 1e33), color=BLUE)
 left.annotate(" NaN", (len(runs["lr = 1e10"][0]), 1e33), color=RED)
 right.set(ylim=(0.1, 10), xlim=(0, 48))
 right.annotate("loss", (7, 2.4), color=BLUE)
@@ -280,17 +275,17 @@ figure.tight_layout()
 show(
     figure,
     "Two runs that end with a NaN loss. With the absurd learning rate, loss and parameters before the "
-    "update grow from update to update. With a NaN batch both look healthy until the last update.",
+    "update grow from update to update, and the third loss is inf. With a NaN batch both look healthy "
+    "until the last update.",
 )
 
 # %% [markdown]
-# | what you see | what spoilt the loss | what to do |
-# | --- | --- | --- |
-# | it grows for some updates, may become `inf`, then NaN | an earlier update | lower the learning rate, go back to a checkpoint from before the growth |
-# | it is healthy, then NaN | this batch (or a logarithm or division in the loss) | look at the batch, go back to the last checkpoint |
+# If the loss grew before it became NaN, lower the learning rate, and go back to a checkpoint from before the
+# growth. If it was healthy, look at that batch (or at a logarithm or a division in the loss), and go back to
+# the last checkpoint.
 #
-# The hook comes one update late, and lets `inf` pass. To stop *before* the update, make the update depend
-# on a check: `tf.check_numerics` fails on NaN and `inf`.
+# The hook comes one update late, and lets `inf` pass. To stop *before* the update, make it depend on
+# `tf.check_numerics`, which fails on NaN and `inf`.
 
 # %%
 with tf.Graph().as_default():
@@ -313,8 +308,8 @@ with tf.Graph().as_default():
 # ## Save, and continue
 # ![CheckpointSaverHook writes the files checkpoint, model.ckpt-20 in three parts, and graph.pbtxt; a session creator with this checkpoint_dir reads them. SummarySaverHook and StepCounterHook write one file of events for TensorBoard. ProfilerHook writes timeline-20.json for your browser.](../docs/figures/hook-files.svg)
 #
-# Note the two ends of the first row: the hook only *saves*, and the session's *creator* restores. Forget
-# one of them, and nothing warns you.
+# In the first row the hook only *saves*; the session's *creator* restores. If you forget one of them,
+# nothing warns you.
 
 
 # %%
@@ -368,18 +363,17 @@ show(
 )
 
 # %% [markdown]
-# It saves at the beginning, every 10 steps, and at the end. After an error in your loop `end` is not
+# The hook saves at the beginning, every 10 steps, and at the end. After an error in your loop `end` is not
 # called, so there is no last save.
 #
-# The run that forgot to restore also does damage. Its checkpoints have the names of the first run's, and
-# overwrite them. The file `checkpoint` now names its `model.ckpt-25` as the newest, so the next run would
-# restore that one instead of `model.ckpt-50`.
+# The run that forgot to restore also does damage. Its checkpoints overwrite those of the first run, and
+# the file `checkpoint` now names its `model.ckpt-25` as the newest, so the next run would restore that one
+# instead of `model.ckpt-50`.
 #
 # ## Who deletes what
 # A `Saver` keeps its last five checkpoints (`max_to_keep=5`) and deletes older ones. Which are *its own*,
-# when a run continues? `MonitoredTrainingSession`, a function that returns a MonitoredSession with the usual
-# hooks, restores and saves with one and the same `Saver`; in `train` above the hook has a `Saver` of its
-# own.
+# when a run continues? `MonitoredTrainingSession`, a MonitoredSession with the usual hooks, restores and
+# saves with one and the same `Saver`; in `train` above the hook has a `Saver` of its own.
 
 
 # %%
@@ -430,56 +424,30 @@ for number, (name, second_run) in enumerate(ways.items()):
 # When `MonitoredTrainingSession` restores, its `Saver` takes the first run's list from the file
 # `checkpoint`, and counts those checkpoints as its own. Five are left in all; a longer second run deletes
 # all of the first run. With `max_to_keep=None` it deletes none. A `Saver` of the hook's own knows only what
-# it has written itself. The older files stay, nobody ever deletes them, and the disk fills.
+# it has written itself, so nobody ever deletes the older files, and the disk fills.
 #
 # </details>
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
 assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 50, 60]]
-figure, axes = plt.subplots(figsize=(7, 2.4))
-rows = {"after the first run": [0, 10, 20, 30], **left}
-for row, (name, steps) in enumerate(reversed(rows.items())):
-    for at in range(0, 61, 10):
-        if at in steps:
-            axes.plot(at, row, "s", ms=13, color=BLUE if at <= 30 else ORANGE)
-        elif at <= 30:
-            axes.plot(at, row, "x", ms=10, mew=2, color=RED)
-axes.set_yticks(range(len(rows)), reversed(rows))
-axes.set(xlabel="step of the checkpoint", ylim=(-0.6, 3.6))
-axes.axvline(35, color=GRAY, lw=1, ls="--")
-axes.text(15, 3.75, "first run", color=BLUE, ha="center")
-axes.text(50, 3.75, "second run", color=ORANGE, ha="center")
-axes.grid(False)
-show(
-    figure,
-    "Squares: checkpoints that are there; crosses: deleted. MonitoredTrainingSession deletes 0 and 10 "
-    "of the first run. The other two ways keep all of them.",
-)
 
 # %% [markdown]
-# A checkpoint that you want to keep therefore does not belong into the folder of a run that goes on. Copy
-# it elsewhere, or give the `Saver` a larger `max_to_keep`, or `keep_checkpoint_every_n_hours`.
+# Therefore copy a checkpoint that you want to keep out of the folder of a run that goes on, or give the
+# `Saver` a larger `max_to_keep`, or `keep_checkpoint_every_n_hours`.
 #
-# ## The other hooks, and their traps
+# ## Other hooks, and their traps
 # | hook | what it does | its trap |
 # | --- | --- | --- |
-# | `LoggingTensorHook` | logs tensors every so many runs | silent at the log level ERROR, and it counts its own session's runs |
 # | `StopAtStepHook` | stops at a global step | n workers in turn overshoot by n − 1: each looks only after its update. `tf.count_up_to` is exact |
 # | `FeedFnHook` | feeds each run with a function's result | also feeds a run that only tests, so a batch is lost |
-# | `GlobalStepWaiterHook` | holds a worker back until a global step | has no time limit |
 # | `FinalOpsHook` | runs ops in `end` | not after an error in the loop |
 # | `SummarySaverHook` | writes points for TensorBoard | a point is the loss of one mini-batch, not a mean |
-# | `StepCounterHook` | writes the rate of all workers together | warns that the step "has not been increased" |
 # | `ProfilerHook` | writes a timeline of every so many steps | a profiled step is slower: compare its parts, not its length |
 #
-# The warning of `StepCounterHook` has four causes: one session both trains and tests; a session that only
-# tests is faster than those that train; with `SyncReplicasOptimizer` a worker's own run does not move the
-# step; or you called `minimize` without `global_step`. Only the last one is a bug.
-#
-# The chief's `MonitoredTrainingSession` has the hooks that save, summarise and count; a worker's has none.
-# In a cluster, each fetch of `step` is one more message from the ps. That is why the examples save and log
-# in their own loops: see [hogwild.py](../HogWild/hogwild.py).
+# Only the chief's `MonitoredTrainingSession` has hooks that save, summarise and count. Because each fetch
+# of `step` is one more message from the ps, the examples save and log in their own loops: see
+# [hogwild.py](../HogWild/hogwild.py).
 
 # %% jupyter={"source_hidden": true}
 # The table, checked.
@@ -527,8 +495,7 @@ assert os.path.exists("chief") and not os.path.exists("worker")
 # %% [markdown]
 # ## Exercises
 # **1. The best parameters.** ★★★ Keras' `EarlyStopping` has `restore_best_weights`. Write a hook that tests
-# after every 25th update, remembers the best parameters, and puts them back into `w` at the end. The check
-# trains with `lr=1.5`, where the accuracy jumps up and down.
+# after every 25th update, remembers the best parameters, and puts them back into `w` at the end.
 #
 # <details><summary>Hint</summary>
 #
@@ -603,8 +570,8 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# A choice by the *test* data makes the reported accuracy too good: in practice take a third part of the
-# data for it, the validation data.
+# A choice by the *test* data makes the reported accuracy too good: in practice choose by a third part, the
+# validation data.
 #
 # </details>
 
@@ -654,8 +621,8 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# The first run saves at 0, 10 and 20. The second continues from 20, so five updates are lost; it saves at
-# 20 again, then at 30, 40, 50 and 60, and at its end at 63.
+# The first run saves at 0, 10 and 20, and its last five updates are lost. The second one saves at 20 again,
+# then at 30, 40, 50 and 60, and at its end at 63.
 #
 # </details>
 
@@ -668,12 +635,10 @@ course.end()
 # - [SessionRunHook](https://www.tensorflow.org/api_docs/python/tf/compat/v1/train/SessionRunHook) in
 #   TensorFlow's reference, and [from hooks to Keras
 #   callbacks](https://www.tensorflow.org/guide/migrate/sessionrunhook_callback).
-# - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
-#   Learning](https://arxiv.org/abs/1605.08695), section 4.3: checkpoints.
 # - [Distributed-Setup](../Distributed-Setup/): a run that saves and continues.
 #
-# **Elsewhere:** in Keras and `tf.distribute` a hook is a callback (`ModelCheckpoint`,
-# `TerminateOnNaN`); PyTorch Lightning has callbacks, plain PyTorch has nothing of the kind, and its
-# checkpoints are written by `torch.save` or `torch.distributed.checkpoint`; in JAX by Orbax.
+# **Elsewhere:** in Keras and `tf.distribute` a hook is a callback (`ModelCheckpoint`, `TerminateOnNaN`), as
+# in PyTorch Lightning. `torch.save` or `torch.distributed.checkpoint` writes PyTorch's checkpoints, and
+# Orbax JAX's.
 #
 # Next: [Which-Algorithm](Which-Algorithm.ipynb).

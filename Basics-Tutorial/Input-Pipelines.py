@@ -14,8 +14,8 @@
 # their compute time on reading data (Murray et al. 2021). An accelerator that waits for its next
 # mini-batch costs as much as one that computes.
 #
-# With several workers it also matters who reads which rows. If two read the same part, no error is
-# raised, the loss falls as usual, and the model is bad.
+# With several workers it also matters who reads which rows. If two read the same part, TensorFlow
+# raises no error and the loss falls as usual, but the model is bad.
 #
 # After this notebook you can:
 # - give each worker its part of the data, by file or by row, and prove that no row is lost;
@@ -24,14 +24,14 @@
 # - calculate how long an update takes with and without `prefetch` and parallel reads;
 # - choose between `feed_dict`, `tf.data` and rows drawn inside the graph.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 55 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## From files to a step
 # ![Ten files. By shard, worker 0 reads the files 0, 2, 4, 6 and 8, worker 1 the others. In each worker the rows pass through cache, shuffle, repeat and batch; map parses a batch, prefetch holds it ready, and the training step takes it. A thread fills prefetch while the step computes.](../docs/figures/input.svg)
 #
-# In `tf.data` a *dataset* is a recipe, and an *iterator* produces its elements. In graph style the
-# iterator returns tensors, and each `session.run` that needs them takes the next mini-batch.
+# In `tf.data` a *dataset* is a recipe, and an *iterator* produces its elements. Here the iterator
+# returns tensors, and each `session.run` that needs them takes the next mini-batch.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -45,8 +45,8 @@ course.begin()
 x, y, x_test, y_test = course.load()
 
 # %% [markdown]
-# The folded cell writes the digits into ten *TFRecord* files, TensorFlow's format for a sequence of
-# records. As often in practice, they are sorted: each file holds one class.
+# The folded cell writes the digits into ten *TFRecord* files, TensorFlow's format: a record for each
+# row, which is an example with its label. As often in practice, each file holds one class.
 
 # %% jupyter={"source_hidden": true}
 files = ["digits-%d.tfrecord" % i for i in range(10)]
@@ -120,7 +120,8 @@ for pipeline in shard_first, shuffle_first:
 # ```
 #
 # With `shuffle` first, each worker takes half of *its own* random order, so both miss a number with a
-# chance of 1/2 · 1/2. In each epoch a quarter of the data is lost, and another quarter counts twice.
+# chance of 1/2 · 1/2. An epoch lacks a quarter of the data, and another quarter counts twice. (With the
+# same seed in both, it would be right.)
 #
 # </details>
 #
@@ -131,6 +132,8 @@ for pipeline in shard_first, shuffle_first:
 # | a worker reads | its own files | all files; it drops the rows of others |
 # | equal parts | if the files are equal, and n divides their number | up to one row |
 # | sorted files | each worker sees only some classes | no harm |
+#
+# Best of all, mix the rows before you write the files; then `shard` by file does no harm either.
 
 
 # %%
@@ -161,11 +164,10 @@ for pipeline in by_file, by_row:
 # %% [markdown]
 # By file, worker 0 has a third more rows than the others. If each worker reads one epoch, the others
 # end first, and in synchronous training worker 0 waits for their gradients for ever. Therefore repeat
-# the data in each worker, and count steps instead of epochs.
+# the data, and count steps instead of epochs.
 #
 # ## One worker's classes only
-# `train` makes synchronous updates with a mini-batch from each of the pipelines. (The gradient of the
-# mean loss is the mean of the gradients.)
+# `train` makes synchronous updates with a mini-batch from each of the pipelines.
 
 
 # %%
@@ -190,8 +192,8 @@ def train(*pipelines, updates=300):
 
 
 # %% [markdown]
-# Worker k should read shard k. When its index comes from an environment variable that nobody has set,
-# every worker reads shard 0.
+# Worker k should read shard k. If a program reads k from an environment variable that nobody has set,
+# and takes 0 instead, every worker reads shard 0.
 #
 # **Predict:** two workers train together, with shards by file. In the first run both read shard 0, in
 # the second each reads its own. What percentage of the test digits does each model recognise?
@@ -234,8 +236,7 @@ show(
 )
 
 # %% [markdown]
-# To find this mistake, let each worker print the number of its rows and a checksum: no two lines may be
-# equal.
+# To find this mistake, let each worker print a checksum of its rows: no two may be equal.
 
 # %%
 import zlib
@@ -247,9 +248,8 @@ for name, indices in shards.items():
 
 # %% [markdown]
 # ## How large must the shuffle buffer be?
-# `shuffle(buffer_size)` fills a buffer, and takes a random element of it again and again. It mixes
-# rows only as far as the buffer reaches. One process now reads the ten sorted files one after the
-# other:
+# `shuffle(buffer_size)` takes random elements from a buffer, so it mixes rows only as far as the
+# buffer reaches. One process now reads the ten sorted files one after the other:
 
 # %%
 shown = {}
@@ -276,8 +276,8 @@ show(
 
 # %% [markdown]
 # With a small buffer the network learns one digit and forgets it for the next. Only a buffer of all
-# rows, with `shuffle` before `repeat`, gives a true shuffle of each epoch. If the data do not fit into
-# memory, shuffle the names of the files as well, and read several at once:
+# rows, with `shuffle` before `repeat`, gives a true shuffle of each epoch. If memory does not hold
+# them, shuffle the file names, and take one row from each of ten files in turn:
 # `file_names.shuffle(10).interleave(tf.data.TFRecordDataset, cycle_length=10)`.
 #
 # ## Hide slow reads
@@ -286,10 +286,10 @@ show(
 #
 # - Without `prefetch`, reading and the step alternate.
 # - With `prefetch(2)` a thread reads the next mini-batches meanwhile.
-# - With `num_parallel_calls=4` four reads are under way at once.
+# - With `num_parallel_calls=4` four reads are under way at once. (With `tf.data.AUTOTUNE` TensorFlow
+#   chooses the number while the pipeline runs.)
 #
-# (By default TensorFlow adds a prefetch and runs *stateless* maps in parallel, which a
-# `tf.numpy_function` is not. We switch this off, to see each part alone.)
+# We switch off TensorFlow's own optimisations, to see each part alone.
 
 # %%
 import time
@@ -345,12 +345,9 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 # ```
 #
 # 20 + 8 = 28 ms; max(20, 8) = 20 ms; and max(20/4, 8) = 8 ms, because now the step is the slower part.
-# The rest is overhead. Reads that also compute, as parsing does, need free cores; otherwise you gain
-# less.
+# The rest is overhead. You gain less if reads also compute, as parsing does, and no core is free.
 #
 # </details>
-#
-# With `tf.data.AUTOTUNE` instead of 4, TensorFlow chooses the number while the pipeline runs.
 #
 # ## Four ways to feed a step
 # `feed_dict`: Python prepares the mini-batch while TensorFlow waits, and copies it in.
@@ -385,8 +382,8 @@ def parsed_by_row():
 
 
 # %% [markdown]
-# Inside the graph: `course.batch` draws the rows by the number of the step. The data must fit into
-# memory, and every mini-batch is repeatable; most notebooks of this course do it.
+# Inside the graph `course.batch` draws the rows by the number of the step. The data must fit into
+# memory, and you can repeat every mini-batch.
 
 
 # %%
@@ -436,15 +433,13 @@ show(
 )
 
 # %% [markdown]
-# Such a small step (32 rows) shows the overhead of each way. Parsing row by row is the slowest, because
-# one `parse_example` for 32 records costs little more than for one: put `batch` before `map(parse)`.
-# `feed_dict` beats only parsing by row, although its mini-batch is ready in memory, and it cannot
-# overlap reading with
-# computing. (Old code fills *queues* with threads, `tf.train.shuffle_batch`; write no new one.)
+# Parsing by row is the slowest, because one `parse_example` for 32 records costs little more than for
+# one: put `batch` before `map(parse)`. `feed_dict` does well only because its mini-batch is ready in
+# memory; it cannot overlap reading with computing.
 #
 # ## In the cluster
-# Build the pipeline under `/job:worker/task:k`; under `/job:ps` it would run there, and each mini-batch
-# would cross the network. Here two workers read their own rows and train one model asynchronously.
+# Build the pipeline under `/job:worker/task:k`: under `/job:ps` each mini-batch would cross the
+# network. Here two workers read their own rows and train one model asynchronously.
 
 # %%
 # %%writefile worker.py
@@ -494,8 +489,8 @@ for worker in workers:
 tf.reset_default_graph()
 with tf.device("/job:ps/task:0"):
     step, w = tf.train.get_or_create_global_step(), course.variables()
-only_ps = tf.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=10_000)
-with tf.Session(ps.target, config=only_ps) as session:
+config = tf.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=10_000)
+with tf.Session(ps.target, config=config) as session:
     print("pushes:", session.run(step))
     result = session.run(course.accuracy(w, x_test, y_test))
 assert result > 0.9
@@ -618,64 +613,8 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# What is expensive and always the same (reading, parsing) comes before `cache`; what should differ from
+# What is slow and always the same (reading, parsing) comes before `cache`; what should differ from
 # epoch to epoch (the order, a random crop) comes after it.
-#
-# </details>
-
-# %% [markdown]
-# **3. The shards of a strategy.** ★☆☆ `MultiWorkerMirroredStrategy` shards by itself: by file if it finds
-# files (AUTO), by file (FILE), by element (DATA: rows here, batches after `batch`), or not at all
-# (OFF). With three workers and our ten sorted
-# files, which policy gives every worker all classes, and each row to one worker only?
-#
-# <details><summary>Hint</summary>
-#
-# The table under the first prediction compares the two ways. The check applies your policy to our files.
-#
-# </details>
-
-
-# %% jupyter={"source_hidden": true}
-@course.exercise
-def check_3(answer):
-    """What is wrong in words, or None."""
-    from tensorflow.python.data.experimental.ops import distribute
-
-    def of_worker(k):
-        options = tf.data.Options()
-        options.experimental_distribute.auto_shard_policy = answer
-        rows = tf.data.TFRecordDataset(files).with_options(options)
-        return distribute._AutoShardDatasetV1(rows, 3, k)  # what the strategy does
-
-    shards = [elements(lambda k=k: of_worker(k)) for k in range(3)]
-    if sum(map(len, shards)) > len(x):
-        return "every worker reads all %d rows, so an epoch has each row three times" % len(x)
-    labels = [
-        {tf.train.Example.FromString(row).features.feature["y"].int64_list.value[0] for row in rows}
-        for rows in shards
-    ]
-    if min(map(len, labels)) < 10:
-        return "it shards by file: worker 1 sees only the classes %s" % sorted(labels[1])
-
-
-# %%
-# Your answer to exercise 3: tf.data.experimental.AutoShardPolicy.AUTO, FILE, DATA or OFF
-answer_3 = ...
-
-check_3(answer_3)
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# ```python
-# answer_3 = tf.data.experimental.AutoShardPolicy.DATA
-#
-# assert check_3(answer_3)
-# ```
-#
-# The price: every worker reads all files. It is better to mix the rows before you write the files; then
-# AUTO is right, if there are at least as many files as workers.
 #
 # </details>
 
@@ -686,17 +625,13 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Murray et al. 2021, [tf.data: A Machine Learning Data Processing
-#   Framework](https://arxiv.org/abs/2101.12127); the [tf.data
-#   service](https://www.tensorflow.org/api_docs/python/tf/data/experimental/service) reads with many
-#   machines.
+#   Framework](https://arxiv.org/abs/2101.12127).
 # - TensorFlow's guide [Better performance with the tf.data
 #   API](https://www.tensorflow.org/guide/data_performance).
-# - Meng et al. 2017, [Convergence Analysis of Distributed Stochastic Gradient Descent with
-#   Shuffling](https://arxiv.org/abs/1709.10432).
 # - [Operations/Train-and-Evaluate](../Operations/Train-and-Evaluate/) reads files in a cluster.
 #
 # **Elsewhere:** in PyTorch this is `DataLoader(num_workers=…, prefetch_factor=…)` with a
 # `DistributedSampler`, whose `set_epoch` gives each epoch its own order; in `tf.distribute` the
-# `AutoShardPolicy`; in JAX the library Grain.
+# `AutoShardPolicy` (by row: `DATA`); in JAX the library Grain.
 #
 # Next: [Sessions-that-Recover](Sessions-that-Recover.ipynb).

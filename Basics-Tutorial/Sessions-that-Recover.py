@@ -10,16 +10,14 @@
 
 # %% [markdown]
 # # Sessions that recover
-# The more machines a run has and the longer it takes, the more likely it is that one of them dies; on
-# thousands of machines that happens every few hours ([Beyond-ZeRO](Beyond-ZeRO.ipynb)). TensorFlow's
-# MonitoredSession goes on after such a loss, but by default it may start from scratch, roll the model
-# back, or wait for ever, and it raises no error. Here you kill tasks and look.
+# On thousands of machines one dies every few hours ([Beyond-ZeRO](Beyond-ZeRO.ipynb)). TensorFlow's
+# MonitoredSession goes on after such a loss, but not always from where it was, and it raises no error.
 #
 # After this notebook you can:
 # - say what is lost when a ps, the chief or a worker dies, and what the other tasks do;
 # - name the errors after which a MonitoredSession makes a new session;
-# - see why a run without `checkpoint_dir` loses everything silently, and prevent it;
-# - avoid the thirty seconds that a worker can sleep, and the rollback by a chief that comes back;
+# - say what a run without `checkpoint_dir` does after a loss, and prevent it;
+# - say what a chief that comes back does to the model, and how long a worker sleeps;
 # - put a limit on a step that waits for a dead worker.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
@@ -30,28 +28,24 @@
 # | task | holds | when it dies |
 # | --- | --- | --- |
 # | ps | the only copy of its variables | nobody can go on, and the values are gone |
-# | chief | nothing that is shared; it makes, restores and saves the model | the others train on; nobody saves |
+# | chief | nothing that is shared; it makes, restores and saves the model | asynchronous: the others train on, and nobody saves. Synchronous: they wait |
 # | worker | its place in the data; with elastic averaging its own `w_k` | asynchronous: the others train on. Synchronous: they wait |
 #
-# (The others train on if *device filters* keep the workers apart: see [Servers](Servers.ipynb).) The
-# examples of this repository survive all three, if something restarts the dead task, in measured runs:
+# (Asynchronous workers train on if *device filters* keep them apart: see [Servers](Servers.ipynb).)
+# This repository's examples survive all three, if something restarts the dead task:
 #
 # ![Three timelines after a task was killed. A worker: the others train on, and it is back after some seconds. The chief: the others train on, and nobody saves meanwhile. A ps: no update for some seconds, then all go on from the last checkpoint, and some updates are lost.](../docs/figures/failures.svg)
 #
 # ## A new session when one is lost
-# A MonitoredSession holds a session and its creator. Four things can come out of a `run`:
+# A MonitoredSession holds a session and its creator. A `run` can end in four ways:
 #
 # ![A creator makes a session, and run uses it, with hooks around it. A result goes to your loop. OutOfRange ends the block. Aborted or Unavailable means that a task was lost: the creator makes a new session, and the run is repeated. Any other error is raised in your loop.](../docs/figures/recover.svg)
-#
-# (Older programs have two more classes. A `Coordinator` ends several threads together, and its `join`
-# raises the first error. A `Supervisor`, deprecated, adds a Saver, whose thread saves by the clock.)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
 import pathlib
 import tempfile
-import threading
 import time
 import matplotlib.pyplot as plt
 import tensorflow.compat.v1 as tf
@@ -61,8 +55,8 @@ course.begin()
 x, y, _, _ = course.load()
 
 # %% [markdown]
-# The ps gets a process of its own, because you are going to kill it. A replacement stands by, and starts
-# its server when `replace_ps()` (folded) has killed the first one.
+# The ps gets a process of its own, because you will kill it. A replacement stands by, and starts its
+# server when `replace_ps()` (folded) has killed the first one.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile server.py
@@ -94,8 +88,8 @@ def replace_ps():
 
 
 # %% [markdown]
-# Chief (worker 0) and worker 1 have their servers in this notebook. An `update` returns the global step:
-# the number of updates that `w` has had.
+# The chief (worker 0) and worker 1 have their servers in this notebook. An `update` returns the global
+# step, the number of updates that `w` has had.
 
 # %%
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
@@ -172,7 +166,7 @@ for name, (_, _, chief) in chiefs.items():
 # with checkpoints     ... 120, the ps is replaced, 101 ... 180
 # ```
 #
-# No error in either case. With checkpoints the chief restored step 100, and makes the updates 101 to 120
+# Neither gives an error. With checkpoints the chief restored step 100, and makes the updates 101 to 120
 # again. Without them it *initialised the variables again* on the new ps: 120 updates are gone, and only
 # the step and the loss betray it.
 #
@@ -207,12 +201,12 @@ show(
 )
 
 # %% [markdown]
-# Trained on, the run without checkpoints would climb again, and you might blame the learning rate for the
-# dip. Exercise 2 turns this silence into an error.
+# If it trained on, the run without checkpoints would recover, and you might blame the learning rate for
+# the jump. Exercise 2 turns this silence into an error.
 #
 # With checkpoints the global step can go *back*: a learning-rate schedule repeats a part, and two lines of
-# your log have the same step. On average half an interval between saves is lost;
-# [Beyond-ZeRO](Beyond-ZeRO.ipynb) has the best interval (Young's formula).
+# your log have the same step. A checkpoint does not hold the place in the data: draw mini-batches by the
+# step, as here, or save the iterator's state, too.
 #
 # ## Which errors count as a loss?
 # The folded cell raises each error once, in place of a run, and counts the sessions:
@@ -263,31 +257,10 @@ for kind in (
 # ps is alive and merely slow. Choose a limit that is longer than any pause that you want to survive.
 #
 # ## Thirty seconds
-# After the loss of a ps the chief restores; each of the others looks whether the model is ready. If it is
-# not, the worker sleeps for `recovery_wait_secs` and looks again. In MonitoredTrainingSession and
-# WorkerSessionCreator that is 30 seconds, and no argument changes it. How long does a worker wait for a
-# model that is ready after 0.5 seconds?
-
-# %% tags=["measured"]
-for recovery_wait_secs in 0.1, 0.4, 1.2:
-    with tf.Graph().as_default():
-        with tf.device("/job:ps/task:0"):
-            late = tf.get_variable("late_%g" % recovery_wait_secs, initializer=1.0)
-        manager = tf.train.SessionManager(
-            ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=recovery_wait_secs
-        )
-        with tf.Session(servers[0].target, config=config(0)) as chief:
-            timer = threading.Timer(0.5, chief.run, [late.initializer])
-            began = time.monotonic()
-            timer.start()
-            manager.wait_for_session(servers[1].target, config(1), max_wait_secs=20).close()
-            waited = time.monotonic() - began
-            timer.join()
-    print("recovery_wait_secs = %3.1f: waited %.1f s" % (recovery_wait_secs, waited))
-
-# %% [markdown]
-# The worker begins at its first look after the model is ready. With 30 s a short run is over before it
-# comes back. What these classes do have is `max_wait_secs`, the longest wait in all.
+# After the loss of a ps the chief restores, and the others look whether the model is ready. If it is not,
+# a worker sleeps for `recovery_wait_secs` and looks again. In MonitoredTrainingSession and
+# WorkerSessionCreator that is 30 seconds, and no argument changes it: a short run is over before the
+# worker looks again. They do have `max_wait_secs`, the longest wait in all.
 #
 # **Predict:** a worker sets `max_wait_secs=20`, and the chief never comes. After about how many seconds
 # does it give up: 0, 20 or 30?
@@ -314,15 +287,13 @@ with tf.Graph().as_default():
 # it gave up within 5 s: True
 # ```
 #
-# At once. After its first look it would have to sleep for 30 s; that is longer than 20 s, so it does not
-# even begin. The message is wrong.
+# At once, because its first sleep of 30 s would be longer than 20 s. The message is wrong.
 #
 # </details>
 #
 # ## A chief that comes back
 # Now the *chief* dies. It has saved at the steps 50 and 100, and `w` is at step 130. A worker makes 20 more
-# updates, and then a new chief starts. (To a ps, a killed chief is a client that sends nothing any more; so
-# we leave its session as it is, and open a new one.)
+# updates, and then a new chief starts. (We just leave the old session: a ps cannot tell that from a death.)
 #
 # **Predict:** what is the global step of the new chief's first update?
 
@@ -351,9 +322,9 @@ print("the worker's next one is: ", worker.run(workers_update))
 # the worker's next one is:  102
 # ```
 #
-# The chief's creator restores the newest checkpoint, although the ps holds a newer model. `w` is shared,
-# so the worker goes on from the old values, too, and notices nothing. 50 updates are lost; without a
-# `checkpoint_dir` it would be all.
+# The chief's creator restores the newest checkpoint, although the ps holds a newer model. The worker goes
+# on from the old values, too, and notices nothing. 50 updates are lost; without a `checkpoint_dir` it
+# would be all.
 #
 # </details>
 #
@@ -398,8 +369,7 @@ assert after == before + 1
 # around plain sessions: see `prepare` in [hogwild.py](../HogWild/hogwild.py).
 #
 # ## A synchronous step, and a dead worker
-# An accumulator on the ps gathers gradients, and `take_grad(n)` gives their mean when `n` have come. Here
-# two are needed; the chief gives its own, and worker 1 is dead.
+# An accumulator on the ps needs two gradients; the chief gives its own, and worker 1 is dead.
 
 # %%
 with tf.Graph().as_default():
@@ -417,24 +387,27 @@ with tf.Graph().as_default():
     print("the chief's own gradient is still there: %.1f" % patient.run(mean_of_one))
 
 # %% [markdown]
-# Without a limit the call waits for ever, silently, because nothing has failed; and the error names no
-# task. Here the failed call took nothing. With several variables, each has an accumulator; if a worker dies
-# in the middle of its push, some of the means are taken, and lost.
+# Without a limit the call waits for ever, because nothing has failed; and the error names no task. Here
+# the failed call took nothing. With an accumulator for each variable, a worker may die in the middle of its
+# push: then the call takes some of the means, and they are lost.
 #
 # There are three remedies:
 # - **a limit**: the step fails, and the run restarts from a checkpoint. The examples have
 #   `--step-timeout`, and their error names the missing worker;
 # - **backup workers**: a step needs fewer gradients than there are workers;
-# - **a supervisor of processes**, such as Kubernetes or this repository's `tfrun`: it restarts the worker,
-#   which gives the missing gradient. If the old one had taken its token for this step, the new one waits
-#   for the next token, and only a limit helps.
+# - **a supervisor of processes**, such as Kubernetes: it restarts the worker, which gives the missing
+#   gradient.
 
 # %% [markdown]
 # ## Exercises
 # **1. What is lost?** ★☆☆ A run of three asynchronous workers saves every 100 updates. At step 1,234 one
-# task dies. How many updates are lost if it is (a) the only ps, with `checkpoint_dir`; (b) the same
-# without; (c) the chief, which comes back with the default creator when the others have reached 1,274; (d)
-# the same with `CarefulCreator`; (e) worker 2, between two calls of `run`?
+# task dies. How many updates are lost if it is
+#
+# - (a) the only ps, with `checkpoint_dir`;
+# - (b) the same without;
+# - (c) the chief, which comes back with the default creator when the others have reached 1,274;
+# - (d) the same with `CarefulCreator`;
+# - (e) worker 2, between two calls of `run`?
 #
 # <details><summary>Hint</summary>
 #
@@ -479,8 +452,7 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# In (c) nobody saves while the chief is away, so the checkpoint of step 1,200 is still the newest. In (e)
-# only the gradient is lost that the worker was computing.
+# In (c) nobody saves while the chief is away, so the checkpoint of step 1,200 is still the newest.
 #
 # </details>
 
@@ -566,13 +538,11 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
-#   Learning](https://arxiv.org/abs/1605.08695), section 4.3: fault tolerance; 4.4: synchronous
-#   training with backup workers.
+#   Learning](https://arxiv.org/abs/1605.08695), sections 4.3 and 4.4.
 # - [Fault-Tolerance](../Operations/Fault-Tolerance/) kills every task of real runs in turn.
-#   [Troubleshooting](../docs/troubleshooting.md) explains the errors.
 #
 # **Elsewhere:** in PyTorch `torchrun` restarts all workers when one fails, and your script loads the last
-# checkpoint; in `tf.distribute` a coordinator gives a lost worker's work to another, and Keras has
-# `BackupAndRestore`; in JAX all processes restart, and Orbax restores.
+# checkpoint. In `tf.distribute` a coordinator gives a lost worker's work to another, and Keras has
+# `BackupAndRestore`. In JAX all processes restart, and Orbax restores.
 #
 # Next: [Hooks](Hooks.ipynb), which act before and after each call of `run`.

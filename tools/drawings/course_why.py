@@ -147,11 +147,11 @@ def lane(number, name, rule, calls, one="", barrier=False, pull_late=False):
 
 @figure("algorithms.svg", 600, 82 + ROW * 6)
 def algorithms():
-    """Six algorithms, seen from one worker. HogWild: pull, one gradient, push, again and again.
-    DOWNPOUR-Easy, ADAG, DynSGD and AEASGD: pull, several gradients, push. What a push does: HogWild
-    subtracts lr times g; DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T;
-    DynSGD lr times a / (staleness + 1); AEASGD adds E to w and takes it from w_k. Synchronous SGD:
-    pull, one gradient, push, then a barrier; w moves by the mean."""
+    """Six algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and
+    again. DOWNPOUR-Easy, ADAG and AEASGD: pull, several gradients, push. What a push does: HogWild
+    subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T
+    gradients; ADAG lr times a / T; AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull,
+    one gradient, push, then a barrier; w moves by the mean."""
     each, window = [1] * 5, [4, 4]
     note = "The line above the squares: w on the server. Red: a barrier."
     return [
@@ -159,9 +159,9 @@ def algorithms():
         left(160, 22, "one worker: pull, gradients, push", "small"),
         *lines(412, 22, ("a push on the server", "a: sum of T gradients")),
         lane(0, "HogWild", "w ← w − lr·g", each),
-        lane(1, "DOWNPOUR-Easy", "w ← w − lr·a", window, "T steps alone"),
-        lane(2, "ADAG", "w ← w − lr·a / T", window, "T steps alone"),
-        lane(3, "DynSGD", "w ← w − lr·a /; (staleness + 1)", window, "T steps alone"),
+        lane(1, "DynSGD", "w ← w − lr·g /; (staleness + 1)", each),
+        lane(2, "DOWNPOUR-Easy", "w ← w − lr·a", window, "T steps alone"),
+        lane(3, "ADAG", "w ← w − lr·a / T", window, "T steps alone"),
         lane(4, "AEASGD", "w ← w + E; w_k ← w_k − E", window, "keeps its own w_k", pull_late=True),
         lane(5, "Synchronous SGD", "w ← w − lr · the mean; of g_0 and g_1", [1] * 4, "waits", True),
         left(0, 70 + ROW * 6, note, "small"),

@@ -18,10 +18,3 @@ def answer_2(rows):
 # %% 2: no cache
 def answer_2(rows):
     return rows.shuffle(100).repeat(3)
-
-
-# %% 3: the default
-answer_3 = tf.data.experimental.AutoShardPolicy.AUTO
-
-# %% 3: no sharding
-answer_3 = tf.data.experimental.AutoShardPolicy.OFF
