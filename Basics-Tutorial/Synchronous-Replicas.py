@@ -15,9 +15,8 @@
 # except in batch normalisation and dropout. PyTorch's DDP and FSDP and TensorFlow's
 # `MultiWorkerMirroredStrategy`, which come later in this part, work like this.
 #
-# The price is waiting: because a step takes as long as its slowest worker, one slow machine among
-# eight can cost most of the throughput. And TensorFlow's `SyncReplicasOptimizer` guarantees less
-# than its name says.
+# The price is waiting: one slow machine among eight can cost most of the throughput. And TensorFlow's
+# `SyncReplicasOptimizer` guarantees less than its name says.
 #
 # After this notebook you can:
 # - write a synchronous worker with `SyncReplicasOptimizer`, and say what a robust one adds;
@@ -55,7 +54,6 @@ import tensorflow.compat.v1 as tf
 from course import BLUE, GRAY, ORANGE, PURPLE, RED, finish, new_cluster, show, start
 
 course.begin()
-x, y, x_test, y_test = course.load()
 
 # %%
 # %%writefile plain.py
@@ -92,8 +90,7 @@ with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=[hook]) as s
         done = session.run(step)
 
 # %% [markdown]
-# This program trains, but can wait for half a minute, two minutes, or for ever. The folded cell
-# writes a robust one, `worker.py`:
+# This program trains, but can wait for ever. The folded cell writes a robust one, `worker.py`:
 #
 # | trouble | remedy |
 # | --- | --- |
@@ -118,8 +115,8 @@ config = json.loads(os.environ["TF_CONFIG"])
 cluster, k = config["cluster"], config["task"]["index"]
 me = "/job:worker/task:%d" % k
 num_tokens, updates = map(int, sys.argv[1:])
-waits = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=30_000)
-server = tf.train.Server(cluster, job_name="worker", task_index=k, config=waits)
+filters = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=30_000)
+server = tf.train.Server(cluster, job_name="worker", task_index=k, config=filters)
 
 x, y, x_test, y_test = course.load()
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)):
@@ -137,7 +134,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)
 hook = optimizer.make_session_run_hook(k == 0, num_tokens=num_tokens)
 
 if k > 0:
-    with tf.Session(server.target, config=waits) as session:
+    with tf.Session(server.target, config=filters) as session:
         began = time.monotonic()
         while len(session.run(missing)):
             assert time.monotonic() < began + 30, "the chief has not initialised the variables"
@@ -154,7 +151,9 @@ class EndOptimizer(tf.train.SessionRunHook):
 
 
 hooks = [hook, EndOptimizer()]
-with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=hooks, config=waits) as session:
+with tf.train.MonitoredTrainingSession(
+    server.target, k == 0, hooks=hooks, config=filters
+) as session:
     calls = done = 0
     while done < updates:
         limit = tf.RunOptions(timeout_in_ms=2000) if calls else None  # the first waits longer
@@ -171,8 +170,8 @@ with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=hooks, confi
 # ## Two runs
 # - **A**: only the chief, worker 0, starts, and wants 20 updates. By default its hook first puts two
 #   tokens into the queue (`num_tokens=-1`).
-# - **B**: both workers start, with `num_tokens=0`. Worker 1 ends after 50 updates, as if it had died.
-#   The chief wants 100.
+# - **B**: both workers start, with `num_tokens=0`. The chief wants 100 updates, but worker 1 ends
+#   after 50.
 #
 # **Predict:** does the chief train in A, without worker 1? And what does it do in B after 50 updates?
 
@@ -217,8 +216,8 @@ print("B\n" + "".join(map(finish, workers)), end="")
 #
 # ## Inside: an accumulator and tokens
 # `apply_grad` adds a gradient to the accumulator, with the step at which its worker pulled `w`.
-# `take_grad(N)` waits for *at least* N gradients and returns the mean of all. Later gradients of the
-# same step are dropped:
+# `take_grad(N)` waits for *at least* N gradients and returns the mean of all. Then the accumulator
+# drops gradients of that step:
 
 # %%
 accumulator = tf.ConditionalAccumulator(tf.float32, shape=[])
@@ -370,8 +369,8 @@ assert len(whose) == UNTIL // max(TICKS)
 # ## A backup worker
 # Chen et al. (2016) make the step with the first $N$ gradients of $n$ workers. The other $n - N$ are
 # *backup workers*: a gradient that comes after the step is dropped, and its worker goes on from the
-# new `w`. With $N = 2$ of 3, worker 1 should complete a step every 5 ticks. But the token for worker
-# 2 lies in the queue until *somebody* takes it.
+# new `w`. With $N = 2$ of 3, worker 1 should complete a step every 5 ticks. But worker 2's token lies
+# in the queue until *somebody* takes it.
 #
 # **Predict:** the first step is at tick 5. Whose gradients make the second step, and at which tick?
 
@@ -389,8 +388,8 @@ for tick, whose in simulate(SharedParts(N=2))[1][:3]:
 # ```
 #
 # Both are from worker 0. Of the three tokens of tick 5, workers 0 and 1 take one each. At tick 7
-# worker 0 pushes, takes the third, and goes on at the *same* `w`. At tick 9 it pushes again, and the
-# step is made. Worker 1 pushes at tick 10, and is dropped.
+# worker 0 pushes, takes the third, and goes on at the *same* `w`. Its push at tick 9 completes the
+# step, and worker 1's at tick 10 is dropped.
 #
 # </details>
 #
@@ -463,9 +462,9 @@ whose = draw(
 assert all(step == [0, 1] for step in whose)
 
 # %% [markdown]
-# With one queue, `w` leans towards the data of worker 0. With slots it ends near 1.5, the minimum of
-# workers 0 and 1, and not near 3. That is the price of backup workers: if the same worker is always
-# the last, `w` never learns from its data.
+# With one queue, `w` leans towards worker 0's minimum. With slots it ends near 1.5, the minimum of
+# workers 0 and 1, and not near 3. That is the price of backup workers: `w` never learns from a worker
+# that is always the last.
 #
 # ## What waiting costs
 # [Scaling](../Measurements/Scaling/) has real workers whose gradients take 70 ms on average, with
@@ -479,8 +478,8 @@ assert all(step == [0, 1] for step in whose)
 # its best.)
 #
 # A backup worker gains a little there, a lot where one machine is slow, and does harm where all take
-# equally long. Synchronous training wins where times hardly vary, as on equal GPUs, and where
-# staleness costs accuracy, as Chen et al. found.
+# equally long. Synchronous training wins where times hardly vary, as on equal GPUs, or where
+# staleness costs accuracy.
 
 # %% [markdown]
 # ## Exercises
@@ -529,7 +528,7 @@ check_1(answer_1)
 # ```
 #
 # A step takes 70 · (1 + 1/2 + … + 1/8) = 190 ms, so there are 42 gradients per second, and a worker
-# waits for 120 of 190 ms. Scaling's table has the measured rate.
+# waits for 120 of 190 ms.
 #
 # </details>
 
@@ -617,9 +616,6 @@ course.end()
 #   backup workers, and staleness measured.
 # - Dean, Barroso 2013, [The Tail at Scale](https://doi.org/10.1145/2408776.2408794): why some of
 #   many machines are always slow.
-# - [SyncReplicasOptimizer](../Synchronous-SGD/OPTIMIZER.md), its page here.
-#
-# **Elsewhere:** DDP, `MultiWorkerMirroredStrategy` and JAX's `jax.lax.pmean` all-reduce, without a
-# ps.
+# - Our page on [SyncReplicasOptimizer](../Synchronous-SGD/OPTIMIZER.md).
 #
 # Next: [SGD-by-Experiment](SGD-by-Experiment.ipynb): how large may a batch be?
