@@ -10,11 +10,11 @@
 
 # %% [markdown]
 # # Ring all-reduce
-# A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one parameter server
-# collects the gradients and sends back `w`, each step waits 16 seconds for its connection. If the
-# workers pass pieces of the gradients around a ring, it waits 0.17 seconds. As many servers as
-# workers would be as fast (exercise 2). But an *all-reduce* needs no servers and no placement, so most
-# synchronous training uses one.
+# A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one ps collects the
+# gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces of
+# the gradients around a ring, it waits 0.17 seconds. As many servers as workers would be as fast
+# (exercise 2). But an *all-reduce* needs no servers and no placement, so most synchronous training uses
+# one.
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
@@ -51,7 +51,7 @@ course.begin()
 
 # %% [markdown]
 # ## Step by step
-# First all workers are in one process, in lockstep: in each step all of them send, then all receive.
+# First all workers are in one process: in each step all of them send, then all receive.
 
 
 # %%
@@ -71,8 +71,8 @@ def all_reduce_in_lockstep(chunk):
 
 
 # %% [markdown]
-# Give worker $k$ a 1 at place $k$ of each chunk, and zeros elsewhere. The figures draw each 1 as a
-# stripe in its worker's colour, call the chunks a to d, and frame what a worker has just received.
+# Worker $k$ has a 1 at place $k$ of each chunk, and zeros elsewhere. The figures draw each 1 as a stripe
+# in its worker's colour, call the chunks a to d, and frame what has just arrived.
 
 # %% jupyter={"source_hidden": true}
 COLOURS = [BLUE, ORANGE, PURPLE, GREEN]
@@ -123,7 +123,7 @@ draw(states[3:], ALL_GATHER)
 
 # %% [markdown]
 # Worker 1 sends chunk a first, and its growing sum moves to the right until worker 0 has all four
-# stripes. Every worker adds in every step, so the work is shared evenly.
+# stripes.
 #
 # ## Bytes and bits
 # Now four workers have gradients of the digits model, of 32 examples each: $S$ = 9,640 bytes for
@@ -149,8 +149,8 @@ vectors = [gradient(np.arange(32 * k, 32 * k + 32)) for k in range(n)]
 S = vectors[0].nbytes
 
 # %% [markdown]
-# **Predict:** how many bytes does a worker send in all? Do the four workers end with the same sum,
-# bit for bit? Is it also, bit for bit, the sum that NumPy computes?
+# **Predict:** how many bytes does a worker send? Do all four end with the same bits? Are they also
+# those of NumPy's sum?
 
 # %% tags=["predicted"]
 result = [vector.copy() for vector in vectors]
@@ -173,9 +173,8 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 # ```
 #
 # In each half a worker sends $n-1$ chunks of about $S/n$ bytes, together $2\frac{n-1}{n}S$ = 14,460.
-# (4 does not divide 2,410, so some chunks are longer by one.) The workers add each chunk once, in one
-# order, and copy the result, so all have the same bits, and their copies of `w` cannot drift apart.
-# NumPy adds in another order and rounds differently.
+# (Some chunks are longer by one.) The workers add each chunk once, in one order, and copy the result, so
+# all have the same bits, and their copies of `w` cannot drift apart. NumPy adds in another order.
 #
 # </details>
 #
@@ -334,8 +333,8 @@ for numbers in 2_410, 16_000_000:
 # ```
 #
 # The short vector arrives: 1 + 2 + 3 + 4 = 10. With the long one all four hang until our time limit
-# ends them. The operating system buffers what was sent and not yet received, but a chunk of 16 MB does
-# not fit. So each worker blocks in `sendall` until its neighbour receives, and the neighbour blocks in
+# ends them. The operating system buffers what nobody has received yet, but a chunk of 16 MB does not
+# fit. So each worker blocks in `sendall` until its neighbour receives, and the neighbour blocks in
 # `sendall`, too: a *deadlock*, which no test with a small model finds.
 #
 # </details>
@@ -389,7 +388,7 @@ for step in range(int(sys.argv[1])):
 np.savez("trained-%d.npz" % ring.k, *w)
 
 # %% [markdown]
-# This notebook trains one more copy, on the *union* of the four mini-batches.
+# This notebook trains one more copy, on all four mini-batches as one.
 
 # %% jupyter={"source_hidden": true}
 STEPS = 300
@@ -435,8 +434,8 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # | double tree: blocks follow each other through two trees | about $2\lceil\log_2n\rceil\alpha+2\beta S$ |
 # | ring: $2(n-1)$ steps, one chunk each | $2(n-1)(\alpha+\beta S/n)$ |
 #
-# NCCL, NVIDIA's library for GPUs, has the *double tree*: half of the vector travels in blocks through
-# each tree, and the inner nodes of one are leaves of the other, so all connections are busy at once.
+# In the *double tree* of NCCL, NVIDIA's library for GPUs, half of the vector travels through each tree,
+# and the inner nodes of one are leaves of the other, so all connections are busy.
 #
 # **Predict:** 100 workers, 50 µs, 10 Gbit/s. Which way is fastest for 1 KB, for 69 KB (the network of
 # the examples), for 100 MB (25 million parameters)?
@@ -512,9 +511,8 @@ show(
 # %% [markdown]
 # Where a curve is flat, the number of messages decides, and where it rises, their bytes. Because the
 # ring sends the fewest bytes in the most messages, it wins for long vectors among few workers, such as
-# the GPUs of one machine. NCCL chooses by vector and network.
-# ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real connections.) Whatever the way, all
-# workers wait for the slowest, and if one is lost, none can go on.
+# the GPUs of one machine. ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real
+# connections.) Whatever the way, all workers wait for the slowest, and if one is lost, none can go on.
 
 # %% [markdown]
 # ## Exercises
@@ -564,7 +562,6 @@ check_1(answer_1)
 # ```
 #
 # Worker 6 sends chunk 5 first. It arrives at the workers 7, 0 and 1, and each adds its own part.
-# After the last step, $s=6$, it is at worker 5.
 #
 # </details>
 
@@ -576,7 +573,7 @@ check_1(answer_1)
 # <details><summary>Hint</summary>
 #
 # As a worker, a machine pushes one chunk to each of the others; as a ps, it sends its chunk of `w` to
-# each of them. Messages that arrive together share the connection, and overlap their latencies.
+# each of them. Messages that arrive together share the connection, and their latencies overlap.
 #
 # </details>
 
@@ -638,14 +635,11 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Patarasuk and Yuan 2009, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*:
-#   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) brought the ring to
-#   deep learning.
+#   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) made it known.
 # - Sanders, Speck and Träff 2009, *Two-tree algorithms for full bandwidth broadcast, reduction and
-#   scan*: the double tree, in NCCL since version 2.4.
+#   scan*: the double tree.
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
 #   with chunk $k+1$.
-# - **Elsewhere:** `torch.distributed.all_reduce`, `jax.lax.psum`; in `tf.distribute` inside
-#   `MultiWorkerMirroredStrategy` ([Collective-AllReduce](../Collective-AllReduce/)).
 #
 # Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb), where the two halves of the ring
 # go separate ways.
