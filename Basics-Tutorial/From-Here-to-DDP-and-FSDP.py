@@ -13,7 +13,7 @@
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
 # GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each.
 # That is the way from PyTorch's DDP to FSDP, with which most large models are trained. Here you build
-# both, in a few lines each, and measure them.
+# both, and measure them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -21,11 +21,11 @@
 # - derive what ZeRO 1, 2 and 3 store and send, and choose between them;
 # - translate between this course, PyTorch, NCCL and JAX.
 #
-# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 50 minutes.
+# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Where this leads
-# In training by all-reduce, every worker stores the whole model: *DDP*, *DistributedDataParallel*. *ZeRO*,
+# *DDP*, *DistributedDataParallel*, trains by all-reduce, so every worker stores the whole model. *ZeRO*,
 # the Zero Redundancy Optimizer, removes the copies in three stages; *FSDP*, *Fully Sharded Data Parallel*,
 # is PyTorch's form of stage 3. A *shard* is the part that one worker stores.
 #
@@ -167,8 +167,8 @@ for k, (x, part, total) in enumerate(found):
 # ## The network, layer by layer
 # DDP and FSDP depend on the order of events within a step, so here is the digits model without a
 # framework. `weights(i)` gives the parameters of layer `i`, one flat vector. `backward` *yields* the
-# gradient of a layer before it goes on to the layer below. In PyTorch this `yield` is a *hook*: a
-# function that `loss.backward()` calls for each parameter whose gradient is ready.
+# gradient of a layer before it goes on to the layer below. PyTorch has a *hook* instead: a function that
+# `loss.backward()` calls for each parameter whose gradient is ready.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile layers.py
@@ -262,10 +262,10 @@ class DDP:
 
 
 # %% [markdown]
-# To see what this saves, two processes train nine layers with 7.5 MB of gradients, on an imitated network
-# of 1 Gbit/s with a latency of 3 ms. (In a data centre it is about 0.05 ms, but a real model pays it for
-# hundreds of tensors.) They try four ways. After the backward pass they send each layer alone, or all in
-# one; during it, each layer alone, or buckets of 2.5 MB.
+# What does this save? Two processes train nine layers with 7.5 MB of gradients, on an imitated network of
+# 1 Gbit/s with a latency of 3 ms. (In a data centre it is about 0.05 ms, but a real model pays it for
+# hundreds of tensors.) After the backward pass they send each layer alone, or all in one; during it, each
+# layer alone, or buckets of 2.5 MB.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -374,8 +374,7 @@ for name, (seconds, _) in steps.items():
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of
-# the sending hides behind the computation. Slowest: each layer alone, after it, with eighteen latencies
-# and nothing hidden. The others have one of the advantages each.
+# the sending hides behind the computation. Slowest: each layer alone, after it, with neither advantage.
 #
 # </details>
 
@@ -418,16 +417,14 @@ show(
 )
 
 # %% [markdown]
-# The bytes alone take 60 ms, and eighteen latencies 54. The last bucket cannot hide, because it is
+# The bytes take 60 ms, and eighteen latencies 54. The last bucket cannot hide, because it is
 # complete only when the backward pass ends. Nor does anything hide unless the hardware can send while it
-# computes: on two busy cores [Packing](../Measurements/Packing/) found no gain. (A bar may include a wait
-# for the other worker.)
+# computes: on two busy cores [Packing](../Measurements/Packing/) found no gain.
 #
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
 # the optimizer keeps 4-byte numbers, because small steps would be lost in 2 bytes. Today the 2 bytes are
-# bfloat16, whose range is that of float32. With float16 the loss must be scaled, or small gradients
-# become 0.
+# bfloat16, with the range of float32; float16 needs a scaled loss, or small gradients become 0.
 #
 # | what | bytes |
 # | --- | --- |
@@ -563,8 +560,8 @@ changed(
 )
 
 # %% [markdown]
-# **Stage 3** shards the parameters: nobody stores a whole layer. `weights` gathers it before each
-# use, in the forward pass and once more in the backward pass, and it is dropped afterwards.
+# **Stage 3** shards the parameters: nobody stores a whole layer. `weights` gathers it for the forward
+# pass and once more for the backward pass, and each drops it after use.
 
 # %%
 changed(
@@ -583,8 +580,7 @@ changed(
 )
 
 # %% [markdown]
-# Four workers train the digits model in each stage, with float32 numbers and with float16. (Zeros fill
-# its 2,410 parameters up to 2,412.)
+# Four workers train the digits model in each stage, with float32 and with float16.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile stages.py
@@ -632,6 +628,7 @@ for dtype in ("float32", "float16"):
 print("\nbytes for each parameter, with float16 and 4 workers")
 print("          w     g   optimizer   together   sent in an update")
 for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
+    # 2,410 parameters, and two zeros, so that four workers can divide each layer
     w, g, optimizer, sent = (count / 2412 for count in counts["float16 %d" % stage])
     row = name, w, g, optimizer, w + g + optimizer, sent
     print("%-7s %4.1f  %4.1f  %10.1f  %9.1f  %18.1f" % row)
@@ -652,8 +649,8 @@ for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
 # ```
 #
 # They do: the stages make the same sums in the same order, in other places. Stages 1 and 2 send as much
-# as DDP, whose all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends one and a half times as
-# much, because it gathers the parameters twice.
+# as DDP, whose all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends 1.5 times as much,
+# because it gathers the parameters twice.
 #
 # </details>
 
@@ -674,8 +671,8 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 #
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
 # transformer. FSDP gathers the next block while the current one computes, as
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (to read; it is not
-# installed here):
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch, which is not installed
+# here:
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -686,7 +683,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # ```
 #
 # ## How large is large?
-# The ZeRO paper's example has 7.5 billion parameters.
+# Here is the ZeRO paper's example, with 7.5 billion parameters.
 
 
 # %%
@@ -727,8 +724,7 @@ show(
 #   stage sends less;
 # - **ZeRO 1**, if the optimizer state does not fit. It sends no more, also with *gradient accumulation*,
 #   several mini-batches before an update, and suits pipelines;
-# - **ZeRO 2**, if the gradients do not fit either. With accumulation it reduces after each mini-batch, or
-#   gives up its saving (exercise 2);
+# - **ZeRO 2**, if the gradients do not fit either. With accumulation it sends more (exercise 2);
 # - **ZeRO 3**, if the parameters do not fit. It needs a fast network, and mini-batches so large that the
 #   all-gathers hide;
 # - more than ZeRO, if activations or a single *layer* are too large:
@@ -742,16 +738,15 @@ show(
 # | reduce-scatter | `reduce_scatter_tensor` | `ncclReduceScatter` | `lax.psum_scatter` |
 # | all-gather | `all_gather_into_tensor` | `ncclAllGather` | `lax.all_gather` |
 # | synchronous SGD | DDP | – | a sharded batch |
-# | buckets | buckets | – | by the compiler |
 # | `w` on several servers | FSDP | – | sharded parameters |
 #
 # Horovod, a library that adds an all-reduce to TensorFlow and PyTorch programs, has been dormant since
-# June 2023; [Horovod-RingAllReduce](../Horovod-RingAllReduce/) helps to read such programs.
+# June 2023 ([Horovod-RingAllReduce](../Horovod-RingAllReduce/)).
 
 # %% [markdown]
 # ## Exercises
 # **1. How many GPUs?** ★☆☆ On paper: a model has 70 billion parameters, and a GPU 80 GB, of which 30
-# are for the activations. From how many GPUs on does it fit, in each stage? `None` if never.
+# are for the activations. How many GPUs does each stage need? `None` if it never fits.
 #
 # <details><summary>Hint</summary>
 #
@@ -797,8 +792,8 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# DDP and stages 1 and 2 need at least 16, 4 and 2 bytes for each parameter, 1,120, 280 and 140 GB,
-# whatever `n` is. Only stage 3 has no floor: 1,120 / 50 = 22.4, so 23 GPUs.
+# DDP and stages 1 and 2 need at least 1,120, 280 and 140 GB, whatever `n` is. Only stage 3 has no floor:
+# 1,120 / 50 = 22.4, so 23 GPUs.
 #
 # </details>
 
@@ -876,8 +871,7 @@ course.end()
 # ## Read more
 # - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): hooks and buckets.
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054): the stages and the 16 bytes.
-# - Zhao et al. 2023, [PyTorch FSDP](https://arxiv.org/abs/2304.11277). Micikevicius et al. 2017,
-#   [Mixed Precision Training](https://arxiv.org/abs/1710.03740).
+# - Zhao et al. 2023, [PyTorch FSDP](https://arxiv.org/abs/2304.11277).
 # - **Elsewhere:** TensorFlow's DDP is `MultiWorkerMirroredStrategy`
 #   ([Collective-AllReduce](../Collective-AllReduce/)); its strategies have no FSDP.
 #
