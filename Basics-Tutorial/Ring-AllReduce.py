@@ -179,7 +179,7 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 # </details>
 #
 # **Can it be done with fewer bytes?** To combine $n$ values takes $n-1$ messages, because a message
-# merges at most one value into another, and to tell the $n-1$ others the sum takes $n-1$ more. For $S$
+# merges at most one value into another. To tell the $n-1$ others the sum takes $n-1$ more. For $S$
 # bytes that makes $2(n-1)S$ in all, so some worker sends at least $2\frac{n-1}{n}S$: the ring is
 # optimal. (Unless the network's *switches* add, as in NVIDIA's SHARP.)
 #
@@ -434,8 +434,8 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # | double tree: blocks follow each other through two trees | about $2\lceil\log_2n\rceil\alpha+2\beta S$ |
 # | ring: $2(n-1)$ steps, one chunk each | $2(n-1)(\alpha+\beta S/n)$ |
 #
-# In the *double tree* of NCCL, NVIDIA's library for GPUs, half of the vector travels through each tree,
-# and the inner nodes of one are leaves of the other, so all connections are busy.
+# In the *double tree* of NCCL, NVIDIA's library for GPUs, half of the vector travels through each tree.
+# The inner nodes of one are leaves of the other, so all connections are busy.
 #
 # **Predict:** 100 workers, 50 µs, 10 Gbit/s. Which way is fastest for 1 KB, for 69 KB (the network of
 # the examples), for 100 MB (25 million parameters)?

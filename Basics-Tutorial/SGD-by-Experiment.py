@@ -203,8 +203,8 @@ show(
 # grow by $\sqrt{k}$ by themselves; with the rate they become $k$ times as long.
 #
 # ## The stability limit
-# How large may a step be at all? On a bowl $f(w) = \frac{1}{2} \lambda w^2$ the gradient is $\lambda w$, and a step gives
-# $w \leftarrow (1 - lr\,\lambda)\, w$. It shrinks $w$ only if
+# How large may a step be at all? On a bowl $f(w) = \frac{1}{2} \lambda w^2$ the gradient is
+# $\lambda w$, and a step gives $w \leftarrow (1 - lr\,\lambda)\, w$. It shrinks $w$ only if
 #
 # $$lr < \frac{2}{\lambda}$$
 #

@@ -527,7 +527,7 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# A step takes 70 · (1 + 1/2 + … + 1/8) = 190 ms, so there are 42 gradients per second, and a worker
+# A step takes 70 · (1 + 1/2 + … + 1/8) = 190 ms, so there are 42 gradients per second. A worker
 # waits for 120 of 190 ms.
 #
 # </details>
