@@ -11,29 +11,28 @@
 # %% [markdown]
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
-# GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each and
-# compute the same, here to the last bit.
-# That is the way from PyTorch's DDP to FSDP, with which most large
-# models are trained. Here you build both, in a few lines each, and measure them.
+# GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each.
+# That is the way from PyTorch's DDP to FSDP, with which most large models are trained. Here you build
+# both, and measure them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
 # - explain the 16 bytes that training needs for each parameter;
 # - derive what ZeRO 1, 2 and 3 store and send, and choose between them;
-# - translate between this course, PyTorch, NCCL, Horovod and JAX.
+# - translate between this course, PyTorch, NCCL and JAX.
 #
-# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 50 minutes.
+# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Where this leads
-# In training by all-reduce, every worker stores the whole model: *DDP*, *DistributedDataParallel*. *ZeRO*,
+# *DDP*, *DistributedDataParallel*, trains by all-reduce, so every worker stores the whole model. *ZeRO*,
 # the Zero Redundancy Optimizer, removes the copies in three stages; *FSDP*, *Fully Sharded Data Parallel*,
 # is PyTorch's form of stage 3. A *shard* is the part that one worker stores.
 #
 # ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
 # All stages consist of the ring's two halves: a **reduce-scatter** gives worker $k$ part $k$ of the sum,
-# an **all-gather** gives every worker the parts of all. Each sends $\frac{n-1}{n}$ of the vector's bytes.
+# an **all-gather** gives every worker all parts. Each sends $\frac{n-1}{n}$ of the vector's bytes.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -168,8 +167,8 @@ for k, (x, part, total) in enumerate(found):
 # ## The network, layer by layer
 # DDP and FSDP depend on the order of events within a step, so here is the digits model without a
 # framework. `weights(i)` gives the parameters of layer `i`, one flat vector. `backward` *yields* the
-# gradient of a layer as soon as it is known, before it goes on to the layer below. In PyTorch this
-# `yield` is a *hook*: a function that `loss.backward()` calls for each parameter whose gradient is ready.
+# gradient of a layer before it goes on to the layer below. PyTorch has a *hook* instead: a function that
+# `loss.backward()` calls for each parameter whose gradient is ready.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile layers.py
@@ -227,10 +226,10 @@ def backward(weights, sizes, a, y):
 
 # %% [markdown]
 # ## DDP: the all-reduce begins before the backward pass ends
-# A worker that computes all gradients and then calls one all-reduce leaves its network idle first, and
-# its processor afterwards. But the gradient of the last layer is known first, and DDP sends it while the
-# backward pass works on the layers below: *overlap*. To send each gradient alone would cost a latency for
-# each, so DDP collects them in *buckets*, in PyTorch of 25 MB.
+# A worker that computes all gradients and then calls one all-reduce leaves first its network idle, and
+# then its processor. But the gradient of the last layer is known first, and DDP sends it while the
+# backward pass works on the layers below: *overlap*. Because each message costs a latency, DDP collects
+# gradients in *buckets*, in PyTorch of 25 MB.
 
 # %%
 # %%writefile ddp.py
@@ -263,10 +262,10 @@ class DDP:
 
 
 # %% [markdown]
-# To see what this saves, two processes train nine layers with 7.5 MB of gradients, on an imitated network
-# of 1 Gbit/s with a latency of 3 ms. (A data centre has more like 0.05, but real models have hundreds of
-# tensors.) Four ways: each layer alone or all in one, *after* the backward pass; each layer alone or
-# buckets of 2.5 MB, *during* it.
+# What does this save? Two processes train nine layers with 7.5 MB of gradients, on an imitated network of
+# 1 Gbit/s with a latency of 3 ms. (In a data centre it is about 0.05 ms, but a real model pays it for
+# hundreds of tensors.) After the backward pass they send each layer alone, or all in one; during it, each
+# layer alone, or buckets of 2.5 MB.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -374,9 +373,8 @@ for name, (seconds, _) in steps.items():
 # buckets, during            117 ms,  62% of the slowest
 # ```
 #
-# Fastest: buckets during the backward pass, because most of the sending hides behind the computation.
-# Slowest: each layer alone, after it: nine all-reduces pay eighteen latencies in turn, and nothing hides.
-# The others have one of the advantages each.
+# Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of
+# the sending hides behind the computation. Slowest: each layer alone, after it, with neither advantage.
 #
 # </details>
 
@@ -419,15 +417,14 @@ show(
 )
 
 # %% [markdown]
-# The bytes alone take 60 ms, and eighteen latencies 54. A bar begins when this worker calls, so it
-# can include a wait for the other one. The last bucket cannot hide, because it is complete only
-# when the backward pass ends. And overlap needs
-# hardware that sends while the processor computes: on two busy cores
-# [Packing](../Measurements/Packing/) found no gain.
+# The bytes take 60 ms, and eighteen latencies 54. The last bucket cannot hide, because it is
+# complete only when the backward pass ends. Nor does anything hide unless the hardware can send while it
+# computes: on two busy cores [Packing](../Measurements/Packing/) found no gain.
 #
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
-# the optimizer keeps 4-byte numbers, because small steps would be lost in 2 bytes.
+# the optimizer keeps 4-byte numbers, because small steps would be lost in 2 bytes. Today the 2 bytes are
+# bfloat16, with the range of float32; float16 needs a scaled loss, or small gradients become 0.
 #
 # | what | bytes |
 # | --- | --- |
@@ -435,14 +432,13 @@ show(
 # | gradients | 2 |
 # | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | 4 + 4 + 4 |
 #
-# Megatron, DeepSpeed and the ZeRO paper divide it so. PyTorch's `autocast`, and FSDP's mixed precision,
-# keep parameters and gradients in float32: 4 + 4 + 0 + 4 + 4, the same sum. Runs that accumulate
-# gradients in float32 need 18 to 20. *Activations*, the values between the layers, come on top:
-# [Beyond-ZeRO](Beyond-ZeRO.ipynb).
+# PyTorch's `autocast`, and FSDP's mixed precision, keep parameters and gradients in float32, and need no
+# second copy: 4 + 4 + 4 + 4, the same sum. (Their 2-byte copies are temporary.) *Activations*, the values
+# between the layers, come on top: [Beyond-ZeRO](Beyond-ZeRO.ipynb).
 #
 # ## ZeRO: every byte is stored once
-# DDP stores all of this $n$ times. But who needs the optimizer state of a parameter? Only the one who
-# updates it. Here is DDP once more, without buckets: one training in ten lines.
+# DDP stores all of this $n$ times. But only the worker that updates a parameter needs its optimizer
+# state. Here is DDP once more, without buckets:
 
 # %% jupyter={"source_hidden": true}
 # %%writefile training.py
@@ -510,9 +506,9 @@ def train(ring, first, dtype, updates):
 
 
 # %% [markdown]
-# Each stage is the one before it and a few changed lines, from which a folded function writes the new
-# program. `part(flat, ring)` is part $k$ of a vector. **Stage 1** shards the optimizer: between the
-# halves of the all-reduce, worker $k$ updates its part, so the second half carries parameters.
+# Each stage changes a few lines of the one before it; a folded function writes the new program.
+# `part(flat, ring)` is part $k$ of a vector. **Stage 1** shards the optimizer: between the halves of the
+# all-reduce, worker $k$ updates its part, so the second half carries parameters.
 
 
 # %% jupyter={"source_hidden": true}
@@ -564,8 +560,8 @@ changed(
 )
 
 # %% [markdown]
-# **Stage 3** shards the parameters: nobody stores a whole layer. `weights` gathers it before each
-# use, in the forward pass and once more in the backward pass, and it is dropped afterwards.
+# **Stage 3** shards the parameters: nobody stores a whole layer. `weights` gathers it for the forward
+# pass and once more for the backward pass, and each drops it after use.
 
 # %%
 changed(
@@ -584,8 +580,7 @@ changed(
 )
 
 # %% [markdown]
-# Four workers train the digits model in each stage, with float32 numbers and with float16. (Its 2,410
-# parameters are padded to 2,412.)
+# Four workers train the digits model in each stage, with float32 and with float16.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile stages.py
@@ -620,7 +615,7 @@ def accuracy(w):
 
 
 # %% [markdown]
-# **Predict:** does the stage change what is learnt? Which stages send more bytes than DDP?
+# **Predict:** do all four stages end with the same bits? Which stages send more bytes than DDP?
 
 # %% tags=["predicted"]
 counts = json.loads(run("stages.py", 4)[0])
@@ -633,6 +628,7 @@ for dtype in ("float32", "float16"):
 print("\nbytes for each parameter, with float16 and 4 workers")
 print("          w     g   optimizer   together   sent in an update")
 for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
+    # 2,410 parameters, and two zeros, so that four workers can divide each layer
     w, g, optimizer, sent = (count / 2412 for count in counts["float16 %d" % stage])
     row = name, w, g, optimizer, w + g + optimizer, sent
     print("%-7s %4.1f  %4.1f  %10.1f  %9.1f  %18.1f" % row)
@@ -652,8 +648,8 @@ for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
 # ZeRO 3   0.5   0.5         3.0        4.0                 4.5
 # ```
 #
-# The stages make the same sums in the same order, in other places. Stages 1 and 2 send as much as DDP,
-# whose all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends one and a half times as much,
+# They do: the stages make the same sums in the same order, in other places. Stages 1 and 2 send as much
+# as DDP, whose all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends 1.5 times as much,
 # because it gathers the parameters twice.
 #
 # </details>
@@ -671,13 +667,12 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 
 # %% [markdown]
 # For $P$ parameters of 2 bytes, DDP and stages 1 and 2 send $2\frac{n-1}{n}2P$ bytes in an update, stage 3
-# $3\frac{n-1}{n}2P$. They store $16$, $4+12/n$, $2+14/n$ and $16/n$ bytes for each parameter; with
-# parameters and gradients in float32 the floors of stages 1 and 2 are 8 and 4.
+# $3\frac{n-1}{n}2P$. They store $16$, $4+12/n$, $2+14/n$ and $16/n$ bytes for each parameter.
 #
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
-# transformer. FSDP gathers the next block while the current one computes: Beyond-ZeRO draws it, and
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does it. In PyTorch (to read; it is not
-# installed here):
+# transformer. FSDP gathers the next block while the current one computes, as
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch, which is not installed
+# here:
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -688,7 +683,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # ```
 #
 # ## How large is large?
-# The ZeRO paper's example has 7.5 billion parameters.
+# Here is the ZeRO paper's example, with 7.5 billion parameters.
 
 
 # %%
@@ -724,37 +719,34 @@ show(
 )
 
 # %% [markdown]
-# With 64 workers DDP stores 120 GB, ZeRO 1 31.4, ZeRO 2 16.6 and ZeRO 3 1.9. Choose
-# - **DDP**, if 16 bytes for each parameter and the activations fit into one device. No stage sends less.
-# - **ZeRO 1**, if the optimizer state does not fit. It sends no more, and goes well with gradient
-#   accumulation and with pipelines.
-# - **ZeRO 2**, if the gradients do not fit either. With *gradient accumulation*, several mini-batches
-#   before an update, it reduces after each of them or gives up its saving (exercise 2).
-# - **ZeRO 3**, if the model does not fit. It needs a fast network, and mini-batches so large that the
-#   all-gathers hide. Stages 2 and 3 suit pipelines badly: each micro-batch would communicate.
+# Choose
+# - **DDP**, if 16 bytes for each parameter and the activations fit into one device, because no other
+#   stage sends less;
+# - **ZeRO 1**, if the optimizer state does not fit. It sends no more, also with *gradient accumulation*,
+#   several mini-batches before an update, and suits pipelines;
+# - **ZeRO 2**, if the gradients do not fit either. With accumulation it sends more (exercise 2);
+# - **ZeRO 3**, if the parameters do not fit. It needs a fast network, and mini-batches so large that the
+#   all-gathers hide;
 # - more than ZeRO, if activations or a single *layer* are too large:
 #   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), Beyond-ZeRO.
 #
 # ## The dictionary
-# | here | PyTorch | NCCL | Horovod | JAX |
-# | --- | --- | --- | --- | --- |
-# | task `k` of `n` | rank, world size | rank, `nranks` | `hvd.rank()` | `jax.process_index()` |
-# | all-reduce | `all_reduce` | `ncclAllReduce` | `hvd.allreduce` | `lax.psum` |
-# | reduce-scatter | `reduce_scatter_tensor` | `ncclReduceScatter` | `hvd.reducescatter` | `lax.psum_scatter` |
-# | all-gather | `all_gather_into_tensor` | `ncclAllGather` | `hvd.allgather` | `lax.all_gather` |
-# | the chief's `w` | DDP's constructor | `ncclBroadcast` | `broadcast_variables` | a replicated array |
-# | synchronous SGD | DDP | – | `DistributedOptimizer` | a sharded batch |
-# | buckets | buckets | `ncclGroupStart` | Tensor Fusion | by the compiler |
-# | `w` on several servers | FSDP | – | – | sharded parameters |
+# | here | PyTorch | NCCL | JAX |
+# | --- | --- | --- | --- |
+# | task `k` of `n` | rank, world size | rank, `nranks` | `jax.process_index()` |
+# | all-reduce | `all_reduce` | `ncclAllReduce` | `lax.psum` |
+# | reduce-scatter | `reduce_scatter_tensor` | `ncclReduceScatter` | `lax.psum_scatter` |
+# | all-gather | `all_gather_into_tensor` | `ncclAllGather` | `lax.all_gather` |
+# | synchronous SGD | DDP | – | a sharded batch |
+# | `w` on several servers | FSDP | – | sharded parameters |
 #
-# ZeRO 3 is an old friend: a worker pulls `w` before use, and the workers are each other's servers. Horovod
-# is dormant (its last release is of June 2023);
-# [Horovod-RingAllReduce](../Horovod-RingAllReduce/) helps to read older programs.
+# Horovod, a library that adds an all-reduce to TensorFlow and PyTorch programs, has been dormant since
+# June 2023 ([Horovod-RingAllReduce](../Horovod-RingAllReduce/)).
 
 # %% [markdown]
 # ## Exercises
 # **1. How many GPUs?** ★☆☆ On paper: a model has 70 billion parameters, and a GPU 80 GB, of which 30
-# are for the activations. From how many GPUs on does it fit, in each stage? `None` if never.
+# are for the activations. How many GPUs does each stage need? `None` if it never fits.
 #
 # <details><summary>Hint</summary>
 #
@@ -800,8 +792,8 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# 16, 4 and 2 bytes for each parameter are 1,120, 280 and 140 GB, whatever `n` is. Only stage 3 has no
-# floor: 1,120 / 50 = 22.4, so 23 GPUs.
+# DDP and stages 1 and 2 need at least 1,120, 280 and 140 GB, whatever `n` is. Only stage 3 has no floor:
+# 1,120 / 50 = 22.4, so 23 GPUs.
 #
 # </details>
 
@@ -813,7 +805,7 @@ check_1(answer_1)
 # <details><summary>Hint</summary>
 #
 # Count the reduce-scatters and all-gathers of an update; each sends $\frac{n-1}{n}\cdot2$ bytes for
-# each parameter. Stages 0 and 1 may store a whole gradient. Which may not?
+# each parameter. Stages 0 and 1 may store a whole gradient, the others may not.
 #
 # </details>
 
@@ -866,8 +858,8 @@ check_2(answer_2)
 # assert [answer_2(stage, 4, 1) for stage in range(4)] == [3, 3, 3, 4.5]  # as measured above
 # ```
 #
-# With accumulation only DDP and stage 1 keep their cost. With 8 mini-batches and 4 workers, stage 2
-# sends 13.5 bytes instead of 3, stage 3 36 instead of 4.5. Many runs therefore use stage 1.
+# With 8 mini-batches and 4 workers, stage 2 sends 13.5 bytes instead of 3, stage 3 36 instead of 4.5.
+# Because only DDP and stage 1 keep their cost, many runs use stage 1.
 #
 # </details>
 
@@ -879,9 +871,8 @@ course.end()
 # ## Read more
 # - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): hooks and buckets.
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054): the stages and the 16 bytes.
-# - Zhao et al. 2023, [PyTorch FSDP](https://arxiv.org/abs/2304.11277). Micikevicius et al. 2017,
-#   [Mixed Precision Training](https://arxiv.org/abs/1710.03740).
-# - **Elsewhere:** the dictionary above. TensorFlow's DDP is `MultiWorkerMirroredStrategy`
-#   ([Collective-AllReduce](../Collective-AllReduce/)); it has no FSDP.
+# - Zhao et al. 2023, [PyTorch FSDP](https://arxiv.org/abs/2304.11277).
+# - **Elsewhere:** TensorFlow's DDP is `MultiWorkerMirroredStrategy`
+#   ([Collective-AllReduce](../Collective-AllReduce/)); its strategies have no FSDP.
 #
 # Next: [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), which cuts the model.

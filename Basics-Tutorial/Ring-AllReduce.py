@@ -10,24 +10,24 @@
 
 # %% [markdown]
 # # Ring all-reduce
-# A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one parameter server
-# collects the gradients and sends back `w`, each step waits 16 seconds for its connection. If the
-# workers pass pieces of the gradients around a ring, it waits 0.17 seconds. As many servers as
-# workers would need no longer (exercise 2), but an *all-reduce* needs no servers and no placement:
-# most synchronous training uses one.
+# A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one ps collects the
+# gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces of
+# the gradients around a ring, it waits 0.17 seconds. As many servers as workers would be as fast
+# (exercise 2). But an *all-reduce* needs no servers and no placement, so most synchronous training uses
+# one.
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
 # - count the bytes that a worker sends, and say why nobody can do with fewer;
-# - write an all-reduce over sockets that does not deadlock, and train with it;
+# - write an all-reduce over sockets, and train with it;
 # - estimate when a ring, a tree or a parameter server is fastest.
 #
 # **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## The task
-# Worker $k$ of $n$ has a gradient $g_k$, a vector of $S$ bytes. An *all-reduce* gives all workers the
-# sum of all $g_k$; divided by $n$, that is the mean.
+# Worker $k$ of $n$ has a gradient $g_k$ of $S$ bytes. An *all-reduce* gives all workers the sum of all
+# $g_k$; divided by $n$, that is the mean.
 #
 # ![Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so that all copies stay the same.](../docs/figures/collective.svg)
 #
@@ -51,7 +51,7 @@ course.begin()
 
 # %% [markdown]
 # ## Step by step
-# First all workers are in one process, in lockstep: in each step all of them send, then all receive.
+# First all workers are in one process: in each step all of them send, then all receive.
 
 
 # %%
@@ -71,9 +71,8 @@ def all_reduce_in_lockstep(chunk):
 
 
 # %% [markdown]
-# Give worker $k$ a 1 at place $k$ of each chunk, and zeros elsewhere: the chunk `[1, 0, 0, 1]` is then
-# the sum of workers 0 and 3. The figures draw each 1 as a stripe in its worker's colour, call the
-# chunks a to d, and frame what a worker has just received.
+# Worker $k$ has a 1 at place $k$ of each chunk, and zeros elsewhere. The figures draw each 1 as a stripe
+# in its worker's colour, call the chunks a to d, and frame what has just arrived.
 
 # %% jupyter={"source_hidden": true}
 COLOURS = [BLUE, ORANGE, PURPLE, GREEN]
@@ -124,11 +123,11 @@ draw(states[3:], ALL_GATHER)
 
 # %% [markdown]
 # Worker 1 sends chunk a first, and its growing sum moves to the right until worker 0 has all four
-# stripes. Every worker adds in every step, so the work is shared evenly.
+# stripes.
 #
 # ## Bytes and bits
-# Now with gradients of the digits model: four workers, 32 rows each, $S$ = 9,640 bytes for 2,410
-# parameters.
+# Now four workers have gradients of the digits model, of 32 examples each: $S$ = 9,640 bytes for
+# 2,410 parameters.
 
 # %%
 x, y, x_test, y_test = course.load()
@@ -150,8 +149,8 @@ vectors = [gradient(np.arange(32 * k, 32 * k + 32)) for k in range(n)]
 S = vectors[0].nbytes
 
 # %% [markdown]
-# **Predict:** how many bytes does a worker send in all? Do the four workers end with the same sum,
-# bit for bit? Is it also, bit for bit, the sum that NumPy computes?
+# **Predict:** how many bytes does a worker send? Do all four end with the same bits? Are they also
+# those of NumPy's sum?
 
 # %% tags=["predicted"]
 result = [vector.copy() for vector in vectors]
@@ -174,23 +173,19 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 # ```
 #
 # In each half a worker sends $n-1$ chunks of about $S/n$ bytes, together $2\frac{n-1}{n}S$ = 14,460.
-# (4 does not divide 2,410, so some chunks are longer by one.) The workers add each chunk once, in one
-# order, and copy the result: all have the same bits. NumPy adds in another order and rounds
-# differently.
+# (Some chunks are longer by one.) The workers add each chunk once, in one order, and copy the result, so
+# all have the same bits, and their copies of `w` cannot drift apart. NumPy adds in another order.
 #
 # </details>
 #
-# Copies of `w` that moved by slightly different steps would drift apart.
-#
-# **Can it be done with fewer bytes?** Combining $n$ values needs at least $n-1$ messages, because a
-# message can merge at most one value into another. Until then nobody knows the sum, and afterwards each
-# of the $n-1$ others must still receive it. For $S$ bytes that makes $2(n-1)S$ in all, so some worker
-# sends at least $2\frac{n-1}{n}S$: the ring is optimal. (Unless the *switches* of the network add, as
-# in NVIDIA's SHARP.)
+# **Can it be done with fewer bytes?** To combine $n$ values takes $n-1$ messages, because a message
+# merges at most one value into another. To tell the $n-1$ others the sum takes $n-1$ more. For $S$
+# bytes that makes $2(n-1)S$ in all, so some worker sends at least $2\frac{n-1}{n}S$: the ring is
+# optimal. (Unless the network's *switches* add, as in NVIDIA's SHARP.)
 #
 # ## Between processes
-# Now each worker is a process that sees only its own vector and two *sockets*, the ends of its
-# connections to the neighbours, which a folded file makes.
+# Now each worker is a process with its own vector and two *sockets*, the ends of its connections to
+# the neighbours, which a folded file makes.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile neighbours.py
@@ -338,18 +333,15 @@ for numbers in 2_410, 16_000_000:
 # ```
 #
 # The short vector arrives: 1 + 2 + 3 + 4 = 10. With the long one all four hang until our time limit
-# ends them. The operating system buffers what was sent and not yet received, but a chunk of 16 MB does
-# not fit. Each worker therefore blocks in `sendall` until its neighbour receives, and the neighbour
-# blocks in `sendall`, too: a *deadlock*.
+# ends them. The operating system buffers what nobody has received yet, but a chunk of 16 MB does not
+# fit. So each worker blocks in `sendall` until its neighbour receives, and the neighbour blocks in
+# `sendall`, too: a *deadlock*, which no test with a small model finds.
 #
 # </details>
 #
-# Such a bug passes every test with a small model.
-#
 # ## Training
-# Each worker starts with the same `w`, computes a gradient on 32 rows of its own, and moves its copy
-# by the mean, $w\leftarrow w-\mathrm{lr}\cdot\sum_k g_k/n$. So that they start quickly, the workers use
-# NumPy only.
+# Each worker starts with the same `w`, computes a gradient on 32 examples of its own, and moves its
+# copy by the mean. So that they start quickly, the workers use NumPy only.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -396,7 +388,7 @@ for step in range(int(sys.argv[1])):
 np.savez("trained-%d.npz" % ring.k, *w)
 
 # %% [markdown]
-# This notebook trains one more copy, on the *union* of the four mini-batches.
+# This notebook trains one more copy, on all four mini-batches as one.
 
 # %% jupyter={"source_hidden": true}
 STEPS = 300
@@ -427,13 +419,13 @@ print("... the same up to 0.0001:           ", bool(distance < 1e-4))
 print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(accuracies)))
 
 # %% [markdown]
-# One process adds the same 128 gradients in another order, and differs by rounding only. A ring thus
-# changes nothing about learning, only the time of a step.
+# One process adds the same 128 gradients in another order, so only the rounding differs. A ring
+# changes the time of a step, and nothing about learning.
 #
 # ## What it costs
-# A usual model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds. The *latency*
-# $\alpha$ is paid once a message, $\beta$ for each byte; $1/\beta$ is the bandwidth. A machine sends
-# and receives at the same time, and messages that arrive together share its connection.
+# A usual model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds, where $\alpha$ is
+# the *latency* and $1/\beta$ the bandwidth. A machine sends and receives at the same time, and
+# messages that arrive together share its connection.
 #
 # | way | seconds |
 # | --- | --- |
@@ -442,9 +434,8 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # | double tree: blocks follow each other through two trees | about $2\lceil\log_2n\rceil\alpha+2\beta S$ |
 # | ring: $2(n-1)$ steps, one chunk each | $2(n-1)(\alpha+\beta S/n)$ |
 #
-# In a plain tree each level waits for the whole vector. NCCL, NVIDIA's library for GPUs, has a *pipelined
-# double binary tree*: half of the vector travels through each of two trees, in blocks, and the inner
-# nodes of one tree are leaves of the other. All levels and connections are busy at once.
+# In the *double tree* of NCCL, NVIDIA's library for GPUs, half of the vector travels through each tree.
+# The inner nodes of one are leaves of the other, so all connections are busy.
 #
 # **Predict:** 100 workers, 50 µs, 10 Gbit/s. Which way is fastest for 1 KB, for 69 KB (the network of
 # the examples), for 100 MB (25 million parameters)?
@@ -471,8 +462,8 @@ for name, size in ("1 KB", 1e3), ("69 KB", 69e3), ("100 MB", 100e6):
 # 100 MB            16000.10      1120.70       160.70       168.30
 # ```
 #
-# 1 KB: one parameter server, because a short message costs its latency only, and the ring pays it 198
-# times. 69 KB: the double tree, which pays it 14 times. 100 MB: double tree and ring are nearly equal,
+# For 1 KB one ps, because a short message costs its latency only, and the ring pays it 198 times. For
+# 69 KB the double tree, which pays it 14 times. For 100 MB double tree and ring are nearly equal,
 # because both send about $2S$ bytes.
 #
 # </details>
@@ -518,11 +509,10 @@ show(
 )
 
 # %% [markdown]
-# Where a curve is flat, the steps count; where it rises, the bytes. The ring is best at bytes and worst
-# at steps: it wins for long vectors among few workers, such as the GPUs of one machine. NCCL chooses by
-# the size of the vector and the network. ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures
-# real connections.) Whatever the way, all workers wait for the slowest, and if one is lost, none can go
-# on.
+# Where a curve is flat, the number of messages decides, and where it rises, their bytes. Because the
+# ring sends the fewest bytes in the most messages, it wins for long vectors among few workers, such as
+# the GPUs of one machine. ([Ring-Bandwidth](../Measurements/Ring-Bandwidth/) measures real
+# connections.) Whatever the way, all workers wait for the slowest, and if one is lost, none can go on.
 
 # %% [markdown]
 # ## Exercises
@@ -531,8 +521,8 @@ show(
 #
 # <details><summary>Hint</summary>
 #
-# In the step $s$ worker $k$ sends chunk $k-1-s$. Who sends chunk 5 in the step $s=0$? From then on
-# it moves one worker to the right in each step.
+# Worker $k$ sends chunk $k-1-s$. Who sends chunk 5 in the step $s=0$? From then on it moves one worker
+# to the right in each step.
 #
 # </details>
 
@@ -572,7 +562,6 @@ check_1(answer_1)
 # ```
 #
 # Worker 6 sends chunk 5 first. It arrives at the workers 7, 0 and 1, and each adds its own part.
-# After the last step, $s=6$, it is at worker 5.
 #
 # </details>
 
@@ -583,9 +572,8 @@ check_1(answer_1)
 #
 # <details><summary>Hint</summary>
 #
-# As a worker, a machine pushes one chunk to each of the other machines; as a ps, it sends its chunk
-# of `w` to each of them. Messages that arrive together share the connection, and overlap their
-# latencies.
+# As a worker, a machine pushes one chunk to each of the others; as a ps, it sends its chunk of `w` to
+# each of them. Messages that arrive together share the connection, and their latencies overlap.
 #
 # </details>
 
@@ -594,20 +582,21 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    n, S = 8, 1e6
-    seconds, right = answer(n, S), 2 * (ALPHA + BETA * (n - 1) * S / n)
-    if np.isclose(seconds, WAYS["ring"](n, S)):
-        return "these are the bytes of the ring, but here the messages do not wait for each other"
-    if np.isclose(seconds, right / 2):
-        return "the chunks are pushed, and then pulled: two rounds"
-    if np.isclose(seconds, 2 * (ALPHA + BETA * S)):
-        return "nearly; but a machine need not send its own chunk to itself"
-    if np.isclose(seconds, WAYS["one ps"](n, S)):
-        return "that is one ps; here each has only a chunk of S / n bytes"
-    if np.isclose(seconds, 2 * (ALPHA + BETA * S / n)):
-        return "a ps receives its chunk from each of the others, through one connection"
-    if not np.isclose(seconds, right):
-        return "8 machines and 1 MB: count the bytes that one connection carries in each round"
+    for n, S in (8, 1e6), (3, 1e4):
+        seconds, right = answer(n, S), 2 * (ALPHA + BETA * (n - 1) * S / n)
+        if np.isclose(seconds, WAYS["ring"](n, S)):
+            return "these are the bytes of the ring, but here messages do not wait for each other"
+        if np.isclose(seconds, right / 2):
+            return "the chunks are pushed, and then pulled: two rounds"
+        if np.isclose(seconds, 2 * (ALPHA + BETA * S)):
+            return "nearly; but a machine need not send its own chunk to itself"
+        if np.isclose(seconds, WAYS["one ps"](n, S)):
+            return "that is one ps; here each has only a chunk of S / n bytes"
+        if np.isclose(seconds, 2 * (ALPHA + BETA * S / n)):
+            return "a ps receives its chunk from each of the others, through one connection"
+        if not np.isclose(seconds, right):
+            where = "%d machines and %g bytes: " % (n, S)
+            return where + "count the bytes that one connection carries in each round"
 
 
 # %%
@@ -632,9 +621,9 @@ check_2(answer_2)
 # assert all(answer_2(n, 1e6) < WAYS["ring"](n, 1e6) for n in (4, 16, 64))
 # ```
 #
-# A machine sends $\frac{n-1}{n}S$ bytes as a worker and as many as a ps: the bytes of the ring, in
-# two rounds instead of $2(n-1)$. The model prefers it, because it does not see the cables: here each
-# machine talks to all others at once, and their messages meet inside the network.
+# A machine sends $\frac{n-1}{n}S$ bytes as a worker and as many as a ps: the bytes of the ring, in two
+# rounds instead of $2(n-1)$. The model prefers it, because it does not see that the messages of all
+# pairs meet inside the network.
 #
 # </details>
 
@@ -646,14 +635,11 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Patarasuk and Yuan 2009, *Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations*:
-#   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) brought the ring to
-#   deep learning in 2017.
+#   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) made it known.
 # - Sanders, Speck and Träff 2009, *Two-tree algorithms for full bandwidth broadcast, reduction and
-#   scan*: the double tree, in NCCL since version 2.4.
+#   scan*: the double tree.
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
 #   with chunk $k+1$.
-# - **Elsewhere:** `torch.distributed.all_reduce`, `jax.lax.psum`; in `tf.distribute` inside
-#   `MultiWorkerMirroredStrategy` ([Collective-AllReduce](../Collective-AllReduce/)).
 #
 # Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb), where the two halves of the ring
 # go separate ways.

@@ -11,17 +11,17 @@
 # %% [markdown]
 # # Synchronous replicas
 # Nearly all large models are trained synchronously today: all workers compute a gradient at the same
-# `w`, and `w` moves by their mean. DDP, FSDP, Horovod and `MultiWorkerMirroredStrategy` work like
-# this, because n workers then do exactly what one does with an n times larger mini-batch.
+# `w`, and `w` moves by their mean. So n workers do what one does with an n times larger mini-batch,
+# except in batch normalisation and dropout. PyTorch's DDP and FSDP and TensorFlow's
+# `MultiWorkerMirroredStrategy`, which come later in this part, work like this.
 #
-# The price is waiting. A step takes as long as its slowest worker, so one slow machine among eight
-# can cost most of the throughput. Here you see what waiting costs, what shortens it, and what
-# TensorFlow's `SyncReplicasOptimizer` guarantees, which is less than its name says.
+# The price is waiting: one slow machine among eight can cost most of the throughput. And TensorFlow's
+# `SyncReplicasOptimizer` guarantees less than its name says.
 #
 # After this notebook you can:
 # - write a synchronous worker with `SyncReplicasOptimizer`, and say what a robust one adds;
 # - say which gradients an accumulator drops, and what a token allows a worker to do;
-# - tell N gradients from one gradient of each of N workers;
+# - tell *any* N gradients from one gradient *from each* of N workers;
 # - estimate what waiting costs, and choose the number of backup workers.
 #
 # **Before it:** [Multiple-Workers](Multiple-Workers.ipynb),
@@ -33,33 +33,27 @@
 # each worker k:   g_k = gradient of its own mini-batch, all at the same w
 # together:        w <- w - lr * (g_1 + ... + g_n) / n
 # ```
-# With $B$ rows in each mini-batch, the mean of $n$ gradients is the gradient of all $nB$ rows.
+# With $B$ examples in each mini-batch, the mean of $n$ gradients is the gradient of all $nB$.
 #
-# ![Three workers, one of them slow. Above, synchronous: the two fast workers wait in each step for the slow one, and w moves twice. Below, asynchronous: none waits, w moves 13 times, and the pushes of the slow worker have a staleness of 5 and 6.](../docs/figures/timelines.svg)
+# ## A plain worker
+# `tf.train.SyncReplicasOptimizer` wraps another optimizer. It puts two things on the ps: an
+# *accumulator* for each variable, which gathers gradients, and one queue of *tokens*.
+#
+# ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../docs/figures/replicas.svg)
+#
+# `replicas_to_aggregate` is $N$, the number of gradients that a step waits for, and
+# `total_num_replicas` the number of workers. The chief's *hook*, code that the session calls, starts
+# the thread that makes the steps.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import difflib
-import pathlib
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow.compat.v1 as tf
 from course import BLUE, GRAY, ORANGE, PURPLE, RED, finish, new_cluster, show, start
 
 course.begin()
-x, y, x_test, y_test = course.load()
-
-# %% [markdown]
-# ## A plain worker
-# `tf.train.SyncReplicasOptimizer` wraps another optimizer. It puts two things on the parameter
-# server: an *accumulator* for each variable, which gathers gradients, and one queue of *tokens*.
-#
-# ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../docs/figures/replicas.svg)
-#
-# `replicas_to_aggregate` is $N$, the number of gradients that a step waits for, and
-# `total_num_replicas` the number of workers. The *hook* is code that the session calls: the chief's
-# hook starts the thread that makes the steps.
 
 # %%
 # %%writefile plain.py
@@ -96,15 +90,14 @@ with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=[hook]) as s
         done = session.run(step)
 
 # %% [markdown]
-# This program trains, but can wait for half a minute, two minutes, or for ever. The folded cell
-# writes `worker.py`, which is robust; the next one prints what it adds:
+# This program trains, but can wait for ever. The folded cell writes a robust one, `worker.py`:
 #
 # | trouble | remedy |
 # | --- | --- |
-# | A server waits for all tasks of the cluster. | *Device filters*: it needs only the ps. |
-# | A worker that comes before the chief has initialised the variables looks again after 30 s. | It looks ten times a second. |
+# | A session waits for all tasks of the cluster. | *Device filters*: it waits only for the ps. |
+# | A worker that finds the variables uninitialised looks again after 30 s. | It looks ten times a second. |
 # | A worker dies, and the others wait for its gradient for ever. | Time limits. |
-# | At the end, the chief's thread waits for gradients, and closing the session takes two minutes. | `EndOptimizer` stops the thread and closes the session. |
+# | At the end the chief's thread waits for gradients, so closing takes two minutes. | `EndOptimizer` stops the thread first. |
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py
@@ -122,8 +115,8 @@ config = json.loads(os.environ["TF_CONFIG"])
 cluster, k = config["cluster"], config["task"]["index"]
 me = "/job:worker/task:%d" % k
 num_tokens, updates = map(int, sys.argv[1:])
-waits = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=30_000)
-server = tf.train.Server(cluster, job_name="worker", task_index=k, config=waits)
+filters = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=30_000)
+server = tf.train.Server(cluster, job_name="worker", task_index=k, config=filters)
 
 x, y, x_test, y_test = course.load()
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)):
@@ -141,7 +134,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)
 hook = optimizer.make_session_run_hook(k == 0, num_tokens=num_tokens)
 
 if k > 0:
-    with tf.Session(server.target, config=waits) as session:
+    with tf.Session(server.target, config=filters) as session:
         began = time.monotonic()
         while len(session.run(missing)):
             assert time.monotonic() < began + 30, "the chief has not initialised the variables"
@@ -158,7 +151,9 @@ class EndOptimizer(tf.train.SessionRunHook):
 
 
 hooks = [hook, EndOptimizer()]
-with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=hooks, config=waits) as session:
+with tf.train.MonitoredTrainingSession(
+    server.target, k == 0, hooks=hooks, config=filters
+) as session:
     calls = done = 0
     while done < updates:
         limit = tf.RunOptions(timeout_in_ms=2000) if calls else None  # the first waits longer
@@ -171,19 +166,14 @@ with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=hooks, confi
         done = session.run(step)
     print("worker %d: %d updates in %d calls" % (k, done, calls))
 
-# %%
-plain, robust = (pathlib.Path(name).read_text().splitlines() for name in ("plain.py", "worker.py"))
-print(*[line for line in difflib.ndiff(plain, robust) if line[0] in "+-"], sep="\n")
-
 # %% [markdown]
 # ## Two runs
-# - **A**: only the chief, worker 0, is started, and wants 20 updates. By default its hook first puts
-#   two tokens into the queue (`num_tokens=-1`).
-# - **B**: both workers, with `num_tokens=0`. Worker 1 ends after 50 updates, as if it had died. The
-#   chief wants 100.
+# - **A**: only the chief, worker 0, starts, and wants 20 updates. By default its hook first puts two
+#   tokens into the queue (`num_tokens=-1`).
+# - **B**: both workers start, with `num_tokens=0`. The chief wants 100 updates, but worker 1 ends
+#   after 50.
 #
-# **Predict:** does the chief train in A, where worker 1 never comes? And what does it do in B after
-# 50 updates?
+# **Predict:** does the chief train in A, without worker 1? And what does it do in B after 50 updates?
 
 
 # %% tags=["predicted", "measured"]
@@ -213,43 +203,21 @@ print("B\n" + "".join(map(finish, workers)), end="")
 # worker 1: 50 updates in 50 calls
 # ```
 #
-# In A the chief trains alone, with two calls for each update, and a few more at the start.
-# It gives a gradient, takes one of the
-# first tokens without waiting, and gives a second gradient at the same `w`. From these two its thread
-# makes a step. In B each call makes a step, as we want, until the chief waits for worker 1 in vain.
-# Its time limit ends the call, but the error names no worker.
+# In A the chief trains alone, with two calls for each update, and one more in this run. It gives a
+# gradient, takes one of the first tokens without waiting, and gives a second gradient at the same
+# `w`. From these two its thread makes a step. In B each call makes a step, until the chief waits for
+# worker 1 in vain. Its time limit ends the call, but the error names no worker.
 #
 # </details>
 #
-# So `replicas_to_aggregate` counts gradients, not workers. The folded cell trains *one* worker with
-# 50 mini-batches of 64 rows, those of both workers in B, and compares it with the `w` on B's ps.
-
-# %% jupyter={"source_hidden": true}
-with tf.Graph().as_default(), tf.Session() as session:
-    w, number = course.variables(), tf.placeholder(tf.int64, [])
-    batches = [course.batch(x, y, number, worker=k) for k in (0, 1)]
-    union = [tf.concat(parts, 0) for parts in zip(*batches)]  # 64 rows
-    train = tf.train.GradientDescentOptimizer(0.2).minimize(course.loss(w, *union))
-    session.run(tf.global_variables_initializer())
-    for i in range(50):
-        session.run(train, {number: i + 1})
-    of_union = session.run(w)
-
-with tf.Graph().as_default():
-    with tf.device("/job:ps/task:0"):
-        w_b = course.variables()  # the same names and device as in worker.py
-    config = tf.ConfigProto(device_filters=["/job:ps"], operation_timeout_in_ms=10_000)
-    with tf.Session(ps.target, config=config) as session:
-        of_b = session.run(w_b)
-difference = max(np.abs(a - b).max() for a, b in zip(of_b, of_union))
-print("the largest difference of a parameter is below 0.0001:", difference < 1e-4)
-assert difference < 1e-4
-
-# %% [markdown]
+# So `replicas_to_aggregate` counts gradients, not workers. With `num_tokens=0` each worker usually
+# gives one in each step, but nothing forbids it to take the other's token, too. Below, a slot and a
+# queue for each worker guarantee it.
+#
 # ## Inside: an accumulator and tokens
 # `apply_grad` adds a gradient to the accumulator, with the step at which its worker pulled `w`.
-# `take_grad(N)` waits for *at least* N gradients, and returns the mean of all. From then on the
-# accumulator drops gradients of the step before:
+# `take_grad(N)` waits for *at least* N gradients and returns the mean of all. Then the accumulator
+# drops gradients of that step:
 
 # %%
 accumulator = tf.ConditionalAccumulator(tf.float32, shape=[])
@@ -269,8 +237,8 @@ with tf.Session() as session:
 # It drops them *silently*: `apply_grad` succeeds all the same.
 #
 # A worker that has given its gradient waits for a *token*, which contains the new step: the version
-# of the `w` that the worker pulls next. Here are both parts for three workers. Worker k has one
-# number, $C_k$, and the gradient $w - C_k$, so all three together have their minimum at 3.
+# of the `w` that it pulls next. Here are both parts for three workers. Worker k has the gradient
+# $w - C_k$, so all three together have their minimum at 3, the mean of the $C_k$.
 
 
 # %% jupyter={"source_hidden": true}
@@ -324,8 +292,8 @@ class SharedParts(Steps):
 
 # %% [markdown]
 # ## One worker is slow
-# Worker 0 needs 2 ticks of a clock for a gradient, worker 1 needs 5, worker 2 needs 9. A folded loop
-# moves the clock; `w`, the accumulator and the tokens are the real ones from above.
+# Worker 0 needs 2 ticks for a gradient, worker 1 needs 5, worker 2 needs 9. A folded loop moves the
+# clock; `w`, the accumulator and the tokens are the real ones from above.
 
 # %% jupyter={"source_hidden": true}
 TICKS, UNTIL = [2, 5, 9], 42
@@ -401,8 +369,8 @@ assert len(whose) == UNTIL // max(TICKS)
 # ## A backup worker
 # Chen et al. (2016) make the step with the first $N$ gradients of $n$ workers. The other $n - N$ are
 # *backup workers*: a gradient that comes after the step is dropped, and its worker goes on from the
-# new `w`. With $N = 2$ of 3, you would expect a step whenever worker 1 pushes, every 5 ticks. But the
-# token for worker 2 lies in the queue until *somebody* takes it.
+# new `w`. With $N = 2$ of 3, worker 1 should complete a step every 5 ticks. But worker 2's token lies
+# in the queue until *somebody* takes it.
 #
 # **Predict:** the first step is at tick 5. Whose gradients make the second step, and at which tick?
 
@@ -420,8 +388,8 @@ for tick, whose in simulate(SharedParts(N=2))[1][:3]:
 # ```
 #
 # Both are from worker 0. Of the three tokens of tick 5, workers 0 and 1 take one each. At tick 7
-# worker 0 pushes, takes the third, and goes on at the *same* `w`. At tick 9 it pushes again, and the
-# step is made. Worker 1 pushes at tick 10, and is dropped.
+# worker 0 pushes, takes the third, and goes on at the *same* `w`. Its push at tick 9 completes the
+# step, and worker 1's at tick 10 is dropped.
 #
 # </details>
 #
@@ -483,6 +451,8 @@ whose = draw(
     "gradient of worker 1 comes too late and is dropped. All gradients of worker 2 are dropped.",
 )
 assert whose.count([0, 0]) == 4
+
+# %% jupyter={"source_hidden": true}
 whose = draw(
     Slots(N=2),
     "N = 2 of 3, a slot and a queue for each worker",
@@ -492,22 +462,24 @@ whose = draw(
 assert all(step == [0, 1] for step in whose)
 
 # %% [markdown]
-# With one queue, `w` leans towards the data of worker 0. With slots it ends near 1.5, the minimum of
-# workers 0 and 1, and still not near 3: if the same worker is always the last, `w` never learns from
-# its data. That is the price of backup workers.
+# With one queue, `w` leans towards worker 0's minimum. With slots it ends near 1.5, the minimum of
+# workers 0 and 1, and not near 3. That is the price of backup workers: `w` never learns from a worker
+# that is always the last.
 #
 # ## What waiting costs
 # [Scaling](../Measurements/Scaling/) has real workers whose gradients take 70 ms on average, with
 # exponential times. The rate of asynchronous workers (HogWild) grows with $n$, because none waits; a
-# synchronous step waits for the longest of $n$ times. The lines are laws, without any fit:
+# synchronous step waits for the longest of $n$ times. The lines on the left are computed from the
+# mean time alone; nothing was fitted:
 #
-# ![Left: mini-batches per second against the number of workers. HogWild grows in proportion; Synchronous-SGD and Ring-AllReduce agree and grow far more slowly. Right: test loss of eight workers against seconds.](../Measurements/Scaling/scaling.png)
+# ![Left: mini-batches per second against the number of workers. HogWild grows in proportion; Synchronous-SGD and Ring-AllReduce agree and grow far more slowly. Right: test loss of eight workers against seconds, for nine algorithms.](../Measurements/Scaling/scaling.png)
+#
+# (On the right all share one learning rate; [Which-Algorithm](Which-Algorithm.ipynb) races each at
+# its best.)
 #
 # A backup worker gains a little there, a lot where one machine is slow, and does harm where all take
-# equally long. Gradients per second are not yet accuracy, though: in [Compare](../Measurements/Compare/), eight workers
-# with such times train for the same seconds, each algorithm at its best rate, and asynchronous
-# HogWild is well ahead. Synchronous training wins where times hardly vary, as on equal GPUs, and
-# where staleness costs accuracy, as Chen et al. found.
+# equally long. Synchronous training wins where times hardly vary, as on equal GPUs, or where
+# staleness costs accuracy.
 
 # %% [markdown]
 # ## Exercises
@@ -516,8 +488,8 @@ assert all(step == [0, 1] for step in whose)
 #
 # <details><summary>Hint</summary>
 #
-# Exponential times have no memory. The first of eight is done after 70/8 ms on average; the other
-# seven then start afresh, so the next one is done after 70/7 ms more, and so on.
+# Exponential times have no memory. The first of eight is done after 70/8 ms on average; the next
+# one after 70/7 ms more, as if the other seven began afresh, and so on.
 #
 # </details>
 
@@ -555,20 +527,20 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# A step takes 70 · (1 + 1/2 + … + 1/8) = 190 ms, so there are 42 gradients per second, and a worker
-# waits for 120 of 190 ms. Compare that with the measured rate in Scaling's table.
+# A step takes 70 · (1 + 1/2 + … + 1/8) = 190 ms, so there are 42 gradients per second. A worker
+# waits for 120 of 190 ms.
 #
 # </details>
 
 # %% [markdown]
 # **2. How many backup workers?** ★★☆ `durations[i, k]` is how long worker k takes in step i. A step
-# ends with the N-th gradient, and all begin the next one at once. Which N gives the most gradients
-# per tick in the whole run?
+# ends with the N-th gradient, and all begin the next at once. Which N gives the most gradients per
+# tick?
 #
 # <details><summary>Hint</summary>
 #
-# Sort each row: column N − 1 is the duration of a step with N gradients. A run of many steps takes
-# the sum of their durations.
+# Sort each row: column N − 1 is the duration of a step with N gradients. A run takes the sum of
+# these durations.
 #
 # </details>
 
@@ -630,8 +602,7 @@ check_2(answer_2)
 # ```
 #
 # In the example two backup workers are best, and give 2.3 times the gradients of N = 8. A real
-# program gains less, because a late worker does not begin again at once: it first finishes its
-# stale gradient, which is then dropped.
+# program gains less, because a late worker first finishes its stale gradient, which is then dropped.
 #
 # </details>
 
@@ -641,15 +612,10 @@ course.end()
 
 # %% [markdown]
 # ## Read more
-# - Chen, Pan, Monga, Bengio, Jozefowicz 2016, [Revisiting Distributed Synchronous
-#   SGD](https://arxiv.org/abs/1604.00981): stragglers, backup workers, and staleness measured.
+# - Chen et al. 2016, [Revisiting Distributed Synchronous SGD](https://arxiv.org/abs/1604.00981):
+#   backup workers, and staleness measured.
 # - Dean, Barroso 2013, [The Tail at Scale](https://doi.org/10.1145/2408776.2408794): why some of
 #   many machines are always slow.
-# - [Synchronous-SGD](../Synchronous-SGD/), and its [page about
-#   SyncReplicasOptimizer](../Synchronous-SGD/OPTIMIZER.md).
+# - Our page on [SyncReplicasOptimizer](../Synchronous-SGD/OPTIMIZER.md).
 #
-# **Elsewhere:** in PyTorch this is DistributedDataParallel, in tf.distribute
-# `MultiWorkerMirroredStrategy`, in JAX `jax.lax.pmean`. They all-reduce instead of using a ps.
-#
-# Next: [SGD-by-Experiment](SGD-by-Experiment.ipynb): the mean of n gradients is a larger batch, so
-# how large may it be?
+# Next: [SGD-by-Experiment](SGD-by-Experiment.ipynb): how large may a batch be?
