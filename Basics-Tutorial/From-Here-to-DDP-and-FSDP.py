@@ -367,10 +367,10 @@ for name, (seconds, _) in steps.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# each layer alone, after    189 ms, 100% of the slowest
-# all in one, after          139 ms,  74% of the slowest
-# each layer alone, during   144 ms,  76% of the slowest
-# buckets, during            117 ms,  62% of the slowest
+# each layer alone, after    190 ms, 100% of the slowest
+# all in one, after          140 ms,  73% of the slowest
+# each layer alone, during   150 ms,  79% of the slowest
+# buckets, during            120 ms,  63% of the slowest
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of

@@ -175,8 +175,8 @@ print("step: %d" % steps)
 # <details><summary>Answer</summary>
 #
 # ```text
-# made by worker 0: 21, by worker 1: 25, together 46
-# step: 47
+# made by worker 0: 23, by worker 1: 38, together 61
+# step: 62
 # ```
 #
 # Most likely `step` is ahead, because the numbers grow while you read. Several reads see several
@@ -241,10 +241,10 @@ rates, means = summary(seen, parts)
 # <details><summary>Answer</summary>
 #
 # ```text
-# worker 1 is back: made 8, version 608
-# both            116 updates/s, staleness of worker 0: 0.51
-# worker 0 alone   60 updates/s, staleness of worker 0: 0.02
-# both again      119 updates/s, staleness of worker 0: 0.65
+# worker 1 is back: made 6, version 560
+# both             99 updates/s, staleness of worker 0: 0.76
+# worker 0 alone   50 updates/s, staleness of worker 0: 0.02
+# both again      111 updates/s, staleness of worker 0: 0.62
 # ```
 #
 # Worker 0 notices nothing, because it has no connection to worker 1 and never waits for it. The rate
