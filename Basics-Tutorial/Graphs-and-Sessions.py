@@ -10,14 +10,12 @@
 
 # %% [markdown]
 # # Graphs and sessions, for people who know Keras
-# Keras computes each line of Python at once, in your own process. To say "this variable is on that
-# machine, and this sum is computed there", the asynchronous examples of this repository separate
-# two things: a program first builds a *graph* of operations, and then a *session* runs parts of it,
-# wherever they are.
+# Keras computes each line of Python at once, in your own process. Here you must also say which
+# machine holds a variable, and which computes a sum. So a program first builds a *graph* of
+# operations; then a *session* runs parts of it, wherever they are placed.
 #
-# TensorFlow still ships that API, `tensorflow.compat.v1`, but no longer develops it. We use it because
-# nothing else in TensorFlow lets independent programs train the same variables, and because it makes
-# visible what newer frameworks do for you. Here you learn as much of it as the course needs.
+# This API, `tensorflow.compat.v1`, is old. We use it because nothing else in TensorFlow lets
+# independent programs train the same variables, and because it shows what newer frameworks hide.
 #
 # After this notebook you can:
 # - read a program in graph style, and say which line builds and which line computes;
@@ -26,14 +24,13 @@
 # - say why we use `tensorflow.compat.v1`, and what of it you will meet again elsewhere.
 #
 # **Before it:** [Why-Distribute](Why-Distribute.ipynb). You know Keras and NumPy.
-# **Time:** 40 minutes.
+# **Time:** 35 minutes.
 
 # %% [markdown]
 # ## Build first, run later
 # ![A graph: x is a placeholder, w and b are variables. matmul takes x and w, add takes its result and b, loss takes the sum. A second branch, accuracy, hangs on the sum. A session that asks for loss runs x, w, b, matmul, add and loss, but not accuracy.](../docs/figures/graph.svg)
 #
-# The nodes of the graph are *operations*, *ops* for short. Along its edges go *tensors*, the
-# results of ops.
+# The nodes of the graph are *operations*, or *ops*. Along its edges go *tensors*, the results of ops.
 #
 # | in Keras | here |
 # | --- | --- |
@@ -51,7 +48,6 @@
 import course
 import numpy as np
 import tensorflow.compat.v1 as tf
-from course import finish, start
 
 course.begin()
 
@@ -69,8 +65,8 @@ with tf.Session() as session:
 # Only `session.run` computes, and it returns NumPy values.
 #
 # ## A run executes what it needs
-# You name what you want, the *fetches*. TensorFlow walks back from them along the edges and
-# executes exactly the operations that it meets, each of them once.
+# You name what you want, the *fetches*. TensorFlow walks back from them along the edges, and
+# executes the operations that it meets, each of them once.
 #
 # A *placeholder* is a node whose value you give with the call, in `feed_dict`. A *variable* keeps
 # its value between two calls.
@@ -102,9 +98,8 @@ print("count: ", session.run(count))
 # count:  3
 # ```
 #
-# Three calls fetched `count_up`, so it ran three times. No edge leads from `double` to it, and so
-# the other calls never reached it. A call that fetches `double` without a `feed_dict` would fail,
-# because its placeholder would have no value.
+# Three calls fetched `count_up`, so it ran three times. No edge leads from `double` to it, so the
+# other calls never reached it.
 #
 # </details>
 #
@@ -112,8 +107,7 @@ print("count: ", session.run(count))
 # `tf.get_variable(name, ...)` makes a variable in the graph. Three facts about it matter later:
 # - The graph holds the variable's name, shape and initialiser. Its *value* lives elsewhere: here in
 #   the session, in the next notebook on a server, where many programs share it.
-# - It has no value until you run its initialiser. `tf.global_variables_initializer()` is one
-#   operation that runs all initialisers.
+# - It has no value until you run its initialiser. `tf.global_variables_initializer()` runs all.
 # - A name exists once in a graph. `tf.variable_scope("local")` puts a prefix before the names.
 
 
@@ -178,21 +172,17 @@ print("before %d, after %d, same %d" % tuple(values))
 assert values == [10, 11, 10]
 
 # %% [markdown]
-# Many bugs in distributed training are a missing edge, or an edge at the wrong place. You will meet
-# one pattern in each example: pull (read), compute, push (assign), in this order.
+# Many bugs in distributed training are a missing edge, or an edge at the wrong place. Each example
+# has one pattern: pull (read), compute, push (assign), in this order.
 #
 # ## Training without `fit`
 # Most notebooks train one small network on scikit-learn's handwritten digits: 64 pixels, 32 hidden
-# units, 10 classes, 2,410 parameters. It stands in `course.py`, as functions of a *list of
-# variables* W1, b1, W2, b2, because later we compute it at shared variables, at local copies, and
-# in the middle of an update.
-#
-# One update of stochastic gradient descent, with the learning rate `lr`, is
-#
-# $$w \leftarrow w - lr \cdot g(w)$$
+# units, 10 classes, 2,410 parameters. `course.py` defines it as functions of a *list of variables*
+# W1, b1, W2, b2, because later we compute it at shared variables and at local copies.
 #
 # `tf.gradients` adds the backward pass to the graph. `step` counts the updates and chooses the
-# mini-batch, so that the same number always gives the same examples.
+# mini-batch: `course.batch(x, y, number, worker)` draws 32 examples by these two numbers, so another
+# worker with the same number gets other examples.
 
 # %%
 tf.reset_default_graph()  # an empty graph
@@ -218,56 +208,14 @@ print("accuracy after %d updates: %.1f%%" % (session.run(step), 100 * session.ru
 # That is what `fit` does for you: the loop, the batches, the optimizer's update. Here each part is
 # an operation, and soon each will have its place: `w` on a parameter server, `g` on a worker.
 #
-# A line that *builds* inside such a loop makes the graph larger in each round, so that training slows
-# down and memory fills. Build before the loop, and let `graph.finalize()` forbid the rest.
-
-# %%
-graph = tf.get_default_graph()
-size = len(graph.get_operations())
-for i in range(10):
-    session.run(step + i)  # builds a constant, a read and a sum; then runs
-print("ten rounds later:", len(graph.get_operations()) - size, "more operations")
-
-graph.finalize()  # from now on the graph is read-only
-try:
-    step + 1
-except RuntimeError as error:
-    print("after finalize:   RuntimeError:", error)
-
-# %% [markdown]
-# ## Graphs beside eager execution
-# The example scripts leave eager execution on, and build their graph under
-# `with tf.Graph().as_default():`. A Keras model made outside the graph can then be computed inside,
-# at any list of variables, by its `stateless_call`. This notebook has switched to graphs for good,
-# so we try it in another process.
-
-# %%
-# %%writefile both.py
-import keras
-import numpy as np
-import tensorflow.compat.v1 as tf
-
-print("at first, eager:", tf.executing_eagerly(), "- 2 + 3 is", (tf.constant(2) + 3).numpy())
-model = keras.Sequential([keras.Input([64]), keras.layers.Dense(10)])  # outside the graph
-values = [w.numpy() for w in model.trainable_variables]
-
-with tf.Graph().as_default():
-    print("in the graph, eager:", tf.executing_eagerly())
-    w = [tf.get_variable("w_%d" % i, initializer=value) for i, value in enumerate(values)]
-    outputs, _ = model.stateless_call(w, [], np.ones([5, 64], "float32"))
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        print("the Keras model, at our variables:", session.run(outputs).shape)
-
-# %%
-print(finish(start("both.py", {}, "worker")))
-
-# %% [markdown]
+# A line that *builds* inside such a loop makes the graph larger in each round. Build before the loop,
+# and let `graph.finalize()` forbid the rest
+# ([Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb), mistake 24).
+#
 # ## Why `compat.v1`, and what of it lasts
-# Asynchronous algorithms need independent programs that share variables. In TensorFlow that takes a
-# `tf.train.Server` in each process, and sessions that reach the variables of other processes.
-# TensorFlow 2 has no supported way for independent eager programs to share variables: in its
-# `ParameterServerStrategy` one coordinator hands out all work, and no worker has a loop of its own.
+# Asynchronous algorithms need independent programs that share variables. TensorFlow 2 has no
+# supported way for that: in its `ParameterServerStrategy` one coordinator hands out all work, and no
+# worker has a loop of its own.
 #
 # The price is a frozen API. All that we need works in TensorFlow 2.21, but do not begin a new project
 # with it: [TF2-Strategies](TF2-Strategies.ipynb) and
@@ -277,7 +225,7 @@ print(finish(start("both.py", {}, "worker")))
 # | here | elsewhere |
 # | --- | --- |
 # | a graph, built once and run often | `tf.function`, `jax.jit`, `torch.compile` |
-# | `tf.device("/job:ps/task:0")` | JAX's shardings, DTensor's placements, PyTorch's `to(device)` |
+# | `tf.device("/job:ps/task:0")` | JAX's shardings, PyTorch's DTensor placements and `to(device)` |
 # | a control dependency | what `tf.function` adds by itself; CUDA's events; `wait()` of a collective |
 # | a run on another machine | a future of Ray or `torch.distributed.rpc` |
 # | variables on a server | the embedding servers of recommenders |
@@ -334,8 +282,7 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# 0 + 1 + 1 + 10 = 12. The first call runs no addition, the second runs `one` for `z`, the third
-# runs `one` once for both fetches, and the last runs `ten`.
+# 0 + 1 + 1 + 10 = 12: the second call runs `one` for `z`, and the third runs it once for both fetches.
 #
 # </details>
 
@@ -372,7 +319,8 @@ def check_2(answer):
         p, q = (tf.get_variable(name, initializer=value) for name, value in (("p", 1), ("q", 2)))
         old = {op.name for op in graph.get_operations()}
         swap = answer(p, q)
-        assigns = [op for op in graph.get_operations() if op.type == "AssignVariableOp"]
+        kinds = "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"
+        assigns = [op for op in graph.get_operations() if op.type in kinds]
         assigns = [op for op in assigns if op.name not in old]
         fresh.run([p.initializer, q.initializer])
         fresh.run(swap)
@@ -414,8 +362,7 @@ check_2(answer_2)
 # ```
 #
 # Without the edges one assignment may come before the other's read, and then both variables hold the
-# same value. Whether it does may differ from call to call, so a test that only runs the operation
-# can miss it.
+# same value. This may differ from call to call, so a test that only runs the operation can miss it.
 #
 # </details>
 
@@ -430,8 +377,5 @@ course.end()
 #   Learning](https://arxiv.org/abs/1605.08695), section 3: why a graph, and what a session does.
 # - [Non-Distributed-Setup](../Non-Distributed-Setup/): the problem of all examples in one process.
 # - The [glossary](GLOSSARY.md) explains the terms of the course.
-#
-# **Elsewhere:** `tf.function` builds such a graph from eager code and adds the control dependencies;
-# `jax.make_jaxpr` and `torch.fx` show the graphs of JAX and PyTorch.
 #
 # Next: [Servers](Servers.ipynb), where the value of a variable moves to another process.

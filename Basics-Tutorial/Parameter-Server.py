@@ -10,13 +10,9 @@
 
 # %% [markdown]
 # # Parameter servers
-# Parameter servers (ps) hold the variables; workers compute with them. The network between them soon
-# decides how fast you train. A model with 40 million parameters takes 160 MB. On a link of 10 Gbit/s
-# a worker needs 256 ms to fetch it and to send back a gradient; with eight workers, a single server
-# is busy for two seconds in each step.
-#
-# In this notebook you place variables, count the bytes of an update, and compute how many servers a
-# cluster needs.
+# The network between workers and parameter servers (ps) soon decides how fast you train. On a link of
+# 10 Gbit/s a worker needs 256 ms to fetch the 160 MB of [Why-Distribute](Why-Distribute.ipynb) and to
+# send back a gradient; with eight workers, a single server is busy for two seconds in each step.
 #
 # After this notebook you can:
 # - say what a device function is, and write one that places variables on a ps;
@@ -29,19 +25,13 @@
 
 # %% [markdown]
 # ## One update
-# A worker repeats three steps. It *pulls* `w` from the ps, computes the gradient $g(w)$ of the loss
-# on a mini-batch, and *pushes* the gradient, multiplied by the learning rate $lr$. The ps subtracts
-# it:
-#
-# $$w \leftarrow w - lr \cdot g(w)$$
-#
-# ![One update as messages between a worker and the ps. Pull: the worker asks, the ps answers with w. Then the worker computes the gradient on a new mini-batch. Push: the worker sends lr·g, the ps moves w and answers that it is done.](../docs/figures/update.svg)
+# ![One update as messages: the worker pulls w from the ps, computes a gradient, and pushes lr·g.](../docs/figures/update.svg)
 #
 # The ps only adds what arrives. Sums do not depend on the order, so several workers can push without
 # an agreement, and the ps need not know their model.
 #
 # Our cluster has two parameter servers and one worker, all in this process. They exchange tensors
-# through their sockets, as they would on three machines.
+# through sockets, as they would on three machines.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -59,10 +49,9 @@ limit = tf.ConfigProto(operation_timeout_in_ms=20_000)  # a call may take 20 s
 
 # %% [markdown]
 # ## Where a variable lives
-# `tf.device` takes a name, or a *device function*. TensorFlow calls this function for each
-# operation that you build inside the block. It gets the operation and returns a device. This one
-# sends variables to a ps, and everything else to the worker. Operations that read or change a
-# variable run where the variable lives, whatever the function says:
+# `tf.device` takes a name, or a *device function*, which TensorFlow calls for each operation that you
+# build inside the block. It gets the operation and returns a device. Operations that read or change
+# a variable run where the variable lives, whatever the function says:
 
 
 # %%
@@ -78,9 +67,9 @@ print("v:      ", v.device)
 print("doubled:", doubled.device)
 
 # %% [markdown]
-# Usually `tf.train.replica_device_setter` makes this function for you.
-# By default it distributes the variables *round robin*: the first to ps 0, the second to ps 1, the
-# third to ps 0, and so on. It counts what it has placed, so each graph needs a new one.
+# Usually `tf.train.replica_device_setter` makes this function for you. By default it distributes the
+# variables *round robin*: the first to ps 0, the second to ps 1, the third to ps 0, and so on. It
+# counts what it has placed, so each graph needs a new one.
 
 
 # %%
@@ -141,12 +130,12 @@ round_robin = bytes_per_ps([step, *w])
 # ```
 #
 # Round robin counts variables, not bytes. Weights and biases alternate, so both weight matrices land
-# on ps 1, which sends and receives nearly everything while ps 0 is nearly idle.
+# on ps 1, while ps 0 is nearly idle.
 #
 # </details>
 #
-# The argument `ps_strategy` replaces this choice. It is a function from an operation to the number
-# of a ps. Ours takes the ps that holds the fewest bytes so far:
+# The argument `ps_strategy` is a function from an operation to the number of a ps. Ours takes the ps
+# that holds the fewest bytes so far:
 
 
 # %%
@@ -203,11 +192,10 @@ def update(batch_size):
 # TensorFlow cuts the graph where a tensor goes from one task to another: one side of the cut gets a
 # `_Send`, the other a `_Recv`.
 #
-# ![One update on three tasks. ps 0 reads b1, W2 and b2 and sends 1,448 bytes to the worker; ps 1 reads W1 and sends 8,192 bytes. The worker computes forward and backward, then sends lr·g, of the same sizes, back. Each ps subtracts what it receives.](../docs/figures/placement.svg)
+# ![One update on three tasks. ps 0 sends b1, W2 and b2, 1,448 bytes, to the worker; ps 1 sends W1, 8,192 bytes. The worker computes, then sends lr·g, of the same sizes, back.](../docs/figures/placement.svg)
 #
-# Is that what happens? A call of `run` reports what each task did, if you ask for a *trace*.
-# `course.transfers` runs something with a trace; it returns the operations of each task, and the
-# bytes that each task sent to each other.
+# Is that what happens? `course.transfers` asks `run` for a *trace*, and returns the operations of each
+# task, and the bytes that each task sent to each other.
 
 
 # %%
@@ -230,10 +218,9 @@ for (sender, receiver), n in sorted(sent.items()):
 # %% [markdown]
 # As drawn, the servers only read and subtract, and all five matrix products are on the worker: two
 # forward, and three backward, for the gradients of `W1`, `W2` and the hidden layer. One careless
-# `tf.device` would put them on a ps, and more workers would make nothing faster;
-# [Classic-Mistakes-Variables](Classic-Mistakes-Variables.ipynb) shows how to notice.
+# `tf.device` [would put them on a ps](Classic-Mistakes-Variables.ipynb).
 #
-# **Predict:** the mini-batch grows from 32 rows to 512. By what factor does the traffic of one
+# **Predict:** the mini-batch grows from 32 examples to 512. By what factor does the traffic of one
 # update grow?
 
 # %% tags=["predicted"]
@@ -252,8 +239,8 @@ for (sender, receiver), n in sorted(sent.items()):
 # worker 0 -> ps 1      8192 bytes
 # ```
 #
-# Not at all. The mini-batch stays on the worker; only `w` and $lr \cdot g$ travel, and $g$ has the
-# shape of `w`, however many rows it was computed from.
+# It does not grow. The mini-batch stays on the worker; only `w` and $lr \cdot g$ travel, and $g$ has
+# the shape of `w`, however many examples it was computed from.
 #
 # </details>
 
@@ -269,14 +256,14 @@ assert [sum("MatMul" in name for name in operations[task]) for task in ("ps 0", 
 ]
 
 # %% [markdown]
-# If `w` has $S$ bytes, an update costs a worker $2S$, whatever it computes. So let it compute more for
-# each exchange: with a larger mini-batch, or [several local
+# So let a worker compute more for each exchange: with a larger mini-batch, or [several local
 # steps](Local-then-Global-Variables.ipynb).
 #
 # ## What many workers cost
-# Now $n$ workers make an update each, and $m$ servers share `w` evenly. A worker receives $S$ bytes
-# and sends $S$ bytes; a server sends $S \cdot n / m$ and receives as many. If a link carries $R$
-# bytes per second in each direction, and pulls and pushes take turns, the messages of a step take
+# Now $n$ workers make an update each, and $m$ servers share the $S$ bytes of `w` evenly. A worker
+# receives $S$ bytes and sends $S$ bytes; a server sends $S \cdot n / m$ and receives as many. If a
+# link carries $R$ bytes per second in each direction, and pulls and pushes take turns, the messages
+# of a step take
 #
 # $$t = \frac{2S}{R} \cdot \max\left(1, \frac{n}{m}\right)$$
 #
@@ -319,20 +306,19 @@ show(
 )
 
 # %% jupyter={"source_hidden": true}
-# The numbers of the text and of the picture, checked.
+# The numbers of the text and of the figure, checked.
 assert server_ms(160e6, 1, 1) == 256 and server_ms(160e6, 8, 1) == 2048
 assert server_ms(160e6, 8, 8) == server_ms(160e6, 1, 1)
 assert [round(m * 1000 / 256, 1) for m in (1, 2, 4)] == [3.9, 7.8, 15.6]
 
 # %% [markdown]
-# With one server, four workers already wait. As many servers as workers would keep pace, often on
-# the workers' own machines, if you manage to share `w` evenly.
+# With one server, four workers already wait. As many servers as workers keep pace, and they may run
+# on the same machines; but then you must divide `w` evenly among them.
 #
-# The green line needs neither servers nor placement. In a [ring all-reduce](Ring-AllReduce.ipynb)
-# the workers pass sums to their neighbours; each sends and receives only $2S(n-1)/n$ bytes, at the
-# same time. That is why dense models are trained with all-reduce today. Both methods can also hide
-# messages behind the computation, because the gradient of the last layer is done before that of the
-# first ([From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb)).
+# The green line is a [ring all-reduce](Ring-AllReduce.ipynb): the workers pass sums to their
+# neighbours, and each sends and receives $2S(n-1)/n$ bytes. With $n$ servers on the workers' machines
+# it would be as much; but a ring needs no placement, and all copies stay equal. That is why dense
+# models are trained with all-reduce today.
 #
 # Parameter servers have remained where all-reduce does not fit: for tables of which a step needs
 # only a few rows, as in recommender systems, and for workers that must not wait for each other
@@ -454,7 +440,7 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# bfloat16 keeps 8 significant bits, so each number is off by 0.4% at most.
+# bfloat16 keeps 8 significant bits, so a rounded number is off by 0.2% at most.
 # [Compression](../Measurements/Compression/) measures what much coarser numbers cost.
 #
 # </details>
@@ -468,16 +454,12 @@ course.end()
 # - Dean et al. 2012, [Large Scale Distributed Deep
 #   Networks](https://papers.nips.cc/paper/4687-large-scale-distributed-deep-networks): the
 #   parameter server for neural networks (DistBelief).
-# - Li et al. 2014, [Scaling Distributed Machine Learning with the Parameter
-#   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu): pushes
-#   and pulls of key ranges.
 # - Zhang et al., [Dive into Deep Learning, Parameter
 #   Servers](https://d2l.ai/chapter_computational-performance/parameterserver.html): the same costs
 #   on the links of one machine and of many.
 # - [Distributed-Setup](../Distributed-Setup/): this update in two processes.
 #   [Slow-Network](../Measurements/Slow-Network/): the bytes of all examples on slow links.
 # - **Elsewhere:** `tf.distribute` has [ParameterServerStrategy](../Parameter-Server-Strategy/).
-#   PyTorch has no parameter server of its own (TorchRec divides tables among the workers), and JAX
-#   has none.
+#   PyTorch and JAX have no parameter server.
 #
 # Next: [Sessions](Sessions.ipynb), where several processes begin and end together.

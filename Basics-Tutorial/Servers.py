@@ -14,9 +14,8 @@
 # these processes runs a *server*; your program, the *client*, connects to one server through a
 # *session*, and can then use them all.
 #
-# On the first day with a cluster three things go wrong: nothing happens, because somebody waits for
-# a task that never comes; a variable is not where you expected it; a process dies and takes its
-# variables along. Here you cause all three on purpose, so that you will recognise them.
+# On the first day with a cluster three things go wrong: a variable is not where you expected it, a
+# process dies, or nothing happens. Here you cause all three, so that you will recognise them.
 #
 # After this notebook you can:
 # - describe a cluster in TF_CONFIG, and start its servers in one process and in several;
@@ -25,25 +24,25 @@
 # - tell from an error what happened to a server, and what is lost;
 # - keep a missing task from holding up the others, with device filters.
 #
-# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 40 minutes.
+# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 35 minutes.
 
 # %% [markdown]
 # ## A cluster is a list of addresses
 # A cluster has *jobs*: usually `ps` (parameter servers, which hold the variables) and `worker`
 # (which compute). A job has *tasks*, numbered from 0. A task is one process at one address.
 #
-# ![TF_CONFIG on the left: the addresses of one ps and two workers, and the type and index of one of them. On the right the three processes at their hosts and ports. Each gets the same cluster and a task of its own.](../docs/figures/cluster.svg)
+# ![TF_CONFIG on the left: the addresses of one ps and two workers, and the type and index of one of them. On the right the three processes, each with the same cluster and a task of its own.](../docs/figures/cluster.svg)
 #
-# Every process gets the same list, and learns from `task` which entry is its own. Launchers and
-# cloud services pass both in one environment variable, `TF_CONFIG`.
+# Every process gets the same list, and learns from `task` which entry is its own. Both stand in one
+# environment variable, `TF_CONFIG`.
 #
-# The module [course.py](course.py) holds what all notebooks share. Its `new_cluster` asks the system
-# for free ports, because a fixed port may be in use. Its `start` runs a Python file as one task of a
-# cluster, with its `TF_CONFIG`, and makes sure that the process ends with this notebook.
+# In [course.py](course.py), `new_cluster` asks the system for free ports, because a fixed port may be
+# in use. `start` runs a Python file as one task of a cluster, with its `TF_CONFIG`.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
+import numpy as np
 import tensorflow.compat.v1 as tf
 from course import new_cluster, start, stop
 
@@ -51,16 +50,15 @@ course.begin()
 
 # %% [markdown]
 # ## Two servers in one process
-# `tf.train.Server` starts the server of one task. Usually each task has a process of its own; for
-# a first look, both servers run in this notebook. A server ends only with its process.
+# `tf.train.Server` starts the server of one task. For a first look, both servers run in this notebook.
+# A server ends only with its process.
 #
 # The *target* of a session is the address of one server. It begins with `grpc://`, because clients
 # and servers talk through *gRPC*, a protocol with which one process calls a function in another.
 # The session sends its graph to its target. That server, the session's *master*, passes each part
 # of the graph to the server where it belongs.
 #
-# A distributed call can wait for something that never comes, so each session gets a time limit;
-# a call that takes longer raises `DeadlineExceededError`.
+# Each session gets a time limit; a call that takes longer raises `DeadlineExceededError`.
 
 # %%
 cluster = new_cluster(ps=1, worker=1)
@@ -80,13 +78,13 @@ with tf.Session(worker.target, config=limit) as session:
 
 # %% [markdown]
 # Without a target a session sees only its own process. With one it sees the whole cluster, because
-# each server knows the addresses of all tasks and can pass work on to them.
+# each server knows the addresses of all tasks.
 #
 # A device's name says where it is (`replica` is always 0). `with tf.device("/job:ps/task:0")` places
 # an op on the ps; TensorFlow chooses the parts of the name that you leave out.
 #
-# ## A variable lives on a server
-# Now two clients use one variable. `attempt` returns what a call gives, or the name of its error.
+# ## Who owns a variable?
+# `attempt` returns what a call gives, or the name of its error.
 
 
 # %%
@@ -130,14 +128,14 @@ with tf.Session(worker.target, config=limit) as third:
 #
 # </details>
 #
-# ![Two clients, each with a graph and a session. The target of client 1 is the worker's server, the target of client 2 is the ps's server. Both targets and the connection between the servers use gRPC. The variable v lives on the ps.](../docs/figures/sessions.svg)
+# ![Two clients, each with a graph and a session. The target of client 1 is the worker's server, that of client 2 the ps's server. The variable v lives on the ps.](../docs/figures/sessions.svg)
 #
 # Conversely, the same name on two devices makes two variables, which know nothing of each other.
-# The whole course builds on this fact, and several classic mistakes come from it.
+# Several classic mistakes come from this.
 #
 # ## Two processes
-# Now the realistic setup, in which the ps runs in its own process. Its program reads TF_CONFIG,
-# starts its server, and waits for ever in `server.join()`.
+# Usually the ps runs in its own process. Its program reads TF_CONFIG, starts its server, and waits
+# for ever in `server.join()`.
 
 # %%
 # %%writefile server.py
@@ -165,8 +163,8 @@ print("in the other process, v is now", session.run(add_one))
 
 # %% [markdown]
 # ## When a server dies
-# We kill the ps, as a power cut would, and start a new one at the same address. `until_connected`
-# opens new sessions until the worker has reached the new process.
+# We kill the ps, and start a new one at the same address. `until_connected` opens new sessions until
+# the worker has reached the new process.
 
 
 # %%
@@ -199,18 +197,17 @@ print("it has been replaced:", until_connected(lambda new: new.run(v)))
 # ```
 #
 # `UnavailableError` says that no process answers at that address. The new process does, but the
-# value of `v` died with the old one: `FailedPreconditionError` means that the graph has a variable
-# `v`, and that there is no value for it where it lives.
+# value of `v` died with the old one: `FailedPreconditionError` means that `v` has no value where it
+# lives.
 #
 # </details>
 #
 # That is why training saves *checkpoints*, files with the values of all variables
 # ([Sessions-that-Recover](Sessions-that-Recover.ipynb)).
 #
-# ## When a task never comes: device filters
+# ## When a task never comes
 # The next cluster has two workers, and worker 1 never starts. The op that we run is on the ps, and
-# the session's target is worker 0, so nobody needs worker 1. A session may have *device filters*:
-# a list of the tasks that it will ever talk to.
+# the session's target is worker 0, so nobody needs worker 1.
 
 # %%
 stop(process)
@@ -221,40 +218,42 @@ target = "grpc://" + cluster["worker"][0]
 with tf.device("/job:ps/task:0"):
     total = tf.add(1, 2)
 
-filtered = tf.ConfigProto(
-    device_filters=["/job:ps", "/job:worker/task:0"], operation_timeout_in_ms=40_000
-)
-unfiltered = tf.ConfigProto(operation_timeout_in_ms=3_000)
+short_limit = tf.ConfigProto(operation_timeout_in_ms=3_000)
 
 # %% [markdown]
-# **Predict:** does `run` give 3 without worker 1, if the filters name only the ps and worker 0? And
-# without filters?
+# **Predict:** does `run` give 3 without worker 1?
 
 # %% tags=["predicted"]
-with tf.Session(target, config=filtered) as session:
-    print("with filters:", attempt(lambda: session.run(total)))
-with tf.Session(target, config=unfiltered) as session:
+with tf.Session(target, config=short_limit) as session:
     print("no filters:  ", attempt(lambda: session.run(total)))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # ```text
-# with filters: 3
 # no filters:   DeadlineExceededError
 # ```
 #
-# Before its first step a session's master asks *all* servers for their devices, including those
-# that the graph does not use. Without filters the session therefore waits for worker 1: here until
-# our time limit, otherwise for ever. With filters it asks only the tasks that they name, and starts
-# as soon as these are there. The death of worker 1 would not disturb it either.
+# No. Before its first step a session's master asks *all* servers for their devices, including those
+# that the graph does not use. So it waits for worker 1: here until our time limit, otherwise for ever.
 #
 # </details>
 #
+# **Fixed:** *device filters* name the tasks that a session will ever talk to. Its master asks only
+# these, and starts as soon as they are there.
+
+# %%
+config = tf.ConfigProto(
+    device_filters=["/job:ps", "/job:worker/task:0"], operation_timeout_in_ms=40_000
+)
+with tf.Session(target, config=config) as session:
+    print("with filters:", attempt(lambda: session.run(total)))
+
+# %% [markdown]
 # When nothing happens, first ask which of the tasks that the filters name is not there. All
-# asynchronous examples set filters: see `config` in [hogwild.py](../HogWild/hogwild.py). A time
-# limit helps, too, but it has one exception: if the session's master runs in your own process, the
-# wait for a task that never starts has no limit. Therefore worker 0 is a process of its own here.
+# asynchronous examples set filters: see `config` in [hogwild.py](../HogWild/hogwild.py). A time limit
+# has one exception: if the session's master runs in your own process, it waits without a limit for a
+# task that never starts. Therefore worker 0 is a process of its own here.
 #
 # One warning: a TensorFlow server listens on every network interface and runs what any client
 # sends. Isolate it ([SECURITY.md](../.github/SECURITY.md)) before you start tasks on [machines of
@@ -313,9 +312,8 @@ check_1(answer_1)
 # assert check_1(answer_1)
 # ```
 #
-# A and B wait for worker 1 until their time limit. D does not wait: it gets an
-# `InvalidArgumentError` at once, because its session sees no device of the ps. The target makes no
-# difference: what counts is which tasks a session's filters let it see.
+# A and B wait for worker 1 until their time limit. D gets an `InvalidArgumentError` at once, because
+# its session sees no device of the ps. What counts are the filters, not the target.
 #
 # </details>
 
@@ -335,24 +333,25 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    with tf.Session(target, config=filtered) as session:
-        v.load(3.5, session)
+    secret = float(np.random.randint(10, 99))
+    with tf.Session(target, config=config) as session:
+        v.load(secret, session)
     try:
         with tf.Graph().as_default():
-            value = answer(target, filtered)
+            value = answer(target, config)
     except tf.errors.FailedPreconditionError:
         return "your variable has no value where it lives: compare its device and its name with v's"
     if value is None:
         return "return the value of v"
-    with tf.Session(target, config=filtered) as session:
+    with tf.Session(target, config=config) as session:
         kept = session.run(v)
-    if kept != 3.5:
+    if kept != secret:
         return (
-            "v was 3.5, and you have set it to %g: only the client that makes v initialises it"
-            % kept
+            "v was %g, and you have set it to %g: only the client that makes v initialises it"
+            % (secret, kept)
         )
-    if value != 3.5:
-        return "v is 3.5, and you have read %s: yours is another variable" % value
+    if value != secret:
+        return "v is %g, and you have read %s: yours is another variable" % (secret, value)
 
 
 # %%
@@ -395,7 +394,6 @@ course.end()
 # - [Distributed-Setup](../Distributed-Setup/): the same cluster trains the digits.
 #   [Troubleshooting](../docs/troubleshooting.md): what to look at when nothing happens.
 # - **Elsewhere:** `tf.distribute` reads the same TF_CONFIG. In PyTorch (`torchrun`) and in JAX
-#   (`jax.distributed.initialize`) a process gets its rank and the address of one meeting point
-#   instead of a list, and no process holds variables for the others.
+#   (`jax.distributed.initialize`) a process gets its rank and the address of one meeting point.
 #
 # Next: [Parameter-Server](Parameter-Server.ipynb), where many variables get their places.

@@ -10,28 +10,27 @@
 
 # %% [markdown]
 # # Sessions: how processes begin and end together
-# The processes of a training run start at different moments, on different machines. One of them must
-# make the model, exactly once, and the others must wait for it. In the end all must stop: a process
-# that waits for ever keeps its machine, and you pay for it.
+# The processes of a training run start at different moments, on different machines, but must begin
+# with the same model. In the end all must stop: a process that waits for ever keeps its machine, and
+# you pay for it.
 #
 # After this notebook you can:
-# - say what goes wrong when a worker begins too early, or initialises the model a second time;
+# - say what happens when a worker begins too early, or initialises the model again;
 # - let a chief make the model and the others wait, with SessionManager;
 # - divide a number of updates among workers exactly, with tickets;
 # - write a script for ps, chief and worker with MonitoredTrainingSession, in which all end;
 # - say which process waits for ever when another one is missing.
 #
-# **Before it:** [Servers](Servers.ipynb). **Time:** 45 minutes.
+# **Before it:** [Servers](Servers.ipynb). **Time:** 40 minutes.
 
 # %% [markdown]
-# ## One initialises, the others wait
+# ## The beginning
 # The *chief* is the worker that also makes the model, usually worker 0.
 #
-# ![The beginning and the end of a run, time downwards. The worker asks the ps whether the model is ready, hears no, and sleeps. The chief initialises the variables on the ps, or restores a checkpoint. The worker asks again and hears yes. Both make updates until the ps answers OutOfRange: all are taken. Both report done, and then the ps ends, too.](../docs/figures/begin.svg)
+# ![The beginning and the end of a run, time downwards. The worker asks the ps whether the model is ready, and sleeps until the chief has initialised or restored the variables. Both make updates until the ps answers OutOfRange, and report done; then the ps ends, too.](../docs/figures/begin.svg)
 #
-# We build this up step by step. First all servers run in this process, and chief and worker are two
-# clients with a graph each. Both graphs have the same variables on the ps: that is *between-graph
-# replication*.
+# First all servers run in this process, and chief and worker are two clients with a graph each. Both
+# graphs have the same variables on the ps: that is *between-graph replication*.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -105,8 +104,7 @@ losses += [chief.run([loss, update])[0] for _ in range(150)]
 # ```
 #
 # The first is an error, so you notice it. The second is worse: there is no error, and all that the
-# chief has learned is gone. The curve repeats itself, because initial values and mini-batches are
-# the same.
+# chief has learned is gone.
 #
 # </details>
 
@@ -127,10 +125,9 @@ assert losses[150:] == losses[:150]
 # This gives two rules: *one* task makes the model, and *all others* wait until it is there.
 #
 # ## SessionManager: make it, or wait for it
-# A `SessionManager` has a method for each rule. `prepare_session` makes the model: from a
-# checkpoint if there is one (a file with the values of all variables), otherwise with the
-# initialiser. `wait_for_session` runs `ready_op` again and again until it says that no variable
-# lacks a value. Let the worker wait for a second first, while the chief does nothing:
+# A `SessionManager` has a method for each rule. `prepare_session` makes the model: from a checkpoint
+# if there is one, otherwise with the initialiser. `wait_for_session` runs `ready_op` again and again
+# until no variable lacks a value. The worker first waits for a second, while the chief does nothing:
 
 # %%
 chief.close()
@@ -151,9 +148,8 @@ worker = waiter.wait_for_session(servers[1].target, configs[1], max_wait_secs=10
 print("second wait: a session, and the step is", worker.run(workers_step))
 
 # %% [markdown]
-# The worker never touched the initialiser. It looks, sleeps for `recovery_wait_secs`, and looks
-# again. The default is 30 seconds, so a worker that asks one second too early sleeps for 30 and may
-# miss a short run altogether. Our script will not use this default.
+# The worker looks, sleeps for `recovery_wait_secs`, and looks again. The default is 30 seconds, so a
+# worker that asks one second too early may miss a short run altogether.
 #
 # ## Step 1: two workers and a step
 # Now both train the same model. Each update adds 1 to `step`, which is on the ps like `w`:
@@ -163,13 +159,13 @@ numbers = [(chief.run(update), worker.run(workers_update)) for _ in range(3)]
 print("(chief, worker):", *["(%d, %d)" % pair for pair in numbers])
 
 # %% [markdown]
-# `step` counts the updates of all workers together. How do they stop after exactly 500? If each
-# stops when it *reads* 500, both may read 499, and then both make an update.
+# `step` counts the updates of all workers together. How do they stop after exactly 500? It is not
+# enough that each stops when it reads 500 (exercise 1).
 #
 # ## Step 2: the ticket
 # `tf.count_up_to(step, limit)` adds 1 to `step` and returns the value before. At the limit it raises
-# `OutOfRangeError` instead, and adds nothing. It is atomic: it runs on the ps, and no two workers
-# can get the same number. We call that number a *ticket*.
+# `OutOfRangeError` instead, and adds nothing. It is atomic: no two workers can get the same number,
+# which we call a *ticket*.
 #
 # **Predict:** `step` is 6, and the limit is 9. Chief, worker, chief and worker ask for a ticket, in
 # this order. What does each get?
@@ -199,8 +195,7 @@ for name, session, ticket in 2 * [
 # ```
 #
 # Three tickets are left, 6, 7 and 8. A worker takes its ticket first and moves `w` after that, so
-# there are exactly as many updates as tickets. For a moment `step` is ahead of `w`;
-# [Stale-Gradients](Stale-Gradients.ipynb) shows when that matters.
+# there are exactly as many updates as tickets.
 #
 # </details>
 #
@@ -208,20 +203,16 @@ for name, session, ticket in 2 * [
 # A worker ends when there are no tickets left. A ps has no updates to make, and `server.join()`
 # would wait for ever. So each worker reports that it is done: it puts a *token* into a `tf.FIFOQueue`
 # on the ps. Each task makes this queue in its own graph, and the same `shared_name` makes it one
-# queue. The ps looks from time to time how many tokens there are. It does not wait for them in one
-# long call, because each call has a time limit, and a training may take longer.
+# queue. The ps looks from time to time how many tokens there are.
 #
-# `tf.train.MonitoredTrainingSession` puts all this into one object, box within box:
+# `tf.train.MonitoredTrainingSession` puts the rest into one object, box within box. It ends the `with`
+# block without an error when there are no tickets left. Later notebooks use its
+# [creators](Sessions-that-Recover.ipynb) and [hooks](Hooks.ipynb).
 #
-# ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run and asks its creator for a new session whenever one is lost. The creator, ChiefSessionCreator or WorkerSessionCreator, has a Scaffold with the init op and the Saver, and a SessionManager, which on the chief makes or restores the model, and elsewhere waits for it.](../docs/figures/monitored.svg)
+# ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run. Its creator, for the chief or a worker, has a Scaffold with the init op and the Saver, and a SessionManager, which makes, restores or awaits the model.](../docs/figures/monitored.svg)
 #
-# A `Scaffold` holds what the session needs to begin. A session creator calls `SessionManager`, again
-# whenever a session is lost ([Sessions-that-Recover](Sessions-that-Recover.ipynb)). The outer boxes
-# call [hooks](Hooks.ipynb) before and after each `run`, and end the `with` block without an error
-# when there are no tickets left.
-#
-# One file is the program of all three tasks: a whole asynchronous training script but for
-# checkpoints.
+# One file is the program of all three tasks: a whole asynchronous training script; only checkpoints
+# are missing.
 
 # %%
 # %%writefile train.py
@@ -305,8 +296,8 @@ print("processes that still run:", sum(process.poll() is None for process in pro
 
 # %% [markdown]
 # Each update needs a ticket, so there are exactly 500 of them. How they are divided differs from run
-# to run: a ticket goes to the worker that asks first. You can start the tasks in any order: before
-# the ps is there the workers' servers try to connect, and before the model is there worker 1 waits.
+# to run. You can start the tasks in any order: before the ps is there the workers' servers try to
+# connect, and before the model is there worker 1 waits.
 #
 # One case is missing: a worker that dies leaves no token, and our ps waits for ever. `serve` in
 # [hogwild.py](../HogWild/hogwild.py) therefore waits only five minutes for the rest, once the first
@@ -420,8 +411,9 @@ check_2(answer_2)
 # ```
 #
 # In a, worker 1 waits for the model for 60 seconds and then ends with an error; in b, the chief
-# takes all tickets that are left. In both the ps waits for a token that nobody will send. In c and d
-# all end. It is always the task without a limit that remains.
+# takes all tickets that are left. In both the ps, the only task that waits without a limit, waits for
+# a token that nobody will send.
+#
 # </details>
 
 # %%
@@ -438,9 +430,7 @@ course.end()
 #   in TensorFlow's reference.
 # - [HogWild](../HogWild/): several workers. [Your cluster](../docs/your-cluster.md): such a script on
 #   machines of your own.
-# - **Elsewhere:** in PyTorch, `init_process_group` is the common beginning, all ranks initialise alike
-#   and rank 0 broadcasts the values; `torchrun` ends all processes when one fails. In
-#   `tf.distribute`, the strategy initialises, and the coordinator of a `ParameterServerStrategy` is
-#   the only one that counts updates.
+# - **Elsewhere:** in PyTorch, `init_process_group` is the common beginning, and rank 0 broadcasts the
+#   values; `torchrun` ends all processes when one fails.
 #
 # Next: [Classic-Mistakes-Variables](Classic-Mistakes-Variables.ipynb), the end of part one.

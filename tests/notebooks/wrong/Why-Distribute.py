@@ -15,12 +15,3 @@ answer_2 = 10, 10
 
 # %% 2: where computing takes no longer than a single message
 answer_2 = 20, 4
-
-# %% 3: the throughput is not divided by the number of workers
-answer_3 = 1454 / 197, 0.3, 2.2
-
-# %% 3: the statistical efficiency upside down
-answer_3 = 0.92, 20224 / 6048, 2.2
-
-# %% 3: the sum of both instead of the product
-answer_3 = 0.92, 0.3, 8 * (0.92 + 0.3)
