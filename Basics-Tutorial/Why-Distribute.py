@@ -452,8 +452,8 @@ for name, result in results.items():
 # ```text
 #               parameters  examples per second     speed-up  efficiency  same result
 #                           one worker     two
-# digits              2410       34172   26674       0.78         39%  yes
-# convolutions        9898       13112   23122       1.76         88%  yes
+# digits              2410       34951   30381       0.87         43%  yes
+# convolutions        9898       13506   22442       1.66         83%  yes
 # ```
 #
 # One worker and two make the same steps, up to rounding, so only throughput counts. For the
