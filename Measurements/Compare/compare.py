@@ -66,10 +66,9 @@ DIVIDED = ["HogWild", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce
 DIVIDED = [f"{example} --batch-size 64" for example in [*DIVIDED, drawing.FURTHER + "Local-SGD"]]
 # The mean of the workers, with momentum of the mean (SlowMo), and as Nesterov's gradient; the first
 # is Synchronous-SGD at T = 1.
-OUTER = [drawing.FURTHER + "Local-SGD --local-steps 1"]
-OUTER += [
+OUTER = [
     f"{drawing.FURTHER}{example} --local-steps {T}"
-    for T in (5, 20, 100, 500)
+    for T in (1, 5, 20, 100, 500)
     for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
 ]
 TASKS = {
