@@ -14,6 +14,7 @@ import sys
 import types
 from unittest import mock
 
+import made_run
 import pytest
 import support
 
@@ -21,21 +22,22 @@ MEASUREMENTS = support.ROOT / "Measurements"
 sys.path.append(str(MEASUREMENTS))
 import drivers
 
-HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-HEADER += ",test_loss,test_accuracy"
+TESTS = ["test_loss", "test_accuracy"]
 
 
 def write(directory, rows):
-    """Writes {task: rows}: (time, step, staleness) of a push, (time, step, loss, accuracy)."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Writes {task: rows}: (time, step, staleness) of a push, (time, step, loss, accuracy).
+
+    A test may have a fifth number, when it began.
+    """
     for task, each in rows.items():
-        lines = [HEADER]
-        for time, step, *values in each:
-            if len(values) == 1:
-                lines.append(f"{time},{time - 0.1},{step},1,32,0.5,{values[0]},800,0.001,,")
-            else:
-                lines.append(f"{time},,{step},,,,,,,{values[0]},{values[1]}")
-        (directory / f"metrics-{task}.csv").write_text("\n".join(lines) + "\n")
+        lines = [
+            made_run.push(*row, pull_time=row[0] - 0.1)
+            if len(row) == 3
+            else made_run.test(*row[:4], began=[*row, ""][4], tests=TESTS)
+            for row in each
+        ]
+        made_run.metrics(directory, task, *lines, tests=TESTS)
 
 
 def load(*parts):
@@ -135,15 +137,10 @@ def test_the_results_of_compare_are_whole(compare):
 def run_by_hand(directory):
     """Two workers, 4 updates a second from 110 on; a test from 112 to 113 delays the chief."""
     first = [(100, 1, 0), (110, 4, 1), (111, 8, 1), (112, 12, 1)]
-    tested = [(113, 12, 0.4, 0.9), (114, 16, 1), (115, 20, 1), (116, 24, 1), (116.5, 24, 0.3, 0.98)]
-    write(directory, {"worker-0": first + tested, "worker-1": [(109, 3, 0), (111.5, 10, 1)]})
-    text = (directory / "metrics-worker-0.csv").read_text()
-    for end, begin in ((113, 112), (116.5, 116)):
-        text = text.replace(f"{end},,", f"{end},{begin},")
-    (directory / "metrics-worker-0.csv").write_text(text)
-    facts = {"example": "HogWild", "tasks": ["worker-0", "worker-1"], "ps": 1, "metrics": {}}
-    facts |= {"versions": {"tensorflow": "2"}, "arguments": {"batch_size": 32}}
-    (directory / "flags.json").write_text(json.dumps(facts))
+    tested = [(113, 12, 0.4, 0.9, 112), (114, 16, 1), (115, 20, 1), (116, 24, 1)]
+    rows = first + tested + [(116.5, 24, 0.3, 0.98, 116)]
+    write(directory, {"worker-0": rows, "worker-1": [(109, 3, 0), (111.5, 10, 1)]})
+    made_run.flags(directory, metrics={}, arguments={"batch_size": 32})
     return drivers.read_run(directory)
 
 

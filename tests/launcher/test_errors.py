@@ -297,19 +297,12 @@ def test_a_finished_run_is_not_touched(tmp_path):
 
 FACTS = """
 if job == "worker":
-    out = os.environ["OUTPUT_DIR"]
-    with open(os.path.join(out, "metrics-worker-%d.csv" % index), "w") as file:
-        file.write("push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,"
-                   "wait_seconds,test_loss,test_accuracy\\n")
-        for step in 1, 2, 3:
-            file.write("%d,%d,%d,1,32,0.5,0,800,0.1,,\\n" % (step, step - 1, step))
-        if index == 0:
-            file.write("4,,%d,,,,,,,0.25,0.975\\n" % REACHED)
+    import made_run
+    out, rows = os.environ["OUTPUT_DIR"], [made_run.push(step, step) for step in (1, 2, 3)]
     if index == 0:
-        flags = {"example": "Mine", "tasks": ["worker-0", "worker-1"], "ps": 1,
-                 "arguments": {"steps": 3, "dataset": "digits"}, "versions": {}}
-        with open(os.path.join(out, "flags.json"), "w") as file:
-            json.dump(flags, file)
+        rows.append(made_run.test(4, REACHED, 0.975, 0.25))
+        made_run.flags(out, steps=3)
+    made_run.metrics(out, "worker-%d" % index, *rows)
 """
 
 
@@ -333,7 +326,7 @@ def test_a_run_that_did_not_reach_its_end(tmp_path):
 def test_the_dry_run_ends_with_the_summary(tmp_path):
     """It runs where tfrun is not on the PATH, too; a finished run is left alone."""
     write(tmp_path, FACTS.replace("REACHED", "3"))
-    env = support.environment(tmp_path / "out put", PYTHONPATH=str(support.ROOT))
+    env = support.environment(tmp_path / "out put", PYTHONPATH=support.PYTHONPATH)
     dry = [*TFRUN, "--ps", "1", "--workers", "2", "--dry-run", "--", "train.py"]
     script = support.finished(*dry, cwd=tmp_path, env=env)
     assert 'tfrun summary "$OUTPUT_DIR"' in script.stdout.splitlines()[-1]

@@ -139,7 +139,7 @@ def start_job(folder, text, script=SHOW, **env):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), **env),
+        env=support.environment(folder / "run", PYTHONPATH=support.PYTHONPATH, **env),
     )
 
 
@@ -175,11 +175,9 @@ if rate > 1:
     sys.exit("diverged")
 out = os.environ["OUTPUT_DIR"]
 print("cores", len(os.sched_getaffinity(0)))
-json.dump({"example": "E", "tasks": ["worker-0"], "ps": 0, "arguments": {"steps": 1},
-           "versions": {}}, open(out + "/flags.json", "w"))
-open(out + "/metrics-worker-0.csv", "w").write(
-    "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds,"
-    "test_loss,test_accuracy\\n1.0,0.5,1,1,32,0.5,0,1,0.1,,\\n2.0,,1,,,,,,,0.5,%f\\n" % rate)
+import made_run
+made_run.flags(out, ["worker-0"], steps=1)
+made_run.metrics(out, "worker-0", made_run.push(1, 1), made_run.test(2, 1, rate, 0.5))
 """
 
 

@@ -6,50 +6,12 @@ import sys
 import numpy as np
 import pytest
 import support
+from made_run import COLUMNS, TESTS, flags, metrics, push, test
 from tfrun import formatting
 from tfrun.commands.summary import conclude
 from tfrun.pictures import curves
 from tfrun.runs import events, metrics_csv, summary
 from tfrun.runs.data import RunData
-
-HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TESTS = ",test_accuracy,test_loss"
-
-
-def flags(folder, tasks=("worker-0", "worker-1"), steps=6, **more):
-    """Writes flags.json, as a chief does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "example": "HogWild",
-        "tasks": list(tasks),
-        "ps": 1,
-        "metrics": {"test_loss": "min", "test_accuracy": "max"},
-        "arguments": {"steps": steps, "dataset": "digits", "batch_size": 32},
-        "versions": {"python": "3.11.2", "tensorflow": "2.21.0"},
-        **more,
-    }
-    (folder / "flags.json").write_text(json.dumps(content))
-
-
-def push(time, step, staleness=0, examples=32, tests=2):
-    """A row of an update."""
-    return "%s,%s,%d,1,%d,0.5,%d,800,0.001" % (time, time - 0.25, step, examples, staleness) + (
-        "," * tests
-    )
-
-
-def test(time, step, *values):
-    """A row of an evaluation."""
-    return "%s,,%d,,,,,,,%s" % (time, step, ",".join(map(str, values)))
-
-
-test.__test__ = False  # it is no test itself
-
-
-def metrics(folder, task, *lines, header=HEADER + TESTS):
-    """Writes metrics-<task>.csv."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / ("metrics-%s.csv" % task)).write_text("\n".join([header, *lines]) + "\n")
 
 
 def two_workers(folder):
@@ -113,7 +75,7 @@ def test_the_staleness_that_the_rates_lead_to(tmp_path):
     for step, (time, pulled, worker) in enumerate(made, 1):
         between = made[np.searchsorted(ends, pulled) : step - 1]
         late = sum(other != worker for *_, other in between)
-        lines[worker].append(f"{time},{pulled},{step},1,32,0.5,{late},,,,")
+        lines[worker].append(push(time, step, late, pull_time=pulled))
     lines[0].append(test(4000, len(made), 0.9, 0.25))
     for worker, each in enumerate(lines):
         metrics(tmp_path, f"worker-{worker}", *each)
@@ -140,7 +102,7 @@ def test_a_restart_loses_no_count(tmp_path):
         push(13.5, 5) + ",1\n",  # too many
         push(13.5, 5).replace("0.5,", "0.5.5,") + "\n",  # no number
         "\n",
-        HEADER + TESTS + "\n",  # no number either
+        ",".join(COLUMNS + TESTS) + "\n",  # no number either
         push(13.5, 5) + "# restart\n",
         test(16, 6, 0.95, 0.2),  # it may have been cut within a number
     ],
@@ -220,11 +182,11 @@ def test_a_task_that_moved_to_another_host(tmp_path):
 def test_any_metrics_of_the_test(tmp_path):
     best = {"test_loss": "min", "test_top5_accuracy": "max", "test_mae": "min", "test_gone": "max"}
     flags(tmp_path, ["worker-0"], steps=1, metrics=best)
-    header = HEADER + ",test_loss,test_top5_accuracy,test_mae"
-    lines = push(1, 1, tests=3), test(2, 1, 0.5, 0.75, 3), test(3, 1, 0.4, "", 4)
-    metrics(tmp_path, "worker-0", *lines, header=header)
+    tests = ["test_loss", "test_top5_accuracy", "test_mae"]
+    lines = [test(2, 1, 0.5, 0.75, 3, tests=tests), test(3, 1, 0.4, "", 4, tests=tests)]
+    metrics(tmp_path, "worker-0", push(1, 1, tests=tests), *lines, tests=tests)
     result = summary.summarize(RunData.read(tmp_path))
-    assert [name for name in result if name.startswith("test_")] == header.split(",")[-3:]
+    assert [name for name in result if name.startswith("test_")] == tests
     assert (result["test_loss"], result["test_top5_accuracy"], result["test_mae"]) == (0.4, None, 4)
     assert result["best"] == {"test_loss": 0.4, "test_top5_accuracy": 0.75, "test_mae": 3}
     assert result["examples_per_second"] is None and result["wall_seconds"] == 0
@@ -265,7 +227,7 @@ def test_a_loss_that_is_no_number_is_a_push(tmp_path):
 
 def test_not_measured_is_not_zero(tmp_path):
     flags(tmp_path, ["worker-0"], steps=1)
-    metrics(tmp_path, "worker-0", "1,0.5,1,1,32,0.5,,,,,", test(2, 1, 0.5, 0.75))
+    metrics(tmp_path, "worker-0", push(1, 1, ""), test(2, 1, 0.5, 0.75))
     result = summary.summarize(RunData.read(tmp_path))
     assert result["staleness_mean"] is None and result["late_per_worker"] == [None]
     assert curves.draw(RunData.read(tmp_path)).exists()

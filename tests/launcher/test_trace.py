@@ -4,6 +4,7 @@ import json
 import pathlib
 import subprocess
 
+import made_run
 import pytest
 import support
 from matplotlib import image
@@ -12,22 +13,24 @@ from tfrun.pictures import timeline
 from tfrun.runs import activities
 from tfrun.runs.data import RunData
 
-HEADER = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-HEADER += ",test_loss\n"
+TESTS = ["test_loss"]
 
 
 def write(folder, **tasks):
     """Metrics of tasks from their lines."""
-    folder.mkdir(parents=True, exist_ok=True)
     for task, lines in tasks.items():
-        name = "metrics-%s.csv" % task.replace("_", "-")
-        (folder / name).write_text(HEADER + "".join(line + "\n" for line in lines))
+        made_run.metrics(folder, task.replace("_", "-"), *lines, tests=TESTS)
 
 
 def push(pull, ready, arrival, step, late=0):
     """The line of a push, from its times."""
-    wait = arrival - ready
-    return "%.6f,%.6f,%d,1,32,0.5,%d,100,%.6f," % (arrival, pull, step, late, wait)
+    times = {"pull_time": pull, "wait_seconds": arrival - ready}
+    return made_run.push(arrival, step, late, tests=TESTS, **times)
+
+
+def evaluation(end, step, began=""):
+    """The line of a test, from its times."""
+    return made_run.test(end, step, 0.5, began=began, tests=TESTS)
 
 
 def tfrun_trace(directory, *flags):
@@ -42,8 +45,8 @@ def tfrun_trace(directory, *flags):
 
 def test_a_coordinator_evaluates_beside_its_workers(tmp_path):
     """Also while none computes. Catches an evaluation that stands in a worker's time."""
-    test = "10.030000,10.025000,1,,,,,,,0.5"
-    write(tmp_path, worker_0=[push(10.00, 10.01, 10.02, 1), test, push(10.0295, 10.04, 10.05, 2)])
+    first, last = push(10.00, 10.01, 10.02, 1), push(10.0295, 10.04, 10.05, 2)
+    write(tmp_path, worker_0=[first, evaluation(10.03, 1, 10.025), last])
 
     def found():
         each = {each.name: each for each in activities.activities(RunData.read(tmp_path))}
@@ -62,12 +65,12 @@ def test_activities_by_hand(tmp_path):
         tmp_path,
         worker_0=[
             push(10.00, 10.01, 10.02, 1),
-            "10.030000,10.020000,1,,,,,,,0.5",
+            evaluation(10.03, 1, 10.02),
             push(10.04, 10.05, 10.06, 3, 1),
             push(10.07, 10.08, 10.09, 4, 2),
             "# checkpoint 10.090000 10.300000",  # as older scripts wrote it: it is ignored
             "# restart",
-            "10.310000,,4,,,,,,,0.5",  # and a test of theirs, which has no begin
+            evaluation(10.31, 4),  # and a test of theirs, which has no begin
             push(12.00, 12.01, 12.02, 5),
         ],
         worker_1=[push(10.00, 10.02, 10.03, 2, 1)],

@@ -119,14 +119,11 @@ def test_status_of_runs_that_live_and_that_have_ended(tmp_path):
 
 def test_a_result_in_status(tmp_path):
     """It comes from the evaluation after the most updates; other scripts' files hide nothing."""
-    header = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,test_accuracy"
-    header += ",test_loss"
     body = """
-open(os.environ["OUTPUT_DIR"] + "/metrics-worker-0.csv", "w").write('''%s
-%f,,7,,,,,0.25,1.5
-%f,,5,,,,,0.75,1.5
-''')
-""" % (header, time.time(), time.time())
+import made_run
+rows = [made_run.test(time.time(), 7, 0.25, 1.5), made_run.test(time.time(), 5, 0.75, 1.5)]
+made_run.metrics(os.environ["OUTPUT_DIR"], "worker-0", *rows)
+"""
     with running(tmp_path / "live", body + SLEEP):
         seen = status()["live/run"]
         assert (seen["accuracy"], seen["update"]) == (0.25, 7)

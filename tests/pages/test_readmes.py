@@ -11,6 +11,7 @@ import sys
 import diagrams
 import engines
 import equations
+import made_run
 import new_example
 import picture_marks
 import pytest
@@ -209,11 +210,12 @@ def test_samples_are_of_the_first_run():
 
 def test_facts_of_a_run(tmp_path):
     """What tools/results.py takes from a run: medians over all pushes, and mean bytes."""
-    header = "push_time,pull_time,global_step,loss,staleness,bytes,wait_seconds,test_loss\n"
     for worker, rows in enumerate((((1, 10, 0.5), (2, 30, 0.1)), ((3, 80, 0.2),))):
-        lines = ["%d,0,%d,1.0,0,%d,%g,\n" % (step, step, *rest) for step, *rest in rows]
-        lines.append("9,,3,,,,,0.25\n")  # an evaluation, which moves no bytes
-        (tmp_path / ("metrics-worker-%d.csv" % worker)).write_text(header + "".join(lines))
+        lines = [
+            made_run.push(step, step, bytes=size, wait_seconds=wait) for step, size, wait in rows
+        ]
+        test = made_run.test(9, 3, 0.9, 0.25)  # it moves no bytes
+        made_run.metrics(tmp_path, f"worker-{worker}", *lines, test)
     result = {"wall_seconds": 2.0, "steps": 3, "staleness_mean": 0.5, "test_loss": 0.25}
     (tmp_path / "result.json").write_text(json.dumps(result))
     assert results.facts(tmp_path, 7.0) == {

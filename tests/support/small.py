@@ -33,7 +33,7 @@ def start(folder, *flags, script="train.py", arguments=(), patch=None, **env):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        env=support.environment(folder / "run", PYTHONPATH=str(support.ROOT), **env),
+        env=support.environment(folder / "run", PYTHONPATH=support.PYTHONPATH, **env),
     )
 
 

@@ -24,6 +24,7 @@ from tfrun.launch import cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
+PYTHONPATH = f"{ROOT}:{ROOT}/tests/support"  # of the small scripts that tests start
 ENGINES = "Beyond-One-Machine"  # the folder of what needs another engine
 BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
 
