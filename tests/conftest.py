@@ -112,6 +112,8 @@ def no_child_left():
     """Fails a test after which a process that it started still runs; ends that process."""
     before = set(psutil.Process().children(recursive=True))
     yield
+    if support.fork_server.cache_info().currsize:  # it serves later tests, too
+        before.add(psutil.Process(support.fork_server()[0].pid))
     left = [
         process
         for process in psutil.Process().children(recursive=True)

@@ -267,7 +267,7 @@ def test_without_e_top_k_and_sign_stall():
 
 @pytest.fixture(scope="module")
 def quick():
-    with support.QuickCluster(SCRIPT, ps=0) as cluster:
+    with support.QuickCluster(ps=0) as cluster:
         yield cluster
 
 
@@ -389,7 +389,7 @@ def test_the_scripts_with_a_mistake_in_a_compressor_run(tmp_path):
         _, fails, changes = each.values
         chosen = default.replace("power", CASES[case_of(fails)]["compress"])
         texts[each.id] = support.replaced(SCRIPT, [*changes, (default, chosen)])
-    support.run_well(texts, tmp_path, SCRIPT, ps=0)
+    support.run_well(texts, tmp_path, ps=0)
 
 
 # What goes wrong on the way.

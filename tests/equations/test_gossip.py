@@ -326,7 +326,7 @@ def test_a_mistake_is_caught(script, fails, changes):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_run(tmp_path):
-    support.run_well(equations.mistaken([SCRIPT]), tmp_path, SCRIPT, ps=0)
+    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
 
 
 # What the page says ------------------------------------------------------------------------------
@@ -499,7 +499,7 @@ def test_what_cannot_be_is_refused(n, word, error, monkeypatch):
 
 @pytest.fixture(scope="module")
 def quick():
-    with support.QuickCluster(SCRIPT, ps=0) as cluster:
+    with support.QuickCluster(ps=0) as cluster:
         yield cluster
 
 

@@ -389,7 +389,7 @@ def test_a_mistake_is_caught(script, fails, changes):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
-    support.run_well(equations.mistaken([SCRIPT]), tmp_path, SCRIPT, ps=0)
+    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
 
 
 class Run:

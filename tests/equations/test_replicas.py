@@ -25,7 +25,7 @@ SCRIPTS = {"towers": TOWERS, "mirrored": MIRRORED, "collective": COLLECTIVE}
 @pytest.fixture(scope="module")
 def as_tasks():
     """TensorFlow 2 scripts as tasks of a cluster without a ps."""
-    with support.QuickCluster(COLLECTIVE, ps=0) as quick:
+    with support.QuickCluster(ps=0) as quick:
         yield quick
 
 

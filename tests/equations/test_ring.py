@@ -162,7 +162,7 @@ def test_who_sends_first_and_then_receives_waits_for_ever():
 
 @pytest.fixture(scope="module")
 def quick():
-    with support.QuickCluster(SCRIPT, ps=0) as cluster:
+    with support.QuickCluster(ps=0) as cluster:
         yield cluster
 
 
@@ -234,7 +234,7 @@ def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
         for named in MISTAKES.values()
         for name, changes in named.items()
     }
-    support.run_well(texts, tmp_path, SCRIPT, ps=0)
+    support.run_well(texts, tmp_path, ps=0)
 
 
 # What goes wrong on the way.

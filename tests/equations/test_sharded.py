@@ -288,7 +288,7 @@ def test_a_mistake_is_caught(script, fails, changes):
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
-    support.run_well(equations.mistaken([SCRIPT]), tmp_path, SCRIPT, ps=0)
+    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
 
 
 # Checkpoints of shards ---------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def test_a_shard_that_is_read_from_another_place_is_caught(tmp_path):
 
 @pytest.fixture(scope="module")
 def quick():
-    with support.QuickCluster(SCRIPT, ps=0) as cluster:
+    with support.QuickCluster(ps=0) as cluster:
         yield cluster
 
 

@@ -24,8 +24,7 @@ STEPS = 37  # closures of 10, and a shorter one
 
 @pytest.fixture(scope="module")
 def quick():
-    tf2 = support.main_script("Collective-AllReduce")
-    with support.QuickCluster(tf2, chief=1, tasks=4) as tasks:
+    with support.QuickCluster(chief=1, tasks=4) as tasks:
         yield tasks
 
 

@@ -1,8 +1,10 @@
 """What several tests use: the examples, runs of them, and what must not be left of a run."""
 
+import atexit
 import concurrent.futures
 import contextlib
 import csv
+import functools
 import importlib.util
 import itertools
 import json
@@ -14,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -92,10 +95,10 @@ def replaced(path, changes):
     return text
 
 
-def run_well(texts, folder, *warm, ps=1):
+def run_well(texts, folder, ps=1):
     """Asserts that each script of {name: text} ends well after `--steps 20`."""
     failed = []
-    with QuickCluster(*warm, ps=ps) as quick:
+    with QuickCluster(ps=ps) as quick:
         for number, (name, text) in enumerate(texts.items()):
             script = folder / ("%d.py" % number)
             script.write_text(text)
@@ -351,29 +354,40 @@ class Run:
         return max([row["global_step"] for row in pushes(self.directory)], default=0)
 
 
-class Zygote:
-    """A process that has imported TensorFlow, and forks for each run.
+@functools.cache
+def fork_server():
+    """Returns (the process that forks for each Zygote, its socket); started at the first call.
 
-    warm: a script that imports it as those that will run do, as TensorFlow 1 or as 2.
+    It serves all tests of this process of pytest, and ends with it.
     """
+    folder = tempfile.mkdtemp(prefix="zygote-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "tests" / "support" / "zygote.py", f"{folder}/socket"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    atexit.register(process.kill)
+    assert process.stdout.readline() == b"listening\n"
+    return process, f"{folder}/socket"
 
-    def __init__(self, warm=ROOT / "HogWild" / "hogwild.py"):
-        self.warm = warm
+
+class Zygote:
+    """A process that has imported TensorFlow, and forks for each run."""
 
     def __enter__(self):
-        self.process = subprocess.Popen(
-            [sys.executable, ROOT / "tests" / "support" / "zygote.py", self.warm],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(fork_server()[1])
+            self.stream = connection.makefile("rw")
+        self.process = psutil.Process(int(self.stream.readline()))
         return self
 
     def __exit__(self, *_):
-        self.process.stdin.close()
-        self.process.kill()
-        self.process.wait()
+        self.stream.close()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.process.kill()
+            self.process.wait(timeout=10)
 
     def run(self, script, flags, folder, **env):
         """Runs a script to its end; returns the finished process, with its output as stderr."""
@@ -384,21 +398,20 @@ class Zygote:
             "env": {"OUTPUT_DIR": "output", **env},
             "out": str(out),
         }
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
+        print(json.dumps(order), file=self.stream, flush=True)
+        code = int(self.stream.readline())
         return subprocess.CompletedProcess(order["argv"], code, stderr=out.read_text())
 
 
 class QuickCluster:
     """Runs scripts as tfrun does, as so many tasks at most, which need not import TensorFlow."""
 
-    def __init__(self, *warm, ps=1, chief=0, tasks=3):
-        self.warm, self.ps, self.chief, self.tasks = warm, ps, chief, tasks
+    def __init__(self, ps=1, chief=0, tasks=3):
+        self.ps, self.chief, self.tasks = ps, chief, tasks
         self.evaluator = 0
 
     def __enter__(self):
-        self.zygotes = [Zygote(*self.warm).__enter__() for _ in range(self.tasks)]
+        self.zygotes = [Zygote().__enter__() for _ in range(self.tasks)]
         return self
 
     def __exit__(self, *_):
