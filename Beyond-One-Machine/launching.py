@@ -24,6 +24,13 @@ NOTICES = re.compile(
     r".*Could not find cuda drivers|.*TensorFlow binary is optimized|"
     r"To enable the following instructions"
 )  # at each start of TensorFlow
+# What our caller ignores, as nohup does, stays ignored.
+IGNORED = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) == signal.SIG_IGN]
+
+
+def handle(number, handler):
+    """Lets a function handle a signal, but not one that was ignored at the start."""
+    signal.signal(number, signal.SIG_IGN if number in IGNORED else handler)
 
 
 class Parser(argparse.ArgumentParser):

@@ -3,6 +3,7 @@
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -99,7 +100,10 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_sessionstart(session):
-    """Runs leave their records apart."""
+    """Runs leave their records apart, and signals reach them, also after `nohup pytest &`."""
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     session.records = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="records-")
 
 

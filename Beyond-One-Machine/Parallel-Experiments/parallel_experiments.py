@@ -36,7 +36,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # tfrun is not installed
 import inputs
 import report
 from inputs import BadInput
-from tfrun.launch import cluster, grid
+from tfrun.launch import cluster, grid, signals
 
 
 def one_run(map_fun, metric, reserved, params, logdir):
@@ -271,11 +271,11 @@ def main():
         function = inputs.function_of(flags.function)
         # Before Spark starts.
         _, folder, _ = inputs.checked(function, points, flags.logdir, *options)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        signals.handle(lambda *_: sys.exit(128 + signal.SIGTERM), signal.SIGTERM)
         for backend in ["spark", "local"] if flags.backend == "both" else [flags.backend]:
             spark = session(flags.master) if backend == "spark" else None
-            # Instead of pyspark's own, and where a shell has started this in the background.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            # Instead of pyspark's own.
+            signals.handle(signal.default_int_handler, signal.SIGINT)
             logdir = folder / backend
             print(f"[experiments] {backend}, in {logdir}", flush=True)
             tables[backend] = launch(spark, function, points, logdir, flags.metric, *options)

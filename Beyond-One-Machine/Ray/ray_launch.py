@@ -184,8 +184,7 @@ def main():
         return 2
     output.mkdir(parents=True, exist_ok=True)
     roles = launching.tasks(flags.ps, flags.workers, flags.chief)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    launching.handle(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as stack:
         try:
             if flags.address:

@@ -195,7 +195,8 @@ def main():
             [*namespaces, sys.executable, __file__, "--inside", folder, *sys.argv[1:]],
             preexec_fn=end_with_us,
         )
-        signal.signal(signal.SIGTERM, lambda *_: process.kill())
+        if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, lambda *_: process.kill())
         while True:
             try:
                 code = process.wait()

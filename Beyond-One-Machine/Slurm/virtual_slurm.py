@@ -146,8 +146,7 @@ def run_inside(folder, command, n_nodes, cpus):
 
 def run(command, n_nodes, cpus):
     """Runs a command in namespaces of its own, with a Slurm; returns its exit code."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may ignore it
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    launching.handle(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # Slurm's sockets are files there, whose paths must be short.
     with tempfile.TemporaryDirectory(
         prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True

@@ -191,7 +191,7 @@ def main():
         return 1
     # Spark's own handler of Ctrl-C asks over the connection that just waits for the result. The JVM
     # ends when this process does, and the tasks with it.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    launching.handle(signal.SIGINT, lambda *_: os._exit(130))
     spark.sparkContext.setLogLevel(flags.log_level)
     tasks = f"{flags.ps} ps, {flags.workers} workers"
     print(f"[spark] {script.parent.name}: {tasks}, in {output}", flush=True)

@@ -79,7 +79,7 @@ def main():
     parser.number("--workers", 3, "Spark's workers", 1, 99)
     parser.number("--cores", 1, "slots of each", 1, 99)
     flags = parser.with_command()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    launching.handle(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     # An executor that is just ending may still write there.
     with tempfile.TemporaryDirectory(prefix="spark-", ignore_cleanup_errors=True) as name:
         folder, daemons = pathlib.Path(name), []

@@ -25,6 +25,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "Measurements"))
 import drivers
+from tfrun.launch import signals
 
 HOGWILD = str(ROOT / "HogWild")  # also on the executors
 
@@ -225,7 +226,7 @@ def run_mode(flags):
 
     thread = threading.Thread(target=drive, daemon=True)
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # pyspark's hides the Ctrl-C
+        signals.handle(signal.default_int_handler, signal.SIGINT)  # pyspark's hides the Ctrl-C
         thread.start()
         while thread.is_alive():
             thread.join(0.5)

@@ -28,7 +28,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
-from tfrun.launch import watchdog
+from tfrun.launch import signals, watchdog
 from tfrun.launch.task import end_with_parent
 from environment import fail, pip_failed, say
 
@@ -161,7 +161,7 @@ def build(label, folder, log):
 
 def main():
     end_with_parent()  # whoever started us
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signals.handle(lambda *_: sys.exit(143), signal.SIGTERM)
     label = "tf" + version("tensorflow-cpu", "tensorflow")
     if installed(label):
         return

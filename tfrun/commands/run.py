@@ -20,7 +20,7 @@ from rich.table import Table
 from tfrun import formatting
 from tfrun.arguments import fail
 from tfrun.commands import common, launch
-from tfrun.launch import cluster, quiet
+from tfrun.launch import cluster, quiet, signals
 from tfrun.launch import grid as grids
 from tfrun.launch.task import shell_code, start_process
 from tfrun.runs import run_directory
@@ -124,25 +124,24 @@ def run_grid(job, n, directory):
             started.pop().terminate()
 
     def end(number, _):
-        handle_signals(lambda *_: None)  # it ends already
+        signals.handle(lambda *_: None, *signals.ENDING)  # it ends already
         sys.exit(128 + number)
 
-    handle_signals(end)
+    def pause(*_):
+        print(signals.GOES_ON, flush=True)
+        signals.pause()
+
+    signals.handle(end, *signals.ENDING)
+    signals.handle(pause, signal.SIGTSTP)
     stopped = None
     try:
         grids.run(points, slots, run_one, stop)
     except SystemExit as error:
         stopped = error.code
     finally:
-        handle_signals(lambda *_: None)  # the report is written whole
+        signals.handle(lambda *_: None, *signals.ENDING)  # the report is written whole
     report(points, codes, directory)
     return stopped or next((code for code in codes.values() if code), 0)
-
-
-def handle_signals(handler):
-    """Lets a function handle what stops a grid."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handler)
 
 
 def report(points, codes, directory):

@@ -8,7 +8,7 @@ import time
 
 from tfrun.arguments import fail
 from tfrun.commands import common
-from tfrun.launch import quiet
+from tfrun.launch import quiet, signals
 from tfrun.runs import events
 from tfrun.runs.data import RunData
 
@@ -23,8 +23,6 @@ def command(arguments: list[str]) -> int:
     if not 0 <= flags.port < 2**16:
         return fail(f"--port must be from 0 to 65535, is {flags.port}")
     directory = common.directory_of(flags.run)
-    # Also where a shell has started it in the background, which ignores Ctrl-C.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     print("TensorBoard starts, which takes some seconds", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="tfrun-tensorboard-") as folder:
         code = quiet.run_module("tfrun.commands.tensorboard", directory, folder, str(flags.port))
@@ -50,7 +48,7 @@ def serve(directory, folder, port):
     except program.TensorBoardServerException as error:
         return fail(" ".join(str(error).split()))
     print(f"{address}   (Ctrl-C ends it)", flush=True)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signals.handle(signal.SIG_DFL, signal.SIGINT)
     while True:
         time.sleep(REFRESH_SECONDS)
         with contextlib.suppress(OSError):  # a file that was removed: TensorBoard serves the rest

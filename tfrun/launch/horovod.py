@@ -1,12 +1,10 @@
 """horovodrun as the one task of a run: it starts the workers itself, and calls them ranks."""
 
 import contextlib
-import ctypes
 import os
 import pathlib
 import re
 import signal
-import sys
 
 import psutil
 
@@ -48,9 +46,7 @@ class Horovodrun(task.Task):
         super().__init__("chief", "horovodrun", command, env, directory)
 
     def start(self):
-        """Starts it. On Linux what it leaves behind becomes ours, not that of process 1."""
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(36, 1)  # 36: PR_SET_CHILD_SUBREAPER
+        """Starts it. On Linux what it leaves behind becomes ours: see supervisor.Run."""
         self.others, self.failures = set(psutil.Process().children()), []
         super().start()
 

@@ -1,6 +1,7 @@
 """Starts the tasks of a run, shows what they print, and leaves none behind."""
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 import pathlib
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import time
 
-from tfrun.launch import cluster, resources
+import psutil
+
+from tfrun.launch import cluster, resources, signals
 from tfrun.launch.screen import Screen, TaskOutput
 from tfrun.launch.task import Task
 from tfrun.runs import metrics_csv, progress, registry, run_directory
@@ -76,8 +79,10 @@ class Run:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(wake)
         self.selector.register(self.wake, selectors.EVENT_READ)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signals.handle(lambda *_: None, *signals.ENDING, signal.SIGTSTP)
+        if sys.platform == "linux":  # what tasks leave behind becomes ours, not that of process 1
+            ctypes.CDLL(None).prctl(36, 1)  # 36: PR_SET_CHILD_SUBREAPER
         self.watchdog = subprocess.Popen(
             [sys.executable, "-SE", str(pathlib.Path(__file__).with_name("watchdog.py"))],
             stdin=subprocess.PIPE,
@@ -137,7 +142,12 @@ class Run:
         for key, _ in events:
             if key.data is None:
                 for number in os.read(self.wake, 512):
-                    if number != signal.SIGCHLD and self.signal is None:
+                    if number == signal.SIGCHLD:
+                        self.reap()
+                    elif number == signal.SIGTSTP:
+                        self.say(signals.GOES_ON)
+                        signals.pause()
+                    elif number in signals.ENDING and self.signal is None:
                         self.signal = signal.Signals(number)
         ended = [task for task in self.tasks if task.has_just_ended()]
         for task in self.tasks:
@@ -152,6 +162,14 @@ class Run:
                 self.selector.unregister(task.process.stdout)
                 task.process.stdout.close()
         return ended
+
+    def reap(self):
+        """Lets go the processes that have ended after their parents, and so have become ours."""
+        own = [self.watchdog.pid, *(task.process.pid for task in self.tasks if task.process)]
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
+                if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(child.pid, os.WNOHANG)
 
     def stops_the_run(self, task: Task) -> bool:
         """Decides about a task that failed: a new start, let it go, or (True) stop the run."""

@@ -165,8 +165,11 @@ def start_process(command, env, cpus=None, number=signal.SIGKILL) -> subprocess.
 def end_with_parent(cpus=None, number=signal.SIGKILL):
     """In a new process, on Linux: it gets a signal when tfrun dies, and keeps to these cores.
 
+    It ends at SIGTERM, which tfrun may ignore.
+
     The watchdog ends what the process has started.
     """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, number)  # 1: PR_SET_PDEATHSIG
     if cpus:

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from tfrun.launch import cluster
+from tfrun.launch import cluster, signals
 from tfrun.launch.task import end_with_parent, shell_code
 from tfrun.runs import run_directory
 
@@ -80,8 +80,7 @@ def task(request):
             print(f"tfrun: another process is this task, and has {path}", flush=True)
             return 1
         stopped = []
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: stopped.append(True))
+        signals.handle(lambda *_: stopped.append(True), *signals.ENDING)
         child = subprocess.Popen(
             request["command"],
             env={**os.environ, **request["env"]},
