@@ -1,0 +1,219 @@
+"""Clusters with a job `chief`: it makes the model, tests and saves, and worker 0 is a worker."""
+
+import json
+import pathlib
+import types
+
+import interleaved
+import numpy as np
+import problem
+import pytest
+import regions
+import support
+from problem import digits_like, draw
+from references import perceptron
+from tfrun.commands import export
+from tfrun.launch import cluster
+from tfrun.runs import summary
+from tfrun.runs.data import RunData
+
+CLUSTERS = [path for path in regions.scripts() if "class Cluster" in path.read_text()]
+TASKS = [("chief", 0), ("worker", 0), ("worker", 1)]
+
+
+def names(script):
+    return script.relative_to(support.ROOT).as_posix()
+
+
+# Who is who, in this process ---------------------------------------------------------------------
+
+
+def who_is_who(script, folder, monkeypatch, text=None):
+    """The named comparisons of who each task is with who it has to be."""
+    module, wrong = support.load(script, text), []
+    coordinator = support.kind_of(script) == "coordinator"
+    jobs = {"chief": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4"]}
+    if not (coordinator or support.kind_of(script).startswith(("parameter", "train"))):
+        del jobs["ps"]
+    monkeypatch.setenv("OUTPUT_DIR", str(folder))
+    for rank, task in enumerate(TASKS):
+        named = dict(zip(("type", "index"), task))
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": named}))
+        there = module.Cluster()
+        if coordinator:
+            if there.chief != "a:1":
+                wrong.append(f"chief: {there.chief} for {task}")
+            continue
+        found = getattr(there, "rank", None), [tuple(each) for each in there.workers]
+        if found != (rank, TASKS):
+            wrong.append(f"rank: {found} of {task}")
+        if getattr(there, "is_chief", rank == 0) != (rank == 0):
+            wrong.append(f"chief: {task} {'is none' if rank == 0 else 'is one'}")
+        device = getattr(there, "device", None) or f"/job:{task[0]}/task:{task[1]}"
+        if device != f"/job:{task[0]}/task:{task[1]}":
+            wrong.append(f"device: {device} of {task}")
+        flags = types.SimpleNamespace(steps=9)
+        before = {path.name for path in folder.iterdir()}
+        metrics = module.Metrics(there.task, there.workers, [], flags)
+        left = {path.name for path in folder.iterdir()} - before - {".chief"}
+        due = {f"metrics-{task[0]}-{task[1]}.csv", *(["flags.json"] if rank == 0 else [])}
+        if left != due or metrics.is_chief != (rank == 0):
+            wrong.append(f"files: {task} leaves {sorted(left)}")
+        metrics.file.close()
+        if getattr(metrics, "lock", None):
+            metrics.lock.close()
+    facts = folder / "flags.json"
+    if not coordinator and facts.exists():
+        tasks = json.loads(facts.read_text())["tasks"]
+        if tasks != [f"{job}-{index}" for job, index in TASKS]:
+            wrong.append(f"tasks: {tasks}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("script", CLUSTERS, ids=names)
+def test_who_is_who(script, tmp_path, monkeypatch):
+    """Catches worker 0 as the chief beside a task of the type chief, in each script."""
+    who_is_who(script, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "folder, fails, change",
+    [
+        ("HogWild", "chief", ("self.is_chief = self.rank == 0", "self.is_chief = self.index == 0")),
+        ("HogWild", "rank", ('for job in ("chief", "worker")', 'for job in ("worker", "chief")')),
+        ("HogWild", "rank", ("self.workers.index(self.task)", "self.index")),
+        ("Ring-AllReduce", "files", ("= task == workers[0]", "= task[1] == 0")),
+        ("HogWild", "device", ('f"/job:{self.job}/task', 'f"/job:worker/task')),
+    ],
+)
+def test_a_mistake_in_who_is_who_is_caught(folder, fails, change, tmp_path, monkeypatch):
+    script = support.main_script(folder)
+    with support.caught(fails):
+        who_is_who(script, tmp_path, monkeypatch, support.replaced(script, [change]))
+
+
+def test_gpus_of_a_chief(monkeypatch):
+    """The chief has the first GPU, and a ps none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    jobs = {"worker": 2, "evaluator": 1, "ps": 1, "chief": 1}
+    env = cluster.environments(jobs, range(5), "run")
+    gpus = {task: own["CUDA_VISIBLE_DEVICES"] for task, own in env.items()}
+    due = {("ps", 0): "-1", ("chief", 0): "4", ("worker", 0): "5", ("worker", 1): "6"}
+    assert gpus == {**due, ("evaluator", 0): "7"}
+
+
+# What each does, in processes --------------------------------------------------------------------
+
+# The chief comes late, and each other task would begin with another w.
+LATE = """
+if __name__ == "__main__":
+    is_chief = json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "chief"
+    time.sleep(2 * is_chief)
+    import keras
+    draw_first_w = keras.utils.set_random_seed
+    keras.utils.set_random_seed = lambda seed: draw_first_w(seed + (not is_chief))
+    main()
+"""
+MAIN = '\nif __name__ == "__main__":\n    main()\n'
+AT_ONCE = ["--steps-per-call", "1"]
+KINDS = {  # {an example of each kind: (its ps, its workers beside the chief, flags)}
+    "HogWild/hogwild.py": (1, 2, []),
+    "Ring-AllReduce/ring_allreduce.py": (0, 2, AT_ONCE),
+}
+STEPS = 30
+
+
+def data_for(name, script, folder):
+    """Writes the small data set as a script reads it; returns its --dataset."""
+    if "embeddings" in name:
+        (folder / "prose.txt").write_text(problem.PROSE)
+        return folder / "prose.txt"
+    if "evaluate" in name:
+        problem.records(script, 3, folder)
+        (folder / "test-0.tfrecord").write_bytes((folder / "train-0.tfrecord").read_bytes())
+        about = {"files": 3, "test_rows": problem.BATCH, "shape": [6], "classes": 3}
+        (folder / "records.json").write_text(json.dumps(about))
+        return folder
+    np.savez(folder / "data.npz", **interleaved.Data(*digits_like())._asdict())
+    return folder / "data.npz"
+
+
+def train(name, folder, text):
+    """Runs a script with a chief; returns the run directory."""
+    ps, workers, flags = KINDS[name]
+    script, path = support.ROOT / name, folder / pathlib.Path(name).name
+    assert text.count(MAIN) == 1
+    path.write_text(text.replace(MAIN, LATE))
+    settings = {"learning_rate": 1e-30, "steps": STEPS, "checkpoint_steps": 10}
+    settings = problem.command_line({**settings, "dataset": data_for(name, script, folder)})
+    flags = [*(str(part) for flag in settings.items() for part in flag), *flags]
+    with support.QuickCluster(ps=ps, chief=1, tasks=ps + 1 + workers) as quick:
+        codes, output = quick.run(path, folder / "run", *flags, workers=workers)
+    assert not any(codes), output
+    return folder / "run"
+
+
+def rows_of(name, rank, n):
+    """Returns (x, y), the rows that a worker of the example draws from."""
+    x, y, *_ = digits_like()
+    if "evaluate" in name:
+        return [part[rank * problem.BATCH : (rank + 1) * problem.BATCH] for part in (x, y)]
+    return x[rank::n], y[rank::n]
+
+
+def check_losses(name, run, w, n):
+    """Asserts that each task has the losses of its own mini-batches, the chief those of rank 0."""
+    for rank, (job, index) in enumerate(TASKS[:n]):
+        rows = [row for row in support.pushes(run) if row["task"] == f"{job}-{index}"]
+        assert rows, f"rows: none of {job} {index}"
+        x, y = rows_of(name, rank, n)
+        found = {int(row["global_step"] - 1 - row["staleness"]): row["loss"] for row in rows}
+        for number, loss in found.items():
+            drawn = range(len(x))
+            if "evaluate" not in name:
+                drawn = draw(rank, number, problem.BATCH, len(x))
+            due, _ = perceptron(w, x[drawn], y[drawn])
+            apart = abs(due - loss)
+            assert apart < 1e-4, f"losses: {apart:g} apart, of {job} {index} at {number}"
+
+
+def check_chief(name, folder, changes=()):
+    """The named comparisons of a run with a chief that a mistake must fail."""
+    script = support.ROOT / name
+    run = train(name, folder, support.replaced(script, changes))
+    n = 1 if "parallelism" in name else 1 + KINDS[name][1]
+    data = RunData.read(run)
+    assert data.flags["tasks"] == [f"{job}-{index}" for job, index in TASKS[:n]], "tasks: others"
+    testers = {task for task in data.tasks if data.rows("tests", task)}
+    assert testers <= {"chief-0"}, f"tests: by {testers}"
+    result = summary.summarize(data)
+    assert result["steps"] == STEPS and len(result["pushes_per_worker"]) == n, f"steps: {result}"
+    assert [path.name for path in run.rglob("*.index")][-1:], "checkpoint: none"
+    checkpoint = support.newest_checkpoint(run)
+    assert checkpoint.endswith(f"-{STEPS}"), f"checkpoint: {checkpoint} is the last"
+    if "embeddings" in name:
+        return
+    module = support.load(script)
+    module.keras.utils.set_random_seed(problem.SEED)
+    given = module.Data(*digits_like())
+    if "evaluate" in name:
+        given = module.Data([], None, None, [6], 3)
+    w = [v.numpy() for v in module.make_model(given).trainable_variables]
+    shapes = [v.shape for v in w]
+    apart = max(
+        np.abs(a - b).max() for a, b in zip(export.saved_values(checkpoint, shapes)["w"], w)
+    )
+    assert apart < 1e-6, f"w: {apart:g} apart from what the chief has made"
+    check_losses(name, run, w, n)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] if i else []) for i, name in enumerate(KINDS)],
+)
+def test_the_chief_makes_tests_and_saves(name, tmp_path):
+    """Catches another task that makes the model, tests or saves, and a rank for two tasks.
+
+    The chief comes after the others, and their own first w is another one.
+    """
+    check_chief(name, tmp_path)
