@@ -540,8 +540,7 @@ def train(cluster, server, variables, step, update, test, flags):
 
     def test_and_save():
         metrics.test(time.time(), *session.run([step, *test]))
-        path = os.path.join(metrics.directory, "model.ckpt")
-        saver.save(session, path, step, write_meta_graph=False)
+        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
     with abort_peer_lost(cluster, flags):
         session = tf.Session(server.target if server else "", config=config)
@@ -551,7 +550,14 @@ def train(cluster, server, variables, step, update, test, flags):
             saver.restore(session, checkpoint)
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is made
             while True:
-                metrics.push(traced(session, row, metrics, flags))
+                try:
+                    metrics.push(traced(session, row, metrics, flags))
+                except tf.errors.AbortedError as error:
+                    # TensorFlow numbers its requests at random, from 2**32 seeds. A worker refuses
+                    # a number that it has seen before it does anything: so make the update again.
+                    if "received twice" in str(error):
+                        continue
+                    raise
                 if metrics.step % flags.checkpoint_steps == 0 and metrics.step < flags.steps:
                     test_and_save()
         test_and_save()
@@ -570,7 +576,7 @@ def traced(session, row, metrics, flags):
     statistics = tf.RunMetadata()
     made = session.run(row, options=options, run_metadata=statistics)[0]
     text = timeline.Timeline(statistics.step_stats).generate_chrome_trace_format()
-    with open(os.path.join(metrics.directory, f"timeline-{metrics.step + 1}.json"), "w") as file:
+    with open(f"{metrics.directory}/timeline-{metrics.step + 1}.json", "w") as file:
         file.write(text)
     return made
 

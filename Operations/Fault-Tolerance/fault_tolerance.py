@@ -68,6 +68,7 @@ class Run:
         self.command = [str(word) for word in command]
         self.restarts = str(restarts)
         self.faults, self.codes = [], []  # (from, to) in seconds since 1970; exit codes
+        self.saved = 0  # the update of the newest whole checkpoint when the fault begins
         self.start()
 
     def start(self):
@@ -136,6 +137,7 @@ class Run:
     @contextlib.contextmanager
     def fault(self):
         """Notes when the fault that is made inside begins and ends."""
+        self.saved = run_directory.saved_step(self.directory) or 0
         begin = time.time()
         yield
         self.faults.append((begin, time.time()))
@@ -196,6 +198,10 @@ class Run:
         before = [step for at, step in self.pushes() if at <= self.faults[0][1]]
         again = self.twice()
         return max(before) - min(again) + 1 if again else 0
+
+    def goes_back_too_far(self):
+        """Whether an update is made twice that the newest whole checkpoint had."""
+        return min(self.twice(), default=float("inf")) <= self.saved
 
 
 def mount(directory, megabytes):
@@ -283,6 +289,7 @@ def cut_short(run, off):
     run.start()
     run.ends()
     older = [name for name in older if name != newest]
+    run.saved = int(older[-1].rpartition("-")[2]) if older else 0
     if older:
         text = state.read_text().replace(
             'model_checkpoint_path: "%s"' % newest, 'model_checkpoint_path: "%s"' % older[-1], 1
@@ -468,7 +475,7 @@ def measure(drill, off, slack, folder):
     kept = {
         "still": not drill.still or found["still"] <= slack * drill.still,
         "away": not drill.away or found["away"] <= slack * drill.away[1],
-        "lost": found["lost"] <= drill.lost,
+        "lost": found["lost"] <= slack * drill.lost and not run.goes_back_too_far(),
         "accuracy": accuracy >= ACCURACY,
         "codes": len(run.codes) == len(drill.codes)
         and all(a == b or a and b == ERROR for a, b in zip(run.codes, drill.codes)),
@@ -533,7 +540,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the drills and their promises")
     words = "no restarts, no checkpoint, no lock, ..."
     parser.add_argument("--without-recovery", action="store_true", help=words)
-    words = "times the seconds of each promise, for a machine that does other work, too (1)"
+    words = "times the numbers of each promise, for a machine that does other work, too (1)"
     parser.add_argument("--slack", type=float, default=1.0, metavar="F", help=words)
     flags = parser.parse_args()
     drills = [drill for drill in DRILLS if flags.only == drill.name]

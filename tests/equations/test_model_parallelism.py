@@ -392,6 +392,28 @@ def test_the_mistaken_scripts_run(tmp_path):
     support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
 
 
+TWICE = "The same RunGraph (Worker) request was received twice."
+REFUSED = f"""        if metrics.step % 3 == 1 and metrics.step not in refused:
+            refused.append(metrics.step)
+            raise tf.errors.AbortedError(None, None, "{TWICE}")
+        return session.run(row)[0]"""
+
+
+@pytest.mark.long
+def test_a_refused_request_is_sent_again(tmp_path):
+    """TensorFlow may give two requests one number. Catches: an end, an update that is left out."""
+    changes = [
+        ("        return session.run(row)[0]", REFUSED),
+        ("def traced(", "refused = []\n\n\ndef traced("),
+    ]
+    script = tmp_path / "script.py"
+    script.write_text(support.replaced(SCRIPT, changes))
+    with support.QuickCluster(ps=0) as quick:
+        codes, output = quick.run(script, tmp_path / "run", "--steps", "20")
+    assert not any(codes), output
+    assert [row["global_step"] for row in support.pushes(tmp_path / "run")] == list(range(1, 21))
+
+
 class Run:
     """Two workers that were started by hand, and that nobody watches."""
 

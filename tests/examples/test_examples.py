@@ -67,11 +67,11 @@ def run_and_check(launcher, directory, steps=None):
         assert min(result["pushes_per_worker"]) >= 1, result["pushes_per_worker"]
         assert sorted(row["global_step"] for row in pushes) == made
 
-    # An update leaves no thread behind: two for each, and there would be hundreds more.
-    # Counted from the first tenth of the updates on, when each worker has set up its graph of ten.
+    # An update leaves no thread behind: two for each would be 66 or more in the last two thirds of
+    # the shortest run. In the first third pools grow, the more the busier the machine is.
     times = [each.pushes["push_time"] for each in RunData.read(directory).tasks.values()]
-    tenth = np.sort(np.concatenate(times))[sum(each.size for each in times) // 10]
-    all_began = max(tenth, *(each.min() for each in times if each.size))
+    third = np.quantile(np.concatenate(times), 1 / 3)
+    all_began = max(third, *(each.min() for each in times if each.size))
     print("at most %d more threads" % threads.growth(all_began))
     assert threads.counts and threads.growth(all_began) < 50, threads.counts
 

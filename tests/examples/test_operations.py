@@ -396,7 +396,8 @@ BY_NIGHT = "SIGKILL of .*|SIGSTOP of .*|Synchronous, .*|A second chief .*"
     ],
 )
 def test_a_promise_is_kept(name, tmp_path):
-    code, output = drills(tmp_path, "--only", name, "--slack", "2")  # beside another test
+    slack = support.patience(2)  # beside another test
+    code, output = drills(tmp_path, "--only", name, "--slack", str(slack))
     assert code == 0, output
     results = json.loads((tmp_path / "results.json").read_text())
     assert list(results) == [name] and not results[name]["broken"]

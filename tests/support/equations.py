@@ -3,7 +3,6 @@
 import functools
 
 import problem
-import pytest
 import regions
 import support
 
@@ -74,16 +73,12 @@ def mistakes(scripts, core):
 
     The tier core has the first so many of each comparison of each script.
     """
-    return [
-        pytest.param(
-            *(script, fails, changes),
-            id=f"{script.stem}: {name}",
-            marks=[pytest.mark.long] if number >= core else [],
-        )
+    groups = {
+        (script, fails): {f"{script.stem}: {name}": changes for name, changes in named.items()}
         for script in scripts
         for fails, named in of(script).MISTAKES.items()
-        for number, (name, changes) in enumerate(named.items())
-    ]
+    }
+    return support.mistakes(groups, core)
 
 
 def mistaken(scripts):

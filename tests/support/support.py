@@ -274,7 +274,7 @@ def launch(launcher, directory, *arguments, seconds=100, **env):
 
 
 class ThreadCounts:
-    """Counts the threads of all processes of a run, five times a second, while it goes on."""
+    """Counts the threads of all processes of a run, 20 times a second, while it goes on."""
 
     def __init__(self, directory):
         self.directory, self.counts, self.over = directory, {}, threading.Event()
@@ -290,14 +290,14 @@ class ThreadCounts:
 
     def sample(self):
         for turn in itertools.count():
-            if turn % 5 == 0:
+            if turn % 20 == 0:
                 # An evaluator sets itself up while others train; and what asks a model is no task.
                 running = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
             for process in running:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     count = time.time(), process.num_threads()
                     self.counts.setdefault(process.pid, []).append(count)
-            if self.over.wait(0.2):
+            if self.over.wait(0.05):
                 return
 
     def growth(self, since):
