@@ -314,7 +314,7 @@ def test_kill_9_of_tfrun_leaves_nothing(tmp_path):
     watchdog = [
         p
         for p in psutil.Process(process.pid).children()
-        if "watchdog.py" in support.command_line(p)
+        if "watchdog" in support.command_line(p)
     ]
     process.kill()
     process.communicate(timeout=10)

@@ -326,8 +326,9 @@ def test_records_that_are_stale_or_cut_short(tmp_path, record):
     """Another process with the same id is not the run's; a half-written record is none."""
     path, content = record
     me = psutil.Process()
-    for start_time, state in [(me.create_time(), "running"), (me.create_time() - 60, "lost")]:
-        who = {"pid": me.pid, "start": start_time}
+    mine = registry.identity(me.pid)
+    for began, state in (mine["start"], "running"), ("1" + mine["start"], "lost"):
+        who = {"pid": me.pid, "start": began}
         path.write_text(json.dumps({**content, "state": "running", "tfrun": who}))
         assert states() == [state]
     path.write_text(path.read_text()[:-20])
@@ -363,10 +364,10 @@ def test_what_is_not_of_the_run_is_not_killed(tmp_path, record):
     path, content = record
     other = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
-        who = {"pid": other.pid, "start": psutil.Process(other.pid).create_time()}
-        for start_time in (who["start"], who["start"] - 60):
-            task = {**content["tasks"][0], "process": {**who, "start": start_time}}
-            gone = {"pid": other.pid, "start": 0.0}
+        for began in "1", 1700000000.25:
+            who = {"pid": other.pid, "start": began}
+            task = {**content["tasks"][0], "process": who}
+            gone = {"pid": other.pid, "start": began}
             changes = {"state": "running", "tfrun": gone, "tasks": [task]}
             path.write_text(json.dumps({**content, **changes}))
             assert tfrun("kill", tmp_path.name).returncode == 0 and other.poll() is None

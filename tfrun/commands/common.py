@@ -4,7 +4,6 @@ import argparse
 import os
 import pathlib
 import sys
-import time
 
 from rich.console import Console
 
@@ -77,11 +76,3 @@ def directory_of(name: str) -> str:
     if (path / "flags.json").exists() or metrics_csv.files(path):
         return str(path.resolve())
     return find(name)["directory"]
-
-
-def wait_for(find, seconds: float, pause: float = 0.02):
-    """Returns what find() finds; after so many seconds what it returns then, such as None."""
-    deadline = time.monotonic() + seconds
-    while not (found := find()) and time.monotonic() < deadline:
-        time.sleep(pause)
-    return found

@@ -13,8 +13,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its 
 import tensorflow as tf
 
 from tfrun.arguments import seconds
-from tfrun.commands import common, export
-from tfrun.runs import metrics_csv, progress
+from tfrun.commands import export
+from tfrun.runs import metrics_csv, progress, times
 
 TASK = "evaluator-0"
 POLL_SECONDS = 0.5
@@ -60,7 +60,7 @@ class Evaluator:
 
 def wait_for(find, timeout, what):
     """Returns what find() finds. Raises TimeoutError if it finds nothing in so many seconds."""
-    if found := common.wait_for(find, timeout, POLL_SECONDS):
+    if found := times.wait_for(find, timeout, POLL_SECONDS):
         return found
     raise TimeoutError(f"no new {what} came in {timeout:g} s")
 

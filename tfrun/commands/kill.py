@@ -9,6 +9,7 @@ import psutil
 from tfrun.arguments import fail
 from tfrun.commands import common
 from tfrun.runs import registry, run_directory
+from tfrun.runs.times import wait_for
 
 STOP_SECONDS = 4  # that tfrun has to end its tasks before it is killed, and they
 
@@ -41,14 +42,14 @@ def kill(record: dict) -> list[int]:
         for end in (launcher.terminate, launcher.kill):  # the first: it ends its tasks itself
             with contextlib.suppress(psutil.Error):
                 end()
-            if common.wait_for(lambda: not registry.process(record["tfrun"]), STOP_SECONDS):
+            if wait_for(lambda: not registry.process(record["tfrun"]), STOP_SECONDS):
                 break
     record = common.refreshed(record)
     killed = registry.left(record)
     for process in killed:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    ended = common.wait_for(lambda: not registry.left(record), STOP_SECONDS)
+    ended = wait_for(lambda: not registry.left(record), STOP_SECONDS)
     if ended and record["state"] == "lost":
         for task in record["tasks"]:
             if task["process"]:

@@ -49,8 +49,6 @@ def status(record: dict) -> dict:
     facts = {n: record[n] for n in registry.FACTS} | {"update": None, "steps": None, "test": {}}
     facts["age_seconds"] = (record["ended"] or time.time()) - record["started"]
     if record["directory"]:
-        tasks = record["tasks"] if record["state"] == "running" else []
-        live = [formatting.file_name(task["task"]) for task in tasks]
-        facts |= progress.of_run(record["directory"], time.time(), live)
+        facts |= progress.of_run(record["directory"], time.time())
         del facts["tasks"]
     return {**facts, "accuracy": facts["test"].get("test_accuracy")}

@@ -84,7 +84,8 @@ class Run:
         if sys.platform == "linux":  # what tasks leave behind becomes ours, not that of process 1
             ctypes.CDLL(None).prctl(36, 1)  # 36: PR_SET_CHILD_SUBREAPER
         self.watchdog = subprocess.Popen(
-            [sys.executable, "-SE", str(pathlib.Path(__file__).with_name("watchdog.py"))],
+            [sys.executable, "-SE", "-m", "tfrun.launch.watchdog"],
+            cwd=pathlib.Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
@@ -114,7 +115,8 @@ class Run:
     def tell_watchdog(self, sign: str, task: Task):
         """Says that the process group of a task is there, "+", or is no more, "-"."""
         with contextlib.suppress(OSError):  # someone killed the watchdog; the run can do without
-            os.write(self.watchdog.stdin.fileno(), f"{sign}{task.process.pid}\n".encode())
+            start = (task.identity or {}).get("start")
+            os.write(self.watchdog.stdin.fileno(), f"{sign}{task.process.pid} {start}\n".encode())
 
     def unfinished(self, *jobs: str) -> list[Task]:
         """Returns the tasks that run or are to start, of these jobs or of all."""

@@ -1,7 +1,7 @@
 """Ends the tasks when tfrun itself is gone, even by kill -9.
 
-A process of its own. tfrun writes "+ID" when it starts a process group, and "-ID" when that has
-ended; the end of the pipe without a "-ID" means that tfrun died.
+A process of its own. tfrun writes "+ID START" when it starts a process group, and "-ID" when that
+has ended; the end of the pipe without a "-ID" means that tfrun died.
 """
 
 import contextlib
@@ -9,21 +9,22 @@ import os
 import signal
 import sys
 
+from tfrun.runs import times
+
 
 def main():
     """Reads from standard input until it ends; kills the groups that are left then."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    groups = set()
+    groups = {}  # {its id: the start of its leader}
     for line in sys.stdin:
-        group = int(line[1:])
-        if line[0] == "+":
-            groups.add(group)
-        else:
-            groups.discard(group)
-    for group in groups:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
+        group, _, start = line[1:].strip().partition(" ")
+        groups[int(group)] = start if line[0] == "+" else None
+    for group, start in groups.items():
+        # Without a leader it is what that has started; another leader has got the id since.
+        if start and times.start_of(group) in (None, start):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import time
 
 import psutil
 
-from tfrun.runs import run_directory
+from tfrun.runs import run_directory, times
 
 FACTS = ("run", "state", "example", "directory", "started", "ended", "exit_code")
 NAMES = {*FACTS, "tfrun", "tasks"}  # what a record has
@@ -29,22 +29,20 @@ def folder():
 
 def identity(pid):
     """Returns {"pid": …, "start": …} of a running process; None where there is none."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return {"pid": pid, "start": psutil.Process(pid).create_time()}
+    return {"pid": pid, "start": start} if (start := start_of(pid)) else None
 
 
 def process(who):
     """Returns the psutil.Process of an identity; None if it has ended, or its id is another's."""
     with contextlib.suppress(psutil.NoSuchProcess, TypeError, KeyError):
-        found = psutil.Process(who["pid"])
-        if is_same(found, who) and found.status() != psutil.STATUS_ZOMBIE:
-            return found
+        found, same = psutil.Process(who["pid"]), start_of(who["pid"]) == who["start"]
+        return found if same and found.status() != psutil.STATUS_ZOMBIE else None
 
 
-def is_same(found, who):
-    """Returns whether a process is the one that a record names."""
-    # The start is known to 0.01 s; a clock that was set moves it a little.
-    return abs(found.create_time() - who["start"]) < 2
+def start_of(pid):
+    """Returns what no other process with this id ever has; None where there is no such process."""
+    with contextlib.suppress(psutil.Error):
+        return times.start_of(pid) or psutil.Process(pid).create_time()
 
 
 class Record:
@@ -120,21 +118,19 @@ def read_all():
 def left(record):
     """Returns the processes of a run's tasks that still run, with all in their groups.
 
-    A task begins a session of its own and has OUTPUT_DIR: by these its processes are known, should
-    others have the ids of a run that ended long ago.
+    A task begins a session of its own. Where it has ended, what it has started is known by its
+    OUTPUT_DIR, should others have the ids of a run that ended long ago.
     """
-    groups, found = set(), []
+    groups, found = {}, []  # {id of a group: whether its leader lives}
     for leader in (task["process"] for task in record["tasks"] if task["process"]):
-        with contextlib.suppress(psutil.Error):
-            if not is_same(psutil.Process(leader["pid"]), leader):
-                continue
         # A group outlives its leader; while it does nobody else gets the leader's id.
-        groups.add(leader["pid"])
+        if (start := start_of(leader["pid"])) in (None, leader["start"]):
+            groups[leader["pid"]] = start is not None
     for pid in psutil.pids() if groups else []:
         with contextlib.suppress(psutil.Error, OSError):
-            if os.getpgid(pid) in groups and os.getsid(pid) == os.getpgid(pid):
+            if (group := os.getpgid(pid)) in groups and os.getsid(pid) == group:
                 running = psutil.Process(pid)
-                ours = running.environ().get("OUTPUT_DIR") == record["directory"]
+                ours = groups[group] or running.environ().get("OUTPUT_DIR") == record["directory"]
                 if ours and running.status() != psutil.STATUS_ZOMBIE:
                     found.append(running)
     return found

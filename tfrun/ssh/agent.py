@@ -21,6 +21,7 @@ import time
 from tfrun.launch import cluster, signals
 from tfrun.launch.task import end_with_parent, shell_code
 from tfrun.runs import run_directory
+from tfrun.runs.times import wait_for
 
 REPLY = "tfrun-reply "  # before the answer: a login may print lines of its own
 SILENCE = 15  # seconds without a heartbeat after which tfrun counts as gone
@@ -76,7 +77,8 @@ def task(request):
     os.chdir(request["folder"])
     path = os.path.join(request["env"]["OUTPUT_DIR"], f".{request['name']}.lock")
     with open(path, "w") as lock:
-        if not is_locked(lock):
+        # Before a lost connection another process was this task: it has time to end.
+        if not wait_for(lambda: run_directory.is_locked(lock), SILENCE + 2 * GRACE, 0.2):
             print(f"tfrun: another process is this task, and has {path}", flush=True)
             return 1
         stopped = []
@@ -100,21 +102,9 @@ def task(request):
         for number, seconds in (signal.SIGTERM, GRACE), (signal.SIGKILL, 0):
             with contextlib.suppress(OSError):
                 os.killpg(child.pid, number)  # with what it has started
-            deadline = time.monotonic() + seconds
-            while not ended() and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_for(ended, seconds)
         code = shell_code(child.wait())
     return code if by_itself else 255  # as ssh's own
-
-
-def is_locked(lock):
-    """Waits for the process that had this task before a lost connection; False if it stays."""
-    deadline = time.monotonic() + SILENCE + 2 * GRACE
-    while time.monotonic() < deadline:
-        if run_directory.is_locked(lock):
-            return True
-        time.sleep(0.2)
-    return False
 
 
 def main():
