@@ -1,0 +1,343 @@
+"""Two pushes that meet, whatever the script: both arrive, in one order or the other.
+
+A gate stands before each op that changes what workers share, or that looks into a table. A worker
+is held at one gate after the other, when all that its change is computed from has been read. In the
+meantime others push whole, if no lock keeps them from it. Then the worker goes on.
+"""
+
+import concurrent.futures
+import contextlib
+import itertools
+import re
+import threading
+import time
+
+import equations
+import interleaved
+import numpy as np
+import problem
+import pytest
+import support
+
+ASYNCHRONOUS = [
+    script
+    for script in equations.compared(equations.INTERLEAVED)
+    if equations.of(script).WORKERS > 1
+]
+SYNCHRONOUS = equations.compared(equations.TOGETHER)
+SYNC = support.main_script("Synchronous-SGD")
+GATED = re.compile(
+    "Assign|Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Scatter"
+    "|LookupTable(Insert|Find|Size)|MutableHashTable|QueueEnqueue|Accumulator"
+)
+QUIET = 0.15  # seconds without a gate that is passed: the others wait for a lock
+
+
+class Gates:
+    """Gates of the graphs that are built with `built`; each has a number."""
+
+    def __init__(self):
+        self.graphs, self.shared, self.passed, self.held = {}, set(), [], None
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    @contextlib.contextmanager
+    def built(self):
+        from tensorflow.python.framework import ops
+
+        create, numbers, inside = ops.Graph._create_op_internal, itertools.count(), []
+
+        def create_behind_a_gate(graph, op_type, inputs, *more, **named):
+            if inside or not GATED.match(op_type) or op_type.startswith("MutableHashTable"):
+                return create(graph, op_type, inputs, *more, **named)
+            number, outermost = next(numbers), graph
+            while hasattr(outermost, "outer_graph"):
+                outermost = outermost.outer_graph
+            self.graphs[number] = outermost
+            inside.append(number)
+            try:
+                with graph.as_default(), graph.control_dependencies(list(inputs)):
+                    gate = self.tf.numpy_function(lambda: self.through(number), [], [])
+            finally:
+                inside.pop()
+            with graph.control_dependencies([gate]):
+                op = create(graph, op_type, inputs, *more, **named)
+            if "/job:ps" in op.device + inputs[0].device:  # of the variable, or the table
+                self.shared.add(number)
+            return op
+
+        import tensorflow.compat.v1 as tf
+
+        self.tf = tf
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ops.Graph, "_create_op_internal", create_behind_a_gate)
+            yield
+
+    def through(self, number):
+        """Passes a gate, or waits there."""
+        self.passed.append(number)
+        if number == self.held:
+            self.held = None
+            self.reached.set()
+            self.open.wait(20)
+
+    def of(self, worker):
+        """Returns the numbers of the gates on the ps that a worker has passed, in order."""
+        there = [n for n in self.passed if self.graphs[n] is worker.session.graph]
+        return [n for n in dict.fromkeys(there) if n in self.shared]
+
+    def wait(self, condition):
+        """Returns when condition() is true, or when nobody passes a gate any more."""
+        count, quiet_since = None, time.monotonic()
+        while not condition() and time.monotonic() < quiet_since + QUIET:
+            if count != len(self.passed):
+                count, quiet_since = len(self.passed), time.monotonic()
+            time.sleep(0.002)
+
+    def meet(self, number, work, others):
+        """Calls work(), holds it at that gate while others work, if it comes there.
+
+        Returns the results of all, and whether it was held.
+        """
+        self.held = number
+        self.reached.clear()
+        self.open.clear()
+        with concurrent.futures.ThreadPoolExecutor(1 + len(others)) as pool:
+            try:
+                first = pool.submit(work)
+                self.wait(lambda: first.done() or self.reached.is_set())
+                rest = [pool.submit(other) for other in others]
+                self.wait(lambda: all(other.done() for other in rest))
+            finally:
+                self.held = None
+                self.open.set()
+            return [done.result(60) for done in [first, *rest]], self.reached.is_set()
+
+
+@contextlib.contextmanager
+def gated(script, n, flags, data=None, text=None):
+    """Yields n workers of a script whose graphs have gates, and the gates."""
+    gates = Gates()
+    with contextlib.ExitStack() as stack:
+        with gates.built():
+            flags = problem.command_line(flags)
+            made = interleaved.Workers(script, n, flags, data, text, ps=2)
+        yield stack.enter_context(made), gates
+
+
+def step_of(workers):
+    worker = workers.workers[0]
+    return int(worker.session.run(next(v for v in worker.globals if v.op.name == "global_step")))
+
+
+def check_one_of(found, candidates, where):
+    """Asserts that each number is that of a candidate; a mistake fails by the name of the numbers.
+
+    Parts of w on two ps may have the pushes in different orders.
+    """
+    wrong = []
+    for name in sorted(found):
+        due = [np.float64(interleaved.flat(values[name])) for values in candidates]
+        apart = np.min([np.abs(found[name] - each) for each in due], axis=0).max()
+        if not apart < 1e-5:
+            wrong.append(f"{name}: {apart:g} apart from any order, {where}")
+    assert not wrong, "\n".join(wrong)
+
+
+def check_over(workers):
+    """Asserts that a push after the last update ends at once, and moves nothing that is shared."""
+    before, errors = workers.values(), workers.workers[0].tf.errors
+    for k, worker in enumerate(workers):
+        try:
+            worker.push(seconds=10)
+            raise AssertionError(f"steps: worker {k} makes an update after the last")
+        except errors.OutOfRangeError:
+            pass
+        except errors.DeadlineExceededError:
+            raise AssertionError(f"steps: worker {k} waits after the last update") from None
+    after = workers.values()
+    for name in sorted(set(before) - {"own parameters", "velocities"}):  # a worker's own
+        apart = np.abs(after[name] - before[name]).max()
+        assert apart == 0, f"{name}: moved by {apart:g} after the last update"
+
+
+def meet(script, folder, text=None):
+    """Asserts that nothing is lost where the push of worker 1 meets that of worker 0.
+
+    These two updates are the last.
+    """
+    file = equations.of(script)
+    data, gradient = file.PROBLEM(script, 2, folder)
+    # Of Async-Local-SGD, the later of the two is the N-th push.
+    before = [0, 1] * (file.FLAGS.get("momentum_delay", 5) // 2 - 1) + [1]
+    flags = {**file.FLAGS, "steps": len(before) + 2}
+    with gated(script, 2, flags, data, text) as (workers, gates):
+        ways, held_once = [None], False
+        while ways:
+            way = ways.pop()
+            workers.workers[0].session.run(workers.workers[0].start[0])
+            for worker in workers:
+                worker.session.run(worker.start[1])
+            both = workers.parameters(), 2, gradient, problem.LR
+            due = {order: file.REFERENCE(*both, **file.FLAGS) for order in [(0, 1), (1, 0)]}
+            workers.follow([(what, k) for k in before for what in ("pull", "push")])
+            for expected in due.values():
+                for k in before:
+                    expected.pull(k)
+                    expected.push(k)
+                for k in 0, 1:
+                    expected.pull(k)
+            held = [worker.pull() for worker in workers]
+            first, second = (
+                lambda worker=worker, values=values: worker.push(values)
+                for worker, values in zip(workers, held)
+            )
+            gates.passed.clear()
+            if way is None:
+                pushes, was_held = [first(), second()], True
+                ways = gates.of(workers.workers[0])
+                assert len(ways) >= 2
+            else:
+                pushes, was_held = gates.meet(way, first, [second])
+            held_once |= was_held and way is not None
+            found = {k: push for k, push in enumerate(pushes)}
+            rows = {order: {k: each.push(k) for k in order} for order, each in due.items()}
+            where = f"held at gate {way}"
+            like = [
+                np.allclose([found[k] for k in (0, 1)], [row[k] for k in (0, 1)], atol=1e-5)
+                for row in rows.values()
+            ]
+            assert any(like), f"steps: {pushes}, {where}"
+            made = step_of(workers)
+            assert made == len(before) + 2, f"steps: {made} are counted, {where}"
+            check_one_of(workers.values(), [each.values() for each in due.values()], where)
+        assert held_once
+        check_over(workers)
+
+
+def meet_together(script, text=None, n=2, **more):
+    """The same of reports for a synchronous step, which is made once, by all or by N of them."""
+    file = equations.of(script)
+    flags, N = {**file.FLAGS, **more}, n - more.get("backup_workers", 0)
+    all_steps = {**flags, "steps": 99}
+    interleaved.forget()
+    with gated(script, n, all_steps, text=text) as (workers, gates):
+        gradient = problem.gradient_on_digits(n)
+        expected = file.REFERENCE(workers.parameters(), n, gradient, problem.LR, **flags)
+        step = next(v for v in workers.workers[0].globals if v.op.name == "global_step")
+        ways, made = [None], 0
+        while ways:
+            way, where = ways.pop(), f"held at gate {made}"
+            work = [lambda worker=worker: worker.push(seconds=10) for worker in workers]
+            try:
+                pushes, _ = gates.meet(way, work[0], work[1:])
+            except workers.workers[0].tf.errors.DeadlineExceededError:
+                raise AssertionError(f"steps: a worker waits for ever, {where}") from None
+            if not made:
+                ways = gates.of(workers.workers[0])
+                assert len(ways) >= 4
+            made += 1
+            took_part = [staleness == 0 for *_, staleness in pushes]
+            there = step_of(workers)
+            assert there == made, f"steps: {there} instead of {made}, {where}"
+            assert sum(took_part) == N, f"steps: {sum(took_part)} take part, {where}"
+            expected.together([k for k in range(n) if took_part[k]])
+            check_one_of(workers.values(), [expected.values()], where)
+        workers.workers[0].session.run(step.initializer, {step.initializer.inputs[1]: 98})
+        workers.together()
+        check_over(workers)
+
+
+def core(scripts, names):
+    """Returns parameters of a test: the tier core has the scripts of these names."""
+    long = [pytest.mark.long]
+    return [pytest.param(path, marks=[] if path.stem in names else long) for path in scripts]
+
+
+READ_AND_WRITE = ["downpour", "async_local_sgd"]
+
+
+@pytest.mark.parametrize("script", core(ASYNCHRONOUS, READ_AND_WRITE), ids=equations.ids)
+def test_two_pushes_that_meet_lose_nothing(script, tmp_path):
+    """Catches a rule that reads before it writes and holds no lock in between."""
+    meet(script, tmp_path)
+
+
+@pytest.mark.parametrize("script", core(SYNCHRONOUS, ["diloco"]), ids=equations.ids)
+def test_reports_that_meet_make_one_step(script):
+    """Catches a step that is made twice, or never, because two reports count each other."""
+    meet_together(script)
+
+
+@pytest.mark.long
+def test_late_reports_that_meet_make_one_step():
+    meet_together(SYNC, n=3, backup_workers=1)
+
+
+SUB, ADD = (
+    ("v.assign_sub(d)", "v.assign(v.read_value() - d)"),
+    (
+        "v.assign_add(e)",
+        "v.assign(v.read_value() + e)",
+    ),
+)
+TICKET = "        ticket = tf.count_up_to(step, flags.steps)\n"
+READ_TICKET = """        ticket = tf.identity(step.read_value())
+        with tf.control_dependencies([step.assign(ticket + 1)]):
+            ticket = tf.identity(ticket)
+"""
+LOCK = 'tf.CriticalSection(shared_name="lock").execute(push)'
+OWN_LOCK = LOCK.replace('"lock"', '"lock_%d" % time.monotonic_ns()')
+UNLOCKED = [("lock.execute(functools.partial(push, v, pair))", "push(v, pair)")]
+NOW = "missed = flags.compensation * g * g * (v.read_value() - w_k)"
+CLOCK = "clock = clocks[k].assign(tf.maximum(clocks[k] + 1, slowest()))"
+ALL_CLOCKS = """new = tf.maximum(clocks[k] + 1, slowest())
+        clock = clocks.assign(tf.tensor_scatter_nd_update(clocks, [[k]], [new]))"""
+ROWS = (
+    "v.scatter_update(tf.IndexedSlices("
+    "tf.gather(v, change.indices) - change.values, change.indices))"
+)
+DELAYED = "Further-Algorithms/Async-Local-SGD"
+COMPENSATED = "Further-Algorithms/Delay-Compensation"
+REPORT = ("ticket = lock.execute(report)", "ticket = report()")
+# (an example, the comparison that fails): {the mistake: [(text, what replaces it)]}
+MISTAKES = {
+    ("HogWild", "parameters"): {"w is read and then written": [SUB]},
+    ("HogWild", "steps"): {"the counter is read and then written": [(TICKET, READ_TICKET)]},
+    (DELAYED, "parameters"): {
+        "no lock": [(LOCK, "push()")],
+        "a lock for each worker": [(LOCK, OWN_LOCK)],
+    },
+    (COMPENSATED, "parameters"): {"no lock": UNLOCKED},
+    ("AEASGD", "parameters"): {"w is read and then written": [ADD]},
+    ("Sparse-Embeddings", "parameters"): {
+        "rows are read and then written": [("v.scatter_sub(change)", ROWS)]
+    },
+    ("Further-Algorithms/Bounded-Staleness", "clocks"): {
+        "a push writes all clocks": [(CLOCK, ALL_CLOCKS)]
+    },
+}
+TOGETHER = {
+    ("SAGN", "steps"): {"no lock": [REPORT]},
+    ("Synchronous-SGD", "steps"): {
+        "a lock for each worker": [
+            (
+                'CriticalSection(shared_name="reports")',
+                'CriticalSection(shared_name="reports_%d" % time.monotonic_ns())',
+            )
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("folder, fails, changes", support.mistakes(MISTAKES, core=0))
+def test_a_lost_push_is_caught(folder, fails, changes, tmp_path):
+    script = support.main_script(folder)
+    with support.caught(fails):
+        meet(script, tmp_path, support.replaced(script, changes))
+
+
+@pytest.mark.parametrize("folder, fails, changes", support.mistakes(TOGETHER, core=0))
+def test_a_step_too_many_is_caught(folder, fails, changes):
+    script = support.main_script(folder)
+    with support.caught(fails):
+        meet_together(script, support.replaced(script, changes))
