@@ -1,0 +1,1609 @@
+"""What each measurement counts, on rows made by hand with known answers, and what its page shows.
+
+Nothing trains here. A check takes load(script, changes), so that a mistake can be put into a copy.
+"""
+
+import collections
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import types
+from unittest import mock
+
+import made_run
+import numpy as np
+import pytest
+import support
+from rich.console import Console
+
+MEASUREMENTS = support.ROOT / "Measurements"
+sys.path.append(str(MEASUREMENTS))
+import drivers
+
+
+def place_of(name):
+    """Returns the script of a measurement, by its folder, or by its path in the project."""
+    path = support.ROOT / name
+    if path.suffix:
+        return path
+    return MEASUREMENTS / name / (name.lower().replace("-", "_") + ".py")
+
+
+def load(name, changes=()):
+    """Returns the module of a script with these changes; `drivers` in it may be replaced."""
+    path = place_of(name)
+    sys.path.insert(0, str(path.parent))  # as if it were started
+    try:
+        module = support.load(path, support.replaced(path, changes))
+    finally:
+        sys.path.remove(str(path.parent))
+    if hasattr(module, "drivers"):  # a copy, in which a test may replace functions
+        module.drivers = types.SimpleNamespace(**vars(drivers))
+    return module
+
+
+def same(what, found, due):
+    """Asserts that something is found as it is known to be, to a millionth part."""
+    assert found == pytest.approx(due, rel=1e-6, abs=1e-12) if numbers(due) else found == due, (
+        f"\n{what}: {found}, not {due}"
+    )
+
+
+def numbers(due):
+    """Returns whether pytest.approx knows what this is."""
+    values = due.values() if isinstance(due, dict) else due if isinstance(due, list) else [due]
+    return all(isinstance(value, (int, float)) for value in values)
+
+
+def cells(table):
+    """Returns the rows of a table as lists of texts."""
+    return [list(row) for row in zip(*(column.cells for column in table.columns))]
+
+
+CHECKS = {}  # name: a check(load, tmp_path)
+MISTAKES = {}  # (name of a check, what fails): {the mistake: (the script, [(text, another)])}
+
+
+def check(function):
+    """Makes a test of a function check_...(load, tmp_path)."""
+    CHECKS[function.__name__.removeprefix("check_")] = function
+    return function
+
+
+# The committed tables ----------------------------------------------------------------------------
+
+RESULTS = sorted(MEASUREMENTS.glob("*/results*.json"))
+RESULTS = [path for path in RESULTS if "digests" not in path.name]
+
+
+def reported(name, source, monkeypatch):
+    """Returns what a driver gives to drivers.report when it draws a file again."""
+    given = []
+    module = load(name)
+    module.drivers.report = lambda *arguments: given.append(arguments)
+    monkeypatch.setattr(sys, "argv", [name, "--redraw", str(source)])
+    module.main()
+    return given[0]
+
+
+@pytest.mark.parametrize("source", RESULTS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_committed_table_is_that_of_its_results(source, monkeypatch):
+    """Catches a table that its driver makes otherwise today: from other rows, another median."""
+    _, _, width, _, table_of, _ = reported(source.parent.name, source, monkeypatch)
+    table = table_of(json.loads(source.read_text()))
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(table)
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    committed = source.with_name(source.stem.replace("results", "table") + ".txt").read_text()
+    assert committed.splitlines()[: len(lines)] == lines
+    assert len(committed.splitlines()) > len(lines)
+
+
+# What all share ----------------------------------------------------------------------------------
+
+SHARED = "Measurements/drivers.py"
+
+
+@check
+def check_medians(load, tmp_path):
+    """Of an even number, and without those that have no value."""
+    spread = load(SHARED).spread
+    same("spread", spread([4, None, 1, 2, 9], "{:.1f}"), "3.0 (1.0-9.0)")
+    same("spread", spread([5.0, 1.0, 3.0], "{:.0f}"), "3 (1-5)")
+    same("spread", spread([None], "{:.0f}"), "")
+
+
+MISTAKES["medians", "spread"] = {
+    "the mean": (
+        SHARED,
+        [("statistics.median(known)", "statistics.fmean(known)")],
+    ),
+    "the lower middle": (
+        SHARED,
+        [("statistics.median(known)", "statistics.median_low(known)")],
+    ),
+    "the range of others": (
+        SHARED,
+        [("middle, min(known), max(known)", "middle, known[0], known[-1]")],
+    ),
+    "none counts as 0": (
+        SHARED,
+        [("[value for value in values if value is not None]", "[value or 0 for value in values]")],
+    ),
+}
+
+
+def run_of(accuracies, **more):
+    """Returns a run of Compare with these tests: a second, 100 examples and 2 MB between two."""
+    tests = {"accuracy": accuracies, "loss": [1 - each for each in accuracies]}
+    for what, each in (("seconds", 1), ("examples", 100), ("megabytes", 2)):
+        tests[what] = [each * (number + 1) for number in range(len(accuracies))]
+    return {"test_loss": 0.5, "test_accuracy": 0.9, **more, "evaluations": tests}
+
+
+@check
+def check_the_target(load, tmp_path):
+    """The first test at or above it, even if a later one is below; None where no test is."""
+    module = load(SHARED)
+    runs = [run_of([0.5, 0.97, 0.9, 0.99]), run_of([0.96, 0.969]), run_of([0.98]), {"failed": ""}]
+    same("target", module.to_target(runs), [2, None, 1, None])
+    same("target", module.to_target(runs, "examples"), [200, None, 100, None])
+    same("target", module.to_target(runs, "megabytes", 0.99), [8, None, None, None])
+
+
+MISTAKES["the_target", "target"] = {
+    "only above": (SHARED, [("if right >= target)", "if right > target)")]),
+    "the last one": (
+        SHARED,
+        [("in pairs if right >= target)", "in [*pairs][::-1] if right >= target)")],
+    ),
+    "the best test": (
+        SHARED,
+        [("pairs = zip(tests[what], ", "pairs = zip(sorted(tests[what])[::-1], ")],
+    ),
+    "another target": (SHARED, [("if right >= target)", "if right >= TARGET)")]),
+    "those that never came are left out": (
+        SHARED,
+        [("    return found\n\n\ndef after", "    return [x for x in found if x]\n\n\ndef after")],
+    ),
+}
+
+
+@check
+def check_the_test_at_a_time(load, tmp_path):
+    """The last one within the seconds, one at that moment too; without a limit the last."""
+    after, run = load(SHARED).after, run_of([0.5, 0.7, 0.6, 0.9])
+    for seconds, accuracy in ((2.9, 0.7), (3, 0.6), (99, 0.9), (None, 0.9), (0.5, 0.5)):
+        same(f"after {seconds}", after(run, seconds, "accuracy"), accuracy)
+    same("after 3", after(run, 3), 0.4)
+
+
+MISTAKES["the_test_at_a_time", "after .*"] = {
+    "before that moment": (SHARED, [("if at <= (seconds or at)", "if at < (seconds or at + 1)")]),
+    "the best one": (
+        SHARED,
+        [("return (early or tests[what])[-1 if early else 0]", "return min(early or tests[what])")],
+    ),
+    "the last of all": (SHARED, [("[-1 if early else 0]", "[-1]")]),
+}
+
+
+@check
+def check_the_others(load, tmp_path):
+    """The largest share of any measurement of the cases that count."""
+    kept = tmp_path / "measured.json"
+    shares = {"digits: a": [0.1, 0.3, 0.2], "digits: b": [0.05], "local: a": [0.9]}
+    kept.write_text(json.dumps({drivers.OTHERS: shares}))
+    others_of = load(SHARED).others_of
+    same(
+        "others",
+        [others_of(kept), others_of(kept, ["digits"]), others_of(kept, ["x"])],
+        [0.9, 0.3, 0],
+    )
+
+
+MISTAKES["the_others", "others"] = {
+    "the last": (
+        SHARED,
+        [
+            (
+                "max((share for name in names for share in shares[name])",
+                "max((shares[name][-1] for name in names)",
+            )
+        ],
+    ),
+    "all cases": (SHARED, [("if name.startswith(tuple(begins))]", "]")]),
+}
+
+
+@check
+def check_a_sitting(load, tmp_path):
+    """--repeats counts with --full only; how often what others disturb is measured again."""
+    module, asked = load(SHARED), []
+    module.by_turns = lambda _, cases, repeats, measure, kept, tries: asked.append((repeats, tries))
+    (tmp_path / "measured.json").write_text('{"others": {"a": [0.25]}}')
+    words = []
+    for full, anyway in ((True, False), (False, True)):
+        flags = types.SimpleNamespace(repeats=5, full=full, anyway=anyway)
+        words.append(module.sitting(None, tmp_path, flags, [], None, "words")[1:])
+    same("asked", asked, [(5, 3), (1, 1)])
+    same(
+        "words",
+        [text.partition("; 2")[0] for text, _ in words],
+        [f"words; median (range) of {n}" for n in (5, 1)],
+    )
+    same("others", [share for _, share in words], [0.25, 0.25])
+
+
+@check
+def check_a_report(load, tmp_path):
+    """results.json holds what was measured, and the table has the name of its picture beside it."""
+    module, drawn, place = load(SHARED), [], tmp_path / "A-Name"
+    results = {"a": [1.5, [2, [3]], "a, b", {"b": [0.1, 2e-9]}], "c": [], "d": None}
+    module.output_directory = lambda name: tmp_path
+    module.quiet = types.SimpleNamespace(
+        wait=lambda anyway: types.SimpleNamespace(share=lambda: 0.5),
+        words=lambda share: f"others {share}",
+    )
+
+    def draw(*arguments):
+        drawn.append(arguments)
+
+    def go(redraw, *share):
+        flags, words = types.SimpleNamespace(redraw=redraw, anyway=True), io.StringIO()
+        with contextlib.redirect_stdout(words):
+            module.report(
+                place / "a_name.py", flags, 40, lambda *_: (results, "when", *share), str, draw
+            )
+
+    go(None, 0.25)
+    same("results", json.loads((tmp_path / "results.json").read_text()), results)
+    same("table", (tmp_path / "table.txt").read_text().splitlines()[-1], "when; others 0.25")
+    go(None)  # its own share, where a measurement has noted none
+    same("table", (tmp_path / "table.txt").read_text().splitlines()[-1], "when; others 0.5")
+    source = tmp_path / "results-wide.json"
+    (tmp_path / "results.json").rename(source)
+    go(source)
+    pictures = [(given[1].name, given[2].name) for given in drawn]
+    same(
+        "pictures",
+        pictures,
+        [("a-name.png", "results.json")] * 2 + [("a-name-wide.png", "results-wide.json")],
+    )
+    same("drawn", drawn[2][0], results)
+
+
+def figures(module):
+    """Replaces drivers.save of a module; returns the list in which the figures will be."""
+    drawn = []
+    module.drivers.save = lambda figure, path, source: drawn.append(figure)
+    return drawn
+
+
+def widths(axes):
+    """Returns the ends of all bars, and the texts beside them."""
+    return [bar.get_width() for bar in axes.patches], [text.get_text() for text in axes.texts]
+
+
+def points(line):
+    """Returns the points of a line."""
+    return [(float(x), float(y)) for x, y in zip(*line.get_data())]
+
+
+@check
+def check_bars(load, tmp_path):
+    """As long as a median, with its number; a dot is a run."""
+    module, figure = load(SHARED), []
+    module.save = lambda drawn, path, source: figure.append(drawn)
+    values = {"a": [3.0, 1.0, 2.0, 8.0], "b\nb": [5.0]}
+    module.bars("", "", values, dict.fromkeys(values, "C0"), "{:.1f}".format, None, None)
+    same("bars", widths(figure[0].axes[0]), ([2.5, 5.0], ["2.5", "5.0"]))
+    dots = [points(line) for line in figure[0].axes[0].lines]
+    same("dots", dots, [[(x, 0) for x in values["a"]], [(5, 1)]])
+
+
+MISTAKES["bars", "bars"] = {
+    "the best run": (
+        SHARED,
+        [("        middle = statistics.median(runs)\n", "        middle = max(runs)\n")],
+    ),
+}
+
+
+@check
+def check_a_command(load, tmp_path):
+    """A run has its own folder, nothing that its run.sh refuses, and its failure ends us."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        'echo "${WORKERS:-2} none${PS:-} $MORE $OUTPUT_DIR" > "$OUTPUT_DIR/said"; exit $CODE'
+    )
+    run = load(SHARED).run
+    env = {"PATH": "/usr/bin:/bin", "WORKERS": "7", "PS": "8", "CODE": "0"}
+    run(["bash", script], tmp_path, env, MORE="x")
+    same("said", (tmp_path / "said").read_text().split(), ["7", "none", "x", str(tmp_path)])
+    with pytest.raises(SystemExit, match="exit code 3"):
+        run(["bash", script], tmp_path, env, CODE="3")
+
+
+@check
+def check_which_cases(load, tmp_path):
+    """--only, --full, or the few; a script is changed where the text stands once."""
+    module = load(SHARED)
+    cases = [("1 worker: a",), ("2 workers: a",), ("2 workers: b",)]
+
+    def chosen(*flags):
+        parser = module.Parser("")
+        parser.full("")
+        sys_argv, sys.argv = sys.argv, ["a script", *flags]
+        try:
+            found, names = parser.only(cases, ("2 workers: b",))
+        finally:
+            sys.argv = sys_argv
+        return [cases.index(each) for each in names], found.repeats
+
+    same("chosen", chosen(), ([2], 3))
+    same("chosen", chosen("--full", "--repeats", "4"), ([0, 1, 2], 4))
+    same("chosen", chosen("--only", ": a"), ([0, 1], 3))
+    path = tmp_path / "script.py"
+    path.write_text("a b c")
+    same("changed", module.changed(path, [("a", "b"), ("b b", "c"), ("c c", "d")]), "d")
+    with pytest.raises(SystemExit, match="stands 2 times"):
+        module.changed(path, [("b", "a"), ("a", "x")])
+
+
+@check
+def check_digests(load, tmp_path):
+    """Each measured example has the digest of its own script."""
+    load(SHARED).leave_digests(["HogWild", "DynSGD", "HogWild"], tmp_path)
+    digests = json.loads((tmp_path / "results_digests.json").read_text())
+    due = {
+        name: support.regions.example_digest(support.main_script(name))
+        for name in ("DynSGD", "HogWild")
+    }
+    same("digests", digests, due)
+
+
+# Splits ------------------------------------------------------------------------------------------
+
+
+def check_rows(what, parts, x, y, sizes):
+    """Asserts that the parts (x, y, x, y) hold each row once, with its label, in these sizes."""
+    x_train, y_train, x_test, y_test = map(np.asarray, parts)
+    same(f"{what}: sizes", [len(each) for each in (x_train, y_train, x_test, y_test)], sizes)
+    rows = [*zip(map(bytes, x_train), y_train), *zip(map(bytes, x_test), y_test)]
+    assert sorted(rows) == sorted(zip(map(bytes, x), y)), f"\n{what}: other rows, or labels"
+
+
+@check
+def check_the_validation_rows(load, tmp_path):
+    """Settings are tried on rows that are in no training and in no test; each has its label."""
+    module = load("Compare")
+    random = np.random.RandomState(0)
+    x, y = random.rand(1437, 3).astype("float32"), random.randint(0, 10, 1437)
+    data = collections.namedtuple("Data", "x_train y_train x_test y_test")
+    given = data(x, y, -x[:5], -1 - y[:5])
+    module.drivers.load = lambda path: types.SimpleNamespace(load_data=lambda name: given)
+    with np.load(module.validation_data(tmp_path)) as file:
+        parts = [file[name] for name in data._fields]
+    check_rows("validation", parts, x, y, [1077, 1077, 360, 360])
+
+
+PARTS = "parts = (x[:-VALIDATION], y[:-VALIDATION], x[-VALIDATION:], y[-VALIDATION:])"
+MISTAKES["the_validation_rows", "validation.*"] = {
+    "labels of other rows": (
+        "Compare",
+        [(PARTS, PARTS.replace(" y[-VALIDATION:]", " y[:VALIDATION]"))],
+    ),
+    "rows in both": (
+        "Compare",
+        [(PARTS, PARTS.replace("(x[:-VALIDATION], y[:-VALIDATION]", "(x, y"))],
+    ),
+    "the rows of the test": (
+        "Compare",
+        [(PARTS, PARTS.replace("x[-VALIDATION:], y[-VALIDATION:]", "data.x_test, data.y_test"))],
+    ),
+    "one row lost": (
+        "Compare",
+        [(PARTS, PARTS.replace("(x[:-V", "(x[1:-V").replace(" y[:-V", " y[1:-V"))],
+    ),
+}
+
+
+def digits():
+    """Returns all rows of the digits, and their labels."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return (x / 16).astype("float32"), y
+
+
+@check
+def check_the_rows_of_experiments(load, tmp_path):
+    """Of the digits, and of a dataset of Keras, which is played."""
+    module = load(EXPERIMENTS + "digits.py")
+    check_rows("digits", module.load("digits"), *digits(), [1437, 1437, 360, 360])
+    random = np.random.RandomState(0)
+    x, y = random.randint(0, 256, [30, 2, 2]), np.arange(30)
+    played = types.SimpleNamespace(load_data=lambda: ((x[:20], y[:20]), (x[20:], y[20:])))
+    keras = types.SimpleNamespace(datasets=types.SimpleNamespace(mnist=played))
+    with mock.patch.dict(sys.modules, keras=keras):
+        parts = module.load("mnist")
+    flat = (x.reshape(30, 4) / 255).astype("float32")
+    check_rows("mnist", parts, flat, y, [20, 20, 10, 10])
+    same("mnist", sorted(parts[3]), list(range(20, 30)))
+
+
+EXPERIMENTS = "Beyond-One-Machine/Parallel-Experiments/"
+SPLIT = "x, y, x_test, y_test = x[:-360], y[:-360], x[-360:], y[-360:]"
+MISTAKES["the_rows_of_experiments", "digits.*"] = {
+    "labels that were not shuffled": (
+        EXPERIMENTS + "digits.py",
+        [("x, y = x[order] / 16, y[order]", "x = x[order] / 16")],
+    ),
+    "the first labels": (
+        EXPERIMENTS + "digits.py",
+        [(SPLIT, SPLIT.replace("y[-360:]", "y[:360]"))],
+    ),
+    "rows in both": (
+        EXPERIMENTS + "digits.py",
+        [(SPLIT, SPLIT.replace("= x[:-360], y[:-360]", "= x, y"))],
+    ),
+    "another scale": (EXPERIMENTS + "digits.py", [("x[order] / 16", "x[order] / 15")]),
+}
+MISTAKES["the_rows_of_experiments", "mnist.*"] = {
+    "training rows are tested": (
+        EXPERIMENTS + "digits.py",
+        [
+            (
+                "x, x_test = [each.reshape(len(each), -1) / 255 for each in (x, x_test)]",
+                "x, x_test = [each.reshape(len(each), -1) / 255 for each in (x, x[:10])]",
+            )
+        ],
+    ),
+}
+
+
+@check
+def check_random_rows(load, tmp_path):
+    """Messages' wide model is tested on rows that it never saw, of 784 numbers and 10 classes."""
+    with np.load(load("Messages").wide_data(tmp_path)) as file:
+        parts = [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    random = np.random.RandomState(0)
+    x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
+    check_rows("wide", parts, x, y, [1000, 1000, 200, 200])
+
+
+# Compare -----------------------------------------------------------------------------------------
+
+
+@check
+def check_the_length_of_compared_runs(load, tmp_path):
+    """As many updates as fit into the seconds, or as make so many mini-batches of each worker.
+
+    A rate is that of the same setting, and of the pilot where that one has none.
+    """
+    module, flags_of = load("Compare"), []
+    module.train = lambda _, example, task, flags, place: flags_of.append(flags)
+    module.RunData = types.SimpleNamespace(read=lambda place: None)
+    module.numbers = lambda run, trained, waits: waits
+    found = {"digits: HogWild: pilot": [{"updates_per_second": 100.0}]}
+    found["digits: HogWild: --learning-rate 1"] = [{"seconds": 4.0, "updates": 1000}]
+    found["digits: HogWild: --learning-rate 2"] = [{"test_loss": None}]
+    local = module.drawing.FURTHER + "Local-SGD --local-steps 20"
+    found[f"local steps: {local}: pilot"] = [{"updates_per_second": 7.0}]
+
+    def words(name, example, words, seconds, data=None):
+        case = ("", name, example, words)
+        waits = module.measure(None, case, 3, seconds, found, data)
+        row = dict(zip(flags_of[-1][::2], flags_of[-1][1::2]))
+        keys = ("--steps", "--checkpoint-steps", "--seed", "--batch-size", "--dataset")
+        return [*(row.get(key) for key in keys), waits]
+
+    # A pilot of 1000 mini-batches, or of 10 updates of each worker; of these tests one.
+    same("pilot", words("digits", "HogWild", "pilot", 3), [1000, 1000, 3, 32, None, False])
+    same("pilot", words("8 workers", "SAGN", "pilot", 3), [10, 10, 3, 32, None, True])
+    same("pilot", words("8 workers", "ADAG", "pilot", 3), [80, 80, 3, 32, None, False])
+    same("pilot", words("digits", "ADAG", "pilot", 3), [100, 100, 3, 32, None, False])
+    same("pilot", words("digits", "Synchronous-SGD", "pilot", 3), [500, 500, 3, 32, None, True])
+    for lr, steps in ((1, 750), (2, 300), (3, 300)):
+        due = [steps, steps // 25, 3, 32, "rows", False]
+        same(f"lr {lr}", words("digits", "HogWild", f"--learning-rate {lr}", 3, "rows"), due)
+    # 2000 mini-batches of each of 8 workers, 20 of each in an update.
+    due = [100, 4, 3, 32, None, True]
+    same("local", words("local steps", local, "--learning-rate 1", None), due)
+    own = words("convolution", "Ring-AllReduce --batch-size 64", "pilot", 3)
+    same("own", own, [200, 200, 3, None, None, True])
+
+
+MISTAKES["the_length_of_compared_runs", "(pilot|lr|local).*"] = {
+    "updates for mini-batches": ("Compare", [("task.pilot // together", "task.pilot")]),
+    "the other setting's rate": (
+        "Compare",
+        [
+            (
+                'found.get(": ".join((task, example, words)))',
+                "found.get(list(found)[1])",
+            )
+        ],
+    ),
+    "one worker's mini-batches": (
+        "Compare",
+        [("task.local * workers_of(name, example) / together", "task.local / together")],
+    ),
+    "a ps counts as a worker": (
+        "Compare",
+        [
+            (
+                'return jobs_of(example.split()[0], TASKS[task].workers)["worker"]',
+                "return sum(jobs_of(example.split()[0], TASKS[task].workers).values())",
+            )
+        ],
+    ),
+}
+
+
+@check
+def check_what_is_sent_and_received(load, tmp_path):
+    """Horovod's rows tell what is sent; all other rows what is received, too."""
+    module = load("Compare")
+    made_run.metrics(tmp_path / "kept", "worker-0", *(made_run.push(n, n) for n in (1, 2)))
+    read = module.RunData.read
+    module.RunData = types.SimpleNamespace(read=lambda place: read(tmp_path / "kept"))
+    module.train = lambda *_: True
+    module.numbers = lambda run, trained, waits: sum(push["bytes"] for push in run.rows("pushes"))
+    sent = [
+        module.measure(None, ("", "digits", example, "pilot"), 0, 3, {}, None)
+        for example in ("HogWild", "Horovod-RingAllReduce")
+    ]
+    same("bytes", sent, [1600, 3200])
+
+
+MISTAKES["what_is_sent_and_received", "bytes"] = {
+    "all twice": (
+        "Compare",
+        [("        if with_horovod(folder):  # whose", "        if True:  # whose")],
+    ),
+    "Horovod's once": (
+        "Compare",
+        [('metrics.pushes["bytes"] *= 2', 'metrics.pushes["bytes"] *= 1')],
+    ),
+}
+
+
+@check
+def check_the_best_setting(load, tmp_path):
+    """The least loss; the edge is the least and the greatest rate of those that were tried."""
+    module = load("Compare")
+    search = {"--learning-rate 0.01": 0.5, "--learning-rate 1": None, "--learning-rate 0.1": 0.2}
+    same("best", module.best(search), "--learning-rate 0.1")
+    same(
+        "best", [module.best(each) for each in ({}, {"a": None}, {"a": 0, "b": 1})], ["", None, "a"]
+    )
+    pairs = {f"--learning-rate {lr} --rho {rho}": 1 for lr in (3e-4, 1e-3, 3e-3) for rho in (9, 2)}
+    several = {f"--learning-rates {lr},{lr}": 1 for lr in (0.1, 0.3, 1)}
+    edges = [
+        module.at_the_edge(words, tried)
+        for tried in (
+            pairs,
+            several,
+            {"--learning-rate 1 --rho 2": 1, "--learning-rate 1 --rho 3": 1},
+        )
+        for words in tried
+    ]
+    same("edge", edges, [True, True, False, False, True, True, True, False, True, False, False])
+
+
+MISTAKES["the_best_setting", "(best|edge)"] = {
+    "the greatest": (
+        "Compare",
+        [("return min(known, key=known.get)", "return max(known, key=known.get)")],
+    ),
+    "only the least rate": (
+        "Compare",
+        [("own in (min(all_rates), max(all_rates))", "own in (min(all_rates),)")],
+    ),
+    "its place in the list": (
+        "Compare",
+        [
+            (
+                "own in (min(all_rates), max(all_rates))",
+                "chosen in (list(search)[0], list(search)[-1])",
+            )
+        ],
+    ),
+}
+
+
+@check
+def check_what_it_takes_to_the_target(load, tmp_path):
+    """The upper middle, those that never came there behind all others; "≤" at a first test."""
+    module = load("Compare")
+    runs = [run_of([0.5, 0.5, 0.97]), run_of([0.5, 0.97]), run_of([0.5]), run_of([0.98])]
+    same("examples", module.middle_of(runs, "examples", "{:.0f}"), "300")
+    same("examples", module.middle_of(runs[2:], "examples", "{:.0f}"), "")
+    same("examples", module.middle_of(runs[3:], "examples", "{:.0f}"), "≤ 100")
+    times = drivers.to_target(runs)
+    same("reached", module.reached(times, "{:.0f}"), "2 (1-3) 1 never")
+    same("reached", module.reached(times[2:3], "{:.0f}"), "never")
+    same("lost", module.lost(runs, runs[1:]), " 1 of 4 failed")
+
+
+MISTAKES["what_it_takes_to_the_target", "(examples|reached)"] = {
+    "the least": ("Compare", [("middle = statistics.median_high(values)", "middle = min(values)")]),
+    "those that came are counted": (
+        "Compare",
+        [("never = sum(value is None for", "never = sum(value is not None for")],
+    ),
+}
+
+
+@check
+def check_delays_of_compare(load, tmp_path):
+    """Each seed has delays of its own, for as many workers as train; else a script is as it is."""
+    module, given = load("Compare"), []
+    module.delays = types.SimpleNamespace(changes=lambda *words: given.append(words) or [])
+    module.drivers.changed = lambda script, changes: repr(changes)
+    module.forked = types.SimpleNamespace(
+        train=lambda _, copy, jobs, flags, place: (jobs, flags, copy.read_text())
+    )
+    flags = ["--steps", 10, "--seed", 3]
+    place = tmp_path / "run"
+    same(
+        "jobs",
+        module.train(None, "HogWild --x 1", "8 workers", flags, place),
+        {"worker": 8, "ps": 1},
+    )
+    same("jobs", module.train(None, "Ring-AllReduce", "digits", flags, place), {"worker": 2})
+    same("delays", given, [("exponential", 0.03, 8, 4)])
+
+
+MISTAKES["delays_of_compare", "(delays|jobs)"] = {
+    "the same delays for each seed": (
+        "Compare",
+        [('jobs["worker"], seed + 1)', 'jobs["worker"], 1)')],
+    ),
+    "of two workers": ("Compare", [('task.mean, jobs["worker"], seed', "task.mean, 2, seed")]),
+}
+
+
+@check
+def check_the_pictures_of_compare(load, tmp_path):
+    """A dot at the median of all runs, none where half never came there; medians elsewhere."""
+    module = load("Measurements/Compare/drawing.py")
+    figure, axes = drivers.subplots(3)
+    for place, values in enumerate(([3, 1, 2, 6], [1, 2, 4, None], [1, 9, None, None], [None])):
+        module.row(axes, place, values, "C0")
+    dots = [points(line)[0] for line in axes.lines if line.get_marker() == "o"]
+    same("dots", dots, [(2.5, 0), (3, 1)])
+    bars = [points(line) for line in axes.lines if line.get_linewidth() == 6]
+    same("bars", bars, [[(1, 0), (6, 0)], [(1, 1), (4, 1)], [(1, 2), (9, 2)]])
+    texts = [text.get_text() for text in axes.texts]
+    same("never", texts, ["1 of 4 never", "2 of 4 never", "1 of 1 never"])
+    drawn = figures(module)
+    hogwild = [run_of([0.5] * n + [0.95, 0.97]) for n in (4, 2, 1)]
+    ring = [run_of([0.9] * n + [0.96]) for n in (1, 1, 8)]
+    runs = {"HogWild": hogwild, "Ring-AllReduce": ring, "AEASGD": [run_of([0.9])] * 2 + hogwild[:1]}
+    results = {f"8 workers: {example}": {"runs": each} for example, each in runs.items()}
+    module.front({**results, "digits: HogWild": {"runs": ring}}, None, None)
+    front = widths(drawn[0].axes[0])
+    same("front", front, ([2, 3, 0], [" 2.0 s", " 3.0 s", " never"]))
+    names = [text.get_text() for text in drawn[0].axes[0].get_yticklabels()]
+    same("front", names, ["Ring-AllReduce", "HogWild", "AEASGD"])
+    module.curves(
+        {"digits: HogWild": {"runs": [{**run, "bytes": 1} for run in hogwild]}}, None, None
+    )
+    lines = [points(axes.lines[0]) for axes in drawn[1].axes]
+    losses = [0.5, 0.5, 0.05]  # medians of the tests that all three runs have
+    due = [[(x * (n + 1), loss) for n, loss in enumerate(losses)] for x in (1, 100, 2)]
+    for line, known in zip(lines, due):
+        same("curves", [x for pair in line for x in pair], [x for pair in known for x in pair])
+    rounds = {
+        f"DiLoCo --local-steps {T}": [{"test_loss": T / n} for n in (1, 2, 4)] for T in (5, 20)
+    }
+    rounds["DiLoCo --local-steps 100"] = [{"test_loss": None}]
+    module.local_steps(rounds, None, None)
+    line, *ranges = drawn[2].axes[0].lines
+    same("rounds", points(line), [(5, 2.5), (20, 10)])
+    same("rounds", [points(each) for each in ranges], [[(5, 1.25), (5, 5)], [(20, 5), (20, 20)]])
+
+
+DRAWING = "Measurements/Compare/drawing.py"
+MISTAKES["the_pictures_of_compare", "(dots|bars|front|curves|rounds)"] = {
+    "a median without those that never came": (
+        DRAWING,
+        [('known + [float("inf")] * (len(values) - len(known)))', "known)")],
+    ),
+    "the front page's target": (
+        DRAWING,
+        [("drivers.to_target(runs[example], target=0.95)", "drivers.to_target(runs[example])")],
+    ),
+    "the front page's best run": (
+        DRAWING,
+        [('statistics.median(each or float("inf") for', 'min(each or float("inf") for')],
+    ),
+    "never is at once": (
+        DRAWING,
+        [('statistics.median(each or float("inf") for', "statistics.median(each or 0 for")],
+    ),
+    "the first run": (
+        DRAWING,
+        [
+            (
+                'statistics.median(run["evaluations"][name][i] for run in runs)',
+                'runs[0]["evaluations"][name][i]',
+            )
+        ],
+    ),
+    "the least loss": (
+        DRAWING,
+        [("middles = [statistics.median(losses)", "middles = [min(losses)")],
+    ),
+}
+
+
+# Benchmarks --------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds that pass only where a test lets them."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def tick(self, seconds=1.0):
+        self.now += seconds
+
+    def monotonic(self):
+        return self.now
+
+    time = perf_counter = monotonic
+
+
+def peers_of(load, chief=False):
+    """Returns the peers of Benchmarks as a task of two workers, and their clock."""
+    task = {"type": "chief" if chief else "worker", "index": 0}
+    config = {"cluster": {"worker": ["a:1", "b:2"]}, "task": task}
+    with mock.patch.dict("os.environ", TF_CONFIG=json.dumps(config), OUTPUT_DIR="/none"):
+        module = load("Measurements/Benchmarks/peers.py")
+    module.time = Clock()
+    return module, module.time
+
+
+@check
+def check_the_rates_of_peers(load, tmp_path):
+    """Mini-batches of all workers, without the first calls: 2 workers, a step takes a second."""
+    flags = types.SimpleNamespace(seconds=60, together=10, layers=[2, 3, 4], batch_size=5)
+    module, clock = peers_of(load, chief=True)
+    slow = iter([1000] * 5)  # the first calls
+    rate = module.rate_of(lambda: clock.tick(next(slow, 3)), 60, 12)
+    same("alone", rate, 12 / 3)
+    # A closure is 10 mini-batches, and takes 10 s of one worker; all of them at once, two by two.
+    tf, scheduled = mock.MagicMock(), []
+    coordinator = tf.distribute.coordinator.ClusterCoordinator.return_value
+    coordinator.schedule = scheduled.append
+
+    def join():
+        clock.tick(10 * len(scheduled) / 2)
+        scheduled.clear()
+
+    coordinator.join = join
+    with mock.patch.dict(sys.modules, tensorflow=tf):
+        same("closures", module.parameter_server(flags), 2)
+    module, clock = peers_of(load)
+    calls, tf = [], mock.MagicMock()
+    tf.function = lambda function: lambda: calls.append(clock.tick(1000 if len(calls) < 5 else 10))
+    tf.distribute.MultiWorkerMirroredStrategy.return_value.reduce.return_value = 4.5
+    with mock.patch.dict(sys.modules, tensorflow=tf):
+        same("replicas", module.multi_worker(flags), 2)
+    same("replicas", len(calls), 5 + 1 + 4)
+    for kind in ("ddp", "averaged", "alone"):
+        module, clock = peers_of(load)
+        steps, agreed, torch = [], [], mock.MagicMock()
+        torch.optim.SGD.return_value.step = lambda s=steps, c=clock: s.append(
+            c.tick(1000 if len(s) < 50 else 1)
+        )
+        torch.tensor = np.array
+
+        def all_reduce(number, agreed=agreed):
+            if isinstance(number, np.ndarray):  # the other worker would make a third as many
+                agreed.append(number)
+                number += number / 3
+
+        torch.distributed.all_reduce = all_reduce
+        with mock.patch.dict(sys.modules, torch=torch):
+            same(kind, module.pytorch(flags, kind), 2)
+        same(kind, [len(agreed), len(steps)], [1, 50 + 10 + 10 * 4])
+
+
+PEERS = "Measurements/Benchmarks/peers.py"
+MISTAKES["the_rates_of_peers", "(alone|closures|replicas|ddp)"] = {
+    "PyTorch's rate of one worker": (
+        PEERS,
+        [
+            (
+                "distributed.barrier()\n    return number * flags.together * len(WORKERS) /",
+                "distributed.barrier()\n    return number * flags.together /",
+            )
+        ],
+    ),
+    "closures count once for each worker": (
+        PEERS,
+        [
+            (
+                "return rate_of(call, flags.seconds, at_once * flags.together)",
+                "return rate_of(call, flags.seconds, at_once * flags.together * len(WORKERS))",
+            )
+        ],
+    ),
+    "the first calls": (
+        PEERS,
+        [
+            (
+                "    for _ in range(WARM_UP):\n        call()\n    began = time.monotonic()\n",
+                "    began = time.monotonic()\n",
+            )
+        ],
+    ),
+    "calls for steps": (
+        PEERS,
+        [
+            (
+                "        steps()\n    return number * flags.together * len(WORKERS)",
+                "        steps()\n    return number * len(WORKERS)",
+            )
+        ],
+    ),
+}
+
+
+@check
+def check_what_benchmarks_run(load, tmp_path):
+    """The flags of a program, and the start of the last worker, from the command on."""
+    module, commands = load("Benchmarks"), []
+    module.time = Clock()
+
+    def run(command, directory, **environment):
+        commands.append(list(map(str, command)))
+        directory.mkdir(parents=True)
+        (directory / "result.json").write_text('{"examples_per_second": 6400}')
+        (directory / "rate.json").write_text("55")
+        for task, times in (("worker-0", (103, 104, 120)), ("worker-1", (107, 110, 121))):
+            rows = [made_run.push(time, n) for n, time in enumerate(times)]
+            made_run.metrics(directory, task, *rows)
+        module.time.tick(50)
+
+    module.drivers.run = run
+    same("start", module.start_up(tmp_path / "start"), 7)
+    for name, model, rate in (("HogWild (10)", "digits", 200), ("HogWild (10)", "wide", 64)):
+        (tmp_path / model).mkdir()
+        same(name, module.example(name, model, tmp_path / model, {}), rate)
+        row = commands[-1]
+        found = [row[row.index(flag) + 1] for flag in ("--workers", "--steps", "--batch-size")]
+        same(name, found, ["2", *(["4000", "32"] if model == "digits" else ["800", "100"])])
+        same(name, "--dataset" in row, model == "wide")
+    module.peer("MultiWorkerMirroredStrategy (10 steps a call)", "wide", tmp_path / "peer", {})
+    row = commands[-1][commands[-1].index("multi-worker") :]
+    same("peer", row[2::2], ["[784, 512, 512, 10]", "100", "10", "3"])
+    pairs = module.ratios(
+        {"HogWild (10)": {"digits": [6.0, 1]}, module.ALONE: {"digits": [3.0, 2]}}
+    )
+    drawn = figures(module)
+    module.draw(
+        {"HogWild (10)": {"digits": [6.0, 1, 2]}, module.ALONE: {"digits": [3.0, 2, 2]}}, 0, 0
+    )
+    same("ratios", list(pairs.values()), [{"digits": [2.0, 0.5]}])
+    dots, middle = drawn[0].axes[0].lines[:2]
+    same("drawn", [x for x, _ in points(dots) + points(middle)], [2, 0.5, 1, 1])
+
+
+MISTAKES["what_benchmarks_run", "(start|HogWild.*|ratios|drawn|peer)"] = {
+    "the first worker's start": (
+        "Benchmarks",
+        [("return max(first.values()) - began", "return min(first.values()) - began")],
+    ),
+    "the last push": (
+        "Benchmarks",
+        [
+            (
+                'first.setdefault(push["task"], push["push_time"])',
+                'first[push["task"]] = push["push_time"]',
+            )
+        ],
+    ),
+    "batches of another model": (
+        "Benchmarks",
+        [
+            (
+                'return result["examples_per_second"] / batch_size',
+                'return result["examples_per_second"] / 32',
+            )
+        ],
+    ),
+    "the other way round": ("Benchmarks", [("values = [a / b for", "values = [b / a for")]),
+    "a median of another pair": (
+        "Benchmarks",
+        [("axes.plot(statistics.median(values), height", "axes.plot(values[0], height")],
+    ),
+}
+
+
+# Messages, Packing, Pipeline ---------------------------------------------------------------------
+
+
+@check
+def check_the_parts_of_an_update(load, tmp_path):
+    """From the last push to the pull, from there to the gradient, and to its arrival; no first."""
+    module = load("Messages")
+    rows = []
+    for task, offset in (("worker-0", 0), ("worker-1", 0.5)):
+        for n in range(1, 6):  # every second: pulls after 10 ms (its n-th n - 1 more), waits 200 ms
+            pull, push = n + offset + 0.01 + 0.001 * n, n + offset + (0.9 if n > 1 else 0.99)
+            wait = 0.2 if n > 1 else 0.7
+            rows.append({"task": task, "pull_time": pull, "push_time": push, "wait_seconds": wait})
+    rows.sort(key=lambda row: row["push_time"])
+    same("parts", [round(part, 6) for part in module.parts(rows)], [114.0 - 0.5, 686.5, 200.0])
+
+
+@check
+def check_the_rates_of_messages(load, tmp_path):
+    """Updates a second of both workers, medians of all runs, to the rate of the base."""
+    module = load("Messages")
+
+    def run(command, directory):
+        made_run.metrics(directory, "worker-0", made_run.push(1, 1), made_run.push(2, 2))
+        result = {"examples_per_second": 1600, "staleness_mean": 0.5}
+        (directory / "result.json").write_text(json.dumps(result))
+        (directory / "messages.json").write_text("6")
+
+    module.drivers.run = run
+    flags = types.SimpleNamespace(wide=False, batch_size=16, steps=5)
+    found = module.measure("one message for each ps", flags)
+    same("rate", [found[key] for key in ("rate", "staleness", "messages")], [100, 0.5, 6])
+    runs = [
+        {"rate": r, "staleness": r / 10, "messages": 6, "parts": [r, 2, 3]} for r in (4, 1, 3, 9)
+    ]
+    base = [{**run, "rate": 7 * run["rate"]} for run in runs]
+    table = cells(module.table_of({module.BASE: base, "the same, ten updates a call": runs}))
+    same("table", table[1][2:7], ["4", "1-9", "0.14", "0.35", "3.50"])
+    drawn = figures(module)
+    module.draw({"a": runs}, None, None)
+    same("drawn", [bar.get_width() for bar in drawn[0].axes[0].patches], [3.5, 2, 3])
+
+
+MISTAKES["the_rates_of_messages", "(rate|table|drawn)"] = {
+    "examples for updates": (
+        "Messages",
+        [('result["examples_per_second"] / flags.batch_size', 'result["examples_per_second"]')],
+    ),
+    "times of the case, not of the base": (
+        "Messages",
+        [
+            (
+                "{case['rate'] / middle[BASE]['rate']:.2f}",
+                "{middle[BASE]['rate'] / case['rate']:.2f}",
+            )
+        ],
+    ),
+    "the first run": ("Messages", [("np.median([run[key] for run in each], 0)", "each[0][key]")]),
+}
+
+
+@check
+def check_milliseconds_of_packing(load, tmp_path):
+    """Both workers make a gradient in each step, and a bar is their number a second."""
+    module = load("Packing")
+
+    def run(command, directory):
+        directory.mkdir()
+        (directory / "result.json").write_text('{"examples_per_second": 3200, "workers": 2}')
+
+    module.drivers.run, given = run, []
+    flags = types.SimpleNamespace(steps=5, batch_size=64)
+    same("step", module.milliseconds(0, True, flags), 40)
+    module.drivers.bars = lambda *values: given.append(values)
+    times = {module.CASES[0][0]: [40, 20, 10, 50], module.CASES[-1][0]: [40.0]}
+    module.draw(times, None, None)
+    same("gradients", list(given[0][2].values()), [[50, 100, 200, 40], [50]])
+    same("gradients", given[0][4](50), "50.0 (40.0 ms)")
+    same(
+        "table",
+        [row[1:] for row in cells(module.table_of(times))],
+        [["30.0", "0.75"], ["40.0", "1.00"]],
+    )
+
+
+MISTAKES["milliseconds_of_packing", "(step|gradients|table)"] = {
+    "one worker's examples": (
+        "Packing",
+        [('flags.batch_size * result["workers"]', "flags.batch_size")],
+    ),
+    "one gradient a step": (
+        "Packing",
+        [("[2000 / time for time in runs]", "[1000 / time for time in runs]")],
+    ),
+    "to the first": (
+        "Packing",
+        [("last = middle.get(CASES[-1][0])", "last = middle.get(CASES[0][0])")],
+    ),
+}
+
+
+@check
+def check_the_updates_of_a_pipeline(load, tmp_path):
+    """Those after the warm-up, in their order; medians, and the update that is nearest to them."""
+    module = load("Pipeline")
+
+    def run(command, directory, **env):
+        directory.mkdir()
+        for step in range(1, 5 + 6 + 1):
+            (directory / f"timeline-{step}.json").write_text(str(step))
+
+    module.drivers.run, module.read = run, lambda path: int(path.read_text())
+    case = module.Case("a", "gpipe", 2, 4, False)
+    same("updates", module.measure(case, 6, 2), [6, 7, 8, 9, 10, 11])
+    Op, updates = module.Op, []
+    for seconds, busy in ((4, 2), (2, 1), (3, 1.8), (10, 10)):  # of the second place half as much
+        updates.append(
+            [
+                Op(0, "forward", 0, 0, busy),
+                Op(1, "forward", 0, 0, busy / 2),
+                Op(0, "update", None, seconds, seconds),
+            ]
+        )
+        updates[-1] += [Op(1, "forward", n, 0, busy / 4) for n in range(1, len(updates))]
+    line, nearest = module.summary(case, updates)
+    same("line", line[:5], [*case])
+    same("line", [line[5], line[7]], [3.5, np.median([0.625, 0.625, 0.55, 0.25])])
+    same("line", line[6], [np.median([0.5, 0.5, 0.4, 0]), np.median([0.75, 0.75, 0.7, 0.5])])
+    same("stored", line[8], [1, 4])
+    same("nearest", nearest is updates[0], True)
+    rows = [
+        ["", "gpipe", 1, 1, False, 0.1, [0], 0, [1]],
+        ["", "1f1b", 2, 4, False, 0.08, [0.25, 0.5], 0.375, [2, 1]],
+    ]
+    (_, row) = cells(module.table_of({"table": rows}))
+    same("table", row, ["1F1B", "2", "4", "80", "25% 50%", "38%", "20%", "2 1", "1.25"])
+
+
+MISTAKES["the_updates_of_a_pipeline", "(updates|line|stored|nearest|table)"] = {
+    "an update of the warm-up": ("Pipeline", [("if step > WARM_UP]", "if step >= WARM_UP]")]),
+    "the least that is stored": (
+        "Pipeline",
+        [("most = [max(stored(ops, k)", "most = [min(stored(ops, k)")],
+    ),
+    "the farthest update": ("Pipeline", [("apart.index(min(apart))", "apart.index(max(apart))")]),
+    "a slow-down": ("Pipeline", [("{alone / seconds:.2f}", "{seconds / alone:.2f}")]),
+    "the bubble of M - 1": ("Pipeline", [("(K - 1) / (M + K - 1)", "(K - 1) / (M + K)")]),
+}
+
+
+# Compression, Scaling, Slow-Network, Staleness ---------------------------------------------------
+
+
+def trained(calls):
+    """Returns what stands for forked.train, and notes (jobs, {flag: value}) of each run."""
+
+    def train(context, script, jobs, flags, directory, *more):
+        calls.append((jobs, dict(zip(flags[::2], flags[1::2]))))
+        return True, [(0, [0.0])]
+
+    return types.SimpleNamespace(train=train, **{name: None for name in ("window", "started")})
+
+
+@check
+def check_the_bytes_of_compression(load, tmp_path):
+    """The first run also counts them with 4 and 8 workers; half of what a row says is sent."""
+    module, calls = load("Compression"), []
+    module.forked = trained(calls)
+    module.found = lambda ended, place: {"kilobytes": {}}
+    module.drivers.pushes = lambda place: [{"bytes": 2000 * int(place.name)}, {"bytes": 0}]
+    flags, case = types.SimpleNamespace(updates=70), ("", "Ring-AllReduce", ["--a", 1], True)
+    counted = [module.measure(None, case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
+    same("kilobytes", counted, [{"4": 2.0, "8": 4.0}, {}])
+    found = [(jobs["worker"], row["--steps"], row["--seed"], row["--a"]) for jobs, row in calls]
+    same("runs", found, [(2, 70, 0, 1), (4, 20, 0, 1), (8, 20, 0, 1), (2, 70, 1, 1)])
+    losses = [{"losses": [9] * 18 + [3, 1]}, {"losses": [5, 4]}]
+    same("last", [module.last_losses(run) for run in losses], [2, 4])
+    drawn = figures(module)
+    runs = [{"updates": [1, 2], "losses": [n, n + 1]} for n in (1, 5)]
+    module.draw({"sign: x": runs, "sign, without e: x": runs[:1], "none: x": runs[1:]}, None, None)
+    lines = [(line.get_label(), points(line)) for line in drawn[0].axes[0].lines]
+    same(
+        "drawn",
+        lines,
+        [
+            ("no compressor", [(1, 5), (2, 6)]),
+            ("with e", [(1, 1), (2, 2)]),
+            ("with e", [(1, 5), (2, 6)]),
+            ("without e", [(1, 1), (2, 2)]),
+        ],
+    )
+
+
+MISTAKES["the_bytes_of_compression", "(kilobytes|runs|last|drawn)"] = {
+    "what is received, too": (
+        "Compression",
+        [(" for push in pushes) / 2 / 1000", " for push in pushes) / 1000")],
+    ),
+    "of two workers": (
+        "Compression",
+        [("train(context, case, workers, COUNTED", "train(context, case, WORKERS, COUNTED")],
+    ),
+    "the last loss": ("Compression", [('-max(1, len(run["losses"]) // 10) :]', "-1:]")]),
+    "with e and without": (
+        "Compression",
+        [('("none", name, name + WITHOUT)', '("none", name + WITHOUT, name)')],
+    ),
+}
+
+
+@check
+def check_the_runs_of_scaling(load, tmp_path):
+    """Updates for as many mini-batches: of 8 workers together, but for a backup, with T steps."""
+    module, calls = load("Scaling"), []
+    module.forked, module.found = trained(calls), lambda *words: {"words": words[:3]}
+
+    def steps(name, n, delay, batches=1000):
+        result = module.measure(None, ("", name, n, delay, 0.1), 2, batches)
+        return calls[-1][1]["--steps"], result["batches"]
+
+    due = {"HogWild": 1000, "DOWNPOUR-Easy": 100, "Synchronous-SGD": 125, "DynSGD": 1000}
+    due |= {module.BACKUP: 142, "SAGN": 12, "Ring-AllReduce": 125}
+    for name, number in due.items():
+        same(name, steps(name, 8, "exponential"), (number, 1000))
+    same("least", steps("Synchronous-SGD", 8, "exponential", 80), (20, 80))
+    # Alone: 10 s of 1 / 70 ms; eight together, one of whom takes 0.35 s: 8 / 0.35 of these.
+    same("short", steps("HogWild", 1, "constant")[1], 142)
+    same("short", steps("Synchronous-SGD", 8, "one slow")[1], 228)
+    same("short", steps("HogWild", 8, "one slow")[1], 1000)
+    jobs, row = calls[0]
+    same("flags", (jobs, row["--seed"]), ({"ps": 1, "worker": 8}, 2))
+    same(
+        "backup",
+        ["--backup-workers" in row for _, row in calls[:7]],
+        [name == module.BACKUP for name in due],
+    )
+    runs = [{"batches_per_second": each} for each in (12.0, 10.0, 12.5, 20.0)]
+    own = module.own_seconds({"1 worker, constant: HogWild": runs})
+    same("own", [own, module.own_seconds({})], [1 / 12.25 - 0.07, 0])
+    lost = [{"test_loss": loss} for loss in (0.5, None, 0.25, None, 0.3, 0.1)]
+    same("losses", module.losses(lost), "0.275 (0.100-0.500) 2 diverged")
+    needed = [module.needed(name, 8) for name in due]
+    same("needed", needed, [1, 1, 8, 1, 7, 8, 8])
+
+
+MISTAKES[
+    "the_runs_of_scaling", "(HogWild|DOWN.*|Sync.*|SAGN|least|short|own|losses|needed|backup)"
+] = {
+    "one worker's mini-batches": (
+        "Scaling",
+        [("batches // local // needed(name, n))", "batches // local)")],
+    ),
+    "a backup counts": ("Scaling", [('return n - name.endswith("a backup")', "return n")]),
+    "steps for mini-batches": ("Scaling", [("batches // local // needed", "batches // needed")]),
+    "the delay is its own": (
+        "Scaling",
+        [('"batches_per_second") - MEAN if alone', '"batches_per_second") if alone')],
+    ),
+    "those that came are lost": (
+        "Scaling",
+        [('lost = sum(run["test_loss"] is None', 'lost = sum(run["test_loss"] is not None')],
+    ),
+}
+
+
+@check
+def check_the_runs_of_a_slow_network(load, tmp_path):
+    """Updates for as many mini-batches; a link's rate in bytes; sent and received."""
+    module, calls = load("Slow-Network"), []
+    module.forked, module.hosts = trained(calls), mock.MagicMock()
+    module.found = lambda ended, samples, place, batches, rate: (batches, rate)
+    found = {}
+    for name in (
+        "HogWild",
+        "Synchronous-SGD",
+        "DOWNPOUR-Easy, T = 50",
+        "SAGN, T = 10, lr 0.5",
+        "Ring-AllReduce, 4 workers",
+    ):
+        each, rate = module.measure(None, [1] * 6, ("", name, module.SMALL, 100, 2000), 1)
+        found[name] = each, rate, calls[-1][1]["--steps"], calls[-1][0]
+    two = {"ps": 1, "worker": 2}
+    same(
+        "runs",
+        list(found.values()),
+        [
+            (1, 100, 2000, two),
+            (2, 100, 1000, two),
+            (50, 100, 40, two),
+            (20, 100, 100, two),
+            (4, 100, 500, {"worker": 4}),
+        ],
+    )
+    same("limit", module.hosts.limit.call_args.args, (6, 100))
+    runs = [
+        {"links": [a, b, c]}
+        for a, b, c in ((0.5, 0.25, 0.75), (0.75, 0.5, 0.25), (0.25, 0.125, 0.375), (0.5, 1, 0))
+    ]
+    same(
+        "full",
+        [module.full(runs, 1), module.full(runs, 0), module.full(runs, 2)],
+        [["50%", "62%"], ["", "75%"], ["62%", "31%"]],
+    )
+    own = load("Measurements/Slow-Network/hosts.py")
+    commands = []
+    own.run = lambda *words: commands.extend(words)
+    own.limit(1, 1000)
+    same(
+        "rule",
+        [words.partition("root ")[2] for words in commands],
+        ["tbf rate 1000mbit burst 125000 latency 300ms"] * 2,
+    )
+    same(
+        "rule",
+        [words.split()[:6] for words in commands],
+        ["tc qdisc replace dev link0 root".split(), "tc -n host0 qdisc replace dev".split()],
+    )
+    (tmp_path / "dev").write_text(
+        "a\nb\n link1: 9 9 9 9 9 9 9 9 9 9\n link0: 10 1 2 3 4 5 6 7 80 1 2\n"
+    )
+    own.pathlib = types.SimpleNamespace(Path=lambda path: tmp_path / "dev")
+    same("moved", own.moved(0), (10, 80))
+
+
+MISTAKES["the_runs_of_a_slow_network", "(runs|full|rule|moved)"] = {
+    "workers that push alone, together": (
+        "Slow-Network",
+        [("(n if folder in TOGETHER else 1)", "n")],
+    ),
+    "the mean link": (
+        "Slow-Network",
+        [('max(run["links"][which], default=0)', 'statistics.fmean(run["links"][which] or [0])')],
+    ),
+    "the ps among the workers": (
+        "Slow-Network",
+        [("(slice(0, ps), slice(ps, None))", "(slice(0, ps), slice(0, None))")],
+    ),
+    "packets for bytes": (
+        "Measurements/Slow-Network/hosts.py",
+        [("return numbers[0], numbers[8]", "return numbers[1], numbers[9]")],
+    ),
+}
+
+
+@check
+def check_the_runs_of_staleness(load, tmp_path):
+    """N comes with an outer rate at which w moves as far; a warm start has a quarter of all."""
+    module, calls, warm = load("Staleness"), [], []
+    module.forked = trained(calls)
+    module.RunData = types.SimpleNamespace(read=lambda place: None)
+    module.found = lambda ended, samples, run, quarter: warm.append(quarter)
+    flags = types.SimpleNamespace(updates=1000, pushes=400, rate=0.1, move=0.125, every=20)
+    cases = {case.name.partition(":")[0]: case for case in module.all_cases()}
+    for name in (
+        "at most 5 ahead",
+        "no bound",
+        "lambda = 0.04",
+        "N = 4",
+        "N = 8, warm start",
+        "no momentum",
+    ):
+        module.measure(None, cases[name], 1, flags)
+    rows = [row for _, row in calls]
+    same("steps", [row["--steps"] for row in rows], [1000, 1000, 1000, 400, 100, 400, 400])
+    same("warm", warm, [0, 0, 0, 0, 100, 0])
+    same("lead", [row.get("--max-lead") for row in rows[:3]], [5, None, None])
+    same("lambda", [row.get("--compensation") for row in rows[:3]], [None, None, 0.04])
+    momentum = [
+        (row["--momentum-delay"], row["--outer-rate"], row["--outer-momentum"]) for row in rows[3:]
+    ]
+    same("momentum", momentum, [(4, 0.5, 0.9), (8, 1, 1e-30), (8, 1, 0.9), (1, 0.125, 1e-30)])
+    same("jobs", calls[0][0], {"ps": 1, "worker": 8})
+    runs = [{"x": x} for x in (3, None, 1, 2, 8)]
+    same("some", module.some(runs, "x", "{:.1f}"), "2.5 (1.0-8.0) 1 of 5 never")
+    drawn = figures(module)
+    results = {
+        f"at most {n} ahead: x": [{"updates_to": n * x, "idle": 1 / n / x} for x in (1, 3, 8, 4)]
+        for n in (1, 5)
+    }
+    results["N = 2: x"] = [{"test_loss": x} for x in (0.5, None, 0.25)]
+    results["no momentum: x"] = [{"test_loss": x} for x in (1, 3, 8)]
+    module.draw(results, None, None)
+    left, right, share = drawn[0].axes
+    same("drawn", points(left.lines[0]), [(1, 3.5), (5, 17.5)])
+    same(
+        "drawn",
+        sum(points(share.lines[0]), ()),
+        (1.0, pytest.approx(7 / 24), 5.0, pytest.approx(7 / 120)),
+    )
+    same("drawn", points(right.lines[0]) + points(right.lines[1])[:1], [(2, 0.375), (0, 3)])
+
+
+MISTAKES["the_runs_of_staleness", "(steps|warm|lead|momentum|some|drawn)"] = {
+    "an outer rate that does not grow": (
+        "Staleness",
+        [("outer = case.value * flags.move", "outer = flags.move")],
+    ),
+    "half of the pushes": (
+        "Staleness",
+        [("updates // 4 if case.warm", "updates // 2 if case.warm")],
+    ),
+    "never of those that came": (
+        "Staleness",
+        [
+            (
+                "    lost = sum(run[key] is None for run in runs)\n",
+                "    lost = sum(run[key] is not None for run in runs)\n",
+            )
+        ],
+    ),
+}
+
+
+# Engines, and what a page says of runs -----------------------------------------------------------
+
+
+@check
+def check_the_start_of_an_engine(load, tmp_path):
+    """From the command to the first update of all, from the last update to the command's end."""
+    module = load("Beyond-One-Machine/start_up.py")
+    clock = module.time = Clock()
+
+    def popen(command, env, **more):
+        for task, times in (("worker-0", (105, 110)), ("worker-1", (103, 120))):
+            made_run.metrics(
+                env["OUTPUT_DIR"], task, *(made_run.push(t, n) for n, t in enumerate(times))
+            )
+        rows = [made_run.test(125, 9, 0.5, 0.5)]
+        made_run.metrics(env["OUTPUT_DIR"], "evaluator-0", *rows)
+        clock.tick(30)
+        return types.SimpleNamespace(wait=lambda seconds: 0)
+
+    module.subprocess = types.SimpleNamespace(Popen=popen, DEVNULL=None, STDOUT=None)
+    same("seconds", list(module.run("run.sh", 100, 5)), [3, 10])
+
+
+MISTAKES["the_start_of_an_engine", "seconds"] = {
+    "the last update's start": (
+        "Beyond-One-Machine/start_up.py",
+        [("return pushes[0] - began", "return pushes[-1] - began")],
+    ),
+    "from the first update on": (
+        "Beyond-One-Machine/start_up.py",
+        [("ended - pushes[-1]", "ended - pushes[0]")],
+    ),
+}
+
+RATES = "Beyond-One-Machine/TensorFlowOnSpark/rates.py"
+
+
+@check
+def check_the_rates_of_spark(load, tmp_path):
+    """Examples a second of one worker, without its first update; medians, to Spark-Cluster's."""
+    module = load(RATES)
+
+    def run(command, folder):
+        for task, times in (("worker-0", (10, 20, 22, 30)), ("worker-1", (15, 25))):
+            made_run.metrics(folder, task, *(made_run.push(t, n) for n, t in enumerate(times)))
+        result = {"examples_per_second_per_worker": 7, "accuracy": 1, "seconds": 2}
+        (folder / "mode").mkdir()
+        (folder / "mode" / "result.json").write_text(
+            json.dumps({**result, "microseconds_of_an_example": {}})
+        )
+
+    module.drivers.run = run
+    same("rate", module.run("Spark-Cluster", tmp_path / "a", ""), {"rate": (3 * 32 / 20 + 3.2) / 2})
+    same("rate", module.run("TENSORFLOW mode", tmp_path / "b", "")["rate"], 7)
+    same(
+        "spread",
+        [module.spread([4, 1, 2, 9]), module.cell(module.spread([100, 300]))],
+        [{"median": 3, "range": [1, 9]}, "200 (100-300)"],
+    )
+    ways = {"Spark-Cluster": [{"rate": rate} for rate in (40, 10, 20, 90)]}
+    ways["SPARK"] = [
+        {"rate": rate, "parts": {"next_batch": rate, "numpy": 0.01, "run": 3}}
+        for rate in (15, 3, 5, 45)
+    ]
+    measured = {"ways": ways, "alone": {"put": module.spread([1, 2])}, "load": [1, 3], "about": ""}
+    lines = module.tables(measured)["ways"].splitlines()
+    same(
+        "table", lines[3], "| SPARK | 10.0 (3.0-45.0) | 33% | 10.0 (3.0-45.0) |  | 3.0 (3.0-3.0) |"
+    )
+
+
+MISTAKES["the_rates_of_spark", "(rate|spread|table)"] = {
+    "of both workers": (
+        RATES,
+        [('return {"rate": statistics.mean(rates)}', 'return {"rate": sum(rates)}')],
+    ),
+    "from the first update on, with its examples": (
+        RATES,
+        [
+            (
+                "first, *pushes = drivers.pushes(folder, task=task)",
+                "pushes = drivers.pushes(folder, task=task)\n        first = pushes[0]",
+            )
+        ],
+    ),
+    "to the best rate": (
+        RATES,
+        [('base = statistics.median(each["rate"]', 'base = max(each["rate"]')],
+    ),
+    "the mean": (
+        RATES,
+        [('{"median": statistics.median(values)', '{"median": statistics.mean(values)')],
+    ),
+}
+
+
+@check
+def check_what_a_page_says_of_runs(load, tmp_path):
+    """Medians of an even number; the sample and the pictures are those of the seed 0."""
+    module = load("tools/readmes.py")
+    same("spread", module.spread([4, 1, 2, 9]), "3.0 (1.0 to 9.0)")
+    reported = {"x": ("words", "%.1f", 100), "y": ("others", "%d", 1)}
+    runs = [{"x": x, "y": 1} for x in (0.4, 0.1, 0.2)] + [{"x": 0.9}]
+    rows = [("words", "30.0", "10.0 to 90.0"), ("others", "1", "1 to 1")]
+    same("medians", module.medians(runs, reported), rows)
+    runs = [run_of([0.5, 0.97]), run_of([0.98]), run_of([0.5, 0.6]), {"failed": ""}]
+    runs.append(run_of([0.5, 0.5, 0.5, 0.99]))
+    compared = module.compared({"runs": runs, "seconds": 3, "chosen": "--learning-rate 0.1"})
+    same(
+        "compared",
+        compared,
+        ["lr 0.1", "2.00 (1.00 to 4.00); 2 of 5 never", "0.215 (0.020 to 0.500)"],
+    )
+    module = load("tools/results.py")
+    kept, seeds = [], []
+
+    def run(command, folder):
+        seeds.append(int(command[-1]))
+        facts = {"versions": {"tensorflow": str(seeds[-1])}}
+        (pathlib.Path(folder) / "result.json").write_text(json.dumps(facts))
+        clock.tick(5 + seeds[-1])
+        return f"[worker 0] seed {seeds[-1]}\nx\n[tfrun] {folder}\n"
+
+    clock = module.time = Clock()
+    module.run, module.facts = run, lambda directory, seconds: {"seconds": seconds}
+    module.keep_pictures = lambda directory, launcher, page: kept.append(seeds[-1])
+    found = module.measure(support.ROOT / "HogWild" / "run.sh", 3, True)
+    same("runs", [run["seconds"] for run in found["runs"]], [5, 6, 7])
+    same("sample", found["output"], ["[worker 0] seed 0", "[tfrun] .../runs/HogWild/<time>"])
+    same("sample", (seeds, kept, found["versions"]["tensorflow"]), ([0, 1, 2], [0], "0"))
+    lines = [f"[worker 0] update {n} of 5" for n in range(1, 6)]
+    shown = module.sample("\n".join(["[tfrun] a", *lines, "noise", "[tfrun] /run"]), "/run", "X")
+    same("sample", shown, ["[tfrun] a", *lines[:2], "...", lines[-1], "[tfrun] .../runs/X/<time>"])
+
+
+MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)"] = {
+    "the last run's sample": (
+        "tools/results.py",
+        [("            if seed == 0:\n", "            if seed == repeats - 1:\n")],
+    ),
+    "the lower middle": (
+        "tools/readmes.py",
+        [
+            (
+                "numbers = statistics.median(values), min",
+                "numbers = statistics.median_low(values), min",
+            )
+        ],
+    ),
+    "failed runs left out": (
+        "tools/readmes.py",
+        [
+            (
+                '    if len(known) < len(runs):\n        words.append(f"{len(runs) - len(known)}',
+                '    if False:\n        words.append(f"{len(runs) - len(known)}',
+            )
+        ],
+    ),
+    "seconds of all runs": (
+        "tools/results.py",
+        [
+            (
+                "            began = time.monotonic()\n            output",
+                "            began = began if seed else time.monotonic()\n            output",
+            )
+        ],
+    ),
+}
+
+
+@check
+def check_the_picture_of_experiments(load, tmp_path):
+    """The star is the first of the table, which is the best; a difference is told."""
+    module = load(EXPERIMENTS + "report.py")
+    results = [
+        {"run": f"x={x}", "parameters": {"x": x}, "metrics": {"m": x / 10}, "status": "done"}
+        for x in (3, 1, 2)
+    ]
+    saved = []
+    with mock.patch(
+        "matplotlib.figure.Figure.savefig", lambda figure, *_, **__: saved.append(figure)
+    ):
+        module.draw(module.in_order(results, "m", "min"), "m", tmp_path / "x.png")
+    marks = [(line.get_marker(), *points(line)[0]) for line in saved[0].axes[0].lines]
+    same("star", sorted(marks), [("*", 0, 0.1), ("o", 1, 0.2), ("o", 2, 0.3)])
+    other = [
+        {**result, "metrics": {"m": result["metrics"]["m"] + 1e-9 * (result["run"] == "x=2")}}
+        for result in results
+    ]
+    same(
+        "equal", [module.equal(results, results[::-1]), module.equal(results, other)], [True, False]
+    )
+
+
+@check
+def check_what_a_drill_reads(load, tmp_path):
+    """Pushes after a moment, of one task; the last test of the evaluator."""
+    module = load("Operations/Fault-Tolerance/fault_tolerance.py")
+    run = module.Run.__new__(module.Run)
+    run.directory, run.synchronous, run.faults = tmp_path, False, [(12, 13)]
+    rows = [made_run.push(t, n) for n, t in ((1, 10), (3, 12), (5, 20), (6, 21))]
+    made_run.metrics(tmp_path, "worker-0", *rows, made_run.test(22, 6, 0.5, 0.9))
+    made_run.metrics(
+        tmp_path, "worker-1", made_run.push(11, 2), made_run.push(16, 4), made_run.push(22, 7)
+    )
+    rows = [made_run.test(30, 6, 0.99, 0.1), made_run.test(31, 7, 0.96, 0.2)]
+    made_run.metrics(tmp_path, "evaluator-0", *rows)
+    same("pushes", run.pushes(12), [(16, 4), (20, 5), (21, 6), (22, 7)])
+    same("pushes", run.pushes(10, "worker-1"), [(11, 2), (16, 4), (22, 7)])
+    same(
+        "gap",
+        [run.longest_gap(), run.longest_gap("worker-0"), run.longest_gap("worker-1")],
+        [4, 8, 6],
+    )
+    done = types.SimpleNamespace(returncode=0, stdout="", stderr="")
+    module.subprocess = types.SimpleNamespace(run=lambda *_, **__: done)
+    same("accuracy", run.accuracy(), 0.96)
+    done.returncode = 1
+    same("accuracy", run.accuracy(), 0)
+    same("lost", [run.lost(), sorted(run.twice())], [0, []])
+
+
+FAULTS = "Operations/Fault-Tolerance/fault_tolerance.py"
+MISTAKES["what_a_drill_reads", "(pushes|gap|accuracy)"] = {
+    "the first test": (
+        FAULTS,
+        [('self.tests("evaluator-0")[-1][1]', 'self.tests("evaluator-0")[0][1]')],
+    ),
+    "the worker's test": (FAULTS, [('self.tests("evaluator-0")[-1][1]', "self.tests()[-1][1]")]),
+    "a gap from the end of the fault on": (
+        FAULTS,
+        [("self.faults[0][0] - 0.5", "self.faults[0][1] + 1")],
+    ),
+    "gaps of all": (
+        FAULTS,
+        [
+            (
+                "for at, _ in self.pushes(self.faults[0][0] - 0.5, task)]",
+                "for at, _ in self.pushes(self.faults[0][0] - 0.5)]",
+            )
+        ],
+    ),
+}
+
+
+# The tests of all checks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_what_is_counted(name, tmp_path):
+    CHECKS[name](load, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, fails, mistake",
+    support.mistakes(MISTAKES, core=1),
+)
+def test_a_mistake_is_caught(name, fails, mistake, tmp_path):
+    place, changes = mistake
+
+    def mistaken(name, more=()):
+        return load(name, [*changes, *more] if name == place else more)
+
+    with support.caught(fails):
+        CHECKS[name](mistaken, tmp_path)
