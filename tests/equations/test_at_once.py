@@ -11,6 +11,7 @@ import itertools
 import re
 import threading
 import time
+import types
 
 import equations
 import interleaved
@@ -26,6 +27,7 @@ ASYNCHRONOUS = [
 ]
 SYNCHRONOUS = equations.compared(equations.TOGETHER)
 SYNC = support.main_script("Synchronous-SGD")
+COORDINATED = support.main_script("Parameter-Server-Strategy")
 GATED = re.compile(
     "Assign|Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Scatter"
     "|LookupTable(Insert|Find|Size)|MutableHashTable|QueueEnqueue|Accumulator"
@@ -245,6 +247,46 @@ def meet_together(script, text=None, n=2, **more):
         workers.workers[0].session.run(step.initializer, {step.initializer.inputs[1]: 98})
         workers.together()
         check_over(workers)
+
+
+def meet_in_closures(text=None):
+    """The same of Parameter-Server-Strategy, whose updates are functions that a worker executes."""
+    script, gates = support.load(COORDINATED, text), Gates()
+    tf, flags = script.tf, types.SimpleNamespace(learning_rate=0.5)
+    first = np.float32([1, 2, 3])
+
+    def ones(w_k):
+        return tf.constant(0.0), [tf.ones_like(v) for v in w_k]
+
+    with tf.Graph().as_default(), gates.built():
+        w, step = [tf.Variable(first), tf.Variable(10 * first)], tf.Variable(0, dtype=tf.int64)
+        updates = [script.algorithm(w, step, ones, flags) for _ in range(2)]
+        init = tf.compat.v1.global_variables_initializer()
+        with tf.compat.v1.Session() as session:
+            session.run(init)
+            one, two = [
+                lambda update=update: session.run([update.ticket, update.push])[0]
+                for update in updates
+            ]
+            gates.passed.clear()
+            one()
+            ways, made = list(dict.fromkeys(gates.passed)), 1
+            assert len(ways) == 3
+            for way in ways:
+                tickets, was_held = gates.meet(way, one, [two])
+                made, where = made + 2, f"held at gate {way}"
+                assert was_held
+                assert sorted(tickets) == [made - 2, made - 1], f"steps: {tickets}, {where}"
+                found = {"parameters": interleaved.flat(session.run(w))}
+                due = {"parameters": [first - made / 2, 10 * first - made / 2]}
+                check_one_of(found, [due], where)
+
+
+def test_closures_that_meet_lose_nothing():
+    """Catches the same mistakes where workers execute the updates that a coordinator sends."""
+    meet_in_closures()
+    with support.caught("parameters"):
+        meet_in_closures(support.replaced(COORDINATED, [SUB]))
 
 
 def core(scripts, names):

@@ -395,6 +395,71 @@ def test_a_slow_worker_slows_nobody(slow):
     assert made == [1 if k == slow else 50 for k in range(4)]
 
 
+def check_leaving(slow, text=None):
+    """Asserts that the neighbours of a slow worker stay until it is done; the other one goes."""
+    over = threading.Event()
+
+    def gradient_of(k, number, w):
+        if k == slow and number:
+            assert over.wait(60)
+        return 0 * w
+
+    with gossip(4, text=text, gradient=gradient_of, steps=20) as workers:
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            runs = [pool.submit(lambda w=w: (w.run(20), w.peers.leave())) for w in workers]
+            others = [k for k in range(4) if k != slow]
+            try:
+                support.wait_until(lambda: all(workers[k].number == 20 for k in others), 30, "20")
+                concurrent.futures.wait([runs[slow - 2]], support.patience(2))
+                neighbours = [runs[(slow + side) % 4] for side in (-1, 1)]
+                concurrent.futures.wait(neighbours, 0.5, "FIRST_COMPLETED")
+                left = {k for k in others if runs[k].done()}
+            finally:
+                over.set()
+            ended = concurrent.futures.wait(runs, support.patience(10)).done
+            for worker in workers:  # or those who wait would never end
+                worker.peers.finished.update(worker.peers.rings)
+        lost = [worker.k for worker in workers if worker.peers.lost]
+    wrong = [f"leaves: {k}, while worker {slow} needs it" for k in left - {(slow + 2) % 4}]
+    if not left or len(ended) < 4:
+        wrong.append(f"waits: {left} leave meanwhile, and {len(ended)} of 4 after the last step")
+    assert not wrong, "\n".join(wrong)
+    assert not lost, f"lost: by {lost}"
+
+
+LEAVING = {
+    "leaves": {
+        "when one neighbour is done": [
+            ("len(self.finished) == len(self.rings)", "len(self.finished) > 0")
+        ],
+        "a neighbour counts as done when this worker is": [
+            ("min(own, other) >= self.steps", "max(own, other) >= self.steps")
+        ],
+    },
+    "waits": {
+        "for one step more": [("min(own, other) >= self.steps", "min(own, other) > self.steps")]
+    },
+}
+
+
+def test_who_is_done_stays_for_a_slow_neighbour():
+    """Catches one who leaves too early, or never: whoever is slow needs its neighbours only."""
+    check_leaving(2)
+
+
+@pytest.mark.parametrize(
+    "fails, changes",
+    [
+        pytest.param(fails, changes, id=name, marks=pytest.mark.long)
+        for fails, named in LEAVING.items()
+        for name, changes in named.items()
+    ],
+)
+def test_a_mistake_in_leaving_is_caught(fails, changes):
+    with support.caught(fails):
+        check_leaving(1, support.replaced(SCRIPT, changes))
+
+
 def test_a_neighbour_hangs_or_is_gone_and_comes_again(capfd):
     """An active worker goes on with the other one, and then with none."""
     with gossip(4, step_timeout=1) as workers:

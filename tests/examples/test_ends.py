@@ -1,0 +1,125 @@
+"""The end of a run: no update after the last, nobody waits for who is done, or leaves too early."""
+
+import interleaved
+import problem
+import pytest
+import support
+from tfrun.runs.data import RunData
+
+BOUNDED = "Further-Algorithms/Bounded-Staleness/bounded_staleness.py"
+STEPS = 60
+# Of the copies: the last worker is slow, between its ticket and its push where it takes one, and
+# each wait for others that ends without them is told.
+SLOW = """
+def slowly(tensor):
+    config = json.loads(os.environ["TF_CONFIG"])
+    is_last = config["task"]["index"] == len(config["cluster"]["worker"]) - 1
+    wait = lambda x: (time.sleep(0.1 * is_last), x)[1]
+    return tf.ensure_shape(tf.numpy_function(wait, [tensor], tensor.dtype), tensor.shape)
+
+
+"""
+TICKET = "ticket = tf.count_up_to(step, flags.steps)"
+GRADIENT = "        return mean, tf.gradients(mean, w)\n"
+WAIT = "        time.sleep(0.02)\n    return condition()\n"
+TOLD = WAIT.replace("condition()", 'condition() or print("in vain", seconds)')
+RUNS = {  # (an example, its workers, its ps): flags
+    ("HogWild/hogwild.py", 3, 2): [],
+    ("Synchronous-SGD/synchronous_sgd.py", 3, 1): ["--backup-workers", "1"],
+    ("Synchronous-SGD/synchronous_sgd_optimizer.py", 3, 1): ["--backup-workers", "1"],
+    (BOUNDED, 3, 1): ["--max-lead", "2"],
+    ("SAGN/sagn.py", 2, 1): [],
+}
+
+
+def check_the_end(run, folder, changes=()):
+    """The named comparisons of a run's end that a mistake must fail."""
+    (name, workers, ps), path = run, folder / run[0].split("/")[-1]
+    text = support.replaced(support.ROOT / name, changes)
+    slow = (
+        (TICKET, TICKET.replace("tf.", "slowly(tf.") + ")")
+        if TICKET in text
+        else (GRADIENT, GRADIENT.replace("mean, tf", "slowly(mean), tf"))
+    )
+    seconds = "OPTIONAL_WAIT_SECONDS = %d"
+    wait = (seconds % 30, seconds % support.patience(8))
+    for old, new in slow, (WAIT, TOLD), wait, ("def algorithm(", SLOW.lstrip() + "def algorithm("):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path.write_text(text)
+    with support.QuickCluster(ps=ps, tasks=ps + workers) as quick:
+        flags = ["--steps", str(STEPS), *RUNS[run]]
+        codes, output = quick.run(path, folder / "run", *flags, workers=workers)
+    assert not any(codes), f"codes: {codes}\n{output}"
+    data = RunData.read(folder / "run")
+    rows = support.pushes(folder / "run")
+    steps = [int(row["global_step"]) for row in rows]
+    if support.counts_alone(support.ROOT / name) and "backup" not in str(RUNS[run]):
+        assert sorted(steps) == sorted([*range(1, STEPS + 1)] * workers), f"steps: {steps}"
+    elif "synchronous" in name:
+        assert set(range(1, STEPS + 1)) <= set(steps), f"steps: {steps}"
+    else:
+        assert sorted(steps) == [*range(1, STEPS + 1)], f"steps: {steps}"
+    last = data.rows("tests", "worker-0")[-1]
+    assert last["global_step"] == STEPS, f"steps: the last test is at {last['global_step']}"
+    late = max(row["push_time"] for row in rows) - last["pull_time"]
+    assert late < 0, f"test: it begins {late:.3f} s before the last push"
+    assert support.newest_checkpoint(folder / "run").endswith(f"-{STEPS}")
+    assert "in vain" not in output, f"waits: {output}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run[0].split("/")[-1])
+def test_the_chief_tests_after_the_last_push_and_all_end(run, tmp_path):
+    """Catches a chief that waits for some only, a wait for one who never comes, and a ps that ends
+    while a worker still needs it; with the last worker slow."""
+    check_the_end(run, tmp_path)
+
+
+HOGWILD = next(iter(RUNS))
+# (the run, the comparison that fails): {the mistake: [(text, what replaces it)]}
+MISTAKES = {
+    (HOGWILD, "waits"): {
+        "the chief waits for itself": [("wait(session, n - 1)", "wait(session, n)")],
+        "workers wait for the ps at the start": [
+            ("start.wait(session, n)", "start.wait(session, n + 1)")
+        ],
+    },
+    (HOGWILD, "codes"): {
+        "a ps ends with the first worker": [
+            ("done.wait(session, len(cluster.workers), ", "done.wait(session, 1, ")
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("run, fails, changes", support.mistakes(MISTAKES, core=0))
+def test_a_mistake_about_the_end_is_caught(run, fails, changes, tmp_path):
+    with support.caught(fails):
+        check_the_end(run, tmp_path, changes)
+
+
+def check_who_is_ahead(changes=()):
+    """Asserts that a worker ahead of the slowest ends at once when all updates are made."""
+    script = support.ROOT / BOUNDED
+    text = support.replaced(script, changes)
+    flags = problem.command_line({"steps": 4, "max_lead": 2})
+    with interleaved.Workers(script, 3, flags, text=text) as (one, two, _):
+        errors = one.tf.errors
+        for worker in one, two:
+            worker.push()
+            worker.push()
+        try:
+            one.push(seconds=3)
+            raise AssertionError("ends: an update after the last")
+        except errors.OutOfRangeError:
+            pass
+        except errors.DeadlineExceededError:
+            raise AssertionError("ends: it waits for a worker without an update") from None
+
+
+def test_who_is_ahead_does_not_wait_after_the_last_update():
+    """Catches a bound that holds on when no update is left, for a worker that has gone."""
+    check_who_is_ahead()
+    with support.caught("ends"):
+        check_who_is_ahead([("(now[0] < flags.steps) & (", "(now[0] < 10**9) & (")])
