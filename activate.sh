@@ -7,6 +7,7 @@
 
 activate() {
     local root python
+    unset PYTHONHOME    # as venv's own activate does
     root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
     export RUNS_DIR="${RUNS_DIR:-$root/runs}"
 

@@ -20,6 +20,8 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages f
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the same results on a machine with a GPU
 os.environ["TF_GRPC_REUSE_PORT"] = "1"  # a server may listen on a port that we hold for it
+os.environ["grpc_proxy"] = ""  # or servers of this machine are asked through http_proxy
+os.environ["KERAS_BACKEND"] = "tensorflow"
 import numpy as np
 import tensorflow.compat.v1 as tf
 from sklearn.datasets import load_digits

@@ -15,7 +15,7 @@ extra() {
     if ! cmp -s "$here/$1.txt" "$place/complete"; then
         echo "installing the packages of $1.txt: once, about a minute" >&2
         rm -rf "$place.$$" && mkdir -p "$place.$$"
-        if ! python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+        if ! PIP_USER=0 python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
             --no-deps --require-hashes --target "$place.$$" -r "$here/$1.txt"; then
             rm -rf "$place.$$"
             echo "set-up failed: the packages of $1.txt cannot be installed; pip says why above" >&2

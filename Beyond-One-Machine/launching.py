@@ -24,6 +24,13 @@ NOTICES = re.compile(
     r".*Could not find cuda drivers|.*TensorFlow binary is optimized|"
     r"To enable the following instructions"
 )  # at each start of TensorFlow
+# Of every task. Its grpc_proxy is empty, too, unless somebody has set one: otherwise gRPC takes
+# http_proxy between the tasks.
+SURROUNDINGS = {
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONIOENCODING": ":replace",
+    "PYTHONUNBUFFERED": "1",
+}
 # What our caller ignores, as nohup does, stays ignored.
 IGNORED = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) == signal.SIG_IGN]
 
@@ -37,6 +44,8 @@ class Parser(argparse.ArgumentParser):
     """Parses the flags of a script, whose help begins with the script's docstring."""
 
     def __init__(self, description):
+        if sys.stdout:
+            sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(description=description, allow_abbrev=False, formatter_class=form)
 
@@ -94,6 +103,8 @@ def lock_task(output, job, index, seconds=float("inf")):
             if time.time() > deadline:
                 raise RuntimeError(f"another {job} {index} still runs in {output}") from None
             time.sleep(0.1)
+        except OSError:  # this file system has no locks
+            return lock
 
 
 def hold_port():
@@ -132,7 +143,7 @@ def run_task(script, roles, addresses, number, env, lock):
         child = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, *script],
-                env={**os.environ, **env, "PYTHONUNBUFFERED": "1"},
+                env={"grpc_proxy": "", **os.environ, **env, **SURROUNDINGS},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -15,6 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command in `arguments`, by default the program's; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0] if arguments else ""
+    use_any_output()
     if name in WITH_TENSORFLOW:
         return quiet.run_module(f"tfrun.commands.{name}", *arguments[1:])
     if name not in COMMANDS + WATCHING:
@@ -30,6 +31,13 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def use_any_output():
+    """Replaces what the terminal cannot show, and prints nothing where the output is closed."""
+    if sys.stdout is None:  # closed by the caller, as by >&-
+        sys.stdout = open(os.devnull, "w")
+    sys.stdout.reconfigure(errors="replace")
 
 
 def command(name: str, arguments: list[str]) -> int:

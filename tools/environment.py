@@ -61,7 +61,10 @@ def make(root):
     """Makes root/.venv, unless it is complete; a second caller waits for the first."""
     venv, lock, began = root / ".venv", root / "requirements.lock", time.time()
     complete = venv / "complete"
-    mark = f"{hashlib.sha256(lock.read_bytes()).hexdigest()} {root}\n"
+    # Where it really is: its programs name that folder, so elsewhere they do not run.
+    place = venv.resolve() if venv.is_symlink() else venv
+    wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
+    mark = f"{wanted} {place.parent if place.name == '.venv' else place}\n"
 
     def is_complete():
         up_to_date = complete.exists() and complete.read_text() == mark
@@ -82,19 +85,45 @@ def make(root):
         except BlockingIOError:
             say(f"waiting for another set-up of {venv}")
             fcntl.flock(only_one, fcntl.LOCK_EX)
+        except OSError:
+            say("this file system has no locks: start no second set-up meanwhile")
         if is_complete():
             return
         python = sys.version.split()[0]
-        say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.2 GB")
-        shutil.rmtree(venv, ignore_errors=True)
-        if subprocess.run([sys.executable, "-m", "venv", venv], capture_output=True).returncode:
+        ours = place.name != ".venv" and (place / "pip.log").exists()
+        if place != venv and place.exists() and not (ours or is_empty(place)):
             fail(
-                f"{sys.executable} cannot make a virtual environment; "
-                "Debian and Ubuntu: apt install python3-venv"
+                f"{venv} leads to {place}, which holds something else: remove this link, or let "
+                "it lead to a new folder"
             )
+        before = complete.read_text() if complete.exists() else mark
+        if before != mark and before.startswith(wanted):
+            say(f"{venv} was made elsewhere, and its programs name that folder: it is made anew")
+        say(f"setting up {venv} with Python {python}: once, 1 to 5 minutes, 2.2 GB")
+        shutil.rmtree(place, ignore_errors=True)
+        command = [sys.executable, "-m", "venv", place]
+        made = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        if made.returncode:
+            told = (made.stdout + made.stderr).strip()
+            why = told.split("\n")[-1]
+            if "ensurepip" in told or "No module named" in told:
+                why = "Debian and Ubuntu: apt install python3-venv"
+            fail(f"{sys.executable} cannot make a virtual environment in {place}; {why}")
         install(venv, lock)
         complete.write_text(mark)
         say(f"set up in {time.time() - began:.0f} s")
+
+
+def is_empty(folder):
+    """Whether a path is a folder without anything in it."""
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def for_pip():
+    """Returns the environment of pip without what would install the packages elsewhere."""
+    elsewhere = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT")
+    env = {name: value for name, value in os.environ.items() if name not in elsewhere}
+    return {**env, "PIP_USER": "0"}  # also against a pip.conf
 
 
 def install(venv, lock):
@@ -103,6 +132,7 @@ def install(venv, lock):
     log = venv / "pip.log"
     process = subprocess.Popen(
         [*pip, "install", "--log", log, "--progress-bar", "off", "--require-hashes", "-r", lock],
+        env=for_pip(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -73,6 +73,7 @@ def main():
     except ValueError as error:
         print("kubernetes_launch.py: %s" % error, file=sys.stderr)
         return 2  # plain.yaml does not try again after a 2
+    os.environ.setdefault("grpc_proxy", "")  # or gRPC takes http_proxy between the pods
     # The script takes the place of this process, so that it gets the signals of Kubernetes.
     os.execv(sys.executable, [sys.executable, "-u", *sys.argv[1:]])
 

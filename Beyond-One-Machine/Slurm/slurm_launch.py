@@ -179,7 +179,8 @@ def main():
     except ValueError as error:
         print("slurm_launch.py: %s" % error, file=sys.stderr)
         return 1
-    os.environ["TF_CONFIG"] = json.dumps(config)
+    os.environ.update(TF_CONFIG=json.dumps(config), KERAS_BACKEND="tensorflow")
+    os.environ.setdefault("grpc_proxy", "")  # or gRPC takes http_proxy between the tasks
     if task["type"] == "ps":
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.execv(sys.executable, [sys.executable, "-u", flags.script, *flags.arguments])

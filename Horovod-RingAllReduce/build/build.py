@@ -30,7 +30,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 from tfrun.launch import signals, watchdog
 from tfrun.launch.task import end_with_parent
-from environment import fail, pip_failed, say
+from environment import fail, for_pip, pip_failed, say
 
 LIMIT = 3600  # seconds for the build; it takes 4 minutes on 2 cores
 PROGRAM = b"#include <optional>\nint main() { if constexpr (true) return *std::optional<int>(0); }"
@@ -115,7 +115,7 @@ def run(command, log, progress=None, **options):
 def pip(log, *arguments):
     """Runs pip; ends with one line that says why it failed."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-    code, last = run([*command, *arguments], log)
+    code, last = run([*command, *arguments], log, env=for_pip())
     if code:
         pip_failed(last, log.name)
 
@@ -176,6 +176,8 @@ def main():
         except BlockingIOError:
             say("waiting for another build of Horovod")
             fcntl.flock(only_one, fcntl.LOCK_EX)
+        except OSError:
+            say("this file system has no locks: start no other run of Horovod meanwhile")
         if not wheel.exists():
             compiler()
             say("building Horovod for TensorFlow %s: once, about 4 minutes on 2 cores" % label[2:])

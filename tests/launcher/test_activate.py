@@ -132,6 +132,101 @@ def test_no_network(project):
     assert not (project / ".venv" / "complete").exists()
 
 
+# In place of the module venv: makes a bin/python that stands for pip and tells what pip is told.
+VENV = """import os, pathlib, sys
+place = pathlib.Path(sys.argv[1])
+(place / "bin").mkdir(parents=True)
+python = place / "bin" / "python"
+python.write_text('#!/bin/sh\\ncase "$*" in *pip.log*) touch "%s/pip.log"; env > "%s/env";; esac\\n'
+                  % (place, place))
+python.chmod(0o755)
+"""
+NO_FLOCK = """import errno, fcntl
+def flock(*_):
+    raise OSError(errno.ENOSYS, "Function not implemented")
+fcntl.flock = flock
+"""
+
+
+@pytest.fixture
+def quick(tmp_path):
+    """Returns the environment in which .venv is made by VENV, without flock where it is asked."""
+    (tmp_path / "modules" / "venv").mkdir(parents=True)
+    (tmp_path / "modules" / "venv" / "__init__.py").touch()
+    (tmp_path / "modules" / "venv" / "__main__.py").write_text(VENV)
+    return {"PYTHONPATH": str(tmp_path / "modules")}
+
+
+def test_a_file_system_without_locks(project, quick, tmp_path):
+    """Lustre without flock: catches a first set-up that ends in a traceback."""
+    (tmp_path / "modules" / "sitecustomize.py").write_text(NO_FLOCK)
+    code, _, told = activate(project, "true", **quick)
+    assert code == 0 and told[-1].startswith("set up in"), told
+    assert "no locks" in told[0]
+
+
+def test_settings_of_pip_that_install_elsewhere(project, quick, tmp_path):
+    """Catches PIP_USER and PIP_TARGET, which a venv refuses, or which leave it empty."""
+    code, _, told = activate(project, "true", PIP_USER="1", PIP_TARGET=str(tmp_path), **quick)
+    assert code == 0, told
+    lines = (project / ".venv" / "env").read_text().splitlines()
+    assert "PIP_USER=0" in lines and not any(line.startswith("PIP_TARGET") for line in lines)
+
+
+def test_a_link_as_venv(project, quick, tmp_path):
+    """It is made where the link leads, removes nothing of others, and is used once it is there."""
+    place, link = tmp_path / "scratch" / "packages", project / ".venv"
+    link.symlink_to(place)
+    code, _, told = activate(project, "true", **quick)
+    assert code == 0 and link.is_symlink() and (place / "complete").exists(), told
+    assert activate(project, "true", **quick) == (0, "", [])
+    (project / "requirements.lock").write_text("# others\n")
+    code, _, told = activate(project, "true", **quick)
+    assert code == 0 and told[-1].startswith("set up in"), told
+
+    # A folder with something else, which may be all of somebody's data.
+    link.unlink()
+    link.symlink_to(tmp_path / "scratch")
+    code, _, told = activate(project, "true", **quick)
+    assert code != 0 and "holds something else" in told[-1] and (place / "complete").exists(), told
+
+
+def test_the_venv_of_another_clone(project, quick, tmp_path):
+    """As a link it is used if it has the same packages, and left alone otherwise."""
+    other = shutil.copytree(project, tmp_path / "other")
+    assert activate(other, "true", **quick)[0] == 0
+    (project / ".venv").symlink_to(other / ".venv")
+    assert activate(project, "true", **quick) == (0, "", [])
+    (project / "requirements.lock").write_text("# others\n")
+    code, _, told = activate(project, "true", **quick)
+    assert code != 0 and "remove this link" in told[-1], told
+    assert (other / ".venv" / "complete").exists()
+
+
+def test_a_venv_that_was_moved(project, quick, tmp_path):
+    """Its programs begin with the path of a Python that has gone: it is made anew, and says why."""
+    assert activate(project, "true", **quick)[0] == 0
+    moved = project.rename(tmp_path / "moved")
+    code, _, told = activate(moved, "true", **quick)
+    assert code == 0 and "was made elsewhere" in told[0], told
+    (moved / ".venv" / "bin" / "python").unlink()
+    code, _, told = activate(moved, "true", **quick)
+    assert code == 0 and told[0].startswith("setting up"), told
+
+
+def test_what_venv_says(project, tmp_path):
+    """Catches the advice to install a package that is there, instead of the real reason."""
+    (project / ".venv").write_text("a file")
+    code, _, told = activate(project)
+    assert code != 0 and "Unable to create directory" in told[-1] and "apt" not in told[-1], told
+
+
+def test_pythonhome_of_another_python(project, quick):
+    """Catches "Python 3.10 is needed" where it is there, but cannot begin."""
+    code, _, told = activate(project, "true", PYTHONHOME="/opt/other", **quick)
+    assert code == 0, told
+
+
 def test_no_venv_module(project, tmp_path):
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv" / "__init__.py").touch()

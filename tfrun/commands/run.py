@@ -31,7 +31,7 @@ SCHEMA = pathlib.Path(__file__).with_name("job_schema.yaml")
 def read(path):
     """Returns the job in a file. Raises ValueError, one line that names the field, or OSError."""
     try:
-        job = yaml.safe_load(path.read_text()) or {}
+        job = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
     validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))

@@ -7,6 +7,14 @@ import random
 import socket
 import subprocess
 
+# Of every task: gRPC would send what it sends to the others through http_proxy; Keras might take
+# another backend; and a sign that the locale lacks would end a task.
+SURROUNDINGS = {
+    "grpc_proxy": "",
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONIOENCODING": ":replace",
+    "PYTHONUNBUFFERED": "1",
+}
 PORTS = range(20000, 30000)  # Linux takes none of these for a connection
 
 
@@ -117,7 +125,7 @@ def on_machine(
             "OUTPUT_DIR": str(directory),
             "TF_GRPC_REUSE_PORT": "1",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-            "PYTHONUNBUFFERED": "1",
+            **SURROUNDINGS,
         }
         if job == "ps":
             env["CUDA_VISIBLE_DEVICES"] = "-1"

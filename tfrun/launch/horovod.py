@@ -41,7 +41,7 @@ class Horovodrun(task.Task):
     """The process of horovodrun, and all below it."""
 
     def __init__(self, command, directory):
-        env = {"OUTPUT_DIR": str(directory), "PYTHONUNBUFFERED": "1"}
+        env = {"OUTPUT_DIR": str(directory), **cluster.SURROUNDINGS}
         env |= cluster.thread_variables(cluster.cores(), ranks(command), os.environ)
         super().__init__("chief", "horovodrun", command, env, directory)
 

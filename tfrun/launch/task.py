@@ -7,12 +7,16 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 
 from tfrun import formatting, known_errors
 from tfrun.launch import resources
 from tfrun.runs import registry
+
+
+BAR_SECONDS = 2  # between two looks at a progress bar, which a task draws without an end of line
 
 
 class Task:
@@ -32,7 +36,7 @@ class Task:
 
     def start(self):
         """Starts the process."""
-        self.incomplete_line, self.output_ended = b"", False
+        self.incomplete_line, self.output_ended, self.next_bar = b"", False, 0.0
         self.exit_code, self.start_at, self.memory_at_kill = None, None, 0
         self.starts += 1
         self.process = start_process(self.command, self.env, self.share.cpus)
@@ -79,11 +83,17 @@ class Task:
                 except OSError as error:  # a full disk ends the log, not the run
                     self.log = None
                     yield f"tfrun cannot write {self.path}: {error.strerror}".encode()
-            *lines, self.incomplete_line = (self.incomplete_line + output).split(b"\n")
-            yield from lines
+            *lines, rest = (self.incomplete_line + output).split(b"\n")
+            yield from map(as_on_a_terminal, lines)
+            if b"\r" in rest:  # a long progress bar: the rest of it is in the log
+                rest = b"\r" + as_on_a_terminal(rest) + b"\r" * rest.endswith(b"\r")
+            self.incomplete_line = rest
         if (self.output_ended or self.exit_code is not None) and self.incomplete_line:
-            yield self.incomplete_line
+            yield as_on_a_terminal(self.incomplete_line)
             self.incomplete_line = b""
+        elif b"\r" in self.incomplete_line and time.monotonic() > self.next_bar:
+            self.next_bar = time.monotonic() + BAR_SECONDS
+            yield self.incomplete_line.strip(b"\r")
 
     def on_screen(self, line: bytes) -> tuple[str, bytes] | None:
         """Returns whose line it is and the line; None for one of the notices."""
@@ -144,6 +154,11 @@ class Task:
             "gpus": self.env.get("CUDA_VISIBLE_DEVICES"),
             "memory_limit": self.share.memory,
         }
+
+
+def as_on_a_terminal(line: bytes) -> bytes:
+    """Returns what is seen of a line, such as a progress bar, that was drawn several times."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def start_process(command, env, cpus=None, number=signal.SIGKILL) -> subprocess.Popen:

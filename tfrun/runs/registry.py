@@ -59,7 +59,8 @@ class Record:
         }
         folder().mkdir(parents=True, exist_ok=True)
         with open(folder() / ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # two that begin at once do not take the same name
+            with contextlib.suppress(OSError):  # this file system has no locks
+                fcntl.flock(lock, fcntl.LOCK_EX)  # two that begin at once take different names
             # The name gets a number if a run in another directory has it.
             for name in run_directory.numbered(name_of(example, directory)):
                 self.path = folder() / f"{name.replace('/', '--')}.json"
