@@ -198,6 +198,18 @@ group(
         "Use double quotes in JSON; in a shell, put single quotes around the whole value.",
     ),
     (
+        r"TF_CONFIG.*://|Could not parse port .*://",
+        "ValueError: the addresses in TF_CONFIG are host:port, without grpc://",
+        "An address in TF_CONFIG begins with a scheme, such as grpc://.",
+        "Write each address as host:port.",
+    ),
+    (
+        r"TF_CONFIG.*(twice|same address|same port)|unknown device",
+        "ValueError: TF_CONFIG has the address 127.0.0.1:2222 twice",
+        "Two tasks have one address, so one of them answers for both, or cannot listen.",
+        "Give each task on a machine a port of its own.",
+    ),
+    (
         r"Could not parse port|not enough values to unpack \(expected 2, got 1\)",
         'InvalidArgumentError: Could not parse port for local server from "b".',
         "An address in TF_CONFIG has no port.",
@@ -248,6 +260,13 @@ group(
         "UnknownError: Could not start gRPC server",
         "Another program listens at the port that TF_CONFIG gives this task.",
         "Choose a free port, or let tfrun choose; `ss -ltnp` shows which program has it.",
+    ),
+    (
+        r"HTTP proxy returned response code",
+        "UnavailableError: failed to connect to all addresses; last error: UNKNOWN: HTTP proxy "
+        "returned response code 403",
+        "gRPC asks a proxy, by grpc_proxy or http_proxy, for the other tasks.",
+        "Set grpc_proxy to nothing (`export grpc_proxy=`), as tfrun does.",
     ),
     (
         r"(?<!ConnectionError: )ps \d+ (did|does) not answer|no ps answered at",
@@ -535,16 +554,16 @@ group(
         r"OOM when allocating|ResourceExhaustedError|MemoryError|Cannot allocate memory"
         r"|std::bad_alloc|OUT_OF_MEMORY|out of memory",
         "MemoryError: Unable to allocate 72.8 TiB for an array with shape (10000000000000,)",
-        "This machine or its GPU does not have enough memory.",
+        "This machine or its GPU does not have enough memory, or `ulimit -v` allows less.",
         "Use a smaller --batch-size or model, or fewer tasks on this machine.",
     ),
     (
         r"can't start new thread|pthread_create\(\) failed|Thread creation failed"
         r"|Resource temporarily unavailable|Too many open files",
         "RuntimeError: can't start new thread",
-        "The system allows no more threads, processes, open files or connections.",
-        "Start fewer tasks, or raise the limit: `ulimit -u`, in a container its limit of pids; for "
-        "files `ulimit -n 4096`.",
+        "The system allows no more threads, processes, memory, open files or connections.",
+        "Start fewer tasks, or raise the limit: `ulimit -u`, `ulimit -v`, in a container its limit "
+        "of pids; for files `ulimit -n 4096`.",
     ),
     (
         r"worker is for one GPU",
@@ -567,8 +586,23 @@ group(
     (
         r"killed by SIGKILL",
         "worker 1 was killed by SIGKILL",
-        "Something ended the task by force; most often the kernel does, when memory runs out.",
+        "Something ended the task by force; most often the kernel does, when memory runs out, or "
+        "the processor time of a hard `ulimit -t`.",
         "Look with `dmesg | tail`; use fewer tasks or a smaller model.",
+    ),
+    (
+        r"killed by SIGXCPU",
+        "worker 1 was killed by SIGXCPU",
+        "The task has used the processor time that `ulimit -t` allows.",
+        "Raise the limit (`ulimit -t unlimited`); the same command goes on from the last "
+        "checkpoint.",
+    ),
+    (
+        r"killed by SIG(TERM|HUP|INT)",
+        "worker 1 was killed by SIGTERM",
+        "Another program asked the task to end: a batch system, a guard of memory such as "
+        "earlyoom, or a person.",
+        "Look into its log; the same command goes on from the last checkpoint.",
     ),
     (
         r"lost its connection to",
@@ -604,6 +638,18 @@ group(
         "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.27' not found",
         "TensorFlow is installed, but does not fit this system or the packages beside it.",
         "Use the locked versions: `source activate.sh` makes an environment with them.",
+    ),
+    (
+        r"No module named '(jax|torch|openvino)\b",
+        "ModuleNotFoundError: No module named 'jax'",
+        "Keras has another backend, by KERAS_BACKEND or ~/.keras/keras.json.",
+        "Set KERAS_BACKEND=tensorflow, as tfrun does.",
+    ),
+    (
+        r"cannot import name|Keras cannot be imported|module 'keras\S*' has no attribute",
+        "ImportError: cannot import name 'ops' from 'keras' (/home/me/old/keras/__init__.py)",
+        "A package has another version than the locked one; PYTHONPATH often leads to an old one.",
+        "Unset PYTHONPATH, and `source activate.sh`.",
     ),
     (
         r"ModuleNotFoundError|ImportError",

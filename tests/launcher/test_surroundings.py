@@ -11,6 +11,7 @@ import sys
 import pytest
 import support
 from small import TFRUN, run, start, write
+from tfrun import errors
 from tfrun.launch import task
 from tfrun.ssh import hosts
 
@@ -127,6 +128,28 @@ def test_training_with_a_dead_proxy(tmp_path):
     launcher = support.ROOT / "HogWild" / "run.sh"
     code, output, _ = support.launch(launcher, tmp_path / "run", "--steps", "40", **PROXIES)
     assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    {
+        "ModuleNotFoundError: No module named 'torch'": "KERAS_BACKEND=tensorflow",
+        "ImportError: cannot import name 'ops' from 'keras' (/old/keras/__init__.py)": "PYTHONPATH",
+        "ModuleNotFoundError: No module named 'pandas'": "activate.sh",
+        "worker 1 was killed by SIGTERM": "asked the task to end",
+        "worker 1 was killed by SIGHUP": "asked the task to end",
+        "worker 1 was killed by SIGXCPU": "ulimit -t",
+        "worker 1 was killed by SIGKILL": "ulimit -t",
+        "RuntimeError: can't start new thread": "ulimit -v",
+        "std::bad_alloc": "ulimit -v",
+        'InvalidArgumentError: Could not parse port for local server from "grpc://h1:2222".': "sch",
+        'InvalidArgumentError: Could not parse port for local server from "h1".': "no port",
+        "InvalidArgumentError: /job:worker/replica:0/task:1/device:CPU:0 unknown device.": "own",
+    }.items(),
+)
+def test_the_cause_outside_is_named(error, words):
+    """Catches advice that changes nothing, such as activate.sh where KERAS_BACKEND is the cause."""
+    assert words in errors.explain(error)
 
 
 LATIN = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
