@@ -3,6 +3,7 @@
 #   bash run.sh --steps 20          a quick look
 #   PS=2 bash run.sh                the parameters spread over two servers
 #   DRY_RUN=1 bash run.sh           print the plain commands instead: a bash script that runs without tfrun
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 [ -z "${WORKERS:-}" ] || { echo "run.sh: WORKERS means nothing here: there is one worker; HogWild has several" >&2; exit 2; }
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder

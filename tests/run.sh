@@ -6,6 +6,7 @@
 #   bash tests/run.sh all horovod recovery  these parts, also where they have passed at this commit
 #   bash tests/run.sh nightly               also what is slow and rarely breaks; nothing is skipped
 #   bash tests/run.sh parts                 the names of the parts, as JSON
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source activate.sh

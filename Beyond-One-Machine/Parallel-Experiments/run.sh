@@ -3,6 +3,7 @@
 #   bash run.sh --backend local                                   without Spark, and without Java
 #   bash run.sh --set learning_rate=0.001,0.01 --set epochs=4,8   another grid
 #   SPARK_MASTER=spark://host:7077 bash run.sh                    on a cluster
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"

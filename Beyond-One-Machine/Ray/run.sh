@@ -4,6 +4,7 @@
 #   bash run.sh ../../DOWNPOUR/downpour.py --steps 600    another example, with its flags
 #   WORKERS=3 PS=2 bash run.sh                            a larger cluster
 #   RAY_ADDRESS=host:6379 bash run.sh                     on a Ray cluster that runs already
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"

@@ -5,6 +5,7 @@
 #   WORKERS=3 PS=2 bash run.sh                            a larger cluster
 #   CHIEF=1 WORKERS=1 bash run.sh                         ps, chief and worker
 # Needs Linux, root, and Debian's packages slurm-wlm and munge.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"

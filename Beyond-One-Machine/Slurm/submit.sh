@@ -2,6 +2,7 @@
 # Submits train.sbatch, shows its output until it ends, and ends with 0 where it has completed.
 #   OUTPUT_DIR=/shared/run bash submit.sh [--FLAG=VALUE of sbatch ... --] SCRIPT [its flags]
 # Ctrl-C cancels the job. The output is also in OUTPUT_DIR, which this machine must see.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 options=()
 while [ "${1:-}" != -- ] && [[ "${1:-}" = -* ]]; do options+=("$1"); shift; done

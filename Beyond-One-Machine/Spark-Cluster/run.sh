@@ -3,6 +3,7 @@
 #   bash run.sh                                           HogWild
 #   bash run.sh ../../DOWNPOUR/downpour.py --steps 600    another example, with its flags
 #   WORKERS=3 PS=2 bash run.sh                            a larger cluster
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"

@@ -5,6 +5,7 @@
 #   bash run.sh spark --epochs 20    one mode, with flags of tfos.py
 #   WORKERS=3 PS=2 bash run.sh       a larger cluster
 #   bash run.sh rates                the measurement of the page, about 15 minutes
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
 source "$here/../../activate.sh"

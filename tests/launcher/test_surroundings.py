@@ -5,10 +5,12 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+import regions
 import support
 from small import TFRUN, run, start, write
 from tfrun import errors
@@ -273,3 +275,16 @@ def test_line_ends_of_a_clone(tmp_path):
     named = subprocess.check_output(["git", "ls-files"], cwd=support.ROOT, text=True).split("\n")
     read = [tmp_path / name for name in named if pathlib.Path(name).suffix in (".sh", ".py", "")]
     assert not [path for path in read if path.is_file() and b"\r\n" in path.read_bytes()]
+
+
+def test_any_shell_starts_a_script_of_bash(tmp_path):
+    """Catches `sh HogWild/run.sh` that ends with "Illegal option -o pipefail"."""
+    (tmp_path / "bash").write_text('#!/bin/sh\necho bash "$@"\n')
+    (tmp_path / "bash").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    dash = shutil.which("dash") or "sh"  # sh may be bash, which needs no other
+    scripts = [path for path in regions.tracked("*.sh") if path.read_text().startswith("#!")]
+    assert len(scripts) > 50
+    for script in scripts:
+        done = support.finished(dash, script, "--steps", "a b", env=env)
+        assert done.stdout == f"bash {script} --steps a b\n", done.stderr
