@@ -265,8 +265,8 @@ group(
         r"HTTP proxy returned response code",
         "UnavailableError: failed to connect to all addresses; last error: UNKNOWN: HTTP proxy "
         "returned response code 403",
-        "gRPC asks a proxy, by grpc_proxy or http_proxy, for the other tasks.",
-        "Set grpc_proxy to nothing (`export grpc_proxy=`), as tfrun does.",
+        "A proxy, by grpc_proxy or http_proxy, stands between this task and the others.",
+        "Set grpc_proxy to nothing, as tfrun does: `export grpc_proxy=`.",
     ),
     (
         r"(?<!ConnectionError: )ps \d+ (did|does) not answer|no ps answered at",
