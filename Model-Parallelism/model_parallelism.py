@@ -47,8 +47,7 @@ def algorithm(w, state, stages, places, step, mini_batch, flags):
     before, after = [[]] * K, list(state)  # of each place: its last pass, and what that has kept
 
     for k, what, m in schedule(flags.schedule, K, M):
-        # Model-Parallelism: a pass waits for the one before it in this place. Otherwise TensorFlow
-        # starts all that is ready, and the next place gets its first input late.
+        # Model-Parallelism: a pass waits for the one before it in this place, or inputs come late.
         scope = tf.name_scope(f"{what}/micro_batch_{m}")
         with tf.device(places[k]), tf.control_dependencies(before[k]), scope:
             if what == "forward":
@@ -147,14 +146,12 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 # region: stages -- cut your own model here
 def stages(model, K):
-    """Returns the layers of a Sequential model in K runs, each a model: one for each place."""
+    """Returns the layers of a Sequential model in at most K runs, each a model."""
     if not isinstance(model, keras.Sequential):
         raise TypeError("A model that is not Sequential needs stages() of its own")
-    layers = model.layers
-    if K > len(layers):
-        few = f"The model has {len(layers)} layers, too few for {K} places"
-        raise ValueError(f"{few}, workers times --devices")
-    ends = [len(layers) * k // K for k in range(K + 1)]
+    layers = model.layers  # one with a mask has two inputs, and stays with the layer before it
+    first = [k for k, layer in enumerate(layers) if hasattr(layer.input, "shape")]
+    ends = sorted({first[len(first) * k // K] for k in range(K)} | {len(layers)})
     return [
         keras.Model(layers[begin].input, layers[end - 1].output)
         for begin, end in zip(ends, ends[1:])
@@ -173,9 +170,8 @@ def build(stages, data, places, flags):
         w = placed_variables(tf.get_variable, "w", values, places)
         values = [stage.non_trainable_variables for stage in stages]
         state = placed_variables(tf.get_variable, "state", values, places)
-        values = [[data.x_train, data.x_test], [data.y_train, data.y_test]]
-        rows = placed_variables(tf.get_local_variable, "data", values, ends)
-        (x, x_test), (y, y_test) = rows
+        rows = [[data.x_train, data.x_test], [data.y_train, data.y_test]]
+        (x, x_test), (y, y_test) = placed_variables(tf.get_local_variable, "data", rows, ends)
         update = algorithm(w, state, stages, places, step, mini_batches(x, y, flags), flags)
         return step, update, evaluation(w, state, stages, places, x_test, y_test)
 
@@ -191,9 +187,10 @@ def main():
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
     parts = stages(model, len(places))  # outside of the graph, as Keras needs it
+    if len(parts) < len(places):
+        raise ValueError(f"The model has {len(parts)} layers, too few for {len(places)} places")
     with tf.Graph().as_default():
-        graph = build(parts, data, places, flags)
-        train(cluster, server, model.trainable_variables, *graph, flags)
+        train(cluster, server, model.trainable_variables, *build(parts, data, places, flags), flags)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -437,8 +434,10 @@ def start(cluster, flags):
     Raises ValueError where flags do not fit.
     """
     if flags.batch_size % flags.micro_batches:
-        parts = f"{flags.micro_batches} equal parts (--micro-batches)"
-        raise ValueError(f"--batch-size {flags.batch_size} cannot be cut into {parts}")
+        raise ValueError(
+            f"--batch-size {flags.batch_size} cannot be cut into {flags.micro_batches} equal parts "
+            "(--micro-batches)"
+        )
     if flags.schedule not in ("gpipe", "1f1b"):
         raise ValueError(f"--schedule {flags.schedule} is neither gpipe nor 1f1b")
     parts = [f"/device:CPU:{d}" for d in range(flags.devices)]
@@ -448,8 +447,9 @@ def start(cluster, flags):
     server = tf.train.Server({"worker": cluster.addresses}, "worker", cluster.rank, config=config)
     if not wait_until(lambda: not silent_workers(cluster), REQUIRED_WAIT_SECONDS):
         raise TimeoutError(f"{silent_workers(cluster)} in {REQUIRED_WAIT_SECONDS} s")
-    ranks = range(len(cluster.workers))
-    return server, [f"/job:worker/task:{k}{part}" for k in ranks for part in parts]
+    return server, [
+        f"/job:worker/task:{k}{part}" for k in range(len(cluster.workers)) for part in parts
+    ]
 
 
 def silent_workers(cluster):
@@ -466,7 +466,7 @@ def answers(address):
     host, port = address.rsplit(":", 1)
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as s:
-            return len(s.recv(1)) == 1
+            return s.recv(1) != b""
     except OSError:
         return False
 
@@ -474,9 +474,7 @@ def answers(address):
 def wait_until(condition, seconds):
     """Waits for condition() for so many seconds at most; returns whether it came true."""
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
     return condition()
 
@@ -521,8 +519,7 @@ def abort_peer_lost(cluster, flags):
     ) as error:
         # Not raised: to close the session, TensorFlow would wait for that worker without end.
         wait_until(lambda: silent_workers(cluster), 2)  # one that dies may answer for a moment
-        what = silent_workers(cluster) or error
-        print(f"ConnectionError: {what}", file=sys.stderr)
+        print("ConnectionError:", silent_workers(cluster) or error, file=sys.stderr)
         os._exit(1)
 
 
@@ -532,7 +529,6 @@ def train(cluster, server, variables, step, update, test, flags):
     metrics = Metrics(cluster.task, cluster.workers[:1], variables, flags)
     beats = [heartbeat(k) for k in range(1, len(cluster.workers))]
     row = [push_row(update, step, flags), *[beat.assign_add(1).op for beat in beats]]
-    done = [beat.assign(-1).op for beat in beats]
     saver = tf.train.Saver(save_relative_paths=True)
     config = tf.ConfigProto(
         device_count={"CPU": flags.devices}, operation_timeout_in_ms=1000 * flags.step_timeout
@@ -545,8 +541,7 @@ def train(cluster, server, variables, step, update, test, flags):
     with abort_peer_lost(cluster, flags):
         session = tf.Session(server.target if server else "", config=config)
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        checkpoint = tf.train.latest_checkpoint(metrics.directory)
-        if checkpoint:
+        if checkpoint := tf.train.latest_checkpoint(metrics.directory):
             saver.restore(session, checkpoint)
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is made
             while True:
@@ -558,10 +553,10 @@ def train(cluster, server, variables, step, update, test, flags):
                     if "received twice" in str(error):
                         continue
                     raise
-                if metrics.step % flags.checkpoint_steps == 0 and metrics.step < flags.steps:
+                if not metrics.step % flags.checkpoint_steps and metrics.step < flags.steps:
                     test_and_save()
         test_and_save()
-        session.run(done)
+        session.run([beat.assign(-1).op for beat in beats])
         session.close()
     print("done, the output is in", metrics.directory, flush=True)
 
@@ -572,13 +567,11 @@ def traced(session, row, metrics, flags):
         return session.run(row)[0]
     from tensorflow.python.client import timeline  # as tf.train.ProfilerHook does
 
-    options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE)
     statistics = tf.RunMetadata()
-    made = session.run(row, options=options, run_metadata=statistics)[0]
-    text = timeline.Timeline(statistics.step_stats).generate_chrome_trace_format()
+    made = session.run(row, None, tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), statistics)
     with open(f"{metrics.directory}/timeline-{metrics.step + 1}.json", "w") as file:
-        file.write(text)
-    return made
+        file.write(timeline.Timeline(statistics.step_stats).generate_chrome_trace_format())
+    return made[0]
 
 
 # endregion: one_client

@@ -107,8 +107,8 @@ group(
     ),
     (
         r"layers, too few for \d+",
-        "ValueError: The model has 3 layers, too few for 4 places, workers times --devices",
-        "Each device of a pipeline needs a layer of its own.",
+        "ValueError: The model has 3 layers, too few for 4 places",
+        "A device of a pipeline needs a layer; one that takes a mask stays with the one before it.",
         "Use fewer workers or a smaller --devices, or a model with more layers.",
     ),
     (

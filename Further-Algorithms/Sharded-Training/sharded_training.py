@@ -212,14 +212,12 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 # region: stages -- cut your own model here
 def stages(model, K):
-    """Returns the layers of a Sequential model in K runs, each a model: one for each place."""
+    """Returns the layers of a Sequential model in at most K runs, each a model."""
     if not isinstance(model, keras.Sequential):
         raise TypeError("A model that is not Sequential needs stages() of its own")
-    layers = model.layers
-    if K > len(layers):
-        few = f"The model has {len(layers)} layers, too few for {K} places"
-        raise ValueError(f"{few}, workers times --devices")
-    ends = [len(layers) * k // K for k in range(K + 1)]
+    layers = model.layers  # one with a mask has two inputs, and stays with the layer before it
+    first = [k for k, layer in enumerate(layers) if hasattr(layer.input, "shape")]
+    ends = sorted({first[len(first) * k // K] for k in range(K)} | {len(layers)})
     return [
         keras.Model(layers[begin].input, layers[end - 1].output)
         for begin, end in zip(ends, ends[1:])
@@ -236,7 +234,7 @@ def build(ring, model, data, flags):
     """
     k, n = ring.rank, ring.n
     cut = isinstance(model, keras.Sequential)  # another model is one block
-    parts = stages(model, min(flags.blocks, len(model.layers))) if cut else [model]
+    parts = stages(model, flags.blocks) if cut else [model]
     states = [[tf.Variable(v, name=v.name) for v in part.non_trainable_variables] for part in parts]
     blocks = [Block(part, state, ring, int(flags.stage)) for part, state in zip(parts, states)]
     state = sum(states, [])

@@ -44,7 +44,9 @@ def together(script, rings, flags, work):
         script.broadcast(models[ring.rank].variables, ring)
         for v in models[ring.rank].variables:  # it may have taken the memory of a NumPy array
             v.assign(script.tf.identity(v) + 0)
-        found = work(ring, *script.build(ring, models[ring.rank], data, flags))
+        built = script.build(ring, models[ring.rank], data, flags)
+        script.separate_masks(built[1], ring.rank)
+        found = work(ring, *built)
         script.leave(ring)
         return found
 

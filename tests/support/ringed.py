@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import pathlib
+import sys
 import tempfile
 
 import interleaved
@@ -37,18 +38,22 @@ def rings(path, n, text=None, timeout=20):
 
 
 @contextlib.contextmanager
-def joining(script, n, timeout):
-    """Makes n workers of a script's ring on free ports, and closes what is left of them."""
+def joining(script, n, timeout, form=None):
+    """Makes n workers of a script's ring on free ports, and closes what is left of them.
+
+    form(cluster, timeout): makes another thing than the script's Ring, from rings.
+    """
     ports, held = cluster.hold_ports(n)
     addresses = cluster.addresses({"worker": n}, ports)["worker"]
-    made = [script.Ring(Cluster(addresses, k), timeout) for k in range(n)]
+    made = [(form or script.Ring)(Cluster(addresses, k), timeout) for k in range(n)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TF_GRPC_REUSE_PORT", "1")
         try:
             yield made
         finally:
             for ring in made:
-                close(ring)
+                for part in getattr(ring, "rings", [ring]):
+                    close(part)
             for s in held:
                 s.close()
 
@@ -72,6 +77,27 @@ def together(made, work):
 
     with concurrent.futures.ThreadPoolExecutor(len(made)) as pool:
         return [done.result(timeout=60) for done in [pool.submit(safely, r) for r in made]]
+
+
+def together_built(script, made, flags, work):
+    """Returns [work(ring, *what build() has made)] of each worker, all at once, in this process.
+
+    flags: {"--name": value}. The steps run eagerly, but for the gradient: a graph would let a
+    worker that waits for its neighbour hold the thread which that one needs.
+    """
+    tf, gradients = script.tf, script.gradients
+    script.gradients = lambda *more: tf.function(gradients(*more))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["", *[str(part) for flag in flags.items() for part in flag]])
+        flags = script.parse_flags()
+    data, built = interleaved.Data(*problem.digits_like()), {}
+    for ring in made:
+        script.keras.utils.set_random_seed(flags.seed)
+        step, w, state, make_steps, test = script.build(ring, script.make_model(data), data, flags)
+        built[ring.rank] = step, w, state, make_steps.python_function, test
+    done = together(made, lambda ring: work(ring, *built[ring.rank]))
+    assert not [each for each in done if isinstance(each, OSError)], done
+    return done
 
 
 # Rank k begins k beside the others; each writes what w was at the start and after each step.

@@ -1,0 +1,468 @@
+"""The loss that a script reports and the gradient by which it moves w are of one and the same loss.
+
+tests/problems/weighted.py is the model: embeddings of padding are masked, units are dropped, rare
+classes count more, and each layer has a penalty. The reference of each script moves w by the
+gradient of Keras's own tape, and so each loss and all of w after some updates must be the script's.
+"""
+
+import functools
+import sys
+import types
+
+import equations
+import interleaved
+import numpy as np
+import problem
+import pytest
+import regions
+import ringed
+import support
+import test_model_parallelism
+import test_sharded
+from problem import BATCH, LR, SEED, command_line
+
+WEIGHTED = support.ROOT / "tests" / "problems" / "weighted.py"
+OPTIMIZER = support.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
+TOWERS = support.main_script("Multiple-GPUs-Single-Machine")
+MIRRORED = TOWERS.with_name("multiple_gpus_single_machine_mirrored.py")
+HOROVOD = support.main_script("Horovod-RingAllReduce")
+FILES = support.main_script("Operations/Train-and-Evaluate")
+COMPRESSED = support.main_script("Further-Algorithms/Compressed-AllReduce")
+SHARDED, PLACES = test_sharded.SCRIPT, test_model_parallelism.SCRIPT
+# Tables of words have a loss of their own, in which noise words count --noise-words times: that is
+# in their references, problem.words and test_horovod.py.
+TABLES = ["Sparse-Embeddings/sparse_embeddings.py", "Horovod-RingAllReduce/horovod_embeddings.py"]
+SCRIPTS = [s for s in regions.scripts() if s.relative_to(support.ROOT).as_posix() not in TABLES]
+UPDATES = 3  # of each worker
+
+
+@functools.cache
+def weighted():
+    """Returns the module of the model, and its data."""
+    module = support.load(WEIGHTED)
+    return module, module.load_data("words")
+
+
+@pytest.fixture(autouse=True)
+def small_words(monkeypatch):
+    """The helpers of other tests take these words instead of their small data."""
+    monkeypatch.setattr(problem, "digits_like", lambda: tuple(weighted()[1]))
+    yield
+    if interleaved.servers.cache_info().currsize:  # seeds have names of what others keep there
+        interleaved.forget()
+
+
+def plugged(script, changes=()):
+    """Returns the script's text with these changes and with that model."""
+    text, model = support.replaced(script, changes), regions.regions(WEIGHTED)["problem"]
+    own = dict(regions.split(text))
+    if "problem" in own:
+        return text.replace("\n".join(own["problem"]), model)
+    begin, end = text.index("def make_model(data):"), text.index("# endregion: records")
+    model = model[model.index("def make_model(") : model.index("# endregion")]
+    return text[:begin] + model.replace("Dropout(0.3)", "Dropout(0.0)") + text[end:]
+
+
+class Tape:
+    """gradient(k, number, w) of n workers by Keras's tape: (the loss, a list as w is).
+
+    Each worker has seeds of its own, and they move with each mini-batch.
+    """
+
+    def __init__(self, n, parts=1, models=1, drops=True):
+        import keras
+
+        module, data = weighted()
+        keras.utils.set_random_seed(SEED)
+        made = [module.make_model(data) for _ in range(models)]
+        self.model, self.loss, self.n, self.parts = made[0], module.loss, n, parts
+        self.x, self.y = data.x_train, data.y_train
+        self.shapes = [tuple(v.shape) for v in self.model.trainable_variables]
+        first = [[v.numpy() for v in model.non_trainable_variables] for model in made]
+        alone = models == 1  # else each tower has a model, with seeds that were drawn for it
+        self.states = [[v + k * alone for v in first[k * (not alone)]] for k in range(n)]
+        if not drops:
+            self.model.layers[2].rate = 0.0
+
+    def rows(self, k, number):
+        here = np.arange(len(self.x))[k :: self.n]
+        return here[problem.draw(k, number, BATCH, len(here))]
+
+    def __call__(self, k, number, w):
+        import tensorflow as tf
+
+        w, loss = [tf.Variable(v, dtype=tf.float32) for v in w], 0.0
+        with tf.GradientTape() as tape:
+            for rows in np.split(self.rows(k, number), self.parts):
+                outputs, state, penalties = self.model.stateless_call(
+                    w, self.states[k], self.x[rows], training=True, return_losses=True
+                )
+                self.states[k] = [v.numpy() for v in state]
+                mean = tf.reduce_mean(self.loss(self.y[rows], outputs))
+                loss += (mean + tf.add_n(penalties)) / self.parts
+        g = [tf.convert_to_tensor(d).numpy().astype(float) for d in tape.gradient(loss, w)]
+        return float(loss), g
+
+    def cut(self, vector):
+        """Returns the parameters that one vector holds."""
+        ends = np.cumsum([np.prod(shape) for shape in self.shapes])[:-1]
+        return [part.reshape(s) for part, s in zip(np.split(vector, ends), self.shapes)]
+
+
+def agree(losses, due, last, expected, first):
+    """The named comparisons of numbers that a mistake must fail."""
+    flat = [interleaved.flat(arrays) for arrays in (last, expected, first)]
+    compared = {"losses": ([losses], [due]), "parameters": (flat[:1], flat[1:2])}
+    interleaved.check_apart(compared, 1e-5)
+    assert np.abs(flat[0] - flat[2]).max() > 0.001
+
+
+def parameters(tf):
+    """Returns the variables of w in a graph without a ps."""
+    return [v for v in tf.global_variables() if v.op.name.startswith("w_")]
+
+
+def loaded(script, text, folder, flags):
+    """Returns the module of this text, in a file, where tf.function looks for it, and its flags."""
+    path = folder / script.name
+    path.write_text(text)
+    return interleaved.loaded(path, None, flags)
+
+
+# Each kind of script ------------------------------------------------------------------------------
+
+
+def in_turn(script, text, folder):
+    """Workers that push one after the other, or a single one."""
+    file = equations.of(script)
+    n = file.WORKERS
+    turns = [0, 1, 1, 0] if n > 1 else [0, 0, 0]
+    data, flags, tape = None, command_line(file.FLAGS), Tape(n, drops=script != FILES)
+    if script == FILES:  # each mini-batch is all of a worker's file
+        data, _ = problem.records(script, n, folder)
+        tape.rows = lambda k, _: np.arange(k * BATCH, (k + 1) * BATCH)
+    with interleaved.Workers(script, n, flags, data, text, ps=2) as workers:
+        first = workers.parameters()
+        expected, due = file.REFERENCE(first, n, tape, LR, **file.FLAGS), []
+        losses = [workers.workers[k].push()[0] for k in turns]
+        for k in turns:
+            expected.pull(k)
+            due.append(expected.push(k)[0])
+        agree(losses, due, workers.parameters(), expected.w, first)
+
+
+def at_once(script, text, folder, n=3):
+    """Workers that make each step together."""
+    file, tape = equations.of(script), Tape(n)
+    interleaved.forget()
+    flags = file.FLAGS if script != OPTIMIZER else {}
+    with interleaved.Workers(script, n, command_line(flags), text=text, ps=2) as workers:
+        first = workers.parameters()
+        if script == OPTIMIZER:  # its steps need a thread of the chief: what a worker sends
+            w, losses, due, expected = [], [], [], []
+            for k, worker in enumerate(workers):
+                loss, g = worker.session.run([worker.update.loss, worker.update.pushed])
+                losses.append(loss)
+                w += workers.unpacked(-interleaved.flat(g))
+                loss, g = tape(k, 0, first)
+                due.append(loss)
+                expected += [-d for d in g]
+            return agree(losses, due, w, expected, [0 * v for v in w])
+        expected, losses, due = file.REFERENCE(first, n, tape, LR, **flags), [], []
+        for _ in range(UPDATES):
+            losses += [loss for loss, *_ in workers.together()]
+            due += expected.together(range(n))
+        agree(losses, due, workers.parameters(), expected.w, first)
+
+
+def rings(script, text, folder, n=3):
+    """Workers in a ring that adds up their gradients."""
+    tape = Tape(n)
+    more = {"compress": "top-k", "top": 1.0} if script == COMPRESSED else {}  # all is sent
+
+    def work(ring, step, w, state, make_steps, _):
+        script_of.join(ring, "the same")
+        script_of.broadcast([step, w, *state], ring)
+        script_of.separate_masks(state, ring.rank)
+        first = w.numpy()
+        rows = make_steps(script_of.tf.constant(UPDATES)).numpy()
+        script_of.leave(ring)
+        return first, rows, w.numpy()
+
+    with ringed.rings(script, n, text) as (script_of, made):
+        done = ringed.together_built(script_of, made, command_line(more), work)
+    w, due = tape.cut(done[0][0].astype(float)), []
+    for number in range(UPDATES):
+        found = [tape(k, number, w) for k in range(n)]
+        due.append([loss for loss, _ in found])
+        w = [v - LR / n * sum(d) for v, d in zip(w, zip(*(g for _, g in found)))]
+    losses = np.array([rows[:, 5] for _, rows, _ in done]).T
+    for *_, last in done:
+        agree(losses.ravel(), np.ravel(due), [last], w, [done[0][0]])
+
+
+def neighbours(script, text, folder, n=3):
+    """Workers that average with both neighbours, and make a step."""
+    module, flags = loaded(script, text, folder, command_line({"gossip": "synchronous"}))
+    tape, form = Tape(n), lambda cluster, timeout: module.Rings(cluster, flags)
+    built = module.build
+    module.build = lambda peers, *more: built(peers, *more, peers.rank, n)
+
+    def work(peers, step, w, state, make_steps, _):
+        peers.begin(step, w, state, "the same", 0)
+        module.separate_masks(state, peers.rank)
+        first, rows = w.numpy(), make_steps(module.tf.constant(UPDATES)).numpy()
+        peers.leave()
+        return first, rows, w.numpy()
+
+    with ringed.joining(module, n, 20, form) as made:
+        for k, peers in enumerate(made):
+            peers.rank = k
+        done = ringed.together_built(module, made, command_line({"gossip": "synchronous"}), work)
+    losses = np.array([rows[:, 5] for _, rows, _ in done])
+    due = []
+
+    def g(k, number, w):
+        loss, parts = tape(k, number, tape.cut(w))
+        due.append(loss)
+        return interleaved.flat(parts)
+
+    expected = equations.of(script).REFERENCE([first for first, *_ in done], g, LR)
+    for _ in range(UPDATES):
+        expected.together()
+    agree(losses.T.ravel(), due, [w for *_, w in done], expected.w, [done[0][0]] * n)
+
+
+def shards(script, text, folder, n=3):
+    """Each stage, and blocks of which one has no parameters."""
+    file = equations.of(script)
+    for stage in "0123":
+        workers, tape = test_sharded.train(n, text, steps=UPDATES, stage=stage), Tape(n)
+        first, due = tape.cut(workers[0].w[0].astype(float)), []
+        rate = file.FLAGS["learning_rate"]
+        expected = file.REFERENCE(first, n, tape, rate, **file.FLAGS)
+        for _ in range(UPDATES):
+            due += expected.together(range(n))
+        losses = [worker.rows[step][5] for step in range(UPDATES) for worker in workers]
+        agree(losses, due, [workers[0].w[-1]], expected.w, first)
+
+
+def places(script, text, folder):
+    """Each schedule, and each number of micro-batches and of places."""
+    layouts = ("two workers", 4), ("three workers", 2), ("two devices", 1)
+    for schedule in "gpipe", "1f1b":
+        for layout, parts in layouts:
+            tape = Tape(1, parts)
+            with test_model_parallelism.Model(layout, parts, text, schedule=schedule) as model:
+                first = w = model.parameters()
+                losses, last, due = model.make_updates(UPDATES), model.parameters(), []
+            for number in range(UPDATES):
+                loss, g = tape(0, number, w)
+                due.append(loss)
+                w = [v - LR * d for v, d in zip(w, g)]
+            agree(losses, due, last, w, first)
+
+
+def towers(script, text, folder, n=2):
+    """The mean of the losses and gradients of all towers."""
+    module, flags = loaded(script, text, folder, command_line({"devices": n}))
+    tf, tape, due = module.tf, Tape(n, models=n), []
+    module.keras.utils.set_random_seed(flags.seed)
+    data = module.Data(*problem.digits_like())
+    models = [module.make_model(data) for _ in range(n)]
+    with tf.Graph().as_default():
+        _, update, _ = module.build(models, data, flags, [f"/device:CPU:{k}" for k in range(n)])
+        w = parameters(tf)
+        start = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+        with tf.Session(config=tf.ConfigProto(device_count={"CPU": n})) as session:
+            session.run(start)
+            first = expected = session.run(w)
+            losses = [session.run([update.loss, update.push])[0] for _ in range(UPDATES)]
+            last = session.run(w)
+    for number in range(UPDATES):
+        found = [tape(k, number, expected) for k in range(n)]
+        due.append(np.mean([loss for loss, _ in found]))
+        g = [sum(d) / n for d in zip(*(g for _, g in found))]
+        expected = [v - LR * d for v, d in zip(expected, g)]
+    agree(losses, due, last, expected, first)
+
+
+def replicas(script, text, folder):
+    """A replica alone: test_replicas.py has several."""
+    module, flags = loaded(script, text, folder, command_line({}))
+    tf, tape, due = module.tf, Tape(1), []
+    module.keras.utils.set_random_seed(flags.seed)
+    data = module.Data(*problem.digits_like())
+    strategy, model = tf.distribute.OneDeviceStrategy("/cpu:0"), module.make_model(data)
+    found = []
+    algorithm = module.algorithm
+    module.algorithm = lambda w, *more: found.append(w) or algorithm(w, *more)
+    first = w = [v.numpy() for v in model.trainable_variables]
+    _, steps, *_ = module.build(strategy, model, data, flags, [0], 1, str(folder))
+    losses = steps(tf.constant(UPDATES)).numpy()[:, 5]
+    for number in range(UPDATES):
+        loss, g = tape(0, number, w)
+        due.append(loss)
+        w = [v - LR * d for v, d in zip(w, g)]
+    agree(losses, due, [v.numpy() for v in found[0]], w, first)
+
+
+def closures(script, text, folder, n=2):
+    """What a coordinator lets two workers execute in turn, who share the state."""
+    module, flags = loaded(script, text, folder, command_line({}))
+    tf, tape, losses, due = module.tf, Tape(n), [], []
+    module.keras.utils.set_random_seed(flags.seed)
+    data = module.Data(*problem.digits_like())
+    model = module.make_model(data)
+    w, state = model.trainable_variables, model.non_trainable_variables
+    step, w, state = (
+        tf.Variable(0, dtype=tf.int64),
+        *[[tf.Variable(v.numpy()) for v in variables] for variables in (w, state)],
+    )
+    first = expected = [v.numpy() for v in w]
+
+    @tf.function
+    def update(x, y, k):
+        gradient = module.gradients(model, w, state, x, y, k)
+        return module.algorithm(w, step, gradient, flags).loss
+
+    for number in range(2 * UPDATES):
+        k, (seed,) = number % n, state
+        tape.states[k] = [seed.numpy() + k]
+        rows = tape.rows(k, number)
+        losses.append(float(update(data.x_train[rows], data.y_train[rows], tf.constant(k))))
+        loss, g = tape(k, number, expected)
+        due.append(loss)
+        expected = [v - LR * d for v, d in zip(expected, g)]
+    agree(losses, due, [v.numpy() for v in w], expected, first)
+
+
+def ranks(script, text, folder, n=3):
+    """Rank 2 of Horovod, in whose place nothing adds up: it moves by n times its own gradient."""
+    stub = types.ModuleType("horovod.tensorflow")
+    stub.rank, stub.size = lambda: n - 1, lambda: n
+    stub.DistributedOptimizer = lambda optimizer: optimizer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "horovod", types.ModuleType("horovod"))
+        patch.setitem(sys.modules, "horovod.tensorflow", stub)
+        sys.modules["horovod"].tensorflow = stub
+        module, flags = loaded(script, text, folder, command_line({}))
+        tf, tape, due = module.tf, Tape(n), []
+        module.keras.utils.set_random_seed(flags.seed)
+        data = module.Data(*problem.digits_like())
+        model = module.make_model(data)
+        with tf.Graph().as_default(), tf.Session() as session:
+            _, update, _ = module.build(model, data, flags)
+            session.run(tf.global_variables_initializer())
+            session.run(tf.local_variables_initializer())
+            first = w = session.run(parameters(tf))
+            losses = [session.run([update.loss, update.push])[0] for _ in range(UPDATES)]
+            last = session.run(parameters(tf))
+    for number in range(UPDATES):
+        loss, g = tape(n - 1, number, w)
+        due.append(loss)
+        w = [v - n * LR * d for v, d in zip(w, g)]
+    agree(losses, due, last, w, first)
+
+
+WAYS = {
+    "parameter server, asynchronous": in_turn,
+    "single process": in_turn,
+    "train and evaluate": in_turn,
+    "parameter server, synchronous": at_once,
+    "all-reduce": rings,
+    "gossip": neighbours,
+    "model parallel": places,
+    "coordinator": closures,
+    SHARDED: shards,
+    TOWERS: towers,
+    MIRRORED: replicas,
+    support.main_script("Collective-AllReduce"): replicas,
+    HOROVOD: ranks,
+}
+
+
+def check(script, folder, changes=()):
+    """The named comparisons of numbers that a mistake must fail."""
+    way = WAYS.get(script) or WAYS[support.kind_of(script)]
+    way(script, plugged(script, changes), folder)
+
+
+# One with each form of the regions that compute gradients.
+HOGWILD, RING = support.main_script("HogWild"), support.main_script("Ring-AllReduce")
+COORDINATOR = support.main_script("Parameter-Server-Strategy")
+CORE = [HOGWILD, RING, SHARDED, PLACES, COORDINATOR, HOROVOD]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(s, marks=[] if s in CORE else [pytest.mark.long]) for s in SCRIPTS],
+    ids=equations.ids,
+)
+def test_the_loss_and_the_gradient_are_those_of_keras(script, tmp_path):
+    """Catches: a penalty, a mask of padding, or a weight of a class that is in one of the two only,
+    or more than once; also where a layer stands on one worker alone, or in micro-batches."""
+    check(script, tmp_path)
+
+
+MEAN = "        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])\n"
+BOTH = "        return mean, tf.gradients(mean, w)%s\n"
+ALL = "tf.add_n([h[K, m] for m in range(M)] + sum(penalties.values(), [])) / M"
+ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.values(), []))"
+ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
+MISTAKES = {
+    (HOGWILD, "losses"): {
+        "the penalty is in the gradient only": [
+            (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
+        ],
+        "a class has no weight": [
+            (MEAN, MEAN.replace("loss(", "keras.losses.sparse_categorical_crossentropy("))
+        ],
+    },
+    (HOGWILD, "parameters"): {
+        "the penalty is in the loss only": [
+            (BOTH % "", "        return mean, tf.gradients(mean - tf.add_n(penalties), w)\n")
+        ],
+    },
+    (RING, "parameters"): {
+        "each worker has a share of the penalty": [
+            (BOTH % "[0]", "        return mean, tf.gradients(mean - 2 / 3 * penalties[0], w)[0]\n")
+        ],
+    },
+    (SHARDED, "parameters"): {
+        "the penalty is in the loss only": [(ENDS, "[outputs], [w, h], [d]")],
+    },
+    (SHARDED, "losses"): {
+        "the penalty of the last block": [("penalties += penalty\n", "penalties = penalty\n")],
+        "a share of the penalty": [("float(loss + p", "float(loss + 1 / lanes.ring.n * p")],
+    },
+    (PLACES, "losses"): {
+        "a penalty counts in each micro-batch": [(ALL, ONCE)],
+        "the penalties of the last place": [
+            ("sum(penalties.values(), [])", "sum([penalties[K - 1, m] for m in range(M)], [])")
+        ],
+    },
+    (PLACES, "parameters"): {
+        "the penalty is in the loss only": [
+            ("[h[k + 1, m], *penalties[k, m]]", "[h[k + 1, m]]"),
+            ("(k + 1, m)), *[None] * len(penalties[k, m])]", "(k + 1, m))]"),
+        ],
+    },
+    (COORDINATOR, "losses"): {
+        "all have the same masks": [("rank if is_seed else 0", "0")],
+    },
+    (COORDINATOR, "parameters"): {
+        "the penalty is in the loss only": [
+            ("tf.gradients(mean, w)]", "tf.gradients(loss(y, outputs), w)]")
+        ],
+    },
+    (HOROVOD, "losses"): {
+        "rank 0's masks": [("        offset = k if", "        offset = 0 if")],
+    },
+}
+
+
+@pytest.mark.parametrize("script, fails, changes", support.mistakes(MISTAKES, core=0))
+def test_a_mistake_is_caught(script, fails, changes, tmp_path):
+    with support.caught(fails):
+        check(script, tmp_path, changes)
