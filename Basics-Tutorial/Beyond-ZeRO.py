@@ -669,24 +669,25 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    step, e = np.array([3.0, -1.0, 0.5, -0.5]), np.array([0.0, 2.0, 0.5, 0.25])
-    c, new = answer(step, e)
-    p = step + e
-    if np.shape(c) != (4,) or np.shape(new) != (4,):
-        return "return two vectors, c and e"
-    if np.allclose(np.sign(c), np.sign(step)) and not np.allclose(np.sign(c), np.sign(p)):
-        return "c must compress step + e; you have left out e"
-    if np.allclose(np.abs(c[:2]), 1):
-        return "the signs must be scaled by the mean size of p, or c does not fit it"
-    if not np.allclose(c, np.sign(p) * np.abs(p).mean()):
-        return "c is sign(p) times the mean of |p|, with p = step + e"
-    if not np.allclose(new, p - c):
-        return "what was sent and what is kept must add up to p; here something is lost or doubled"
+    for step, e in ([3.0, -1.0, 0.5, -0.5], [0.0, 2.0, 0.5, 0.25]), ([-0.2, 7.0], [1.0, -0.5]):
+        step, e = np.array(step), np.array(e)
+        c, new = answer(step, e)
+        p = step + e
+        if np.shape(c) != p.shape or np.shape(new) != p.shape:
+            return "return two vectors, c and e"
+        if np.allclose(np.sign(c), np.sign(step)) and not np.allclose(np.sign(c), np.sign(p)):
+            return "c must compress step + e; you have left out e"
+        if np.allclose(np.abs(c), 1):
+            return "the signs must be scaled by the mean size of p, or c does not fit it"
+        if not np.allclose(c, np.sign(p) * np.abs(p).mean()):
+            return "c is sign(p) times the mean of |p|, with p = step + e"
+        if not np.allclose(new, p - c):
+            return "what was sent and what is kept must add up to p; something is lost or doubled"
     w, e = START, np.zeros_like(START)
     for t in range(300):
         c, e = answer(0.2 * gradient(w, 0, t), e)
         w = w - c
-    if loss(w) > 0.5:
+    if not loss(w) <= 0.5:
         return "the digits' loss after 300 updates is %.2f; it should be below 0.5" % loss(w)
 
 

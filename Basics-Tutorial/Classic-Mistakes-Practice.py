@@ -418,10 +418,15 @@ check_1(answer_1)
 def check_2(answer):
     """What is wrong in words, or None."""
 
-    def refuses(prefix, hidden):
+    def refuses(prefix, hidden, changed=range(4)):
         with tf.Graph().as_default():
+            variables = []
+            for i, name in enumerate(["W1", "b1", "W2", "b2"]):
+                begins, h = (prefix, hidden) if i in changed else ("", 32)
+                shape = [[64, h], [h], [h, 10], [10]][i]
+                variables.append(tf.get_variable(begins + name, shape))
             try:
-                answer("checkpoints", network(prefix, hidden))
+                answer("checkpoints", variables)
             except ValueError:
                 return True
         return False
@@ -432,6 +437,9 @@ def check_2(answer):
         return "it accepts variables whose names are not in the checkpoint"
     if not refuses("", 64):
         return "it accepts a layer of another width"
+    for i in range(4):
+        if not refuses("other_", 32, [i]) or (i < 3 and not refuses("", 64, [i])):
+            return "it must look at each variable, also where only one is another"
 
 
 # %%

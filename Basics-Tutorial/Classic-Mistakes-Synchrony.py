@@ -137,11 +137,13 @@ def run_workers(work, n=2):
             results[k] = error
             all_reduce.barrier.abort()  # or the others would wait
 
-    running = [threading.Thread(target=run, args=[k]) for k in range(n)]
+    running = [threading.Thread(target=run, args=[k], daemon=True) for k in range(n)]
     for thread in running:
         thread.start()
     for thread in running:
-        thread.join()
+        thread.join(20)
+    if any(thread.is_alive() for thread in running):
+        raise TimeoutError("a worker has not ended within 20 s")
     for result in results:
         if isinstance(result, Exception):
             raise result
@@ -472,10 +474,12 @@ def check_1(answer):
         ("equal", [0, 0, 0], 1),
         ("unequal", [0, 0.5, 1], 1),
         ("unequal", [0, 0.5, 0], 3),
+        ("unequal", [0, 0, -0.001], 2),
     ):
         copies = [first_w() for _ in range(3)]
         for w, offset in zip(copies, offsets):
             w[moved][0] += offset
+            w[moved][1] -= offset  # their sums stay equal
         found = run_workers(lambda k, all_reduce: answer(k, all_reduce, copies[k]), n=3)
         if "waits for the other" in found:
             return "some workers call all_reduce more often than others, which is Mistake 10"
@@ -582,8 +586,8 @@ def check_project(answer):
             return "worker 2, which is held until step 5, has a gradient in update %d" % number
     if (2, 0) not in [(int(k), int(version)) for k, version in dropped]:
         return "worker 2 pushes its first gradient, of version 0, at step 5: it must be dropped"
-    apart = max(np.abs(a - b).max() for a, b in zip(w, one_worker(made_by)))
-    if apart > 1e-5:
+    apart = np.max([np.abs(a - b).max() for a, b in zip(w, one_worker(made_by))])
+    if not apart <= 1e-5:
         return "w differs by up to %.1g from that of one worker on the same examples" % apart
 
 

@@ -389,8 +389,14 @@ def check_2(answer):
             return "the average waits for `train`: follow `control_inputs`, too"
         if not {v.handle.op for v in w} <= of_train:
             return "follow the inputs of the inputs, until nothing new comes"
-        if not averages <= of_both or not of_train <= of_both:
-            return "something is missing from what `update_average` needs"
+        graph = tf.get_default_graph()
+        for op, found in (train, of_train), (update_average, of_both):
+            nodes = tf.graph_util.extract_sub_graph(graph.as_graph_def(), [op.name]).node
+            wanted = {node.name for node in nodes}
+            wrong = sorted(wanted.symmetric_difference(one.name for one in found))
+            if wrong:
+                state = "missing from" if wrong[0] in wanted else "too much in"
+                return "%s is %s the set of `%s`" % (wrong[0], state, op.name)
 
 
 # %%

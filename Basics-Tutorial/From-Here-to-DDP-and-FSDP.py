@@ -832,8 +832,10 @@ def check_2(answer):
         return "stage 3 drops w after each use: it gathers w for each of the 8 mini-batches"
     if not np.isclose(three, 24):
         return "stage 3: two all-gathers and a reduce-scatter for each mini-batch"
-    if not np.isclose(answer(3, 8, 1), 3 * 7 / 8 * 2):
-        return "right for 4 workers; with 8 each half sends 7/8 of the vector"
+    for n, m in (8, 1), (2, 3):
+        halves = np.array([answer(stage, n, m) for stage in range(4)]) / ((n - 1) / n * 2)
+        if not np.allclose(halves, [2, 2, m + 1, 3 * m]):
+            return "right for 4 workers and 8 mini-batches, and wrong for %d and %d" % (n, m)
 
 
 # %%

@@ -325,6 +325,9 @@ def check_2(answer):
         fresh.run([p.initializer, q.initializer])
         fresh.run(swap)
         now = fresh.run([p, q])
+        p.load(7, fresh)
+        fresh.run(swap)
+        later = fresh.run([p, q])
     if now == [1, 2] or {variable_of(op) for op in assigns} != {"p", "q"}:
         return "it must assign both variables; now they are %d and %d" % tuple(now)
     sources = [each for op in assigns for each in before(op, control=False)]
@@ -332,12 +335,16 @@ def check_2(answer):
     for assign in assigns:
         first = {op.name for op in before(assign, control=True)}
         for read in reads:
-            if variable_of(read) == variable_of(assign) and read.name not in first:
+            if variable_of(read) != variable_of(assign) or read.name in first:
+                continue
+            if assign.name not in {op.name for op in before(read, control=True)}:
                 return "no edge makes the assignment of %s wait for the read of its old value" % (
                     variable_of(assign)
                 )
     if now != [2, 1]:
         return "1 and 2 became %d and %d" % tuple(now)
+    if later != [1, 7]:
+        return "1 and 2 were swapped, but then 7 and 1 became %d and %d" % tuple(later)
 
 
 # %%

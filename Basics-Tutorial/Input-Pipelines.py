@@ -576,7 +576,7 @@ def check_2(answer):
         def slow(n):
             return tf.ensure_shape(tf.numpy_function(read, [n], tf.int64), [])
 
-        return answer(tf.data.Dataset.range(100).map(slow)).take(301)
+        return answer(tf.data.Dataset.range(700, 800).map(slow)).take(301)
 
     seen = [int(number) for number in elements(three_epochs)]
     epochs = [seen[:100], seen[100:200], seen[200:]]
@@ -584,14 +584,18 @@ def check_2(answer):
         return "three epochs have 300 rows, and you have %s" % (
             len(seen) if len(seen) < 300 else "more"
         )
+    if not set(seen) <= set(range(700, 800)):
+        return "there are numbers that are not in `rows`"
     if any(len(set(epoch)) < 100 for epoch in epochs):
         return "some epoch lacks a row: the epochs mix, because `repeat` comes too early"
     if len(reads) > 100:
         return "%d rows were read: what is read again in the second epoch?" % len(reads)
-    if epochs[0] == sorted(epochs[0]):
+    if len(reads) < 100:
+        return "only %d rows were read: use `rows`" % len(reads)
+    if any(epoch == sorted(epoch) for epoch in epochs):
         return "the rows are not shuffled"
-    if epochs[0] == epochs[1]:
-        return "all epochs have the same order: the cache has stored the shuffled rows"
+    if any(epochs[k] == epochs[k - 1] for k in range(3)):
+        return "two epochs have the same order: the cache has stored the shuffled rows"
 
 
 # %%

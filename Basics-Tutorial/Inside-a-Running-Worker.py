@@ -367,6 +367,8 @@ def check_2(answer):
         return (
             "20 and 5,000 became 60 and 5,100: compare what was added, not by which factor it grew"
         )
+    if answer(np.array([4, 3, 2, 1]), np.array([9, 8, 9, 5])) != 3:
+        return "4, 3, 2, 1 became 9, 8, 9, 5: worker 3 is the slowest, with 4 pushes"
 
 
 # %%

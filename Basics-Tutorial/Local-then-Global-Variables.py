@@ -392,10 +392,11 @@ def check_1(answer):
         160: "w travels down and lr * a up, and 10% of the whole time, not of the computing",
         320: "the messages may take 10% of the whole time, not of the time of the steps",
     }
+    answer = float(answer)
     if answer in slips:
         return slips[answer]
     messages = 2 * 100e6 * 4 * 8 / 1e9
-    if messages / (messages + 0.2 * answer) > 0.1 + 1e-9:
+    if not messages / (messages + 0.2 * answer) <= 0.1 + 1e-9:
         return "with T = %g the messages take more than 10%% of the time" % answer
     if messages / (messages + 0.2 * (answer - 1)) <= 0.1 + 1e-9:
         return "with T = %g the messages take less than 10%%; a smaller T will do" % answer

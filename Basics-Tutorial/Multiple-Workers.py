@@ -479,13 +479,13 @@ def check_1(answer):
     asynchronous, synchronous = answer
     if abs(asynchronous - 400) < 1:
         return "asynchronous: 400 would be eight fast workers, but one of them is slow"
-    if abs(asynchronous - 360) > 1:
+    if not abs(asynchronous - 360) <= 1:
         return "asynchronous: a worker that takes 20 ms computes 50 gradients per second"
     if abs(synchronous - 10) < 0.1:
         return "synchronous: that is the number of steps; each step has eight gradients"
     if abs(synchronous - 8 / 0.03) < 1:
         return "synchronous: you took the mean time, but a step waits for the slowest worker"
-    if abs(synchronous - 80) > 0.5:
+    if not abs(synchronous - 80) <= 0.5:
         return "synchronous: a step takes as long as the slowest worker"
 
 
@@ -527,19 +527,21 @@ check_1(answer_1)
 def check_2(answer):
     """What is wrong in words, or None."""
     two, different = np.array([1.0, 1.0]), np.array([1.0, 4.0])
-    if np.shape(answer(two)) != (2,):
+    of_two, of_different = answer(two), answer(different)
+    if np.shape(of_two) != (2,) or np.shape(of_different) != (2,):
         return "return one number for each worker"
-    if np.allclose(answer(two), 2):
+    if np.allclose(of_two, 2):
         return "two equal workers: each misses one update, because its own pushes do not count"
-    if not np.allclose(answer(two), 1):
-        return "two equal workers miss one update each, and you have %s" % answer(two)
-    if np.allclose(answer(different), [4, 0.25]):
+    if not np.allclose(of_two, 1):
+        return "two equal workers miss one update each, and you have %s" % (of_two,)
+    if np.allclose(of_different, [4, 0.25]):
         return "it is the *slow* worker that misses many updates, not the fast one"
-    if np.allclose(answer(different), 1):
+    if np.allclose(of_different, 1):
         return "n - 1 is the mean over all pushes; a slow worker misses more than a fast one"
-    if not np.allclose(answer(different), [0.25, 4]):
+    if not np.allclose(of_different, [0.25, 4]):
         return "for 1 and 4 seconds the answer is 0.25 and 4"
-    if not np.allclose(answer(np.array([1.0, 2.0, 2.0])), [1, 3, 3]):
+    of_three = answer(np.array([1.0, 2.0, 2.0]))
+    if np.shape(of_three) != (3,) or not np.allclose(of_three, [1, 3, 3]):
         return "right for two workers, but not for three"
 
 

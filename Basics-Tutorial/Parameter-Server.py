@@ -405,7 +405,7 @@ def check_2(answer):
     far = max(np.abs(a - lr * b).max() / np.abs(lr * b).max() for a, b in zip(moved, gradients))
     if all(not np.any(change) for change in moved):
         return "w has not moved: return what assign_sub returns"
-    if far > 0.01:
+    if not far <= 0.01:
         return "w has not moved by lr * g: one entry is off by %.0f%%" % (100 * far)
     pushed, half = sum(sent[key] for key in sent if "ps" in key[1]), sum(map(size, w)) / 2
     if pushed == 2 * half:

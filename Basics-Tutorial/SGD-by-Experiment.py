@@ -374,7 +374,7 @@ show(
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
-    for small, large, B, n in (0.5, 0.2, 32, 4), (3.0, 2.0, 16, 2):
+    for small, large, B, n in (0.5, 0.2, 32, 4), (3.0, 2.5, 16, 3):
         trace = (small - large) / (1 / B - 1 / (n * B))
         squared = small - trace / B
         value = answer(small, large, B, n)

@@ -333,25 +333,27 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    secret = float(np.random.randint(10, 99))
-    with tf.Session(target, config=config) as session:
-        v.load(secret, session)
-    try:
-        with tf.Graph().as_default():
-            value = answer(target, config)
-    except tf.errors.FailedPreconditionError:
-        return "your variable has no value where it lives: compare its device and its name with v's"
-    if value is None:
-        return "return the value of v"
-    with tf.Session(target, config=config) as session:
-        kept = session.run(v)
-    if kept != secret:
-        return (
-            "v was %g, and you have set it to %g: only the client that makes v initialises it"
-            % (secret, kept)
-        )
-    if value != secret:
-        return "v is %g, and you have read %s: yours is another variable" % (secret, value)
+    for secret in 10.0 + np.random.permutation(80)[:2]:
+        with tf.Session(target, config=config) as session:
+            v.load(secret, session)
+        try:
+            with tf.Graph().as_default():
+                value = answer(target, config)
+        except tf.errors.FailedPreconditionError:
+            return (
+                "your variable has no value where it lives: compare its device and name with v's"
+            )
+        if value is None:
+            return "return the value of v"
+        with tf.Session(target, config=config) as session:
+            kept = session.run(v)
+        if kept != secret:
+            return (
+                "v was %g, and you have set it to %g: only the client that makes v initialises it"
+                % (secret, kept)
+            )
+        if value != secret:
+            return "v is %g, and you have read %s: yours is another variable" % (secret, value)
 
 
 # %%

@@ -256,9 +256,9 @@ def check_2(answer):
         return "ps 0 holds a quarter of the rows, but frequent rows are looked up more often"
     if abs(by_div - mod) < 1e-3 and abs(by_mod - div) < 1e-3:
         return "that is div for mod, and mod for div"
-    if abs(by_div - div) > 1e-3:
+    if not abs(by_div - div) <= 1e-3:
         return 'for "div" ps 0 holds the first 250 words; your share of them is %.3f' % by_div
-    if abs(by_mod - mod) > 1e-3:
+    if not abs(by_mod - mod) <= 1e-3:
         return 'for "mod" ps 0 holds the words 0, 4, 8, ...; your share of them is %.3f' % by_mod
 
 

@@ -514,7 +514,7 @@ def check_2(answer):
     if all(abs(lr - 2 / n) < 0.01 * lr for n, lr in found.items()):
         return "2 / n is right for one and two workers only; try three in turns at 0.66"
     for n, lr in found.items():
-        if lr > 1.03 * limit_in_turns(n):
+        if not lr <= 1.03 * limit_in_turns(n):
             return "at your %.3f, %d in turns run away" % (lr, n)
         if lr < 0.97 * limit_in_turns(n):
             return "%d in turns settle at %.3f, too, above your limit" % (n, 1.01 * lr)

@@ -468,19 +468,22 @@ if path.exists():
 def check_1(answer):
     """What is wrong in words, or None."""
     nan = float("nan")
-    rate, at_edge = answer({0.3: 0.2, 0.1: 0.5, 1: 0.9})
-    if rate != 0.3:
-        return "of the losses 0.5, 0.2 and 0.9 the second is the lowest, so the rate is 0.3"
-    if at_edge:
-        return "0.3 is neither the lowest nor the highest rate, although it comes first in the dict"
-    if not answer({0.1: 0.5, 0.3: 0.2, 0.03: 0.9})[1]:
-        return "0.3 is the highest rate that was tried, so a better one may lie above it"
-    if answer({1: nan, 0.1: 0.5, 0.3: 0.2})[0] != 0.3:
-        return "a run that broke, with the loss nan, was taken for the best"
-    if answer({1: nan, 0.1: 0.5, 0.3: 0.2})[1]:
-        return "the rate 1 was tried, too, and broke: 0.3 is not at the edge"
-    if not answer({0.1: 0.2, 0.3: 0.5})[1]:
-        return "0.1 is the lowest rate that was tried, so a better one may lie below it"
+    no_edge = "0.3 is neither the lowest nor the highest rate, although it comes first in the dict"
+    broken = "the rate 1 was tried, too, and broke: 0.3 is not at the edge"
+    for losses, best, edge, why in (
+        ({0.3: 0.2, 0.1: 0.5, 1: 0.9}, 0.3, False, no_edge),
+        ({0.1: 0.5, 0.3: 0.2, 0.03: 0.9}, 0.3, True, "0.3 is the highest rate that was tried"),
+        ({1: nan, 0.1: 0.5, 0.3: 0.2}, 0.3, False, broken),
+        ({0.1: 0.2, 0.3: 0.5}, 0.1, True, "0.1 is the lowest rate that was tried"),
+        ({0.5: 0.9, 2: 0.3, 1: 0.4, 4: nan}, 2, False, "4 was tried, too, and broke"),
+    ):
+        rate, at_edge = answer(dict(losses))
+        if not np.isfinite(losses.get(float(rate), 0)):
+            return "a run that broke, with the loss nan, was taken for the best"
+        if not np.isclose(rate, best):
+            return "of the losses %s that of the rate %g is the lowest" % (losses, best)
+        if at_edge not in (True, False) or bool(at_edge) != edge:
+            return "with the losses %s: %s" % (losses, why)
 
 
 # %%
@@ -547,7 +550,7 @@ def check_2(answer):
         ),
     }
     for situation, (folders, why) in good.items():
-        if answer.get(situation) not in folders:
+        if str(answer.get(situation)).strip("/ ").rpartition("/")[2] not in folders:
             return "in %s: %s" % (situation, why)
 
 

@@ -556,7 +556,7 @@ def check_1(answer):
         return (
             "you divided by the share that can be divided; with endless workers that one vanishes"
         )
-    if abs(limit - 50) > 0.1:
+    if not abs(limit - 50) <= 0.1:
         return "with endless workers only the share s is left of a step, so the limit is 1 / s"
     if n == 25:
         return "25 workers would be 25 times as fast only if all of the step could be divided"
@@ -608,7 +608,7 @@ def check_2(answer):
         return "%g workers need %.3g s; there is a better number" % (n, 25.6 / n + 0.256 * n)
     if abs(faster - 10) < 0.01:
         return "10 workers would be 10 times as fast only if messages took no time"
-    if abs(faster - 5) > 0.01:
+    if not abs(faster - 5) <= 0.01:
         return "the speed-up is the time of one worker alone, 25.6 s, divided by that of 10"
 
 

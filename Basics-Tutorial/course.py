@@ -279,10 +279,10 @@ def exercise(check):
     def said(answer):
         try:
             wrong = NotImplemented if answer is ... else check(answer)
-        except NotImplementedError:
-            wrong = NotImplemented
-        except Exception as error:  # of the answer
+        except (Exception, SystemExit) as error:  # of the answer
             wrong = "your answer raised %s: %s" % (type(error).__name__, error)
+            if type(error) is NotImplementedError and not error.args:  # it is still to be written
+                wrong = NotImplemented
         if wrong is NotImplemented:
             print("Exercise %s: no answer yet." % number)
             return None

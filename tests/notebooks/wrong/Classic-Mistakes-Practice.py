@@ -38,3 +38,10 @@ def answer_project(folder, updates):
     worker = [[*range(401, 802, 2)], [*range(751, updates, 2)]]
     killed = [[*range(1, 401, 2)]]
     return killed, chief, worker, sum(killed + chief + worker, [])
+
+
+# %% 2: only the first variable
+def answer_2(path, variables):
+    stored = dict(tf.train.list_variables(path))
+    if stored.get(variables[0].op.name) != variables[0].shape.as_list():
+        raise ValueError("another model")

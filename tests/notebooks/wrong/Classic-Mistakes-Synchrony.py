@@ -35,3 +35,9 @@ def answer_project():
 def answer_project():
     made_by = 5 * [(0, 1)] + [(1, 2)] + 24 * [(0, 1)]
     return one_worker(made_by), made_by, []
+
+
+# %% 1: their sums are equal
+def answer_1(k, all_reduce, w):
+    mine = sum(float(v.astype("float64").sum()) for v in w)
+    return bool(all_reduce(k, abs(mine - all_reduce(k, mine))) < 1e-9)

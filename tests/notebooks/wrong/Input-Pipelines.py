@@ -18,3 +18,8 @@ def answer_2(rows):
 # %% 2: no cache
 def answer_2(rows):
     return rows.shuffle(100).repeat(3)
+
+
+# %% 2: other rows of the same number
+def answer_2(rows):
+    return tf.data.Dataset.range(100).shuffle(100).repeat(3)

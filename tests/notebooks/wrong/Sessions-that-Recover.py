@@ -20,3 +20,13 @@ class answer_2(tf.train.SessionRunHook):
         self.sessions += 1
         if self.sessions > 1:
             raise RuntimeError("the session was lost")
+
+
+# %% 2: TensorFlow raises a RuntimeError of its own
+class answer_2(tf.train.SessionRunHook):
+    sessions = 0
+
+    def after_create_session(self, session, coord):
+        self.sessions += 1
+        if self.sessions > 1 and session.run(tf.train.get_global_step()) == 0:
+            session.run(tf.global_variables_initializer())

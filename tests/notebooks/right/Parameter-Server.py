@@ -1,0 +1,9 @@
+# %% 2: in two passes
+def answer_2(variables, gradients):
+    sent = [tf.cast(gradient * lr, tf.bfloat16) for gradient in gradients]
+    pushes = ()
+    for variable, short in zip(variables, sent):
+        with tf.device("/job:ps"):
+            with tf.device(variable.device):
+                pushes += (variable.assign_add(-tf.cast(short, tf.float32)),)
+    return pushes

@@ -1,0 +1,19 @@
+# %% 1: played
+def answer_1(workers, rate):
+    moves = ["pull %d" % k for k in range(workers)] + ["push %d" % k for k in range(workers)]
+    rows = [play(", ".join(moves), rate, f)[-1] for f in (lambda t: 1, lambda t: 1 / (t + 1))]
+    return [row[1] for row in rows]
+
+
+# %% 2: a bisection
+def answer_2(n):
+    low, high = 0.0, 4.0
+    moves = ", ".join(
+        ["pull %d" % k for k in range(n)]
+        + ["push %d, pull %d" % (i % n, i % n) for i in range(150 * n)]
+    )
+    for _ in range(9):
+        lr = (low + high) / 2
+        last = max(abs(row[1]) for row in play(moves, lr)[-8 * n :])
+        low, high = (lr, high) if last < 4 else (low, lr)
+    return low
