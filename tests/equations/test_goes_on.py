@@ -1,0 +1,320 @@
+"""A run that goes on from a checkpoint ends as one that nobody stopped, in every script.
+
+Each script's own main() runs here to its end, and keeps checkpoints. Then its directory is made as
+a kill after the second of them leaves it, and moves elsewhere; main() runs there again, with empty
+servers. All variables of the last checkpoint are compared by their names, and all losses: what an
+algorithm keeps beside w is found in the script's own graph, and by what it does.
+"""
+
+import contextlib
+import json
+import re
+import sys
+import types
+
+import equations
+import interleaved
+import numpy as np
+import problem
+import pytest
+import regions
+import support
+from tfrun.runs.data import RunData
+
+STEPS = 16
+FLAGS = {"--steps": STEPS, "--checkpoint-steps": 4, "--steps-per-call": 1}
+KINDS = ["parameter server", "single process", "train and evaluate", "all-reduce"]
+# These need more processes than this one, or other devices: test_state.py lets them go on.
+OTHER_PROCESSES = ["collective_allreduce", "horovod_ringallreduce", "horovod_embeddings"]
+OTHER_PROCESSES += ["multiple_gpus_single_machine_mirrored"]
+# What is a worker's own begins afresh, as the pages of these scripts say: w_k, v, moments; e and Q.
+AFRESH = ["aeasgd", "aeamsgd", "diloco", "compressed_allreduce"]
+# One of each form of session, with what is beside w: h, the places in files, shards of m and v.
+CORE = ["downpour", "non_distributed_setup", "train_and_evaluate"]
+# Their sessions are those of others, and beside w they have nothing: see test_state.py, too.
+NIGHTLY = ["adag", "downpour_easy", "distributed_setup", "delay_compensation", "sagn"]
+NIGHTLY += ["synchronous_sgd_different_learning_rates", "hogwild", "dynsgd", "synchronous_sgd"]
+NIGHTLY += ["ring_allreduce"]
+TIMES = re.compile("times")  # of Bounded-Staleness: a clock's, and not those of updates
+
+
+def make_model(keras, data):
+    """Makes a model that draws masks and keeps means: both must go on, too."""
+    return keras.Sequential(
+        [
+            keras.Input(data.x_train.shape[1:] if hasattr(data, "x_train") else data.shape),
+            keras.layers.Dense(5, "tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.3),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def flags_of(script):
+    """Returns the flags with which the script is compared with its reference, for one worker."""
+    own = equations.of(script).FLAGS if hasattr(equations.of(script), "FLAGS") else {}
+    first = {name: v[:1] if isinstance(v, list) else v for name, v in own.items()}
+    known = script.read_text()
+    flags = {**problem.command_line({**first, "backup_workers": 0}), **FLAGS}
+    return {name: v for name, v in flags.items() if f'"{name[2:]}"' in known}
+
+
+def train(script, text, directory, data, more, afresh=False):
+    """Runs main() of a script as its only worker, in this process.
+
+    afresh: whether all that is this worker's own begins anew after the second test.
+    """
+    started, addresses, _ = interleaved.servers()
+    jobs = {job: addresses[job][:1] for job in ("ps", "worker")}
+    if not support.kind_of(script).startswith(("parameter", "train")):
+        jobs.pop("ps")
+    config = {"cluster": jobs, "task": {"type": "worker", "index": 0}}
+    words = [str(part) for flag in {**flags_of(script), **more}.items() for part in flag]
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("TF_CONFIG", json.dumps(config))
+        patch.setenv("OUTPUT_DIR", str(directory))
+        patch.setattr(sys, "argv", [script.name, *words])
+        module = support.load(script, text)
+        server = types.SimpleNamespace(target=started["worker", 0].target)
+        tf = module.tf
+        for owner, name, value in [
+            (tf.train, "Server", lambda *_, **__: server),
+            (tf.config.threading, "set_inter_op_parallelism_threads", lambda _: None),
+        ]:
+            patch.setattr(owner, name, value, raising=False)
+        module.load_data = lambda _: data
+        if hasattr(module, "make_model"):
+            module.keras.utils.clear_session()  # names begin again, as in a process of its own
+            module.make_model = lambda data: make_model(module.keras, data)
+        module.UPDATES_PER_CALL = 1
+        if afresh:
+            begin_afresh(module)
+        module.main()
+
+
+def begin_afresh(module):
+    """Lets a worker make anew what is its own and not w, after its second test."""
+    test, own, tests = module.Metrics.test, [], []
+
+    def note(name, anew):
+        """Notes how to make anew what a call of this function has among its arguments."""
+        function = getattr(module, name)
+
+        def noting(*arguments, **more):
+            result = function(*arguments, **more)
+            own[:] = [(name, anew(*arguments)), *[pair for pair in own if pair[0] != name]]
+            return result
+
+        setattr(module, name, noting)
+
+    def session_of(session, *_):
+        initializer = module.tf.local_variables_initializer()
+        return lambda: session.run(initializer)
+
+    def tested(metrics, *row):
+        test(metrics, *row)
+        tests.append(row)
+        if len(tests) == 2:
+            for _, anew in own:
+                anew()
+
+    module.Metrics.test = tested
+    if hasattr(module, "prepare"):
+        note("prepare", session_of)
+    else:
+        note("algorithm", lambda w, e, *_: lambda: e.assign(0 * e))
+        note("power_sgd", lambda layers, Q, *_: Q.clear)
+
+
+def saved(directory):
+    """Returns {step in the name: {variable: value}} of all checkpoints, oldest first."""
+    import tensorflow as tf
+
+    numbers = sorted(int(path.stem.split("-")[1]) for path in directory.glob("model.ckpt-*.index"))
+    found = {}
+    for number in numbers:
+        reader = tf.train.load_checkpoint(str(directory / f"model.ckpt-{number}"))
+        found[number] = {
+            name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
+        }
+    return found
+
+
+def step_in(variables):
+    """Returns the number of updates that a checkpoint holds."""
+    names = ["global_step", "step", "step/.ATTRIBUTES/VARIABLE_VALUE"]
+    return int(next(variables[name] for name in names if name in variables))
+
+
+def set_back(directory, kept):
+    """Leaves these checkpoints, as a kill before the next one does."""
+    for path in directory.glob("model.ckpt-*"):
+        if int(re.search(r"ckpt-(\d+)", path.name)[1]) not in kept:
+            path.unlink()
+    (directory / ".chief").unlink()  # which the first run may still lock
+    state = directory / "checkpoint"
+    lines = [line for line in state.read_text().splitlines() if "timestamp" not in line]
+    newest, *others = lines
+    newest = re.sub(r"ckpt-\d+", f"ckpt-{max(kept)}", newest)
+    others = [line for line in others if int(re.search(r"ckpt-(\d+)", line)[1]) in kept]
+    state.write_text("\n".join([newest, *others]) + "\n")
+
+
+def losses(directory):
+    """Returns [(step, loss)] of all pushes, in their order."""
+    return [
+        (int(row["global_step"]), row["loss"]) for row in RunData.read(directory).rows("pushes")
+    ]
+
+
+def check(script, changes, folder, **more):
+    """The named comparisons of numbers that a mistake must fail."""
+    text = support.replaced(script, changes)
+    more = {"--" + name.replace("_", "-"): value for name, value in more.items()}
+    made = equations.of(script).PROBLEM(script, 1, folder)[0]
+    data = made or interleaved.Data(*problem.digits_like())
+    first, moved = folder / "run", folder / "moved"
+    interleaved.forget()
+    train(script, text, first, data, more, script.stem in AFRESH)
+    found = saved(first)
+    wrong = [
+        f"names: model.ckpt-{n} holds {step_in(v)}" for n, v in found.items() if step_in(v) != n
+    ]
+    assert len(found) > 2 and max(found) == STEPS, f"names: checkpoints of {list(found)}"
+    kept = list(found)[:2]
+    due, before = found[STEPS], losses(first)
+    set_back(first, kept)
+    first.rename(moved)
+    interleaved.forget()
+    train(script, text, moved, data, more)
+    after = losses(moved)[len(before) :]
+    if [step for step, _ in after] != list(range(kept[1] + 1, STEPS + 1)):
+        wrong.append(f"steps: {[step for step, _ in after]} after {kept[1]}")
+    elif not np.allclose(after, before[kept[1] :], rtol=1e-4, atol=1e-6):
+        wrong.append(f"losses: {after} instead of {before[kept[1] :]}")
+    last = saved(moved)[STEPS]
+    wrong += [f"variables: {name} is in one of both" for name in last.keys() ^ due.keys()]
+    for name in sorted(last.keys() & due.keys()):
+        if np.asarray(due[name]).dtype.kind in "iuf" and not TIMES.fullmatch(name):
+            apart = np.abs(np.subtract(last[name], due[name], dtype=float)).max(initial=0)
+            if not apart < 1e-5:
+                wrong.append(f"variables: {name} is {apart:g} apart")
+    assert not wrong, "\n".join(wrong)
+
+
+def scripts():
+    """Returns the scripts that run here, by their kinds."""
+    return [
+        path
+        for path in regions.scripts()
+        if support.kind_of(path).startswith(tuple(KINDS)) and path.stem not in OTHER_PROCESSES
+    ]
+
+
+def nightly(*cases):
+    """Returns parameters of the tier nightly."""
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else [case]), marks=pytest.mark.nightly)
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(
+            script,
+            marks=[pytest.mark.nightly] * (script.stem in NIGHTLY)
+            or [pytest.mark.long] * (script.stem not in CORE),
+        )
+        for script in scripts()
+    ],
+    ids=equations.ids,
+)
+def test_a_run_goes_on_as_without_a_stop(script, tmp_path):
+    """Catches what test_state.py cannot see, because there only losses and counts are compared: a
+    variable that no checkpoint has, or that begins again; a name that is not what it holds."""
+    check(script, [], tmp_path)
+
+
+@pytest.mark.parametrize("stage", [pytest.param("1", marks=pytest.mark.long), *nightly("0", "2")])
+def test_a_shard_goes_on(stage, tmp_path):
+    """The other stages than 3, which is the default."""
+    check(support.main_script("Further-Algorithms/Sharded-Training"), [], tmp_path, stage=stage)
+
+
+@pytest.mark.parametrize(
+    "compress", [pytest.param("top-k", marks=pytest.mark.long), *nightly("sign", "qsgd")]
+)
+def test_a_compressor_goes_on(compress, tmp_path):
+    """The others than power, which is the default."""
+    script = support.main_script("Further-Algorithms/Compressed-AllReduce")
+    check(script, [], tmp_path, compress=compress)
+
+
+PREPARE = "    if checkpoint:\n            saver.restore(session, checkpoint)"
+LATEST = "tf.train.latest_checkpoint(directory)"
+SAVER = "saver = tf.train.Saver("
+NAMED = 'saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)'
+FIRST = "tf.train.get_checkpoint_state(directory).all_model_checkpoint_paths[0]"
+READ = """        for name in "w", "m", "v":
+            vector = getattr(block, name)
+            if vector.size:
+                place"""
+
+
+def anew(name):
+    """Returns a change: after the checkpoint is read, what has this in its name begins again."""
+    those = f"[v for v in tf.global_variables() if {name!r} in v.op.name]"
+    return PREPARE, f"{PREPARE}; session.run(tf.variables_initializer({those}))"
+
+
+# {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
+MISTAKES = {
+    ("DOWNPOUR/downpour.py", "variables"): {"the accumulator begins again": [anew("Adagrad")]},
+    ("DOWNPOUR/downpour.py", "steps"): {
+        "the first checkpoint is restored": [(LATEST, f"{LATEST} and {FIRST}")],
+        "absolute paths": [("save_relative_paths=True", "save_relative_paths=False")],
+    },
+    ("DOWNPOUR/downpour.py", "names"): {
+        "a name is that of the update before": [
+            (NAMED, NAMED.replace("step,", "session.run(step) - 1,"))
+        ],
+    },
+    ("Non-Distributed-Setup/non_distributed_setup.py", "losses"): {
+        "the state begins again": [anew("state")]
+    },
+    ("Further-Algorithms/Async-Local-SGD/async_local_sgd.py", "variables"): {
+        "the velocity is in no checkpoint": [
+            (
+                SAVER,
+                SAVER + "[v for v in tf.global_variables() if 'velocity' not in v.op.name], ",
+            ),
+            (PREPARE, f"    session.run(tf.global_variables_initializer())\n    {PREPARE}"),
+        ],
+        "the buffer begins again": [anew("buffer")],
+    },
+    ("Further-Algorithms/DiLoCo/diloco.py", "variables"): {
+        "the outer velocity begins again": [anew("velocity")]
+    },
+    ("Further-Algorithms/Sharded-Training/sharded_training.py", "variables"): {
+        "the second moments begin again": [(READ, READ.replace(', "v"', ""))]
+    },
+    ("Operations/Train-and-Evaluate/train_and_evaluate.py", "variables"): {
+        "the places begin again": [anew("place")]
+    },
+}
+
+
+IN_ALL = support.mistakes(MISTAKES, core=0)[:4]  # of the session, and of a variable beside w
+
+
+@pytest.mark.parametrize(
+    "name, fails, changes",
+    [*IN_ALL, *nightly(*[case.values for case in support.mistakes(MISTAKES, core=0)[4:]])],
+)
+def test_a_mistake_is_caught(name, fails, changes, tmp_path):
+    with support.caught(fails):
+        check(support.ROOT / name, changes, tmp_path)
