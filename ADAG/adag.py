@@ -22,6 +22,7 @@ import time
 import timeit
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -87,8 +88,7 @@ def load_data(name):
         (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
         data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
-        with np.load(name) as file:
-            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+        data = [np.load(name)[part] for part in Data._fields]
     return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
 
 
@@ -184,7 +184,7 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = "above 0" if default else "at least 0"
+            least = f"{'above' if default else 'at least'} 0"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
     return flags
 
@@ -291,7 +291,7 @@ def send(w, vectors):
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
+    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
     return tf.ensure_shape(tensor, value.shape)
 
 
@@ -309,10 +309,9 @@ def variables(get_variable, name, values):
 # region: vector
 def shared_variables(model, ps):
     """Makes w, one vector on each ps, and what the model keeps beside it, for the checkpoint."""
-    values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
-    partitioner = tf.fixed_size_partitioner(ps)
-    w = list(tf.get_variable("w", initializer=tf.concat(values, 0), partitioner=partitioner))
-    return w, variables(tf.get_variable, "state", model.non_trainable_variables)
+    vector = tf.concat([tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables], 0)
+    w = tf.get_variable("w", initializer=vector, partitioner=tf.fixed_size_partitioner(ps))
+    return list(w), variables(tf.get_variable, "state", model.non_trainable_variables)
 
 
 def unpack(model, w):
@@ -370,7 +369,7 @@ def evaluation(model, w, state, local_state, x, y):
     The chief's state goes to the ps first, so that the checkpoint has what was tested.
     """
     with tf.control_dependencies([v.assign(new) for v, new in zip(state, local_state)]):
-        vectors = [v.read_value() for v in w]
+        vectors = [tf.check_numerics(v, "w") for v in w]
     outputs, _ = model.stateless_call(
         unpack(model, vectors), local_state, x.read_value(), training=False
     )
@@ -386,7 +385,7 @@ def evaluation(model, w, state, local_state, x, y):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+TEST = {"test_loss": "min", **{f"test_{name}": better for name, (better, _) in METRICS.items()}}
 for better, function in METRICS.values():
     # Not an object of Keras with update_state(): it would also average over the tests before.
     if better not in ("max", "min") or hasattr(function, "update_state"):
@@ -433,28 +432,36 @@ class Metrics:
         self.is_chief = task == workers[0]
         self.steps = flags.steps
         self.step = self.shown = 0
+        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(f"{self.directory}/.chief", "w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
-            path = f"{self.directory}/flags.json"
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another chief has it
+                raise
+            except OSError:  # the file system has no locks
+                pass
             layout = [[v.path, list(v.shape)] for v in variables]
             if tf.train.latest_checkpoint(self.directory):
-                with open(path) as file:
-                    if json.load(file).get("variables") != layout:
-                        raise ValueError(f"{self.directory} has a checkpoint of another model")
-            facts = {
-                "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
-                "ps": ps,
-                "metrics": TEST,
-                "variables": layout,
-                "arguments": vars(flags),
-                "versions": {"tensorflow": tf.__version__},
-            }
-            with open(path, "w") as file:
-                json.dump(facts, file, indent=2)
+                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
+                    raise ValueError(f"{self.directory} has a checkpoint of another model")
+            with open(f"{self.directory}/flags.json", "w") as file:
+                json.dump(
+                    {
+                        "example": __doc__.split(":")[0],
+                        "script": os.path.abspath(__file__),
+                        "tasks": [f"{job}-{index}" for job, index in workers],
+                        "ps": ps,
+                        "metrics": TEST,
+                        "variables": layout,
+                        "arguments": vars(flags),
+                        "versions": {"tensorflow": tf.__version__},
+                    },
+                    file,
+                    indent=2,
+                )
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
@@ -468,18 +475,17 @@ class Metrics:
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
-            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+            print(
+                f"update {self.step} of {self.steps}   loss {row[5]:.4g}   staleness {row[6]:.0f}",
+                flush=True,
+            )
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
-        times = f"{time.time():.6f},{began:.6f}"
-        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
-
-    def show(self, text):
-        """Prints where training is."""
-        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
+        print(f"update {step} of {self.steps}   {words}", flush=True)
 
 
 # endregion: metrics
@@ -489,9 +495,8 @@ class Metrics:
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
     missing = tf.report_uninitialized_variables(tf.global_variables())
-    checkpoint = tf.train.latest_checkpoint(directory)
     if cluster.is_chief and session.run(missing).size:
-        if checkpoint:
+        if checkpoint := tf.train.latest_checkpoint(directory):
             saver.restore(session, checkpoint)
         else:
             session.run(tf.global_variables_initializer())

@@ -18,6 +18,7 @@ import os
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -78,8 +79,7 @@ def load_data(name):
         (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
         data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
-        with np.load(name) as file:
-            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+        data = [np.load(name)[part] for part in Data._fields]
     return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
 
 
@@ -171,7 +171,7 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = "above 0" if default else "at least 0"
+            least = f"{'above' if default else 'at least'} 0"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
     return flags
 
@@ -197,7 +197,7 @@ def find_devices(flags):
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
+    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
     return tf.ensure_shape(tensor, value.shape)
 
 
@@ -221,7 +221,7 @@ def gradients(model, state, x, y, flags, rank=0):
     """
 
     def gradient(w, number):
-        key = [tf.constant(flags.seed * 65536 + rank, tf.int64), tf.cast(number, tf.int64)]
+        key = [flags.seed * 65536 + rank, number]  # of int64, as the number is
         rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], tf.int32)
         with tf.control_dependencies(w):
             before = [v.read_value() for v in state]
@@ -241,7 +241,7 @@ def gradients(model, state, x, y, flags, rank=0):
 def evaluation(model, w, state, x, y):
     """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
     outputs, _ = model.stateless_call(
-        [v.read_value() for v in w], state, x.read_value(), training=False
+        [tf.debugging.check_numerics(v, "w") for v in w], state, x.read_value(), training=False
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
@@ -255,7 +255,7 @@ def evaluation(model, w, state, x, y):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+TEST = {"test_loss": "min", **{f"test_{name}": better for name, (better, _) in METRICS.items()}}
 for better, function in METRICS.values():
     # Not an object of Keras with update_state(): it would also average over the tests before.
     if better not in ("max", "min") or hasattr(function, "update_state"):
@@ -302,28 +302,36 @@ class Metrics:
         self.is_chief = task == workers[0]
         self.steps = flags.steps
         self.step = self.shown = 0
+        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(f"{self.directory}/.chief", "w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
-            path = f"{self.directory}/flags.json"
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another chief has it
+                raise
+            except OSError:  # the file system has no locks
+                pass
             layout = [[v.path, list(v.shape)] for v in variables]
             if tf.train.latest_checkpoint(self.directory):
-                with open(path) as file:
-                    if json.load(file).get("variables") != layout:
-                        raise ValueError(f"{self.directory} has a checkpoint of another model")
-            facts = {
-                "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
-                "ps": ps,
-                "metrics": TEST,
-                "variables": layout,
-                "arguments": vars(flags),
-                "versions": {"tensorflow": tf.__version__},
-            }
-            with open(path, "w") as file:
-                json.dump(facts, file, indent=2)
+                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
+                    raise ValueError(f"{self.directory} has a checkpoint of another model")
+            with open(f"{self.directory}/flags.json", "w") as file:
+                json.dump(
+                    {
+                        "example": __doc__.split(":")[0],
+                        "script": os.path.abspath(__file__),
+                        "tasks": [f"{job}-{index}" for job, index in workers],
+                        "ps": ps,
+                        "metrics": TEST,
+                        "variables": layout,
+                        "arguments": vars(flags),
+                        "versions": {"tensorflow": tf.__version__},
+                    },
+                    file,
+                    indent=2,
+                )
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
@@ -337,18 +345,17 @@ class Metrics:
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
-            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+            print(
+                f"update {self.step} of {self.steps}   loss {row[5]:.4g}   staleness {row[6]:.0f}",
+                flush=True,
+            )
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
-        times = f"{time.time():.6f},{began:.6f}"
-        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
-
-    def show(self, text):
-        """Prints where training is."""
-        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
+        print(f"update {step} of {self.steps}   {words}", flush=True)
 
 
 # endregion: metrics

@@ -24,6 +24,7 @@ import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import; what it logs is raised, too
+os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import keras
 import numpy as np
 import tensorflow as tf
@@ -82,8 +83,7 @@ def load_data(name):
         (x, y), (x_test, y_test) = getattr(keras.datasets, name).load_data()
         data = x.reshape(len(x), -1) / 255, y, x_test.reshape(len(x_test), -1) / 255, y_test
     else:
-        with np.load(name) as file:
-            data = [np.asarray_chkfinite(file[part]) for part in Data._fields]
+        data = [np.load(name)[part] for part in Data._fields]
     return Data(*[part.astype("float32" if part.dtype.kind == "f" else "int32") for part in data])
 
 
@@ -137,12 +137,12 @@ def build(strategy, coordinator, model, data, flags, n):
     def schedule(count):
         return coordinator.schedule(closure, (batches(), count))
 
-    x, y = tf.constant(data.x_test), tf.constant(data.y_test)
+    x, y = map(tf.constant, map(np.asarray_chkfinite, data[2:]))
 
     @tf.function
     def test():
-        now = [[tf.convert_to_tensor(v) for v in variables] for variables in (w, state)]
-        outputs, _ = model.stateless_call(*now, x, training=False)
+        whole = [tf.debugging.check_numerics(v, "w") for v in w]
+        outputs, _ = model.stateless_call(whole, state, x, training=False)
         functions = [loss, *[function for _, function in METRICS.values()]]
         return [tf.reduce_mean(function(y, outputs)) for function in functions]
 
@@ -217,7 +217,7 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = "above 0" if default else "at least 0"
+            least = f"{'above' if default else 'at least'} 0"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
     return flags
 
@@ -263,8 +263,9 @@ class Cluster:
             if not answers(address):
                 print(f"waiting for {job} {index} at {address}", flush=True)
             if not wait_until(lambda a=address: answers(a), REQUIRED_WAIT_SECONDS):
-                seconds = REQUIRED_WAIT_SECONDS
-                raise TimeoutError(f"{job} {index} did not answer at {address} in {seconds} s")
+                raise TimeoutError(
+                    f"{job} {index} did not answer at {address} in {REQUIRED_WAIT_SECONDS} s"
+                )
 
     def silent_servers(self):
         """Returns in words who does not answer; one that is stopped accepts, and no more."""
@@ -299,7 +300,8 @@ class Cluster:
 
     def serve(self):
         """Executes what the chief sends, until the chief says that all is done."""
-        config = tf.compat.v1.ConfigProto()
+        # With one thread, which one core gets, the parts of an update would wait for one another.
+        config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)
         # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
         config.experimental.disable_thread_spinning = True
         server = tf.distribute.Server(self.spec, self.job, self.index, config=config)
@@ -396,7 +398,7 @@ def mini_batches(coordinator, step, data, flags, n):
 
     def of_worker(_):
         rank = tf.distribute.coordinator.experimental_get_current_worker_index()
-        x, y = [tf.constant(part)[rank::n] for part in (data.x_train, data.y_train)]
+        x, y = [tf.constant(np.asarray_chkfinite(part))[rank::n] for part in data[:2]]
 
         def draw(number):
             key = [flags.seed * 65536 + rank, number]
@@ -508,7 +510,7 @@ def train(coordinator, built, metrics, cluster, flags):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+TEST = {"test_loss": "min", **{f"test_{name}": better for name, (better, _) in METRICS.items()}}
 for better, function in METRICS.values():
     # Not an object of Keras with update_state(): it would also average over the tests before.
     if better not in ("max", "min") or hasattr(function, "update_state"):
@@ -555,28 +557,36 @@ class Metrics:
         self.is_chief = task == workers[0]
         self.steps = flags.steps
         self.step = self.shown = 0
+        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(f"{self.directory}/.chief", "w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
-            path = f"{self.directory}/flags.json"
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another chief has it
+                raise
+            except OSError:  # the file system has no locks
+                pass
             layout = [[v.path, list(v.shape)] for v in variables]
             if tf.train.latest_checkpoint(self.directory):
-                with open(path) as file:
-                    if json.load(file).get("variables") != layout:
-                        raise ValueError(f"{self.directory} has a checkpoint of another model")
-            facts = {
-                "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
-                "ps": ps,
-                "metrics": TEST,
-                "variables": layout,
-                "arguments": vars(flags),
-                "versions": {"tensorflow": tf.__version__},
-            }
-            with open(path, "w") as file:
-                json.dump(facts, file, indent=2)
+                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
+                    raise ValueError(f"{self.directory} has a checkpoint of another model")
+            with open(f"{self.directory}/flags.json", "w") as file:
+                json.dump(
+                    {
+                        "example": __doc__.split(":")[0],
+                        "script": os.path.abspath(__file__),
+                        "tasks": [f"{job}-{index}" for job, index in workers],
+                        "ps": ps,
+                        "metrics": TEST,
+                        "variables": layout,
+                        "arguments": vars(flags),
+                        "versions": {"tensorflow": tf.__version__},
+                    },
+                    file,
+                    indent=2,
+                )
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
@@ -590,18 +600,17 @@ class Metrics:
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
-            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+            print(
+                f"update {self.step} of {self.steps}   loss {row[5]:.4g}   staleness {row[6]:.0f}",
+                flush=True,
+            )
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
-        times = f"{time.time():.6f},{began:.6f}"
-        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
-
-    def show(self, text):
-        """Prints where training is."""
-        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
+        print(f"update {step} of {self.steps}   {words}", flush=True)
 
 
 # endregion: metrics

@@ -23,6 +23,7 @@ import time
 import timeit
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
+os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -67,9 +68,8 @@ MORE_FLAGS = [  # (name, default, help) of the flags that only this example has
 # region: words -- put your own text and model here
 DATASET, DATASETS = "topics", "topics (help texts that come with Python), or a text file"
 WINDOW, WEIGHT = 5, 5  # words to each side that are neighbours; what the noise counts
-METRICS = {
-    "accuracy": ("max", None)
-}  # the share of neighbours that are told from noise; more is better
+# The share of neighbours that are told from noise; more is better.
+METRICS = {"accuracy": ("max", None)}
 Data = collections.namedtuple("Data", "vocabulary train test noise")
 
 
@@ -84,8 +84,7 @@ def load_data(name):
 
         text = "\n\n".join(topics[key] for key in sorted(topics))
     else:
-        with open(name, encoding="utf-8") as file:
-            text = file.read()
+        text = open(name, encoding="utf-8").read()
     paragraphs = [re.findall(r"[^\W\d_]+", part.lower()) for part in text.split("\n\n")]
     count = collections.Counter(word for words in paragraphs for word in words)
     vocabulary = [word for word, times in count.most_common() if times > 2]
@@ -164,9 +163,9 @@ def main():
         return serve(cluster, server)
     data = load_data(flags.dataset)
     with tf.Graph().as_default():
-        step, update, test = build(cluster, data, flags)
+        graph = build(cluster, data, flags)
         tables = [Table(v.op.name, v.shape) for v in tf.global_variables()]
-        train(cluster, server, tables, step, update, test, flags)
+        train(cluster, server, tables, *graph, flags)
     if cluster.is_chief:
         show(data.vocabulary, len(cluster.ps), cluster.task)
 
@@ -203,7 +202,7 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = "above 0" if default else "at least 0"
+            least = f"{'above' if default else 'at least'} 0"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
     return flags
 
@@ -310,7 +309,7 @@ def send(w, vectors):
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
-    tensor = tf.numpy_function(lambda: np.asarray(value), [], value.dtype)
+    tensor = tf.numpy_function(lambda: np.asarray_chkfinite(value), [], value.dtype)
     return tf.ensure_shape(tensor, value.shape)
 
 
@@ -358,8 +357,8 @@ def batches(data, flags, rank, workers):
 def evaluation(w, data):
     """Returns [the loss, the share of test pairs that score above the word with its noise word]."""
     pairs, noise = variables(tf.get_local_variable, "test_pairs", [data.test, data.noise])
-    _, word = look_up(w[: len(w) // 2], pairs.read_value()[:, 0])
-    _, other = look_up(w[len(w) // 2 :], tf.concat([pairs.read_value()[:, 1], noise], 0))
+    _, word = look_up(w[: len(w) // 2], pairs[:, 0])
+    _, other = look_up(w[len(w) // 2 :], tf.concat([pairs[:, 1], noise], 0))
     true, false = tf.split(tf.reduce_sum(tf.concat([word, word], 0) * other, axis=1), 2)
     return [loss(true, false), tf.reduce_mean(tf.cast(true > false, tf.float32))]
 
@@ -379,7 +378,7 @@ def mean_bytes(task):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TEST = {"test_loss": "min", **{"test_" + name: better for name, (better, _) in METRICS.items()}}
+TEST = {"test_loss": "min", **{f"test_{name}": better for name, (better, _) in METRICS.items()}}
 for better, function in METRICS.values():
     # Not an object of Keras with update_state(): it would also average over the tests before.
     if better not in ("max", "min") or hasattr(function, "update_state"):
@@ -426,28 +425,36 @@ class Metrics:
         self.is_chief = task == workers[0]
         self.steps = flags.steps
         self.step = self.shown = 0
+        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
         os.makedirs(self.directory, exist_ok=True)
         if self.is_chief:
             self.lock = open(f"{self.directory}/.chief", "w")
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if another chief has it
-            path = f"{self.directory}/flags.json"
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another chief has it
+                raise
+            except OSError:  # the file system has no locks
+                pass
             layout = [[v.path, list(v.shape)] for v in variables]
             if tf.train.latest_checkpoint(self.directory):
-                with open(path) as file:
-                    if json.load(file).get("variables") != layout:
-                        raise ValueError(f"{self.directory} has a checkpoint of another model")
-            facts = {
-                "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
-                "ps": ps,
-                "metrics": TEST,
-                "variables": layout,
-                "arguments": vars(flags),
-                "versions": {"tensorflow": tf.__version__},
-            }
-            with open(path, "w") as file:
-                json.dump(facts, file, indent=2)
+                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
+                    raise ValueError(f"{self.directory} has a checkpoint of another model")
+            with open(f"{self.directory}/flags.json", "w") as file:
+                json.dump(
+                    {
+                        "example": __doc__.split(":")[0],
+                        "script": os.path.abspath(__file__),
+                        "tasks": [f"{job}-{index}" for job, index in workers],
+                        "ps": ps,
+                        "metrics": TEST,
+                        "variables": layout,
+                        "arguments": vars(flags),
+                        "versions": {"tensorflow": tf.__version__},
+                    },
+                    file,
+                    indent=2,
+                )
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
@@ -461,18 +468,17 @@ class Metrics:
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
-            self.show(f"loss {row[5]:.4g}   staleness {row[6]:.0f}")
+            print(
+                f"update {self.step} of {self.steps}   loss {row[5]:.4g}   staleness {row[6]:.0f}",
+                flush=True,
+            )
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
-        times = f"{time.time():.6f},{began:.6f}"
-        print(times, step, ",,,,,", *means, sep=",", file=self.file)
+        print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        self.show("   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means)))
-
-    def show(self, text):
-        """Prints where training is."""
-        print(f"update {self.step} of {self.steps}   {text}", flush=True)
+        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
+        print(f"update {step} of {self.steps}   {words}", flush=True)
 
 
 # endregion: metrics
@@ -482,9 +488,8 @@ class Metrics:
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
     missing = tf.report_uninitialized_variables(tf.global_variables())
-    checkpoint = tf.train.latest_checkpoint(directory)
     if cluster.is_chief and session.run(missing).size:
-        if checkpoint:
+        if checkpoint := tf.train.latest_checkpoint(directory):
             saver.restore(session, checkpoint)
         else:
             session.run(tf.global_variables_initializer())

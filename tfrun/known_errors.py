@@ -349,10 +349,17 @@ group(
         "Start fewer workers, or take more data.",
     ),
     (
-        r"array must not contain infs or NaNs",
+        r"array must not contain infs or NaNs|\bx : Tensor had (NaN|Inf|-Inf)",
         "ValueError: array must not contain infs or NaNs",
         "The data hold NaN or infinite numbers.",
         "Replace or drop those rows.",
+    ),
+    (
+        r"\bw : Tensor had (NaN|Inf|-Inf)",
+        "InvalidArgumentError: w : Tensor had NaN values",
+        "The parameters are no longer finite: training diverged, although the loss does not show "
+        "it. Where a layer has made NaN to 0, the loss stays finite.",
+        "Take a smaller --learning-rate, and another OUTPUT_DIR: nothing of this was saved.",
     ),
     (
         r"label value of -\d+ which is outside the valid range",
@@ -422,6 +429,13 @@ group(
 
 group(
     "The run directory",
+    (
+        r"OUTPUT_DIR must have none of the signs",
+        "ValueError: OUTPUT_DIR must have none of the signs *?[\\: /runs/lr=[0.1]",
+        "TensorFlow takes such a sign in a path for a pattern: it would find no checkpoint again, "
+        "or remove those of another run.",
+        "Set OUTPUT_DIR or RUNS_DIR to a folder without these signs, such as lr=0.1.",
+    ),
     (
         r"BlockingIOError",
         "BlockingIOError: [Errno 11] Resource temporarily unavailable",
@@ -539,6 +553,13 @@ group(
         "stopped.",
         "Look into the logs of the others for the first error; `tfrun --restarts 3` starts failed "
         "tasks again.",
+    ),
+    (
+        r"Timestamp cannot be called when determinism is enabled",
+        "FailedPreconditionError: Timestamp cannot be called when determinism is enabled",
+        "The environment sets TF_DETERMINISTIC_OPS, with which TensorFlow refuses to read the "
+        "clock; each update notes its time.",
+        "Unset TF_DETERMINISTIC_OPS. The rows of each mini-batch follow from --seed without it.",
     ),
     (
         r"FailedPreconditionError|Could not find variable|uninitialized value",

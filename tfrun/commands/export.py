@@ -69,6 +69,7 @@ def untrained_model(directory, script=None):
     """
     import keras
 
+    run_directory.refuse_patterns(directory)
     flags = run_directory.read_flags(directory)
     module = load(pathlib.Path(script or flags.get("script", "")))
     data = module.load_data(flags["arguments"]["dataset"])
@@ -108,6 +109,7 @@ def trained_model(directory, script=None):
     """
     import tensorflow as tf
 
+    run_directory.refuse_patterns(directory)
     checkpoint = tf.train.latest_checkpoint(directory)
     if not checkpoint:
         raise ValueError(f"there is no checkpoint in {directory} yet")

@@ -15,6 +15,7 @@ FINISHED = (
 )
 STOPPED = "The run in {0} was ended early: remove {0}/stop, and it goes on"
 OCCUPIED = "a run goes on in {0}: wait for it, or end it with `tfrun kill {0}`"
+PATTERN = "TensorFlow takes one of the signs *?[\\ in {} for a pattern, and finds no checkpoint"
 UNWRITABLE = "the run directory cannot be written: {}; set OUTPUT_DIR to a folder of your own"
 FLAGS = {"example", "tasks", "ps", "arguments", "versions"}  # what a chief's flags.json has
 
@@ -30,6 +31,7 @@ class RunDirectory:
     def __init__(self, example):
         self.made = []
         self.path = given()
+        refuse_patterns(self.path or base(example))
         if self.path:
             self.path.mkdir(parents=True, exist_ok=True)
         else:
@@ -56,6 +58,12 @@ class RunDirectory:
             for folder in self.made[1:]:
                 folder.rmdir()
         return True
+
+
+def refuse_patterns(path):
+    """Raises OSError where TensorFlow would take the path of a run directory for a pattern."""
+    if set("*?[\\") & set(str(path)):
+        raise OSError(PATTERN.format(path))
 
 
 def is_locked(file):
