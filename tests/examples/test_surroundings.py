@@ -85,7 +85,7 @@ def test_a_file_system_without_locks(number, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_what_the_machine_has_set_does_not_matter(script, monkeypatch):
-    """Before Keras is imported a script has its backend, and gRPC no proxy. Catches one set later."""
+    """Before Keras is imported its backend is set, and gRPC has no proxy. Catches a later line."""
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
@@ -114,6 +114,7 @@ class Model:
         return tf2.zeros([2]), state
 
 known = {"np": np, "METRICS": {}, "loss": lambda y, outputs: outputs, "keras": None}
+known["unpack"] = lambda model, w: w
 forms = {}
 for script in regions.scripts():
     for name, text in regions.regions(script).items():
@@ -130,6 +131,7 @@ def raised(function, *arguments):
 for name, (text, tf) in forms.items():
     there = {**known, "tf": tf}
     exec(text, there)
+    there["unpack"] = known["unpack"]
     rows = tf2.Variable([1.0, 2.0])
     for last, bad in (5.0, False), (float("nan"), True):
         w = [1.0, 2.0, last]
