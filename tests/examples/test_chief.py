@@ -9,6 +9,7 @@ import numpy as np
 import problem
 import pytest
 import regions
+import small
 import support
 from problem import digits_like, draw
 from references import perceptron
@@ -119,21 +120,22 @@ AT_ONCE = ["--steps-per-call", "1"]
 KINDS = {  # {an example of each kind: (its ps, its workers beside the chief, flags)}
     "HogWild/hogwild.py": (1, 2, []),
     "Ring-AllReduce/ring_allreduce.py": (0, 2, AT_ONCE),
+    "Synchronous-SGD/synchronous_sgd.py": (1, 2, []),
+    "Synchronous-SGD/synchronous_sgd_optimizer.py": (1, 2, []),
+    "Distributed-Setup/distributed_setup_supervisor.py": (1, 0, []),
+    "Sparse-Embeddings/sparse_embeddings.py": (1, 2, []),
+    "Collective-AllReduce/collective_allreduce.py": (0, 1, AT_ONCE),
+    "Further-Algorithms/Sharded-Training/sharded_training.py": (0, 2, []),
+    "Model-Parallelism/model_parallelism.py": (0, 1, []),
 }
 STEPS = 30
 
 
-def data_for(name, script, folder):
+def data_for(name, folder):
     """Writes the small data set as a script reads it; returns its --dataset."""
     if "embeddings" in name:
         (folder / "prose.txt").write_text(problem.PROSE)
         return folder / "prose.txt"
-    if "evaluate" in name:
-        problem.records(script, 3, folder)
-        (folder / "test-0.tfrecord").write_bytes((folder / "train-0.tfrecord").read_bytes())
-        about = {"files": 3, "test_rows": problem.BATCH, "shape": [6], "classes": 3}
-        (folder / "records.json").write_text(json.dumps(about))
-        return folder
     np.savez(folder / "data.npz", **interleaved.Data(*digits_like())._asdict())
     return folder / "data.npz"
 
@@ -141,11 +143,11 @@ def data_for(name, script, folder):
 def train(name, folder, text):
     """Runs a script with a chief; returns the run directory."""
     ps, workers, flags = KINDS[name]
-    script, path = support.ROOT / name, folder / pathlib.Path(name).name
+    path = folder / pathlib.Path(name).name
     assert text.count(MAIN) == 1
     path.write_text(text.replace(MAIN, LATE))
     settings = {"learning_rate": 1e-30, "steps": STEPS, "checkpoint_steps": 10}
-    settings = problem.command_line({**settings, "dataset": data_for(name, script, folder)})
+    settings = problem.command_line({**settings, "dataset": data_for(name, folder)})
     flags = [*(str(part) for flag in settings.items() for part in flag), *flags]
     with support.QuickCluster(ps=ps, chief=1, tasks=ps + 1 + workers) as quick:
         codes, output = quick.run(path, folder / "run", *flags, workers=workers)
@@ -153,25 +155,21 @@ def train(name, folder, text):
     return folder / "run"
 
 
-def rows_of(name, rank, n):
+def rows_of(rank, n):
     """Returns (x, y), the rows that a worker of the example draws from."""
     x, y, *_ = digits_like()
-    if "evaluate" in name:
-        return [part[rank * problem.BATCH : (rank + 1) * problem.BATCH] for part in (x, y)]
     return x[rank::n], y[rank::n]
 
 
-def check_losses(name, run, w, n):
+def check_losses(run, w, n):
     """Asserts that each task has the losses of its own mini-batches, the chief those of rank 0."""
     for rank, (job, index) in enumerate(TASKS[:n]):
         rows = [row for row in support.pushes(run) if row["task"] == f"{job}-{index}"]
         assert rows, f"rows: none of {job} {index}"
-        x, y = rows_of(name, rank, n)
+        x, y = rows_of(rank, n)
         found = {int(row["global_step"] - 1 - row["staleness"]): row["loss"] for row in rows}
         for number, loss in found.items():
-            drawn = range(len(x))
-            if "evaluate" not in name:
-                drawn = draw(rank, number, problem.BATCH, len(x))
+            drawn = draw(rank, number, problem.BATCH, len(x))
             due, _ = perceptron(w, x[drawn], y[drawn])
             apart = abs(due - loss)
             assert apart < 1e-4, f"losses: {apart:g} apart, of {job} {index} at {number}"
@@ -195,16 +193,14 @@ def check_chief(name, folder, changes=()):
         return
     module = support.load(script)
     module.keras.utils.set_random_seed(problem.SEED)
-    given = module.Data(*digits_like())
-    if "evaluate" in name:
-        given = module.Data([], None, None, [6], 3)
-    w = [v.numpy() for v in module.make_model(given).trainable_variables]
+    model = module.make_model(module.Data(*digits_like()))
+    w = [v.numpy() for v in model.trainable_variables]
     shapes = [v.shape for v in w]
     apart = max(
         np.abs(a - b).max() for a, b in zip(export.saved_values(checkpoint, shapes)["w"], w)
     )
     assert apart < 1e-6, f"w: {apart:g} apart from what the chief has made"
-    check_losses(name, run, w, n)
+    check_losses(run, w, n)
 
 
 @pytest.mark.parametrize(
@@ -217,3 +213,21 @@ def test_the_chief_makes_tests_and_saves(name, tmp_path):
     The chief comes after the others, and their own first w is another one.
     """
     check_chief(name, tmp_path)
+
+
+# Under tfrun -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("failing, goes_on", [(("worker", 0), True), (("chief", 0), False)])
+def test_who_is_let_go_beside_a_chief(failing, goes_on, tmp_path):
+    """Worker 0 is a worker like others: without it a run goes on, without its chief it does not."""
+    body = "if (job, index) == %r:\n    sys.exit(6)\ntime.sleep(%d)" % (
+        failing,
+        2 if goes_on else 60,
+    )
+    small.write(tmp_path, body)
+    flags = ["--ps", "1", "--chief", "--workers", "2", "--restarts", "1"]
+    process = small.start(tmp_path, *flags)
+    output = process.communicate(timeout=support.patience(40))[0]
+    assert process.returncode == 6, output
+    assert ("is let go" in output) == goes_on, output
