@@ -35,7 +35,7 @@ def command(arguments: list[str]) -> int:
             "run": run["run"],
             "state": run["state"] + (f" ({run['exit_code']})" if run["exit_code"] else ""),
             "began": time.strftime("%Y-%m-%d %H:%M", time.localtime(run["started"])),
-            "lasted": formatting.age(run["age_seconds"]) if run["state"] != "lost" else "",
+            "lasted": "" if run["age_seconds"] is None else formatting.age(run["age_seconds"]),
             "updates": f"{run['update']:,}" if run["update"] else "",
             "result": formatting.tests(run["test"]),
         }
@@ -47,7 +47,8 @@ def command(arguments: list[str]) -> int:
 def status(record: dict) -> dict:
     """Returns what status shows of a run, as --json prints it. age_seconds: how long it ran."""
     facts = {n: record[n] for n in registry.FACTS} | {"update": None, "steps": None, "test": {}}
-    facts["age_seconds"] = (record["ended"] or time.time()) - record["started"]
+    end = time.time() if record["state"] == "running" else record["ended"]
+    facts["age_seconds"] = end - record["started"] if end else None  # lost: nobody knows
     if record["directory"]:
         facts |= progress.of_run(record["directory"], time.time())
         del facts["tasks"]

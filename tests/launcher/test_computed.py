@@ -1,0 +1,660 @@
+"""What the commands of tfrun compute, from run directories, records and tables made by hand."""
+
+import json
+import os
+import pathlib
+import time
+import types
+
+import made_run
+import numpy as np
+import psutil
+import pytest
+from tfrun.commands import common, logs, monitor, run, status, trace
+from tfrun.commands import curves as curves_command
+from tfrun.launch import cluster, resources, supervisor
+from tfrun.launch.task import Task
+from tfrun.pictures import curves
+from tfrun.runs import activities, events, progress, registry
+from tfrun.runs.data import RunData
+from tfrun.ssh import hosts
+
+
+@pytest.fixture(autouse=True)
+def own_records(tmp_path, monkeypatch):
+    """Each test begins without a record, in a folder of its own, at the same time of day."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "time", lambda: 5000.0)
+
+
+def record(name, state="done", started=1000.0, ended=1090.0, **changes):
+    """Writes the record of a run in a folder of that name, which it makes."""
+    directory = os.path.realpath(name)
+    os.makedirs(directory, exist_ok=True)
+    running = state in ("running", "lost")
+    content = dict.fromkeys(registry.FACTS) | {"run": name, "example": "E", "directory": directory}
+    content |= {"state": "running" if running else state, "exit_code": None if running else 0}
+    content |= {"started": started, "ended": None if running else ended, "tasks": []}
+    content["tfrun"] = registry.identity(os.getpid()) if state == "running" else None
+    path = registry.folder() / f"{name.replace('/', '--')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**content, **changes}))
+    return registry.read(path)
+
+
+def task(folder, name="worker 0", **changes):
+    """Returns what a record says of a task that runs."""
+    facts = {"task": name, "role": name.split()[0], "state": "running", "process": None}
+    facts |= {"restarts": 0, "exit_code": None, "cores": None, "gpus": "-1", "memory_limit": None}
+    return {**facts, "log": os.path.realpath(f"{folder}/{name.replace(' ', '-')}.log"), **changes}
+
+
+# status, and which run is meant ------------------------------------------------------------------
+
+
+def test_how_long_a_run_lasted(capsys, monkeypatch):
+    """Catches: a past run that grows older, a lost run or record with a length that nobody knows.
+
+    And the updates of one task alone, an order by name, -n of the oldest.
+    """
+    record("b/done", "done", 1000, 1090)
+    record("a/failed", "failed", 2000, 2400, exit_code=3)
+    record("c/lost", "lost", 3000)
+    record("a/runs", "running", 4955)
+    made_run.flags("a/runs", steps=2000)
+    made_run.metrics(
+        "a/runs", "worker-0", made_run.push(4990, 1200), made_run.test(4991, 1200, 0.75, 2)
+    )
+    made_run.metrics("a/runs", "worker-1", made_run.push(4992, 1204), made_run.push(4989, 7))
+    (registry.folder() / "cut.json").write_text("{")
+    os.utime(registry.folder() / "cut.json", (4000, 4000))
+    assert status.command(["--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)
+    assert [(each["run"], each["state"], each["age_seconds"]) for each in seen] == [
+        ("b/done", "done", 90),
+        ("a/failed", "failed", 400),
+        ("c/lost", "lost", None),
+        ("cut", "unreadable", None),
+        ("a/runs", "running", 45),
+    ]
+    assert [each["update"] for each in seen] == [None] * 4 + [1204]
+    assert (seen[4]["steps"], seen[4]["accuracy"]) == (2000, 0.75)
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    assert status.command(["-n", "4"]) == 0
+    title, *lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert title == ["run", "state", "began", "lasted", "updates", "result"]
+    assert lines == [
+        ["a/failed", "failed", "(3)", "1970-01-01", "00:33", "7", "min"],
+        ["c/lost", "lost", "1970-01-01", "00:50"],
+        ["cut", "unreadable", "1970-01-01", "01:06"],
+        ["a/runs", "running", "1970-01-01", "01:22", "45", "s", "1,204"]
+        + ["test", "accuracy", "75.0%"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "due"),
+    [
+        (None, "x/2"),  # the newest that runs, though others have begun later
+        ("x/1", "x/1"),  # exactly, though x/11 and x/12 have it in their names
+        ("x/11", "x/11"),
+        ("1", "x/11"),  # of several the one that runs
+        ("2", "x/2"),
+        ("y", "y/3"),  # by a part
+        ("y/3/", "y/3"),
+        ("./y/../x/1", "x/1"),
+        ("link", "y/3"),
+        ("x/", None),  # two of them run
+        ("none", None),
+    ],
+)
+def test_which_run_is_meant(name, due, capsys):
+    """Catches: the oldest, a part before the whole name, a path that is compared as written."""
+    for number, (run_name, state) in enumerate(
+        [
+            ("x/11", "running"),
+            ("x/2", "running"),
+            ("x/1", "done"),
+            ("x/12", "lost"),
+            ("y/3", "done"),
+        ]
+    ):
+        record(run_name, state, 1000 + number)
+    os.symlink("y/3", "link")
+    if due:
+        assert common.find(name)["run"] == due
+    else:
+        with pytest.raises(SystemExit, match="2"):
+            common.find(name)
+        said = capsys.readouterr().err
+        assert (
+            ("x/11" in said and "x/2" in said) if name == "x/" else "there is no run none" in said
+        )
+
+
+def test_the_newest_where_none_runs():
+    """Catches the first one, and one that was written last."""
+    record("b/2", "failed", 2000)
+    record("a/1", "lost", 1000)
+    assert common.find(None)["run"] == "b/2"
+
+
+def test_a_run_directory_that_was_moved(capsys):
+    """Catches a command that needs the record, or looks where the directory was."""
+    record("a/run", tasks=[task("a/run")])
+    made_run.flags("a/run")
+    made_run.metrics("a/run", "worker-0", made_run.push(10, 1))
+    os.makedirs("b")
+    os.rename("a/run", "b/moved")
+    os.symlink("b/moved", "link")
+    for name in "b/moved", "link", "./b/../b/moved/":
+        assert common.directory_of(name) == os.path.realpath("b/moved")
+    assert status.command(["--json"]) == 0 and json.loads(capsys.readouterr().out) == []
+
+
+# monitor -----------------------------------------------------------------------------------------
+
+
+class Process:
+    """A process as far as monitor asks it."""
+
+    def __init__(self, pid, percent, mib, threads, *children):
+        self.pid, self.percent, self.mib, self.threads = pid, percent, mib, threads
+        self.below = children
+
+    def children(self, recursive):
+        return [each for child in self.below for each in [child, *child.children(True)]]
+
+    def cpu_percent(self):
+        return self.percent
+
+    def memory_info(self):
+        return types.SimpleNamespace(rss=self.mib << 20, vms=1 << 50)
+
+    def num_threads(self):
+        return self.threads
+
+    def oneshot(self):
+        return open(os.devnull)
+
+
+def test_what_monitor_computes(monkeypatch):
+    """Catches: a share of another task's limit or of the machine's free memory, one child's use,
+
+    the figures of worker 1 for worker 10, a rate of a task that has ended by now, others' GPUs.
+    """
+    processes = {
+        7: Process(7, 50.0, 100, 3, Process(71, 25.0, 30, 2, Process(72, 5.0, 20, 1))),
+        8: Process(8, 10.0, 512, 4),
+        os.getpid(): Process(9, 0, 0, 0),  # of tfrun
+    }
+    monkeypatch.setattr(registry, "process", lambda who: who and processes.get(who["pid"]))
+    memory = types.SimpleNamespace(total=4 << 30, available=1 << 30, used=3 << 30)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    listed = ["0, 40, 1000", "1, 80, 3000", "2, 10, 10", "3, [N/A], [N/A]"]
+    monkeypatch.setattr(cluster, "nvidia_smi", lambda *_, **__: listed)
+    tasks = [
+        task("r", "ps 0", process={"pid": 7}),
+        task("r", "worker 1", process={"pid": 8}, gpus="0,1", memory_limit=1 << 30),
+        task("r", "worker 10", gpus="2", state="failed", exit_code=1, restarts=2),
+        task("r", "worker 2", gpus=None, state="waiting"),
+    ]
+    seen_record = record("r", "running", 4910, tasks=tasks)
+    made_run.flags("r", steps=900)
+    more = {"loss": 0.25, "local_steps": 10}
+    made_run.metrics("r", "worker-1", *(made_run.push(t, t, 2, **more) for t in (4980, 4998, 4999)))
+    made_run.metrics("r", "worker-10", *(made_run.push(t, t - 4000) for t in (4001, 4002, 4004)))
+    made_run.metrics("r", "worker-11", made_run.push(4999, 3))
+    first = monitor.snapshot(seen_record, {})
+    assert [each.get("cpu_percent") for each in first["tasks"][:3]] == [None, None, None]
+    looks = {each: each for each in processes.values()}
+    seen = monitor.snapshot(seen_record, looks)
+    names = ["cpu_percent", "memory_bytes", "threads", "pid", "memory_percent", "gpu_percent"]
+    names += ["gpu_memory_bytes", "steps_per_second", "staleness", "loss", "update"]
+    ps, one, ten, two, rank = ([each.get(name) for name in names] for each in seen["tasks"])
+    assert ps == [80.0, 150 << 20, 6, 7, pytest.approx(100 * 150 / 4096)] + [None] * 6
+    assert one == [10.0, 512 << 20, 4, 8, 50.0, 60.0, 4000 << 20, 20 / 5, 2.0, 0.25, 4999]
+    assert ten == [None] * 7 + [2 / 3, 0.0, 0.5, 4]
+    assert two == [None] * 11 and seen["tasks"][4]["task"] == "worker 11" and rank[-1] == 3
+    assert (seen["update"], seen["steps"]) == (4999, 900)
+    assert monitor.headline(seen) == "r: running for 2 min, update 4,999 of 900"
+    texts = [text(seen["tasks"][1]) for _, text, _ in monitor.COLUMNS]
+    assert texts == [
+        *("worker 1", "running", "0", "10", "512 MiB of 1 GiB", "50.0", "60", "3.91 GiB"),
+        *("4", "2.00", "0.25"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "ended", "words"),
+    [("done", 1090, "done after 2 min"), ("lost", None, "lost for at most 67 min")],
+)
+def test_the_headline_of_a_run_that_has_ended(state, ended, words):
+    """Catches an age that goes on after the end."""
+    tasks = [task("r"), task("r", "worker 1", state="done", exit_code=0)]
+    seen = monitor.snapshot(record("r", state, 1000, ended, tasks=tasks), {})
+    assert monitor.headline(seen) == f"r: {words}"
+    states = [each["state"] for each in seen["tasks"]]
+    assert states == ["lost" if state == "lost" else "running", "done"]
+
+
+def test_how_far_a_run_is(tmp_path):
+    """Catches: the last row for the largest, a test of fewer updates, a window that has no end."""
+    made_run.flags("r", steps=50)
+    rows = [made_run.push(4990 + k / 10, 2 * k, k % 4) for k in range(1, 80)]
+    made_run.metrics(
+        "r", "worker-0", *rows, made_run.test(4999, 158, 0.5, 1), made_run.push(4999, 3)
+    )
+    made_run.metrics(
+        "r", "worker-1", made_run.test(4999.5, 158, 0.75, "nan"), made_run.test(5000, 2, 0, 9)
+    )
+    found = progress.of_run("r", 5000.0, ["worker-0"])
+    assert (found["update"], found["steps"], found["test"]) == (158, 50, {"test_accuracy": 0.75})
+    # In the last 5 s: k = 51 to 79 at 4995.1 to 4997.9, and the last row.
+    assert found["tasks"]["worker-0"]["steps_per_second"] == pytest.approx(30 / 5)
+    mean = (sum(k % 4 for k in range(51, 80)) + 0) / 30
+    assert found["tasks"]["worker-0"]["staleness"] == pytest.approx(mean)
+    ended = progress.of_run("r", 9000.0)["tasks"]["worker-0"]  # 4994 to 4999
+    assert ended["steps_per_second"] == pytest.approx(40 / 5)
+
+
+def test_a_long_file_is_read_from_its_end(monkeypatch):
+    """Catches a rate that counts from a line cut in two, and all rows read."""
+    rows = [made_run.push(4000 + k, k) for k in range(900)]
+    made_run.metrics("r", "worker-0", *rows)
+    monkeypatch.setattr(progress, "TAIL", len(rows[-1]) * 3 + 10)
+    task_seen = progress.of_run("r", 4900.0)["tasks"]["worker-0"]
+    assert (task_seen["update"], task_seen["steps_per_second"]) == (899, 1.0)
+
+
+def test_the_age_of_a_checkpoint():
+    """Catches: flags.json that counts after a checkpoint, another start's files, 300 s too many."""
+    made_run.flags("r", arguments={"checkpoint_steps": 100})
+    os.utime("r/flags.json", (1000, 1000))
+
+    def warned(now, began=900):
+        return progress.checkpoint_warning(pathlib.Path("r"), began, now)
+
+    assert not warned(1299) and "5 min" in warned(1300) and "(now 100)" in warned(1300)
+    assert not warned(1300, began=1001)
+    open("r/checkpoint", "w").close()
+    os.utime("r/checkpoint", (1200, 1200))
+    assert not warned(1499) and "8 min" in warned(1680)
+
+
+# logs --------------------------------------------------------------------------------------------
+
+
+def test_logs_that_grow(capsys, monkeypatch):
+    """Catches: more than the last 20 lines at first, a line in two, what came last not shown."""
+    two = [task("r"), task("r", "worker 1")]
+    record("r", "running", tasks=two)
+    with open("r/worker-0.log", "w") as log:
+        log.writelines(f"{k}\n" for k in range(50))
+        log.write("in")
+    open("r/worker-1.log", "w").close()
+    looks = iter(range(3))
+
+    def sleep(_):
+        look = next(looks)
+        with open("r/worker-0.log", "a") as log:
+            log.write(["complete\n", "".join(f"more {k}\n" for k in range(30)), "the en"][look])
+        if look == 2:
+            record("r", "done", tasks=two)
+
+    monkeypatch.setattr(logs, "time", types.SimpleNamespace(sleep=sleep))
+    assert logs.command(["r", "-f"]) == 0
+    lines = [line.removeprefix("[worker 0] ") for line in capsys.readouterr().out.splitlines()]
+    more = [f"more {k}" for k in range(30)]
+    assert lines == [*map(str, range(30, 50)), "incomplete", *more, "the en"]
+    assert logs.command(["r", "worker", "0", "--json"]) == 0  # a run that has ended: all of it
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 82 and lines[0] == {"task": "worker 0", "line": "0"}
+
+
+# curves, trace, events ---------------------------------------------------------------------------
+
+
+def three_pushes():
+    """A run in r: worker 0 pushes three times, worker 1 once; each computes 0.1 s, pushes 0.05."""
+
+    def push(time, step, late):
+        return made_run.push(time, step, late, pull_time=time - 0.15, wait_seconds=0.05)
+
+    made_run.flags("r", steps=4)
+    tests = (
+        made_run.test(12.25, 2, 0.75, 1.5, began=12.125),
+        made_run.test(14, 4, 1.0, 0.5, began=13.5),
+    )
+    made_run.metrics(
+        "r", "worker-0", push(11, 1, 0), push(12, 2, 1), tests[0], push(13, 4, 3), tests[1]
+    )
+    made_run.metrics("r", "worker-1", push(12.5, 3, 1))
+    return RunData.read("r")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Returns a function that draws a run, and returns the axes of its picture."""
+
+    def draw(run):
+        monkeypatch.setattr(curves.plt, "close", lambda figure: None)
+        path = curves.draw(run)
+        assert path.stat().st_size > 10000
+        return curves.plt.gcf().axes
+
+    yield draw
+    monkeypatch.undo()
+    curves.plt.close("all")
+
+
+def widths(axes):
+    """Returns {name of a lane: the widths of its bars}."""
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    bars = {name: [] for name in names}
+    for bar in axes.patches:
+        name = names[round(bar.get_y() + bar.get_height() / 2)]
+        bars[name].append(pytest.approx(bar.get_width(), abs=1e-4))
+    return bars
+
+
+def test_what_the_picture_shows(drawn):
+    """Catches: milliseconds by the pushes of all tasks or in another unit, accuracy for error,
+
+    times that do not begin with the first push, staleness in the neighbour's bin.
+    """
+    loss, tests, counts, parts, moment = drawn(three_pushes())
+    dots = [line for line in loss.lines if line.get_marker() == "."]
+    assert [list(line.get_xdata()) for line in dots] == [[0, 1, 2], [1.5]]
+    (error,) = tests.lines
+    assert list(error.get_xdata()) == [1.25, 3.0]
+    assert list(error.get_ydata()) == [0.25, 0.125]  # none at all: half of the smallest
+    assert "100.0%" in tests.get_legend().get_texts()[0].get_text()
+    bins = {bar.get_x() + bar.get_width() / 2: 0 for bar in counts.patches}
+    for bar in counts.patches:
+        bins[bar.get_x() + bar.get_width() / 2] += bar.get_height()
+    assert {x: n for x, n in bins.items() if n} == pytest.approx({0: 1, 1: 2, 3: 1})
+    # Worker 0 pulls for 0.85 s and 0.6 s, and evaluates for 0.125 s and 0.5 s.
+    assert widths(parts) == {
+        "worker 1": [0, 100, 50, 0, 0],
+        "worker 0": [1450 / 3, 100, 50, 0, 625 / 3],
+    }
+    assert moment.get_title() == "A moment of the run"
+
+
+def test_the_times_of_updates_in_the_picture(drawn):
+    """Where nothing is stale. Catches seconds for milliseconds, and gaps between tasks."""
+    made_run.flags("r", ["worker-0"], steps=3)
+    pushes = [made_run.push(at, k) for k, at in enumerate((1.0, 1.004, 1.010), 1)]
+    made_run.metrics("r", "worker-0", *pushes)
+    counts = drawn(RunData.read("r"))[2]
+    filled = [bar for bar in counts.patches if bar.get_height()]
+    inside = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in filled]
+    assert len(filled) == 2
+    for (left, right), gap in zip(inside, (4, 6)):
+        assert left - 0.1 < gap < right + 0.1
+
+
+def test_the_running_mean():
+    """Catches a mean that is shifted, or lower at the ends."""
+    values = np.array([1.0, 2, 3, 4, 10])
+    assert list(curves.smooth(values, 1)) == list(values)
+    assert list(curves.smooth(values, 3)) == pytest.approx([4 / 3, 2, 3, 17 / 3, 8])
+
+
+def test_each_directory_has_its_picture(capsys, monkeypatch):
+    """Catches the first one alone, or one picture for all."""
+    monkeypatch.setattr(curves, "draw", lambda run: run.directory / "curves.png")
+    for name in "a", "b":
+        made_run.flags(name)
+    assert curves_command.command(["a", "b"]) == 0
+    assert capsys.readouterr().out.split() == ["a/curves.png", "b/curves.png"]
+    assert curves_command.command(["a", "none"]) == 1
+
+
+def test_a_run_of_one_process_only_computes():
+    """Catches a wait or a push in Non-Distributed-Setup."""
+    made_run.flags("r", ["worker-0"], ps=0)
+    made_run.metrics("r", "worker-0", made_run.push(10, 1), made_run.push(10.5, 2, pull_time=10.25))
+    spans = [each[1:4] for each in activities.activities(RunData.read("r"))]
+    assert [each for each in spans if each[2] > each[1]] == [
+        ("compute", 9.75, 10.0),
+        ("pull", 10.0, 10.25),
+        ("compute", 10.25, 10.5),
+    ]
+
+
+def test_the_window_of_a_trace(capsys, monkeypatch):
+    """Catches: seconds from another moment than the first push, a length for an end."""
+    three_pushes()
+    seen = []
+    monkeypatch.setattr(trace.timeline, "draw", lambda *arguments: seen.append(arguments))
+    assert trace.command(["r", "--json", "--from", "1.5", "--seconds", "0.25"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["from"], said["seconds"]) == (1.5, 0.25)
+    assert (
+        seen[0][-2:] == (12.5, 12.75)
+        and seen[0][1] == "HogWild, from 1.500 s after the first push on"
+    )
+    made = json.load(open("r/trace.json"))
+    start = made["otherData"]["begin_seconds_since_1970"]
+    moments = {e["name"]: start + e["ts"] / 1e6 for e in made["traceEvents"] if e["ph"] == "i"}
+    assert moments == pytest.approx(
+        {
+            f"update {k} by worker {w}": at
+            for k, w, at in ((1, 0, 11), (2, 0, 12), (3, 1, 12.5), (4, 0, 13))
+        }
+    )
+
+
+def test_the_time_of_an_event():
+    """Catches events at the time at which they were written, and a step that is a count."""
+    three_pushes()
+    os.utime("r/flags.json", (77, 77))
+    written, content = [], []
+    board = events.Events("board")
+    board.write_event = lambda *arguments: written.append(arguments[:3])
+    board.write_scalars = lambda name, row, scalars: content.append(
+        (name, row["push_time"], row["global_step"], sorted(scalars))
+    )
+    board.update(RunData.read("r"))
+    board.update(RunData.read("r"))
+    assert written == [("worker-0", 77, 0)]
+    tests, pushes = ["test_accuracy", "test_loss"], ["loss", "staleness"]
+    assert content == [
+        ("worker-0", 12.25, 2, tests),
+        ("worker-0", 14, 4, tests),
+        ("worker-0", 11, 1, pushes),
+        ("worker-0", 12, 2, [*pushes, "updates_per_second"]),
+        ("worker-0", 13, 4, [*pushes, "updates_per_second"]),
+        ("worker-1", 12.5, 3, pushes),
+    ]
+
+
+# what the tasks get ------------------------------------------------------------------------------
+
+
+def test_shares_of_a_machine(monkeypatch):
+    """Catches: a core that two tasks have, cores of the first role for all, GPUs for the others."""
+    monkeypatch.setattr(cluster, "core_numbers", lambda: [0, 2, 3, 5, 7, 8])
+    monkeypatch.setattr(cluster, "gpus", lambda: ["a", "b", "c", "d"])
+    jobs = {"worker": 2, "chief": 1, "ps": 1}
+    shares = resources.shares(jobs, {"worker": 2, "ps": 1}, {"worker": 1}, {"ps": 5, "chief": 7})
+    assert {task: tuple(share) for task, share in shares.items()} == {
+        ("ps", 0): ([0], [], 5),
+        ("chief", 0): (None, [], 7),
+        ("worker", 0): ([2, 3], ["a"], None),
+        ("worker", 1): ([5, 7], ["b"], None),
+    }
+    with pytest.raises(ValueError, match=r"asks for 8 cores \(2 worker x 4\), and .* has 6"):
+        resources.shares(jobs, {"worker": 4}, {}, {})
+    env = cluster.on_machine([*shares], {}, "d", 6, ["a", "b", "c", "d"], shares, (), ())
+    seen = [(e["CUDA_VISIBLE_DEVICES"], e["TF_NUM_INTRAOP_THREADS"]) for e in env.values()]
+    assert seen == [("-1", "1"), ("-1", "2"), ("a", "2"), ("b", "2")]
+    assert [resources.size(text) for text in ("512M", "1.5G", "2GiB")] == [2**29, 3 * 2**29, 2**31]
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "due"),
+    [
+        (8, "ab", {"chief 0": ("a", "2"), "worker 0": ("b", "2"), "worker 1": ("a", "2")}),
+        (2, "", {"chief 0": (None, "1"), "worker 0": (None, "1"), "worker 1": (None, "1")}),
+    ],
+)
+def test_what_tasks_share(cores, gpus, due):
+    """Catches: the ps counted among those that compute, GPUs from the second on, 0 threads."""
+    tasks = cluster.tasks({"worker": 2, "ps": 2, "chief": 1})
+    assert tasks[:3] == [("ps", 0), ("ps", 1), ("chief", 0)]
+    env = cluster.on_machine(tasks, {"worker": ["x"]}, "d", cores, [*gpus], already_set=())
+    seen = {
+        f"{job} {index}": (each.get("CUDA_VISIBLE_DEVICES"), each["OMP_NUM_THREADS"])
+        for (job, index), each in env.items()
+        if job != "ps"
+    }
+    threads = str(max(1, cores // 3))
+    assert seen == due and env["ps", 1]["OMP_NUM_THREADS"] == threads
+    assert env["ps", 0]["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert json.loads(env["worker", 1]["TF_CONFIG"])["task"] == {"type": "worker", "index": 1}
+
+
+def test_one_task_alone_has_all_gpus():
+    """Catches one GPU for a worker that is alone."""
+    env = cluster.on_machine([("ps", 0), ("worker", 0)], {}, "d", 4, ["0", "1"], already_set=())
+    assert "CUDA_VISIBLE_DEVICES" not in env["worker", 0]
+    assert env["worker", 0]["TF_NUM_INTRAOP_THREADS"] == "4"
+
+
+def test_tasks_on_hosts(monkeypatch, tmp_path):
+    """Two GPUs here, one there. Catches: GPUs, cores or ports of another host, or of all hosts.
+
+    And a user in an address, a variable for another role, the environment of this machine.
+    """
+    monkeypatch.setenv("OMP_NUM_THREADS", "77")
+    listed = hosts.parse("me@one:2, two:3")
+    jobs = {"worker": 3, "ps": 1, "evaluator": 1}
+    dealt = hosts.deal(jobs, listed)
+    answers = {
+        listed[1]: {"ports": [21, 22, 23], "machine": {"cores": 9, "gpus": ["0"]}},
+        listed[0]: {"ports": [11, 12], "machine": {"cores": 4, "gpus": ["0", "1"]}},
+    }
+    spec = supervisor.LaunchSpec(
+        "E",
+        jobs,
+        {job: ["py", f"{job}.py"] for job in jobs},
+        tmp_path,
+        variables=[("ps", "C", "1")],
+    )
+    tasks = hosts.make_tasks(spec, dealt, answers)
+    assert [each.name for each in tasks] == [
+        "ps 0",
+        "worker 0",
+        "worker 1",
+        "worker 2",
+        "evaluator 0",
+    ]
+    assert [each.host.target for each in tasks] == ["me@one"] * 2 + ["two"] * 3
+    assert all("me@one" in each.command for each in tasks[:2])
+    requests = [json.loads(each.env["TFRUN_REQUEST"]) for each in tasks]
+    env = [request["env"] for request in requests]
+    assert json.loads(env[3]["TF_CONFIG"]) == {
+        "cluster": {"ps": ["one:11"], "worker": ["one:12", "two:21", "two:22"]},
+        "task": {"type": "worker", "index": 2},
+    }
+    assert [each.get("CUDA_VISIBLE_DEVICES") for each in env] == ["-1", None, "0", "0", "0"]
+    assert [each["OMP_NUM_THREADS"] for each in env] == ["4", "4", "3", "3", "3"]
+    assert [each.get("C") for each in env] == ["1", None, None, None, None]
+    assert [request["command"][1] for request in requests][3:] == ["worker.py", "evaluator.py"]
+    assert [request["name"] for request in requests][2:4] == ["worker-1", "worker-2"]
+    for each in tasks:
+        each.log.close()
+
+
+# grids -------------------------------------------------------------------------------------------
+
+
+def test_the_exit_code_and_the_slots_of_a_grid(monkeypatch, tmp_path, capsys):
+    """Catches: the code of the last run, a run that shares cores with another, a mixed-up row."""
+    codes, seen = {"a=1,b=x": 0, "a=1,b=y": -9, "a=2,b=x": 3, "a=2,b=y": 0}, {}
+    monkeypatch.setattr(cluster, "core_numbers", lambda: [0, 1, 4, 5, 6])
+    monkeypatch.setattr(cluster, "gpus", lambda: ["g", "h", "i"])
+    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+
+    def start(command, env, cores, number):
+        name = os.path.basename(env["OUTPUT_DIR"])
+        seen[name] = command[command.index("--") :], env.get("CUDA_VISIBLE_DEVICES"), cores
+        if not codes[name]:
+            os.makedirs(env["OUTPUT_DIR"])
+            result = {"steps": 7, "wall_seconds": 2.5, "test_accuracy": len(seen) / 10}
+            with open(f"{env['OUTPUT_DIR']}/result.json", "w") as file:
+                json.dump(result, file)
+        return types.SimpleNamespace(stdout=[b"line\n"], wait=lambda: codes[name])
+
+    monkeypatch.setattr(run, "start_process", start)
+    job = {"grid": {"a": [1, 2], "b": ["x", "y"]}, "arguments": {"c": True, "d": False, "a": 9}}
+    job |= {"roles": {}, "environment": {}, "script": "train.py"}
+    assert run.run_grid(job, 1, tmp_path) == 137
+    assert [*seen] == [*codes]
+    assert seen["a=2,b=x"] == (
+        ["--", "train.py", "--c", "--a", "2", "--b", "x"],
+        "g,h,i",
+        [0, 1, 4, 5, 6],
+    )
+    rows = {row["run"]: row for row in json.loads((tmp_path / "grid.json").read_text())}
+    assert [row["exit_code"] for row in rows.values()] == [0, 137, 3, 0]
+    assert rows["a=1,b=x"]["test_accuracy"] == 0.1 and rows["a=2,b=y"]["test_accuracy"] == 0.4
+    assert rows["a=2,b=y"]["arguments"] == {"a": 2, "b": "y"} and rows["a=2,b=y"]["steps"] == 7
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[4:9]]
+    assert lines[0] == ["a", "b", "result", "updates", "seconds", "end"]
+    assert lines[2] == ["1", "y", "exit", "code", "137"] and lines[3][-1] == "3"
+    assert lines[4] == ["2", "y", "test", "accuracy", "40.0%", "7", "2.5", "done"]
+    slots = []
+    monkeypatch.setattr(run.grids, "run", lambda points, dealt, *_: slots.extend(dealt))
+    run.run_grid(job, 2, tmp_path)
+    assert slots == [([0, 4, 6], ["g", "i"]), ([1, 5], ["h"])]
+
+
+def test_runs_at_once_have_enough(monkeypatch):
+    """Catches the cores of one task for those of all, and a whole machine for each run."""
+    monkeypatch.setattr(cluster, "core_numbers", lambda: [*range(8)])
+    shares = {("worker", k): resources.Share([2 * k, 2 * k + 1], None, None) for k in range(2)}
+    run.fits(2, shares)
+    with pytest.raises(ValueError, match="3 runs at once share the 8 cores .* each asks for 4"):
+        run.fits(3, shares)
+
+
+# restarts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    """Returns a function: whether a failure of a task stops a run, and when the task starts."""
+    monkeypatch.setattr(supervisor.time, "monotonic", lambda: 1000.0)
+
+    def decide(name, starts, restarts, code=1, chief="worker 0", said=()):
+        each = Task(name.split()[0], name, [], {}, tmp_path)
+        each.log.close()
+        each.starts, each.exit_code, each.start_at = starts, code, None
+        each.process = types.SimpleNamespace(returncode=code)
+        fake = object.__new__(supervisor.Run)
+        fake.spec = supervisor.LaunchSpec("E", {}, {}, tmp_path, restarts=restarts)
+        fake.outcome, fake.screen, fake.chief = supervisor.Outcome(), supervisor.Screen(), chief
+        fake.rows_before, fake.outputs = 0, {each: supervisor.TaskOutput(fake.screen)}
+        return fake.stops_the_run(each), each.start_at and each.start_at - 1000
+
+    return decide
+
+
+def test_restarts_and_their_pauses(failing, capsys):
+    """Catches: one restart too few or too many, a pause that does not grow or has no end."""
+    for starts, pause in [(1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (9, 30)]:
+        assert failing("ps 0", starts, 9) == (False, pause)
+        assert f"starts again in {pause} s (restart {starts} of 9)" in capsys.readouterr().out
+    assert failing("worker 1", 4, 3) == (False, None), "it is let go"
+    assert failing("worker 1", 1, 0) == (True, None)
+    assert failing("evaluator 0", 3, 2) == (False, None)
+    for name, chief in ("worker 0", "worker 0"), ("chief 0", "chief 0"), ("ps 1", "worker 0"):
+        assert failing(name, 3, 2, chief=chief) == (True, None)
+    assert failing("worker 0", 3, 2, chief="chief 0") == (False, None)
+    assert failing("worker 1", 1, 3, code=2) == (True, None), "a wrong flag starts no run again"
