@@ -165,7 +165,8 @@ class Process:
         self.below = children
 
     def children(self, recursive):
-        return [each for child in self.below for each in [child, *child.children(True)]]
+        below = [each for child in self.below for each in [child, *child.children(True)]]
+        return below if recursive else [*self.below]
 
     def cpu_percent(self):
         return self.percent
@@ -203,8 +204,9 @@ def test_what_monitor_computes(monkeypatch):
     ]
     seen_record = record("r", "running", 4910, tasks=tasks)
     made_run.flags("r", steps=900)
-    more = {"loss": 0.25, "local_steps": 10}
-    made_run.metrics("r", "worker-1", *(made_run.push(t, t, 2, **more) for t in (4980, 4998, 4999)))
+    more = {"local_steps": 10}
+    pushes = [made_run.push(t, t, 2, loss=5000.25 - t, **more) for t in (4980, 4998, 4999)]
+    made_run.metrics("r", "worker-1", *pushes)
     made_run.metrics("r", "worker-10", *(made_run.push(t, t - 4000) for t in (4001, 4002, 4004)))
     made_run.metrics("r", "worker-11", made_run.push(4999, 3))
     first = monitor.snapshot(seen_record, {})
@@ -215,7 +217,7 @@ def test_what_monitor_computes(monkeypatch):
     names += ["gpu_memory_bytes", "steps_per_second", "staleness", "loss", "update"]
     ps, one, ten, two, rank = ([each.get(name) for name in names] for each in seen["tasks"])
     assert ps == [80.0, 150 << 20, 6, 7, pytest.approx(100 * 150 / 4096)] + [None] * 6
-    assert one == [10.0, 512 << 20, 4, 8, 50.0, 60.0, 4000 << 20, 20 / 5, 2.0, 0.25, 4999]
+    assert one == [10.0, 512 << 20, 4, 8, 50.0, 60.0, 4000 << 20, 20 / 5, 2.0, 1.25, 4999]
     assert ten == [None] * 7 + [2 / 3, 0.0, 0.5, 4]
     assert two == [None] * 11 and seen["tasks"][4]["task"] == "worker 11" and rank[-1] == 3
     assert (seen["update"], seen["steps"]) == (4999, 900)
@@ -223,7 +225,7 @@ def test_what_monitor_computes(monkeypatch):
     texts = [text(seen["tasks"][1]) for _, text, _ in monitor.COLUMNS]
     assert texts == [
         *("worker 1", "running", "0", "10", "512 MiB of 1 GiB", "50.0", "60", "3.91 GiB"),
-        *("4", "2.00", "0.25"),
+        *("4", "2.00", "1.25"),
     ]
 
 
@@ -534,6 +536,8 @@ def test_tasks_on_hosts(monkeypatch, tmp_path):
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
     listed = hosts.parse("me@one:2, two:3")
     jobs = {"worker": 3, "ps": 1, "evaluator": 1}
+    with pytest.raises(hosts.argparse.ArgumentTypeError, match="one is named twice"):
+        hosts.parse("me@one:1,you@one:2")
     dealt = hosts.deal(jobs, listed)
     answers = {
         listed[1]: {"ports": [21, 22, 23], "machine": {"cores": 9, "gpus": ["0"]}},
