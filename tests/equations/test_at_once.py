@@ -235,7 +235,9 @@ def meet_together(script, text=None, n=2, **more):
             except workers.workers[0].tf.errors.DeadlineExceededError:
                 raise AssertionError(f"steps: a worker waits for ever, {where}") from None
             if not made:
-                ways = gates.of(workers.workers[0])
+                # Ten steps, because Adam moves a w whose gradient is 0 by what rounding leaves of it.
+                there = gates.of(workers.workers[0])
+                ways = there[:: -(-len(there) // 10)]
                 assert len(ways) >= 4
             made += 1
             took_part = [staleness == 0 for *_, staleness in pushes]
