@@ -235,7 +235,7 @@ def meet_together(script, text=None, n=2, **more):
             except workers.workers[0].tf.errors.DeadlineExceededError:
                 raise AssertionError(f"steps: a worker waits for ever, {where}") from None
             if not made:
-                # Ten steps, because Adam moves a w whose gradient is 0 by what rounding leaves of it.
+                # Ten steps: Adam moves a w whose gradient is 0 by what rounding leaves of it.
                 there = gates.of(workers.workers[0])
                 ways = there[:: -(-len(there) // 10)]
                 assert len(ways) >= 4

@@ -305,7 +305,7 @@ def test_a_mistake_is_caught(script, fails, changes, tmp_path):
         compare(script, tmp_path, text=text)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     """A mistake counts only if nothing but a number gives it away: `--steps 20` ends well."""

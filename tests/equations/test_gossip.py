@@ -323,7 +323,7 @@ def test_a_mistake_is_caught(script, fails, changes):
         CHECKS.get(fails, check_asynchronous)(support.replaced(script, changes))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_run(tmp_path):
     support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)

@@ -580,7 +580,7 @@ def test_a_mistake_about_the_bound_is_caught(check, fails, changes):
         check(changes)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_mistaken_scripts_run(tmp_path):
     texts = {
         name: support.replaced(DYNSGD, changes)

@@ -226,7 +226,7 @@ def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_
         check_training(quick, tmp_path, changes, n=2)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
     texts = {

@@ -269,7 +269,7 @@ def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
         check(text)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
     texts = equations.mistaken(SCRIPTS)
