@@ -240,13 +240,15 @@ class Cluster:
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         self.task = config.task_type, config.task_id
-        if config.task_type == "evaluator":
-            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
         jobs = config.cluster_spec().as_dict()
+        if "://" in str(jobs):  # else it would wait for itself
+            raise ValueError("TF_CONFIG has an address with ://, and not host:port")
         unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
         if unknown:
-            types = "the types are chief, worker, ps and evaluator"
-            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+            raise ValueError(
+                f"TF_CONFIG names a task of type {unknown.pop()!r}: "
+                "the types are chief, worker, ps and evaluator"
+            )
         self.addresses = {
             (job, index): address
             for job in ("chief", "worker")
@@ -257,24 +259,33 @@ class Cluster:
 
     def wait_for_workers(self):
         """Returns when every worker listens at its address. TensorFlow would wait for an hour."""
-        port = int(self.addresses[self.task].rsplit(":", 1)[1])
-        with socket.create_server(("", port), reuse_port="TF_GRPC_REUSE_PORT" in os.environ):
-            for (job, index), address in self.addresses.items():
+        port = int(self.addresses[self.task].split(":")[-1])
+        both = socket.has_dualstack_ipv6()  # IPv4 and IPv6: TensorFlow listens for both, too
+        with socket.create_server(
+            ("", port),
+            family=socket.AF_INET6 if both else socket.AF_INET,
+            reuse_port="TF_GRPC_REUSE_PORT" in os.environ,
+            dualstack_ipv6=both,
+        ):
+            for (job, i), address in self.addresses.items():
                 deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
                 while not answers(address):
                     if time.monotonic() > deadline:
-                        text = f"{job} {index} did not answer at {address}"
-                        raise TimeoutError(f"{text} in {REQUIRED_WAIT_SECONDS} s")
+                        raise TimeoutError(
+                            f"{job} {i} did not answer at {address} in {REQUIRED_WAIT_SECONDS} s"
+                        )
                     time.sleep(0.1)
 
     def silent_workers(self):
         """Returns which workers do not answer, in words. One that is stopped accepts, no more."""
-        silent = [
-            f"{job} {index} did not answer at {address}"
-            for (job, index), address in self.addresses.items()
-            if not answers(address, first_bytes=1)
-        ]
-        return ", ".join(silent) or "all workers answer"
+        return (
+            ", ".join(
+                f"{job} {i} did not answer at {address}"
+                for (job, i), address in self.addresses.items()
+                if not answers(address, 1)
+            )
+            or "all workers answer"
+        )
 
     def watch(self, step, flags):
         """Ends this task when it makes no step for --step-timeout seconds."""
@@ -287,17 +298,18 @@ class Cluster:
                 seconds = flags.step_timeout
             elif time.monotonic() > since + seconds:
                 text = f"TimeoutError: No step was made in {seconds} s; {self.silent_workers()}"
-                print(text, file=sys.stderr, flush=True)
+                print(text, file=sys.stderr)
                 os._exit(1)
 
 
 def answers(address, first_bytes=0):
     """Returns whether a worker at host:port accepts, and sends so many bytes: gRPC speaks first."""
     host, port = address.rsplit(":", 1)
-    with contextlib.suppress(OSError):
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as connection:
-            return len(connection.recv(first_bytes)) == first_bytes
-    return False
+    try:
+        with socket.create_connection((host.strip("[]"), port), 2) as connection:
+            return not first_bytes or connection.recv(first_bytes)
+    except OSError:
+        return False
 
 
 # endregion: workers

@@ -198,13 +198,13 @@ group(
         "Use double quotes in JSON; in a shell, put single quotes around the whole value.",
     ),
     (
-        r"TF_CONFIG.*://|Could not parse port .*://",
+        r"TF_CONFIG.*://|Could not (parse port|interpret) .*://|(answer|answered) at \w+://",
         "ValueError: the addresses in TF_CONFIG are host:port, without grpc://",
         "An address in TF_CONFIG begins with a scheme, such as grpc://.",
         "Write each address as host:port.",
     ),
     (
-        r"TF_CONFIG.*(twice|same address|same port)|unknown device",
+        r"TF_CONFIG.*(twice|same address|same port)|unknown device|CreateContext failed",
         "ValueError: TF_CONFIG has the address 127.0.0.1:2222 twice",
         "Two tasks have one address, so one of them answers for both, or cannot listen.",
         "Give each task on a machine a port of its own.",
@@ -219,14 +219,14 @@ group(
         r"Cannot assign requested address|Name or service not known|nodename nor servname provided",
         "socket.gaierror: [Errno -2] Name or service not known",
         "A host name in TF_CONFIG is not known, or this machine does not have this task's address.",
-        "Correct the name or give the IP address; check their order and the index of the task.",
+        "Write host:port, with the right name or IP; check their order and the index of the task.",
     ),
     (
         r"another TF_CONFIG, other flags|Mismatched (all|broad|reduce|data types)",
         "ConnectionError: worker 1 has another TF_CONFIG, other flags or another model than worker "
         "0: start all alike",
         "The workers do not agree on the cluster, the flags, the model or the type of the data.",
-        "Start all of them with the same script, flags and cluster.",
+        "Start all with the same script, flags and cluster, each at an address of its own.",
     ),
     (
         r"is no evaluator: run|\('evaluator', \d+\) is not in list",
@@ -258,7 +258,7 @@ group(
     (
         r"Could not start gRPC server|Address already in use|Failed to add port to server",
         "UnknownError: Could not start gRPC server",
-        "Another program listens at the port that TF_CONFIG gives this task.",
+        "Another program or task listens at the port that TF_CONFIG gives this task.",
         "Choose a free port, or let tfrun choose; `ss -ltnp` shows which program has it.",
     ),
     (

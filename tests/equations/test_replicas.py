@@ -1,6 +1,8 @@
 """Replicas without parameter servers: towers, MirroredStrategy, MultiWorkerMirroredStrategy."""
 
 import collections
+import contextlib
+import functools
 import json
 import re
 import signal
@@ -171,6 +173,25 @@ def test_a_worker_that_never_comes(as_tasks, tmp_path):
     assert ended.returncode == 1, ended.stderr
     last = ended.stderr.splitlines()[-1]
     assert last == "TimeoutError: worker 1 did not answer at 127.0.0.1:9 in 2 s"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ipv6", [True, False])
+def test_addresses_of_ipv6(ipv6, run, monkeypatch):
+    """Workers at [::1] train, and those of a machine without IPv6. Catches a wait on one of both.
+
+    Where a machine has no ::1 the first case takes 127.0.0.1, too.
+    """
+    host, text = "127.0.0.1", None
+    if ipv6:
+        with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+            host = "[::1]"
+    else:
+        text = support.replaced(COLLECTIVE, [("socket.has_dualstack_ipv6()", "False")])
+    addresses = functools.partial(support.cluster.addresses, names=[host] * 2)
+    monkeypatch.setattr(support.cluster, "addresses", addresses)
+    print("the workers are at", host)
+    run("collective", 2, "--steps", "20", text=text)
 
 
 @pytest.mark.long

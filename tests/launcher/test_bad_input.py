@@ -219,6 +219,17 @@ CASES = {
             "a colleague": config({**COMPLETE, "boss": ["127.0.0.1:9"]}),
         }.items()
     },
+    **{
+        f"a scheme: {script.stem}": Case(
+            script, [], words, config({job: ["grpc://127.0.0.1:9"] * 2 for job in ("ps", "worker")})
+        )
+        for script, words in {
+            HOGWILD: "Could not interpret",
+            PLACES: "Could not interpret",
+            COLLECTIVE: "TF_CONFIG has an address with ://",
+            RING: "Name or service not known",
+        }.items()
+    },
     "a task of an unknown type": task(config(job="boss"), "('boss', 0) is not in list"),
     "an evaluator": task(config(job="evaluator"), "('evaluator', 0) is not in list"),
     "no ps": task(config({"worker": ["a:1"]}), "No such job in cluster: 'ps'"),

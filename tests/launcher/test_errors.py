@@ -100,6 +100,12 @@ ValueError: in user code:
     "ValueError: --backup-workers must be below the number of workers, 2": "start more workers",
     "ValueError: No task with index 9 in job 'worker'": "its task",
     "ValueError: TF_CONFIG must list a ps and a worker, and say which task this is": "its task",
+    'InvalidArgumentError: Could not interpret "grpc://127.0.0.1:9" as a host-port pair.': "scheme",
+    "TimeoutError: ps 0 did not answer at grpc://127.0.0.1:9 in 120 s": "scheme",
+    "TimeoutError: no ps answered at grpc://127.0.0.1:9 in 120 s": "scheme",
+    "InvalidArgumentError: EagerService:CreateContext failed. Context id: <1> already exists.": (
+        "one address"
+    ),
     "OSError: [Errno 98] Address already in use": "listens at the port",
     "OSError: [Errno 28] No space left on device: 'output'": "disk is full",
     "ResourceExhaustedError: model.ckpt-3.data; No space left on device": "disk is full",
