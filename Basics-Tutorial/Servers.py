@@ -340,9 +340,7 @@ def check_2(answer):
             with tf.Graph().as_default():
                 value = answer(target, config)
         except tf.errors.FailedPreconditionError:
-            return (
-                "your variable has no value where it lives: compare its device and name with v's"
-            )
+            return "your variable has no value where it lives: compare its device and name with v's"
         if value is None:
             return "return the value of v"
         with tf.Session(target, config=config) as session:

@@ -27,9 +27,9 @@ LAYERS = (
 )
 EACH_VARIABLE = [  # w is the list of the model's variables
     (
-        """    values = [tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables]
-    partitioner = tf.fixed_size_partitioner(ps)
-    w = list(tf.get_variable("w", initializer=tf.concat(values, 0), partitioner=partitioner))
+        """\
+    vector = tf.concat([tf.reshape(initial_value(v), [-1]) for v in model.trainable_variables], 0)
+    w = tf.get_variable("w", initializer=vector, partitioner=tf.fixed_size_partitioner(ps))
 """,
         """    w = [
         tf.get_variable(f"w_{i}", initializer=initial_value(v))

@@ -80,6 +80,7 @@ def test_how_long_a_run_lasted(capsys, monkeypatch):
     ]
     assert [each["update"] for each in seen] == [None] * 4 + [1204]
     assert (seen[4]["steps"], seen[4]["accuracy"]) == (2000, 0.75)
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     assert status.command(["-n", "4"]) == 0

@@ -312,9 +312,7 @@ def test_kill_9_of_tfrun_leaves_nothing(tmp_path):
     process = start(tmp_path, "--ps", "1", "--workers", "2")
     support.wait_until(lambda: len(tasks(tmp_path)) == 6, 10, "6 processes")
     watchdog = [
-        p
-        for p in psutil.Process(process.pid).children()
-        if "watchdog" in support.command_line(p)
+        p for p in psutil.Process(process.pid).children() if "watchdog" in support.command_line(p)
     ]
     process.kill()
     process.communicate(timeout=10)

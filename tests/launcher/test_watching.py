@@ -351,11 +351,11 @@ def test_a_record_goes_with_its_run_directory(tmp_path, record):
 
 def test_odd_names(tmp_path):
     """What means something to a file's name or to rich is shown as it is, and is found."""
-    folder = tmp_path / "a--b [old] c"
+    folder = tmp_path / "a--b {old} :c"
     write(folder, "print('hello')")
     run(folder)
     (name,) = status()
-    assert name == "a--b [old] c/run" and name in tfrun("status").stdout
+    assert name == "a--b {old} :c/run" and name in tfrun("status").stdout
     assert tfrun("logs", name).stdout == "hello\n"
 
 
