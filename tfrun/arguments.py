@@ -8,6 +8,9 @@ import sys
 class Parser(argparse.ArgumentParser):
     """Says in one line what is wrong with a flag, without the usage above it."""
 
+    def __init__(self, **options):
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
+
     def error(self, message):
         sys.exit(fail(f"{message} ({self.prog} --help lists the flags)"))
 

@@ -399,7 +399,7 @@ def test_events_for_tensorboard(tmp_path):
 @pytest.mark.parametrize(
     "old, new",
     [
-        ("statistics.fmean(values)", "values[-1]"),
+        ("sum(push.get(name, math.nan) for push in pushes) / len(pushes)", "pushes[-1][name]"),
         ('before, count = pushes[0]["push_time"], count - 1', 'before = pushes[0]["push_time"]'),
     ],
     ids=["a push, not the mean", "the first push counts in the rate"],

@@ -1,6 +1,5 @@
 """What commands share: the argument RUN, the record that it means, and tables on the screen."""
 
-import argparse
 import os
 import pathlib
 import sys
@@ -21,17 +20,12 @@ def console() -> Console:
 
 def parser(command: str, description: str, run="required", json_too=True) -> Parser:
     """Returns the parser of a command. run: whether a RUN is "required", "optional", or None."""
-    made = Parser(
-        prog=f"tfrun {command}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    text = "its name, a part of that, or its directory"
-    if run == "required":
-        made.add_argument("run", metavar="RUN", help=text)
-    elif run == "optional":
-        text += "; by default the newest that runs"
-        made.add_argument("run", metavar="RUN", nargs="?", help=text)
+    made = Parser(prog=f"tfrun {command}", description=description)
+    if run:
+        optional = run == "optional"
+        text = "its name, a part of that, or its directory"
+        text += "; by default the newest that runs" * optional
+        made.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=text)
     if json_too:
         made.add_argument("--json", action="store_true", help="as JSON, for programs")
     return made

@@ -31,7 +31,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = Parser(
         prog="tfrun",
         description=__doc__ + commands(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="tfrun [--ps N] [--workers N] [options] -- script.py [its arguments]",
         allow_abbrev=False,
         epilog="OUTPUT_DIR names the run directory; without it tfrun makes a new one, "
@@ -167,7 +166,11 @@ def command(arguments: list[str]) -> int:
         tasks=[horovod.Horovodrun(program, directory.path)] if by_horovodrun else None,
     )
     if flags.evaluator:
-        spec.commands["evaluator"] = evaluator_command(directory.path, program)
+        follow = [sys.executable, "-m", "tfrun.commands.evaluate", str(directory.path), "--follow"]
+        # A run that goes on has the flags.json of before, until its chief writes another.
+        if steps := run_directory.steps_asked_for(program):
+            follow += ["--steps", str(steps)]
+        spec.commands["evaluator"] = follow
         spec.variables = [("evaluator", "PYTHONPATH", quiet.python_path()), *flags.env]
     resume = shlex.join([sys.executable, shutil.which(sys.argv[0]) or sys.argv[0], *arguments])
     resume = f"OUTPUT_DIR={shlex.quote(str(directory.path))} {resume}"
@@ -195,15 +198,6 @@ def finished(program: list[str]) -> str | None:
     if steps is None or (run_directory.steps_asked_for(program) or 0) <= steps:
         return run_directory.FINISHED.format(directory)
     return None
-
-
-def evaluator_command(directory: pathlib.Path, program: list[str]) -> list[str]:
-    """Returns the command of a task that tests the checkpoints of a run of this program."""
-    follow = [sys.executable, "-m", "tfrun.commands.evaluate", str(directory), "--follow"]
-    # A run that goes on has the flags.json of before, until its chief writes another.
-    if steps := run_directory.steps_asked_for(program):
-        follow += ["--steps", str(steps)]
-    return follow
 
 
 def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str) -> int:

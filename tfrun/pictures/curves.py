@@ -5,10 +5,7 @@ The picture is narrow and its letters are large, so that a phone can show it.
 
 import os
 
-import matplotlib
 import numpy as np
-
-matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
@@ -116,9 +113,9 @@ def draw_parts(axes, found, colours, counts):
 def draw(run: RunData):
     """Draws curves.png in the directory of a run and returns its path, None without any push."""
     run = run.without_pauses()
-    pushing = [task for task, metrics in run.tasks.items() if metrics.pushes["push_time"].size]
-    names = sorted((task.replace("-", " ") for task in pushing), key=timeline.key)
+    names = sorted((task.replace("-", " ") for task in run.tasks), key=timeline.key)
     tasks = {name: run.tasks[formatting.file_name(name)].pushes for name in names}
+    tasks = {name: columns for name, columns in tasks.items() if columns["push_time"].size}
     if not tasks:
         return None
     start = min(columns["push_time"].min() for columns in tasks.values())

@@ -127,8 +127,8 @@ def draw_stages(axes, spans):
 
 def draw(path, title, activities, begin, end):
     """Draws a window of time, with a legend, as a PNG file."""
-    lanes_drawn = len({activity.task for activity in activities})
-    figure, axes = plt.subplots(figsize=(10, 1.5 + 0.45 * lanes_drawn), layout="constrained")
+    size = 10, 1.5 + 0.45 * len(lanes(activities))
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
     timeline(axes, activities, begin, end)
     seen = [activity for activity in activities if activity.end >= begin and activity.begin <= end]
     style = {"frameon": False, "fontsize": SIZE}

@@ -140,10 +140,9 @@ def stages(directory):
 
     row: 1 for backward in Model-Parallelism, and for what the ring does in Sharded-Training.
     """
-    steps, times = collections.defaultdict(list), collections.defaultdict(list)
-    for path in directory.glob("timeline-*.json"):
-        steps[int(path.stem.split("-")[1])].append(path)
-    for path in steps[max(steps)] if steps else ():
+    times = collections.defaultdict(list)
+    steps = [int(path.stem.split("-")[1]) for path in directory.glob("timeline-*.json")]
+    for path in directory.glob(f"timeline-{max(steps, default=0)}[-.]*"):
         events = json.loads(path.read_text())["traceEvents"]
         devices = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
         for event in (event for event in events if event["ph"] == "X"):

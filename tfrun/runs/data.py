@@ -4,6 +4,7 @@ The chief leaves flags.json, and each task that trains or tests leaves metrics-<
 """
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -42,14 +43,12 @@ class TaskMetrics:
         if "push_time" not in header:
             return None
         ordered = sorted(rows.values(), key=lambda row: row["push_time"])
-        pushes = columns_of([row for row in ordered if row["push"]], header)
-        tests = columns_of([row for row in ordered if row["test"]], header)
-        return cls(pushes, tests, times)
 
+        def columns(kind):
+            of_kind = [row for row in ordered if row[kind]]
+            return {n: np.array([row.get(n, np.nan) for row in of_kind], float) for n in header}
 
-def columns_of(rows, names) -> dict[str, np.ndarray]:
-    """Returns the columns of these names, NaN where a row has no such number."""
-    return {name: np.array([row.get(name, np.nan) for row in rows], float) for name in names}
+        return cls(columns("push"), columns("test"), times)
 
 
 def rows_of(columns) -> list[dict[str, float]]:
@@ -77,10 +76,9 @@ class RunData:
                 paths[task][path.resolve()] = None  # a folder may be given twice
         tasks = {task: TaskMetrics.read(*paths[task]) for task in sorted(paths)}
         tasks = {task: metrics for task, metrics in tasks.items() if metrics}
-        try:
+        flags = None
+        with contextlib.suppress(ValueError):
             flags = run_directory.read_flags(*directories)
-        except ValueError:
-            flags = None
         return cls(directories, tasks, flags, run_directory.result(directories[0]))
 
     @property

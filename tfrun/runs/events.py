@@ -9,7 +9,6 @@ import json
 import math
 import pathlib
 import shutil
-import statistics
 import tempfile
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -26,7 +25,6 @@ class Events:
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        self.writers = {}  # {task: its RecordWriter}
         self.counts = {}  # {task: how many of its pushes and of its tests were written}
         self.flags_written = False
 
@@ -60,29 +58,23 @@ class Events:
 
     def write_event(self, task, wall_time, step, content):
         """Writes an event of a task; its first event makes its file."""
-        if task not in self.writers:
-            (self.folder / task).mkdir(parents=True, exist_ok=True)
-            # TensorBoard looks for files of such names.
-            file = open(self.folder / task / "events.out.tfevents.metrics", "wb", buffering=0)
-            self.writers[task] = RecordWriter(file)
-            version = event_pb2.Event(file_version="brain.Event:2")
-            self.writers[task].write(version.SerializeToString())
-        event = event_pb2.Event(wall_time=wall_time, step=step, summary=content)
-        self.writers[task].write(event.SerializeToString())
-
-    def close(self):
-        """Closes the files."""
-        for writer in self.writers.values():
-            writer.close()
+        (self.folder / task).mkdir(parents=True, exist_ok=True)
+        # TensorBoard looks for files of such names.
+        with open(self.folder / task / "events.out.tfevents.metrics", "ab") as file:
+            events = [event_pb2.Event(wall_time=wall_time, step=step, summary=content)]
+            if not file.tell():
+                events.insert(0, event_pb2.Event(file_version="brain.Event:2"))
+            for event in events:
+                RecordWriter(file).write(event.SerializeToString())
 
 
 def means(pushes, before):
     """Returns {tag: number} of some pushes. before: the time of the push before them, or None."""
     found = {}
     for name in ("loss", "staleness"):
-        values = [push[name] for push in pushes if name in push]
-        if values and all(math.isfinite(value) for value in values):
-            found[name] = statistics.fmean(values)
+        mean = sum(push.get(name, math.nan) for push in pushes) / len(pushes)
+        if math.isfinite(mean):
+            found[name] = mean
     count = len(pushes)
     if before is None:  # the first push only starts the clock
         before, count = pushes[0]["push_time"], count - 1
@@ -97,6 +89,5 @@ def write(run: RunData):
     with tempfile.TemporaryDirectory(prefix=f".{FOLDER}-", dir=run.directory) as partial:
         events = Events(pathlib.Path(partial) / FOLDER)
         events.update(run)
-        events.close()
         shutil.rmtree(run.directory / FOLDER, ignore_errors=True)
         events.folder.replace(run.directory / FOLDER)

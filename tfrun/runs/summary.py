@@ -65,11 +65,7 @@ def summarize(run: RunData) -> dict:
     total = sum(span.size for span in spans)
     late = sum(np.nansum(span) * (total - span.size) for span in spans) / (total * seconds or 1)
     missing = [task for task in tasks if task not in pushes]
-
-    def each_task(count):
-        """Returns a count for each task, None for one that has left no metrics."""
-        return [count(pushes[task]) if task in pushes else None for task in tasks]
-
+    each_task = [pushes.get(task) for task in tasks]
     return {
         "example": flags["example"],
         "dataset": flags["arguments"].get("dataset"),
@@ -83,8 +79,8 @@ def summarize(run: RunData) -> dict:
         "wall_seconds": finite(seconds),
         "staleness_mean": finite(staleness.mean()) if staleness.size else None,
         "staleness_by_rates": finite(late) if staleness.any() and flags["ps"] else None,
-        "pushes_per_worker": each_task(lambda p: p["push_time"].size),
-        "late_per_worker": each_task(late_pushes),
+        "pushes_per_worker": [p and p["push_time"].size for p in each_task],
+        "late_per_worker": [p and late_pushes(p) for p in each_task],
         "restarts": sum(max(0, len(metrics.times) - 1) for metrics in everything),
         **({"missing": missing} if missing else {}),
         **({"stopped_early": True} if steps < asked_for else {}),
