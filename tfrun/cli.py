@@ -15,31 +15,21 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command in `arguments`, by default the program's; returns its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     name = arguments[0] if arguments else ""
-    use_any_output()
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # it was closed by the caller, as by >&-
+    sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show
     if name in WITH_TENSORFLOW:
         return quiet.run_module(f"tfrun.commands.{name}", *arguments[1:])
-    if name not in COMMANDS + WATCHING:
-        return command("launch", arguments)
-    if name in COMMANDS:
-        return command(name, arguments[1:])
+    known = name in COMMANDS + WATCHING
     try:
-        code = command(name, arguments[1:])
-        sys.stdout.flush()
+        # This one only: what the others import would slow a launch down.
+        module = importlib.import_module(f"tfrun.commands.{name if known else 'launch'}")
+        code = module.command(arguments[known:])
+        if name in WATCHING:
+            sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError) as error:
+        if name not in WATCHING:
+            raise
+        if isinstance(error, BrokenPipeError):  # whoever read the output has gone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except BrokenPipeError:  # whoever read the output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-
-
-def use_any_output():
-    """Replaces what the terminal cannot show, and prints nothing where the output is closed."""
-    if sys.stdout is None:  # closed by the caller, as by >&-
-        sys.stdout = open(os.devnull, "w")
-    sys.stdout.reconfigure(errors="replace")
-
-
-def command(name: str, arguments: list[str]) -> int:
-    """Runs tfrun/commands/<name>.py; what the others import would slow a launch down."""
-    return importlib.import_module(f"tfrun.commands.{name}").command(arguments)

@@ -644,7 +644,7 @@ def failing(tmp_path, monkeypatch):
         each.process = types.SimpleNamespace(returncode=code)
         fake = object.__new__(supervisor.Run)
         fake.spec = supervisor.LaunchSpec("E", {}, {}, tmp_path, restarts=restarts)
-        fake.outcome, fake.screen, fake.chief = supervisor.Outcome(), supervisor.Screen(), chief
+        fake.screen, fake.chief = supervisor.Screen(), chief
         fake.rows_before, fake.outputs = 0, {each: supervisor.TaskOutput(fake.screen)}
         return fake.stops_the_run(each), each.start_at and each.start_at - 1000
 

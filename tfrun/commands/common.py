@@ -22,8 +22,7 @@ def parser(command: str, description: str, run="required", json_too=True) -> Par
     """Returns the parser of a command. run: whether a RUN is "required", "optional", or None."""
     made = Parser(prog=f"tfrun {command}", description=description)
     if run:
-        optional = run == "optional"
-        text = "its name, a part of that, or its directory"
+        optional, text = run == "optional", "its name, a part of that, or its directory"
         text += "; by default the newest that runs" * optional
         made.add_argument("run", metavar="RUN", nargs="?" if optional else None, help=text)
     if json_too:

@@ -209,18 +209,17 @@ def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str)
         run = Run(spec)
     except OSError as error:
         return fail(f"the run cannot start: {error}")
-    outcome = run.supervise()
-    code = outcome.exit_code
+    code = run.supervise()
     with contextlib.suppress(BrokenPipeError):
-        if outcome.wrong_flag and directory.discard():
+        if run.wrong_flag and directory.discard():
             if run.record:
                 run.record.path.unlink(missing_ok=True)
             run.say("nothing is left of this run: it had not begun")
-        elif outcome.interrupted:
+        elif run.interrupted:
             saved = run_directory.saved_step(spec.directory)
             how = f"goes on from update {saved}" if saved else "begins again"
             run.say(f"this run is in {spec.directory}; it {how} with: {resume}")
-        elif outcome.done and (spec.directory / "flags.json").exists():
+        elif run.done and (spec.directory / "flags.json").exists():
             # Here, because NumPy starts threads, and --isolate must come before.
             from tfrun.commands import summary
 

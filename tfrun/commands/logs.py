@@ -31,12 +31,10 @@ def command(arguments: list[str]) -> int:
     while True:
         live = flags.follow and common.refreshed(record)["state"] == "running"
         for name, file in files.items():
-            text = file.read()
-            if live:  # an incomplete line comes later
-                end = text.rfind(b"\n") + 1
-                file.seek(end - len(text), os.SEEK_CUR)
-                text = text[:end]
-            lines = text.decode(errors="replace").splitlines()
+            lines = file.readlines()
+            if live and lines and not lines[-1].endswith(b"\n"):  # the rest comes later
+                file.seek(-len(lines.pop()), os.SEEK_CUR)
+            lines = b"".join(lines).decode(errors="replace").splitlines()
             lines = [line for line in lines if not known_errors.NOTICE.match(line.encode())]
             for line in lines[-LAST_LINES:] if begins and live else lines:
                 if flags.json:

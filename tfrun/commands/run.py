@@ -127,12 +127,8 @@ def run_grid(job, n, directory):
         signals.handle(lambda *_: None, *signals.ENDING)  # it ends already
         sys.exit(128 + number)
 
-    def pause(*_):
-        print(signals.GOES_ON, flush=True)
-        signals.pause()
-
     signals.handle(end, *signals.ENDING)
-    signals.handle(pause, signal.SIGTSTP)
+    signals.handle(lambda *_: signals.pause(print), signal.SIGTSTP)
     stopped = None
     try:
         grids.run(points, slots, run_one, stop)

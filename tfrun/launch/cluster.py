@@ -24,13 +24,11 @@ def hold_ports(n):
     A socket that is bound but does not listen keeps a port from others. TensorFlow's server can
     listen on it all the same, because both ask for SO_REUSEPORT (TensorFlow by TF_GRPC_REUSE_PORT).
     """
-    family, any_address = socket.AF_INET, "0.0.0.0"
-    if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6"):
-        family, any_address = socket.AF_INET6, "::"
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     sockets = [socket.socket(family) for _ in range(n)]
     for held in sockets:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((any_address, 0))
+        held.bind(("", 0))
     return [held.getsockname()[1] for held in sockets], sockets
 
 

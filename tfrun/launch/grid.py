@@ -2,8 +2,8 @@
 
 import concurrent.futures
 import itertools
-import queue
 import re
+import threading
 import time
 
 
@@ -40,26 +40,20 @@ def deal(gpus, n):
 
 
 def run(names, slots, run_one, stop):
-    """Calls run_one(name, slot) for every name, in a thread, at most one at a time in each slot.
+    """Calls run_one(name, slot) for every name, in a thread, each thread with a slot of its own.
 
     A slot is, for instance, a set of GPUs. stop(): ends the runs that go on. After Ctrl-C, or an
     exception of run_one, no run begins any more, and stop is called until all have ended.
     """
-    free = queue.SimpleQueue()
-    for slot in slots:
-        free.put(slot)
+    own, free = threading.local(), iter(slots)
 
-    def in_slot(name):
-        slot = free.get()
-        try:
-            run_one(name, slot)
-        finally:
-            free.put(slot)
+    def take_slot():
+        own.slot = next(free)
 
-    with concurrent.futures.ThreadPoolExecutor(len(slots)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(slots), initializer=take_slot) as pool:
         pending = []
         try:
-            pending += [pool.submit(in_slot, name) for name in names]
+            pending += [pool.submit(lambda name: run_one(name, own.slot), name) for name in names]
             for future in concurrent.futures.as_completed(pending):
                 future.result()
         except BaseException:

@@ -54,10 +54,9 @@ class Horovodrun(task.Task):
         """Returns whether it has ended since the last call; then none of its ranks is left."""
         if not super().has_just_ended():
             return False
-        for child in set(psutil.Process().children()) - self.others:
-            for process in [*child.children(recursive=True), child]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+        for process in set(psutil.Process().children(recursive=True)) - self.others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         return True
 
     def on_screen(self, line: bytes) -> tuple[str, bytes] | None:

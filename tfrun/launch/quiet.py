@@ -36,8 +36,7 @@ def run(command: list[str], **variables: str) -> int:
         for line in process.stderr:
             if not known_errors.NOTICE.match(line):
                 sys.stderr.write(line.decode(errors="replace"))
-        code = process.wait()
+        return task.shell_code(process.wait())
     except KeyboardInterrupt:
         process.kill()
         return 128 + signal.SIGINT
-    return task.shell_code(code)

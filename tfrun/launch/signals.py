@@ -1,6 +1,7 @@
 """What our programs do with signals: those that the caller ignores, as nohup does, stay ignored."""
 
 import signal
+import sys
 
 ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 # At the start: some libraries take a signal back.
@@ -14,8 +15,10 @@ def handle(handler, *numbers):
         signal.signal(number, signal.SIG_IGN if number in IGNORED else handler)
 
 
-def pause():
-    """Stops this process, as Ctrl-Z does without a handler; returns when it goes on."""
+def pause(say):
+    """Says so and stops this process, as Ctrl-Z does without a handler; returns when it goes on."""
+    say(GOES_ON)
+    sys.stdout.flush()
     handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     signal.raise_signal(signal.SIGTSTP)
     signal.signal(signal.SIGTSTP, handler)

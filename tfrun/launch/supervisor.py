@@ -42,32 +42,23 @@ class LaunchSpec:
     tasks: list[Task] | None = None
     notes: list[str] = dataclasses.field(default_factory=list)  # shown at the start
 
-    def make_tasks(self, ports: list[int]) -> list[Task]:
-        """Returns a task for each port, on this machine."""
+    def make_tasks(self, ports: list[int]):
+        """Yields a task for each port, on this machine."""
         arguments = self.jobs, ports, self.directory, self.shares, self.variables
-        tasks = []
         for (job, index), env in cluster.environments(*arguments).items():
             share = self.shares.get((job, index), resources.NO_LIMIT)
-            command, name = self.commands[job], f"{job} {index}"
-            tasks.append(Task(job, name, command, env, self.directory, share))
-        return tasks
-
-
-@dataclasses.dataclass
-class Outcome:
-    """How a run ended."""
-
-    exit_code: int = 0  # 0, or that of the first task that failed for good
-    done: bool = False  # whether all tasks have ended by themselves
-    interrupted: bool = False  # by a signal, the time-out, or the end of our reader
-    wrong_flag: bool = False  # before any task has trained
+            yield Task(job, f"{job} {index}", self.commands[job], env, self.directory, share)
 
 
 class Run:
     """The tasks of one run and what becomes of them. Raises OSError if it cannot start."""
 
+    done = False  # whether all tasks have ended by themselves
+    interrupted = False  # by a signal, the time-out, or the end of our reader
+    wrong_flag = False  # before any task has trained
+
     def __init__(self, spec: LaunchSpec):
-        self.spec, self.outcome = spec, Outcome()
+        self.spec = spec
         self.screen = Screen()
         self.signal = None  # the first that has come
         self.rows_before = metrics_csv.count_rows(spec.directory)
@@ -75,12 +66,10 @@ class Run:
         self.selector = selectors.DefaultSelector()
         # A signal ends the wait of the selector through this pipe; its number is looked at there.
         self.wake, wake = os.pipe()
-        for end in (self.wake, wake):
-            os.set_blocking(end, False)
+        os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
         self.selector.register(self.wake, selectors.EVENT_READ)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signals.handle(lambda *_: None, *signals.ENDING, signal.SIGTSTP)
+        signals.handle(lambda *_: None, *signals.ENDING, signal.SIGTSTP, signal.SIGCHLD)
         if sys.platform == "linux":  # what tasks leave behind becomes ours, not that of process 1
             ctypes.CDLL(None).prctl(36, 1)  # 36: PR_SET_CHILD_SUBREAPER
         self.watchdog = subprocess.Popen(
@@ -91,7 +80,7 @@ class Run:
         )
         n_ports = 0 if spec.tasks else len(cluster.tasks(spec.jobs))
         ports, self.sockets = cluster.hold_ports(n_ports)
-        self.tasks = spec.tasks or spec.make_tasks(ports)
+        self.tasks = spec.tasks or [*spec.make_tasks(ports)]
         self.outputs = {task: TaskOutput(self.screen) for task in self.tasks}
         self.record = None
         try:
@@ -147,8 +136,7 @@ class Run:
                     if number == signal.SIGCHLD:
                         self.reap()
                     elif number == signal.SIGTSTP:
-                        self.say(signals.GOES_ON)
-                        signals.pause()
+                        signals.pause(self.say)
                     elif number in signals.ENDING and self.signal is None:
                         self.signal = signal.Signals(number)
         ended = [task for task in self.tasks if task.has_just_ended()]
@@ -169,8 +157,8 @@ class Run:
         """Lets go the processes that have ended after their parents, and so have become ours."""
         own = [self.watchdog.pid, *(task.process.pid for task in self.tasks if task.process)]
         for child in psutil.Process().children():
-            with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
-                if child.pid not in own and child.status() == psutil.STATUS_ZOMBIE:
+            if child.pid not in own:
+                with contextlib.suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)
 
     def stops_the_run(self, task: Task) -> bool:
@@ -184,36 +172,36 @@ class Run:
         output.show_failure(task.found_a_wrong_flag())
         has_trained = metrics_csv.count_rows(self.spec.directory) != self.rows_before
         # It was wrong from the start.
-        self.outcome.wrong_flag = task.found_a_wrong_flag() and not has_trained
-        if task.starts <= self.spec.restarts and not self.outcome.wrong_flag:
+        self.wrong_flag = task.found_a_wrong_flag() and not has_trained
+        if task.starts <= self.spec.restarts and not self.wrong_flag:
             wait = min(30, 2 ** (task.starts - 1))
             task.start_at = time.monotonic() + wait
             restart = f"restart {task.starts} of {self.spec.restarts}"
             self.say(f"{how}; it starts again in {wait} s ({restart})")
             return False
         can_go = task.job in ("worker", "evaluator") and task.name != self.chief
-        if let_go := bool(self.spec.restarts and can_go and not self.outcome.wrong_flag):
+        if let_go := bool(self.spec.restarts and can_go and not self.wrong_flag):
             what = f", has no restart left, and is let go: the others go on; log: {task.path}"
         else:
             what = "; the run is stopped"
         self.say(how + what)
         if meaning := output.explain(how):
             self.say(meaning)
-        if not let_go and not self.outcome.wrong_flag:
+        if not let_go and not self.wrong_flag:
             self.say(f"all that it printed: {task.path}")
         return not let_go
 
-    def supervise(self) -> Outcome:
-        """Runs all tasks to the end, and leaves none; returns how the run ended."""
+    def supervise(self) -> int:
+        """Runs all tasks to the end, and leaves none; returns what watch() does."""
         try:
             self.begin()
-            self.outcome.exit_code = self.watch()
+            return self.watch()
         except BrokenPipeError:  # `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            self.outcome.exit_code, self.outcome.interrupted = 128 + signal.SIGPIPE, True
+            self.interrupted = True
+            return 128 + signal.SIGPIPE
         finally:
             self.end()
-        return self.outcome
 
     def begin(self):
         """Says what begins. Raises BrokenPipeError."""
@@ -255,11 +243,11 @@ class Run:
                 output.release_overdue()
             next(checks)
             if self.signal is not None:
-                self.outcome.interrupted = True
+                self.interrupted = True
                 self.say(f"stopped by {self.signal.name}")
                 return 128 + self.signal
             if time.monotonic() > deadline:
-                self.outcome.interrupted = True
+                self.interrupted = True
                 names = ", ".join(task.name for task in self.unfinished())
                 seconds = f"{self.spec.timeout:g} s (--timeout)"
                 self.say(f"not done after {seconds}; still running: {names}")
@@ -270,24 +258,21 @@ class Run:
                     names = ", ".join(task.name for task in self.unfinished())
                     self.say(f"the workers are done, and {names} did not end by itself: stopped")
                     break
-        self.outcome.done = True
+        self.done = True
         return code
 
     def periodic_checks(self):
         """Yields at each call, after what is due: the memory of tasks, the age of checkpoints."""
-        next_memory, next_warning = 0.0, 0.0
+        next_check, warning = 0.0, None
         while True:
-            now = time.monotonic()
-            if now > next_memory:
-                next_memory = now + 0.5
+            if time.monotonic() > next_check:
+                next_check = time.monotonic() + 0.5
                 for task in self.tasks:
                     task.check_memory()
-            if now > next_warning:
-                next_warning = now + 2
-                directory = self.spec.directory
-                if warning := progress.checkpoint_warning(directory, self.began, time.time()):
-                    self.say(warning)
-                    next_warning = float("inf")  # once is enough
+                if not warning:  # once is enough
+                    directory, now = self.spec.directory, time.time()
+                    if warning := progress.checkpoint_warning(directory, self.began, now):
+                        self.say(warning)
             yield
 
     def end(self):
@@ -312,5 +297,5 @@ class Run:
     def close_record(self, exit_code: int):
         """Writes how the run ended into its record."""
         if self.record and self.record.path.exists():
-            state = "stopped" if self.outcome.interrupted else "failed" if exit_code else "done"
+            state = "stopped" if self.interrupted else "failed" if exit_code else "done"
             self.write_record(state=state, ended=time.time(), exit_code=exit_code)

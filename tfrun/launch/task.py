@@ -15,7 +15,6 @@ from tfrun import formatting, known_errors
 from tfrun.launch import resources
 from tfrun.runs import registry
 
-
 BAR_SECONDS = 2  # between two looks at a progress bar, which a task draws without an end of line
 
 
@@ -54,12 +53,7 @@ class Task:
 
     def has_just_ended(self) -> bool:
         """Returns whether the process has ended since the last call; ends what it has started."""
-        if not self.running():
-            return False
-        if hasattr(os, "waitid"):  # look without reaping: until then nobody else can get its id
-            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                return False
-        elif self.process.poll() is None:
+        if not self.running() or not has_ended(self.process):
             return False
         self.signal(signal.SIGKILL)
         self.exit_code = shell_code(self.process.wait())
@@ -70,12 +64,9 @@ class Task:
         if self.process.stdout.closed:
             return
         for _ in range(16 if self.exit_code is None else 1 << 20):  # others get a turn, too
-            try:
-                output = os.read(self.process.stdout.fileno(), 1 << 16)
-            except BlockingIOError:
-                break
+            output = self.process.stdout.raw.read(1 << 16)  # None: nothing came yet
             if not output:
-                self.output_ended = True
+                self.output_ended = output is not None
                 break
             if self.log:
                 try:
@@ -85,15 +76,13 @@ class Task:
                     yield f"tfrun cannot write {self.path}: {error.strerror}".encode()
             *lines, rest = (self.incomplete_line + output).split(b"\n")
             yield from map(as_on_a_terminal, lines)
-            if b"\r" in rest:  # a long progress bar: the rest of it is in the log
-                rest = b"\r" + as_on_a_terminal(rest) + b"\r" * rest.endswith(b"\r")
-            self.incomplete_line = rest
+            self.incomplete_line = rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :]
+            if b"\r" in rest and time.monotonic() > self.next_bar:
+                self.next_bar = time.monotonic() + BAR_SECONDS
+                yield as_on_a_terminal(rest)
         if (self.output_ended or self.exit_code is not None) and self.incomplete_line:
             yield as_on_a_terminal(self.incomplete_line)
             self.incomplete_line = b""
-        elif b"\r" in self.incomplete_line and time.monotonic() > self.next_bar:
-            self.next_bar = time.monotonic() + BAR_SECONDS
-            yield self.incomplete_line.strip(b"\r")
 
     def on_screen(self, line: bytes) -> tuple[str, bytes] | None:
         """Returns whose line it is and the line; None for one of the notices."""
@@ -161,19 +150,27 @@ def as_on_a_terminal(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-def start_process(command, env, cpus=None, number=signal.SIGKILL) -> subprocess.Popen:
+def has_ended(process) -> bool:
+    """Returns whether a child has ended, if possible without reaping, so that it keeps its id."""
+    if not hasattr(os, "waitid"):
+        return process.poll() is not None
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def start_process(command, env, cpus=None, number=signal.SIGKILL, **more) -> subprocess.Popen:
     """Starts a process in a session of its own, with one pipe for all that it prints, bytes.
 
-    cpus, number: the cores that it may use; the signal that it gets when tfrun dies.
+    cpus, number: the cores that it may use; the signal that it gets when tfrun dies. more: for
+    Popen.
     """
     return subprocess.Popen(
         command,
         env=env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
         preexec_fn=lambda: end_with_parent(cpus, number),
+        **{"stdout": subprocess.PIPE, **more},
     )
 
 

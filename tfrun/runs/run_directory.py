@@ -29,13 +29,11 @@ class RunDirectory:
     """OUTPUT_DIR, or a new folder; `path` is where. Raises OSError, also where a run goes on."""
 
     def __init__(self, example):
-        self.made = []
-        self.path = given()
-        refuse_patterns(self.path or base(example))
+        self.made, self.path, parent = [], given(), base(example)
+        refuse_patterns(self.path or parent)
         if self.path:
             self.path.mkdir(parents=True, exist_ok=True)
         else:
-            parent = base(example)
             new = [folder for folder in (parent, parent.parent) if not folder.exists()]
             parent.mkdir(parents=True, exist_ok=True)
             for name in numbered(datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")):

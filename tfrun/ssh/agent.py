@@ -14,12 +14,11 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 
 from tfrun.launch import cluster, signals
-from tfrun.launch.task import end_with_parent, shell_code
+from tfrun.launch.task import has_ended, shell_code, start_process
 from tfrun.runs import run_directory
 from tfrun.runs.times import wait_for
 
@@ -83,26 +82,13 @@ def task(request):
             return 1
         stopped = []
         signals.handle(lambda *_: stopped.append(True), *signals.ENDING)
-        child = subprocess.Popen(
-            request["command"],
-            env={**os.environ, **request["env"]},
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=end_with_parent,
-            pass_fds=[lock.fileno()],
-        )
-
-        def ended():
-            """Looks without reaping: until then nobody else can get its id."""
-            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, child.pid, how) is not None
-
-        by_itself = wait_for_end(lambda: stopped or ended())
+        env, inherited = {**os.environ, **request["env"]}, [lock.fileno()]
+        child = start_process(request["command"], env, stdout=None, pass_fds=inherited)
+        by_itself = wait_for_end(lambda: stopped or has_ended(child))
         for number, seconds in (signal.SIGTERM, GRACE), (signal.SIGKILL, 0):
             with contextlib.suppress(OSError):
                 os.killpg(child.pid, number)  # with what it has started
-            wait_for(ended, seconds)
+            wait_for(lambda: has_ended(child), seconds)
         code = shell_code(child.wait())
     return code if by_itself else 255  # as ssh's own
 

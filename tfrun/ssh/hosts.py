@@ -6,10 +6,10 @@ task of this machine. agent.py runs at the other end.
 
 import argparse
 import collections
-import contextlib
 import dataclasses
 import importlib.util
 import json
+import multiprocessing.pool
 import os
 import pathlib
 import re
@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 from tfrun import known_errors
 from tfrun.launch import cluster
@@ -99,38 +98,29 @@ def ssh_command(host: Host) -> list[str]:
 
 def ask(requests: dict[Host, dict]) -> dict[Host, dict]:
     """Returns the answers of agent.check() on some hosts, each to its request."""
-    processes, deadline = {}, time.monotonic() + ANSWER
-    try:
-        for host, request in requests.items():
-            processes[host] = subprocess.Popen(
-                ssh_command(host),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                preexec_fn=end_with_parent,
-            )
-            with contextlib.suppress(BrokenPipeError):  # ssh has failed: see its output
-                processes[host].stdin.write(json.dumps(request) + "\n")
-                processes[host].stdin.flush()
-        return {host: answer(host, process, deadline) for host, process in processes.items()}
-    finally:
-        for process in processes.values():
-            process.kill()
-            process.wait()
+    with multiprocessing.pool.ThreadPool(len(requests)) as pool:  # Ctrl-C does not wait for it
+        return dict(zip(requests, pool.starmap(answer, requests.items())))
 
 
-def answer(host, process, deadline):
+def answer(host, request):
     """Returns the answer of a host, {"wrong": why} where none comes in time."""
     try:
-        output, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+        done = subprocess.run(
+            ssh_command(host),
+            input=json.dumps(request) + "\n",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=ANSWER,
+            preexec_fn=end_with_parent,
+        )
     except subprocess.TimeoutExpired:
         return {"wrong": f"it did not answer in {ANSWER} s"}
-    for line in output.splitlines():
+    for line in done.stdout.splitlines():
         if line.startswith(agent.REPLY):  # before it are the lines of the login
             return json.loads(line.removeprefix(agent.REPLY))
-    return {"wrong": reason(host, process.returncode, output.strip())}
+    return {"wrong": reason(host, done.returncode, done.stdout.strip())}
 
 
 def reason(host, code, output):
