@@ -306,7 +306,7 @@ def test_two_pushes_that_meet_lose_nothing(script, tmp_path):
     meet(script, tmp_path)
 
 
-@pytest.mark.parametrize("script", core(SYNCHRONOUS, ["diloco"]), ids=equations.ids)
+@pytest.mark.parametrize("script", core(SYNCHRONOUS, []), ids=equations.ids)
 def test_reports_that_meet_make_one_step(script):
     """Catches a step that is made twice, or never, because two reports count each other."""
     meet_together(script)

@@ -30,7 +30,7 @@ OTHER_PROCESSES += ["multiple_gpus_single_machine_mirrored"]
 # What is a worker's own begins afresh, as the pages of these scripts say: w_k, v, moments; e and Q.
 AFRESH = ["aeasgd", "aeamsgd", "diloco", "compressed_allreduce"]
 # One of each form of session, with what is beside w: h, the places in files, shards of m and v.
-CORE = ["downpour", "non_distributed_setup", "train_and_evaluate"]
+CORE = ["downpour", "non_distributed_setup"]
 # Their sessions are those of others, and beside w they have nothing: see test_state.py, too.
 NIGHTLY = ["adag", "downpour_easy", "distributed_setup", "delay_compensation", "sagn"]
 NIGHTLY += ["synchronous_sgd_different_learning_rates", "hogwild", "dynsgd", "synchronous_sgd"]

@@ -205,7 +205,7 @@ def check_chief(name, folder, changes=()):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.long] if i else []) for i, name in enumerate(KINDS)],
+    [pytest.param(name, marks=pytest.mark.long) for name in KINDS],
 )
 def test_the_chief_makes_tests_and_saves(name, tmp_path):
     """Catches another task that makes the model, tests or saves, and a rank for two tasks.

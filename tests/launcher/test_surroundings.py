@@ -102,7 +102,8 @@ course.stop(process)"""
     return done.stdout + done.stderr
 
 
-LAUNCHERS = [by_tfrun, by_dry_run, by_hosts, by_engine, by_slurm, by_kubernetes, by_the_course]
+LAUNCHERS = [by_tfrun, by_hosts, by_engine, by_slurm, by_kubernetes]
+LAUNCHERS += [pytest.param(each, marks=pytest.mark.long) for each in (by_dry_run, by_the_course)]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)

@@ -234,7 +234,7 @@ def misjudged(rows):
 @pytest.mark.parametrize(
     "tier",
     [
-        "quick",
+        pytest.param("quick", marks=pytest.mark.long),
         pytest.param("graphs", marks=pytest.mark.long),
         pytest.param("eager", marks=pytest.mark.long),
         pytest.param("slow", marks=pytest.mark.nightly),
