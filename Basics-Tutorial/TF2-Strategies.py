@@ -438,7 +438,9 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 import tensorflow as tf
 
 task = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-tf.distribute.Server(task.cluster_spec(), task.task_type, task.task_id).join()
+# With one thread, which one core gets, the parts of an update would wait for one another.
+config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)
+tf.distribute.Server(task.cluster_spec(), task.task_type, task.task_id, config=config).join()
 
 # %%
 # %%writefile chief.py
@@ -482,7 +484,8 @@ print("500 updates are done; test accuracy above 95%:", accuracy > 0.95, flush=T
 
 # %%
 cluster = new_cluster(chief=1, ps=1, worker=2)
-here = [tf.distribute.Server(cluster, job_name=job, task_index=0) for job in ("ps", "worker")]
+config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)  # also where there is one core
+here = [tf.distribute.Server(cluster, job, 0, config=config) for job in ("ps", "worker")]
 worker_1 = start("server.py", cluster, "worker", 1)
 chief = start("chief.py", cluster, "chief")
 wait_until_printed("trains on", chief)
