@@ -60,6 +60,10 @@ def pytest_addoption(parser):
     parser.addoption("--require-needs", action="store_true", help=words)
 
 
+def pytest_configure(config):
+    support.COLD = config.getoption("require_needs")
+
+
 def pytest_collection_modifyitems(items):
     unknown = {need for item in items for need in needs(item)} - set(NEEDS)
     if unknown:
@@ -117,7 +121,10 @@ def no_child_left():
     before = set(psutil.Process().children(recursive=True))
     yield
     if support.fork_server.cache_info().currsize:  # it serves later tests, too
-        before.add(psutil.Process(support.fork_server()[0].pid))
+        server = psutil.Process(support.fork_server()[0].pid)
+        before.add(server)
+        # It ends a program when it learns that the process is gone for which the program ran.
+        psutil.wait_procs(set(server.children(recursive=True)) - before, support.patience(5))
     left = [
         process
         for process in psutil.Process().children(recursive=True)

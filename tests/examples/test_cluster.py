@@ -245,7 +245,7 @@ def test_what_the_security_note_says(tmp_path):
     launcher, directory = support.ROOT / "Distributed-Setup" / "run.sh", tmp_path / "run"
     with support.Run(launcher, directory, "--steps", "1000000") as run:
         support.wait_until(lambda: run.step() >= 1, 60, "it trains")
-        config = json.loads(support.task(directory, "ps", 0).environ()["TF_CONFIG"])
+        config = support.tf_config(support.processes_of(directory)[-1])
         port = config["cluster"]["ps"][0].rsplit(":", 1)[1]
         listens = {
             c.laddr.ip

@@ -255,12 +255,15 @@ def test_distributed_is_non_distributed(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
-    """In the middle of training, through run.sh, which has become tfrun by then."""
+    """In the middle of training, through run.sh, which has become tfrun by then.
+
+    Each task has a process that imports TensorFlow by itself.
+    """
     launcher = support.ROOT / "HogWild" / "run.sh"
     process = subprocess.Popen(
         ["bash", launcher, "--steps", "100000"],
         start_new_session=True,
-        env=support.environment(tmp_path),
+        env=support.environment(tmp_path, WARM_SOCKET=""),
         stdout=subprocess.PIPE,
         text=True,
     )

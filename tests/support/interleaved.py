@@ -20,7 +20,7 @@ import pytest
 import support
 from tfrun.launch import cluster
 
-PS, WORKERS = 2, 3
+PS, WORKERS = 3, 3
 Data = collections.namedtuple("Data", "x_train y_train x_test y_test")
 
 

@@ -23,12 +23,15 @@ import time
 import psutil
 import pytest
 import regions
+import stand_in
 from tfrun.launch import cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
 PYTHONPATH = f"{ROOT}:{ROOT}/tests/support"  # of the small scripts that tests start
 ENGINES = "Beyond-One-Machine"  # the folder of what needs another engine
+WARM = ROOT / "tests" / "support" / "warm"
+COLD = False  # in the tier nightly: each process imports TensorFlow by itself
 BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
 
 
@@ -186,6 +189,12 @@ def processes_of(directory):
     ]
 
 
+def program_of(process):
+    """Returns the process in which a script runs: this one, or the one that it stands for."""
+    word, _, pid = process.name().partition(" ")
+    return psutil.Process(int(pid)) if word == "for" else process
+
+
 def tf_config(process):
     """Returns the TF_CONFIG of a process, {} if it has none or has ended."""
     return json.loads(ask(process.environ, {}).get("TF_CONFIG", "{}"))
@@ -197,9 +206,10 @@ def task_type(process):
 
 
 def task(directory, job, index):
-    """Returns the process of a task, or None if it does not run."""
+    """Returns the process in which a task's script runs, or None if it does not run."""
     name = {"type": job, "index": index}
-    return next((p for p in processes_of(directory) if tf_config(p).get("task") == name), None)
+    found = (p for p in processes_of(directory) if tf_config(p).get("task") == name)
+    return next(map(program_of, found), None)
 
 
 def ports_of(processes):
@@ -233,14 +243,17 @@ def wait_until(condition, seconds, what):
 
 
 def environment(directory, **more):
-    """The environment of a run that writes into `directory`."""
+    """The environment of a run that writes into `directory`; its programs run in the fork server.
+
+    In the tier nightly they do not, and each imports TensorFlow by itself.
+    """
     env = {
         name: value
         for name, value in os.environ.items()
         if name not in ("TF_CONFIG", "DRY_RUN", "WORKERS", "PS", "TFRUN_TIMEOUT")
         and name != "TF_CPP_MIN_LOG_LEVEL"  # a script that a test has loaded has set its own
     }
-    return {**env, "OUTPUT_DIR": str(directory), **more}
+    return {**env, **warm(), "OUTPUT_DIR": str(directory), **more}
 
 
 def begin(launcher, directory, *arguments, output=subprocess.PIPE, **env):
@@ -295,7 +308,7 @@ class ThreadCounts:
                 running = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
             for process in running:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    count = time.time(), process.num_threads()
+                    count = time.time(), program_of(process).num_threads()
                     self.counts.setdefault(process.pid, []).append(count)
             if self.over.wait(0.05):
                 return
@@ -341,7 +354,7 @@ class Run:
     def __exit__(self, *_):
         for process in processes_of(self.directory):
             with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
+                program_of(process).send_signal(signal.SIGCONT)
         self.process.terminate()
         self.process.communicate(timeout=patience(30))
         assert not processes_of(self.directory)
@@ -365,12 +378,18 @@ def fork_server():
     process = subprocess.Popen(
         [sys.executable, ROOT / "tests" / "support" / "zygote.py", f"{folder}/socket"],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     atexit.register(process.kill)
-    assert process.stdout.readline() == b"listening\n"
     return process, f"{folder}/socket"
+
+
+def warm():
+    """Returns the variables with which programs run in the fork server; see its sitecustomize."""
+    if COLD or sys.platform != "linux":
+        return {}
+    return {"WARM_SOCKET": fork_server()[1], "PYTHONPATH": str(WARM)}
 
 
 class Zygote:
@@ -378,7 +397,7 @@ class Zygote:
 
     def __enter__(self):
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(fork_server()[1])
+            stand_in.connect(connection, fork_server()[1])
             self.stream = connection.makefile("rw")
         self.process = psutil.Process(int(self.stream.readline()))
         return self
@@ -399,6 +418,7 @@ class Zygote:
             "out": str(out),
         }
         print(json.dumps(order), file=self.stream, flush=True)
+        self.stream.readline()  # its process id
         code = int(self.stream.readline())
         return subprocess.CompletedProcess(order["argv"], code, stderr=out.read_text())
 
@@ -478,4 +498,5 @@ def python(code, *arguments, seconds=60, **env):
 
 def tfrun(*arguments, **env):
     """Runs a command of tfrun to its end; returns the process as `finished` does."""
-    return finished(sys.executable, "-m", "tfrun", *arguments, env={**os.environ, **env})
+    env = {**os.environ, **warm(), **env}
+    return finished(sys.executable, "-m", "tfrun", *arguments, env=env)

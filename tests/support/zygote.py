@@ -4,8 +4,9 @@
 
 It forks for each connection, and there again for each run. That is safe because the process itself
 never starts TensorFlow's threads: it only imports it. A connection first reads the process id of
-what serves it; then it sends a line of JSON a run, {"argv", "cwd", "env", "out"}, and reads the
-exit code.
+what serves it; then it sends a line of JSON a run, and reads the process id of the run and its exit
+code. The line says {"argv", "cwd", "env"}, and has either "out", a file for the output, or three
+open files with it, "path" of modules and "cores". The run ends with the connection.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import json
 import os
 import pathlib
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -32,43 +34,76 @@ def end_with_parent():
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
 
 
-def child(argv, cwd, env, out):
+def child(files, argv, cwd, env, out=None, path=None, cores=()):
     """In the forked process: becomes `python argv...`, with its output in the file `out`."""
-    signal.alarm(60)
     end_with_parent()
     os.chdir(cwd)
-    for name in ("TF_CONFIG", "OUTPUT_DIR"):
-        os.environ.pop(name, None)
+    if out:
+        signal.alarm(60)
+        for name in ("TF_CONFIG", "OUTPUT_DIR"):
+            os.environ.pop(name, None)
+        output = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        files = [os.open(os.devnull, os.O_RDONLY), output, output]
+    else:
+        os.environ.clear()
+        os.setsid()
+        os.sched_setaffinity(0, cores)
+        sys.path[:] = path
     os.environ.update(env)
-    file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    sys.argv, code = argv, 0
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    code = 0
     try:
-        runpy.run_path(argv[0], run_name="__main__")
+        if argv[0] == "-m":
+            sys.argv = argv[1:]
+            runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = argv
+            sys.path.insert(0, os.path.dirname(os.path.abspath(argv[0])))
+            runpy.run_path(argv[0], run_name="__main__")
     except SystemExit as end:
         code = end.code
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         code = 1
+    sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # the end of Python costs a second, for all that TensorFlow has loaded
+    # The end of Python costs a second, for all that TensorFlow has loaded.
+    os._exit(code if isinstance(code, int) else bool(code))
+
+
+def receive(connection):
+    """Returns (the next order, the open files with it), or (None, []) after the last."""
+    text, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    while text and not text.endswith(b"\n"):
+        text += connection.recv(1 << 20)
+    return json.loads(text) if text else None, files
 
 
 def serve(connection):
     """Runs what the connection asks for, one after another, until it ends."""
     end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    stream = connection.makefile("rw")
-    print(os.getpid(), file=stream, flush=True)
-    for line in stream:
+    connection.sendall(b"%d\n" % os.getpid())
+    while True:
+        order, files = receive(connection)
+        if not order:
+            os._exit(0)
         pid = os.fork()
         if not pid:
-            sys.stdin = open(os.devnull)
             connection.close()
-            child(**json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), file=stream, flush=True)
-    os._exit(0)
+            child(files, **order)
+        for file in files:
+            os.close(file)
+        connection.sendall(b"%d\n" % pid)
+        ended = os.pidfd_open(pid)
+        if connection in select.select([ended, connection], [], [])[0]:  # nothing comes but its end
+            os.kill(pid, signal.SIGKILL)
+        os.close(ended)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        connection.sendall(b"%d\n" % code)
 
 
 end_with_parent()
@@ -76,7 +111,6 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what serves a 
 with socket.socket(socket.AF_UNIX) as listener:
     listener.bind(sys.argv[1])
     listener.listen()
-    print("listening", flush=True)
     while True:
         accepted, _ = listener.accept()
         if not os.fork():
