@@ -48,7 +48,7 @@ def algorithm(w, step, gradient, flags, k, n):
     def slowest():
         # A worker without an update for so long does not count, or it would stop all others.
         counts = tf.timestamp() - times < flags.step_timeout
-        return tf.reduce_min(tf.where(counts, clocks, tf.fill([n], tf.reduce_max(clocks))))
+        return tf.reduce_min(tf.where_v2(counts, clocks, tf.reduce_max(clocks)))
 
     # Bounded-Staleness: wait, unless all updates are made, for which nobody needs to wait.
     def look():
@@ -64,8 +64,7 @@ def algorithm(w, step, gradient, flags, k, n):
     def too_far(now, _):
         return (now[0] < flags.steps) & (now[1] >= flags.max_lead)
 
-    start = [look(), tf.constant(0.0005, tf.float64)]
-    version, _ = tf.unstack(tf.while_loop(too_far, look_again, start)[0])
+    version = tf.while_loop(too_far, look_again, [look(), tf.constant(0.0005, tf.float64)])[0][0]
 
     # Pull w, which now has all updates but the last s of each worker, and perhaps more.
     with tf.control_dependencies([version]):
@@ -141,6 +140,7 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 def build(cluster, model, data, flags):
     """Builds the step counter and the test, and returns a function that builds an update."""
     k, n = cluster.rank, len(cluster.workers)  # worker k has every n-th row
+    globals()["UPDATES_PER_CALL"] = min(UPDATES_PER_CALL, flags.max_lead)  # at the start all wait
     longest = REQUIRED_WAIT_SECONDS + UPDATES_PER_CALL * flags.step_timeout  # of a call
     cluster.config.operation_timeout_in_ms = 1000 * longest
     setter = tf.train.replica_device_setter(cluster=cluster.spec, worker_device=cluster.device)

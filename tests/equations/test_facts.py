@@ -162,7 +162,7 @@ def check_rows(script, ps, folder, changes=(), times=True):
             waits = what == "push" or i < len(done) - 1
             if not (wait > SECONDS / 2 if waits else 0 <= wait < SECONDS / 2):
                 wrong.append(f"wait_seconds: {wait:.3f} of worker {rows.ranks[i]}, {what} late")
-            if not began <= pulled <= pushed - wait + 1e-5 or pushed > time.time():
+            if not began <= pulled <= pushed - wait + SECONDS / 10 or pushed > time.time():
                 wrong.append(f"times: {pulled - began:.3f}, {pushed - began:.3f}, {wait:.3f}")
             after = script.stem in ELASTIC and what == "gradient"
             if (pulled - began > SECONDS / 2) != after or pushed - began < SECONDS * 0.9:

@@ -77,9 +77,9 @@ def in_a_ring(path, n, rounds, random=None, text=None, **flags):
     [
         ("DOWNPOUR-Easy", 3, False, False),
         ("DOWNPOUR-Easy", 8, False, True),
-        ("DOWNPOUR-Easy", 20, True, True),
+        pytest.param("DOWNPOUR-Easy", 20, True, True, marks=pytest.mark.long),
         ("ADAG", 20, False, False),
-        ("ADAG", 20, True, False),
+        pytest.param("ADAG", 20, True, False, marks=pytest.mark.long),
     ],
 )
 def test_the_sum_diverges_with_many_workers_and_the_mean_does_not(folder, n, random, grows):
@@ -132,7 +132,12 @@ def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
 
 
 @pytest.mark.parametrize(
-    "speeds, expected", [([1, 1], np.log(2)), ([1] * 4, np.log(4) / 3), ([1, 3], 0.761)]
+    "speeds, expected",
+    [
+        ([1, 1], np.log(2)),
+        pytest.param([1] * 4, np.log(4) / 3, marks=pytest.mark.long),
+        ([1, 3], 0.761),
+    ],
 )
 def test_the_mean_step_of_dynsgd(speeds, expected):
     """E[1 / (tau + 1)] is ln n / (n - 1) for n workers alike, whose steps take exponential times
@@ -534,7 +539,7 @@ CORE_BOUNDS = {
     (check_four, "apart"): {
         "one update too far": [("now[1] >= flags.max_lead", "now[1] > flags.max_lead")],
         "nobody waits for the slowest, but for the fastest": [
-            ("tf.reduce_min(tf.where(counts", "tf.reduce_max(tf.where(counts")
+            ("tf.reduce_min(tf.where_v2(counts", "tf.reduce_max(tf.where_v2(counts")
         ],
         "one update too strict": [("now[1] >= flags.max_lead", "now[1] >= flags.max_lead - 1")],
     },

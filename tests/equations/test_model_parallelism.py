@@ -427,7 +427,7 @@ class Run:
         self.tasks = [
             subprocess.Popen(
                 [sys.executable, SCRIPT, *self.flags],
-                env={**support.environment(self.folder / "run"), **env},
+                env={**support.warm_environment(self.folder / "run"), **env},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

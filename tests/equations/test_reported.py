@@ -439,8 +439,8 @@ def others(*left_out):
 CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     # One with each form of the region that tests.
     check_test: (
-        ["HogWild", "Collective-AllReduce", "Model-Parallelism", "Parameter-Server-Strategy"],
-        [],
+        ["HogWild", "Model-Parallelism"],
+        ["Collective-AllReduce", "Parameter-Server-Strategy"],
     ),
     check_rows: (["HogWild"], []),
     check_pairs: (["Sparse-Embeddings"], []),

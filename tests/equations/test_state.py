@@ -49,9 +49,10 @@ ONE_WORKER = [
 ]
 ELASTIC = ["AEASGD/aeasgd.py", "AEAMSGD/aeamsgd.py"]  # a worker counts its own mini-batches
 # One of each kind; the others have the same regions around the algorithm.
-CORE = [SYNCHRONOUS, RING, TOWERS, COORDINATOR, "Collective-AllReduce/collective_allreduce.py"]
+CORE = [SYNCHRONOUS, RING, TOWERS, "Collective-AllReduce/collective_allreduce.py"]
 OTHERS = [
     *ONE_WORKER[1:],
+    COORDINATOR,
     *ELASTIC,
     DIFFERENT_RATES,
     FILES,

@@ -253,7 +253,9 @@ def test_what_the_security_note_says(tmp_path):
             if c.laddr and c.laddr.port == int(port) and c.status == psutil.CONN_LISTEN
         }
         assert listens and listens <= {"::", "0.0.0.0"}, listens
-        asked = support.python(STRANGER, port, str(tmp_path / "secret"))
+        (tmp_path / "stranger.py").write_text(STRANGER)
+        command = [sys.executable, tmp_path / "stranger.py", port, tmp_path / "secret"]
+        asked = support.finished(*command, env=support.warm_environment(tmp_path))
         assert asked.stdout.strip() == "my secret", asked.stderr
 
 

@@ -102,7 +102,7 @@ def test_a_variable_is_split_over_both_ps(train):
     assert all({p, q} == {"0", "1"} for _, _, p, _, q in split), output
 
 
-@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=0))
 def test_a_mistake_is_caught(script, fails, changes, train):
     directory, _ = train(changes=changes)
     with support.caught(fails):
@@ -123,6 +123,7 @@ def check_the_counter(directory, steps):
     assert made == list(range(1, steps + 1)), made
 
 
+@pytest.mark.long
 def test_the_counter_is_exact_without_faults(two):
     directory, output = two
     check_the_counter(directory, 205)

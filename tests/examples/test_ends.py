@@ -14,7 +14,7 @@ SLOW = """
 def slowly(tensor):
     config = json.loads(os.environ["TF_CONFIG"])
     is_last = config["task"]["index"] == len(config["cluster"]["worker"]) - 1
-    wait = lambda x: (time.sleep(0.1 * is_last), x)[1]
+    wait = lambda x: (time.sleep(LATE * is_last), x)[1]
     return tf.ensure_shape(tf.numpy_function(wait, [tensor], tensor.dtype), tensor.shape)
 
 
@@ -29,6 +29,8 @@ RUNS = {  # (an example, its workers, its ps): flags
     ("Synchronous-SGD/synchronous_sgd_optimizer.py", 3, 1): ["--backup-workers", "1"],
     (BOUNDED, 3, 1): ["--max-lead", "2"],
     ("SAGN/sagn.py", 2, 1): [],
+    ("Further-Algorithms/Local-SGD/local_sgd.py", 3, 1): ["--local-steps", "2"],
+    ("Further-Algorithms/DiLoCo/diloco.py", 2, 1): ["--local-steps", "2"],
 }
 
 
@@ -43,7 +45,13 @@ def check_the_end(run, folder, changes=()):
     )
     seconds = "OPTIONAL_WAIT_SECONDS = %d"
     wait = (seconds % 30, seconds % support.patience(8))
-    for old, new in slow, (WAIT, TOLD), wait, ("def algorithm(", SLOW.lstrip() + "def algorithm("):
+    late = 0.4 if ps == 2 else 0.1
+    for old, new in (
+        slow,
+        (WAIT, TOLD),
+        wait,
+        ("def algorithm(", SLOW.lstrip().replace("LATE", str(late)) + "def algorithm("),
+    ):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     path.write_text(text)
@@ -76,6 +84,44 @@ def test_the_chief_tests_after_the_last_push_and_all_end(run, tmp_path):
     check_the_end(run, tmp_path)
 
 
+EXCHANGE = "        out, into = memoryview("
+LATE = "        time.sleep(0.02 * (self.rank == self.n - 1))\n"
+RINGS = [
+    pytest.param(name, n, marks=[] if n == 3 and "Sharded" not in name else [pytest.mark.long])
+    for name in ("Ring-AllReduce", "Further-Algorithms/Sharded-Training")
+    for n in (2, 3, 4)
+]
+
+
+def check_the_end_of_a_ring(script, n, folder, changes=()):
+    """The named comparisons of a run's end, whose last worker is late in every exchange."""
+    text = support.replaced(script, [(EXCHANGE, LATE + EXCHANGE), *changes])
+    path = folder / script.name
+    path.write_text(text)
+    with support.QuickCluster(ps=0, tasks=n) as quick:
+        codes, output = quick.run(path, folder / "run", "--steps", "12", workers=n)
+    assert not any(codes), f"codes: {codes}\n{output}"
+    rows = support.pushes(folder / "run")
+    for k in range(n):
+        steps = [int(row["global_step"]) for row in rows if row["task"] == f"worker-{k}"]
+        assert steps == [*range(1, 13)], f"steps: {steps}"
+
+
+@pytest.mark.parametrize("name, n", RINGS)
+def test_a_ring_ends(name, n, tmp_path):
+    """Catches a worker that leaves while a neighbour still waits for what another one sends."""
+    check_the_end_of_a_ring(support.main_script(name), n, tmp_path)
+
+
+LEAVE = "        select.select([ring.left], [], [], ring.timeout)\n"
+
+
+def test_a_worker_that_leaves_a_ring_early_is_caught(tmp_path):
+    with support.caught("codes"):
+        changes = [(LEAVE, "        ring.left.close()\n        ring.right.close()\n")]
+        check_the_end_of_a_ring(support.main_script("Ring-AllReduce"), 3, tmp_path, changes)
+
+
 HOGWILD = next(iter(RUNS))
 # (the run, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
@@ -84,6 +130,9 @@ MISTAKES = {
         "workers wait for the ps at the start": [
             ("start.wait(session, n)", "start.wait(session, n + 1)")
         ],
+    },
+    (HOGWILD, "test"): {
+        "the chief waits for one worker less": [("wait(session, n - 1)", "wait(session, n - 2)")],
     },
     (HOGWILD, "codes"): {
         "a ps ends with the first worker": [

@@ -169,7 +169,7 @@ FEW = {  # the flags with which a driver measures little
     "Synchronous-SGD-different-learning-rates": ["--seeds", "1", "--steps", "20"],
 }
 # Of a driver, where it has others than `long`.
-MARKS = {"Compare": [], "Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")]}
+MARKS = {"Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")]}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
     process = subprocess.Popen(
         ["bash", launcher, "--steps", "100000"],
         start_new_session=True,
-        env=support.environment(tmp_path, WARM_SOCKET=""),
+        env=support.environment(tmp_path),
         stdout=subprocess.PIPE,
         text=True,
     )

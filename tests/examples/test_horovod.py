@@ -335,7 +335,9 @@ def test_a_rank_that_does_not_answer(tmp_path):
 
 def test_one_rank(tmp_path):
     launcher = FOLDER / "run_embeddings.sh"
-    code, output, _ = support.launch(launcher, tmp_path, "--steps", "20", WORKERS="1")
+    code, output, _ = support.launch(
+        launcher, tmp_path, "--steps", "20", WORKERS="1", WARM_SOCKET=""
+    )
     assert code == 0, output
     result = support.result(tmp_path)
     assert (result["workers"], result["pushes_per_worker"]) == (1, [20])

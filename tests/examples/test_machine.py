@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import sys
 import types
 
 import numpy as np
@@ -161,3 +162,40 @@ def test_w_and_the_rows_are_finite():
     assert lines == {f"{name} {last}" for name in names for last in ("5.0 False", "nan True")}, (
         done.stdout + done.stderr
     )
+
+
+def on_one_core(function, *arguments, **more):
+    """Calls a function; what it starts has one core, as with Slurm's --cpus-per-task=1."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        return function(*arguments, **more)
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "Parameter-Server-Strategy",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("HogWild", "Synchronous-SGD", "Model-Parallelism", "Collective-AllReduce")
+        ),
+    ],
+)
+def test_one_core_is_enough(folder, tmp_path):
+    """Catches a server with the one thread that a core gets, whose parts of an update wait for one
+    another for ever."""
+    launcher = support.ROOT / folder / "run.sh"
+    code, output, _ = on_one_core(support.launch, launcher, tmp_path, "--steps", "40", seconds=60)
+    assert code == 0, output
+    assert {row["global_step"] for row in support.pushes(tmp_path)} == set(range(1, 41))
+
+
+@pytest.mark.long
+def test_one_core_is_enough_for_the_notebook(tmp_path):
+    """The servers of TF2-Strategies, as its cells start them. Catches the same there."""
+    command = [sys.executable, "tools/notebooks.py", "--run", "--seconds", "150"]
+    done = on_one_core(support.finished, *command, "TF2-Strategies", seconds=240)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -32,7 +32,9 @@ class Job(support.Run):
         with open(self.text, "a") as output:
             self.process = subprocess.Popen(
                 command,
-                env=support.environment(directory, TFRUN_TIMEOUT=str(int(support.patience(120)))),
+                env=support.warm_environment(
+                    directory, TFRUN_TIMEOUT=str(int(support.patience(120)))
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -377,7 +379,8 @@ def drills(directory, *flags):
     return done.returncode, done.stdout + done.stderr
 
 
-NAMES = [line.split(":")[0] for line in drills("unused", "--list")[1].splitlines()]
+LIST = support.finished(sys.executable, DRILLS / "fault_tolerance.py", "--list").stdout
+NAMES = [line.split(":")[0] for line in LIST.splitlines()]
 
 
 # test_recovery kills a task, too; test_tfrun kills tfrun; test_synchronous stops a worker; and

@@ -34,7 +34,7 @@ def by_hand(folder, order, delay, steps, script=LAUNCHER.parent / "hogwild.py"):
             processes.append(
                 subprocess.Popen(
                     [sys.executable, script, "--steps", str(steps)],
-                    env={**support.environment(folder), **own},
+                    env={**support.warm_environment(folder), **own},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,

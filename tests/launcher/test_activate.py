@@ -66,6 +66,7 @@ def test_first_use_second_use_and_a_new_lock(project):
     assert not (project / ".venv" / "mark").exists(), "made anew"
 
 
+@pytest.mark.long
 def test_an_interrupted_set_up_is_made_anew(project):
     """Killed while pip waits for a server that does not answer; then with a server that does."""
     (project / "requirements.lock").write_text(BROKEN)

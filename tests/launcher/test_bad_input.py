@@ -115,7 +115,7 @@ def ps_without_chief(folder):
     ps = subprocess.Popen(
         [sys.executable, folder / "hogwild.py"],
         cwd=folder,
-        env=support.environment("output", TF_CONFIG=config(tasks, "ps")),
+        env=support.warm_environment("output", TF_CONFIG=config(tasks, "ps")),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -270,7 +270,7 @@ CASES = {
 
 def run(script, flags, folder, **env):
     """Runs a script in `folder`, and with its OUTPUT_DIR there."""
-    env = support.environment("output", **env)
+    env = support.warm_environment("output", **env)
     return support.finished(sys.executable, folder / script, *flags, cwd=folder, env=env)
 
 

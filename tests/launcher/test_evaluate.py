@@ -62,7 +62,7 @@ def real(tmp_path_factory):
     command = [TFRUN, "--ps", "1", "--workers", "2", "--evaluator", "--"]
     done = subprocess.run(
         [*command, script, "--steps", "4000", "--checkpoint-steps", "100"],
-        env=support.environment(directory, TFRUN_TIMEOUT=str(int(support.patience(120)))),
+        env=support.warm_environment(directory, TFRUN_TIMEOUT=str(int(support.patience(120)))),
         capture_output=True,
         text=True,
         timeout=support.patience(150),
@@ -125,7 +125,7 @@ def test_a_script_does_not_evaluate(tmp_path):
     config = json.dumps({"cluster": cluster, "task": task})
     done = subprocess.run(
         [sys.executable, script],
-        env=support.environment(tmp_path / "run", TF_CONFIG=config),
+        env=support.warm_environment(tmp_path / "run", TF_CONFIG=config),
         capture_output=True,
         text=True,
         timeout=support.patience(60),
@@ -211,7 +211,11 @@ def test_follow(known):
     Catches an evaluator that begins anew, or that writes its next row behind a cut line.
     """
     command = [TFRUN, "evaluate", known.directory, "--follow", "--timeout", "60"]
-    begin = {"env": support.environment(known.directory), "text": True, "stdout": subprocess.PIPE}
+    begin = {
+        "env": support.warm_environment(known.directory),
+        "text": True,
+        "stdout": subprocess.PIPE,
+    }
     process = subprocess.Popen(command, **begin)
     try:
         assert process.stdout.readline().startswith("waiting for the chief to write")
@@ -280,7 +284,7 @@ def test_a_script_without_a_model_from_keras(known, capsys):
 def test_the_dry_run_of_an_evaluator(known):
     """The script is started for the ps and the worker, and the verb for the evaluator."""
     command = [TFRUN, "--dry-run", "--ps", "1", "--evaluator", "--", known.script]
-    env = support.environment(known.directory)
+    env = support.warm_environment(known.directory)
     lines = subprocess.run(command, env=env, capture_output=True, text=True).stdout.splitlines()
     started = [line.split(" > ")[0].strip() for line in lines if line.endswith("2>&1 &")]
     assert [line.endswith("script.py") for line in started] == [True, True, False]

@@ -49,7 +49,7 @@ def test_paths_are_relative_to_the_user(tmp_path):
     done = subprocess.run(
         ["bash", SINGLE, "--dataset", "my.npz", "--steps", "20"],
         cwd=tmp_path,
-        env=support.environment("my-run"),
+        env=support.warm_environment("my-run"),
         capture_output=True,
         text=True,
         timeout=support.patience(60),

@@ -93,7 +93,7 @@ def wrong_answers(source):
     return [(title.partition(":")[0], code.strip()) for title, _, code in parts]
 
 
-QUICK = {"Stale-Gradients", "Ring-AllReduce"}  # those that the tier core runs
+QUICK = {"Ring-AllReduce"}  # those that the tier core runs
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 import sys
 
 import parts
+import pytest
 import support
 
 SKIPS = """
@@ -59,6 +60,7 @@ def run(folder, text, *flags):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_what_a_skip_means(tmp_path):
     """Catches a skip that nobody notices, and a need that nightly does not ask for."""
     code, output = run(tmp_path, SKIPS)

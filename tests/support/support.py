@@ -243,24 +243,29 @@ def wait_until(condition, seconds, what):
 
 
 def environment(directory, **more):
-    """The environment of a run that writes into `directory`; its programs run in the fork server.
-
-    In the tier nightly they do not, and each imports TensorFlow by itself.
-    """
+    """The environment of a run that writes into `directory`."""
     env = {
         name: value
         for name, value in os.environ.items()
         if name not in ("TF_CONFIG", "DRY_RUN", "WORKERS", "PS", "TFRUN_TIMEOUT")
         and name != "TF_CPP_MIN_LOG_LEVEL"  # a script that a test has loaded has set its own
     }
-    return {**env, **warm(), "OUTPUT_DIR": str(directory), **more}
+    return {**env, "OUTPUT_DIR": str(directory), **more}
+
+
+def warm_environment(directory, **more):
+    """The same for a run whose programs the fork server runs, so that none imports TensorFlow.
+
+    In the tier nightly each does so by itself.
+    """
+    return environment(directory, **{**warm(), **more})
 
 
 def begin(launcher, directory, *arguments, output=subprocess.PIPE, **env):
     """Starts a run.sh, whose output, as text, can be read or goes to a file."""
     return subprocess.Popen(
         ["bash", launcher, *arguments],
-        env=environment(directory, **env),
+        env=warm_environment(directory, **env),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
