@@ -225,8 +225,10 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = f"{'above' if default else 'at least'} 0"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+            parser.error(
+                f"argument --{name.replace('_', '-')}: must be "
+                f"{'above' if default else 'at least'} 0 and finite"
+            )
     return flags
 
 
@@ -244,12 +246,8 @@ class Cluster:
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         jobs = config.cluster_spec().as_dict()
         self.task = config.task_type, config.task_id
-        if config.task_type == "evaluator":
-            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
-        unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
-        if unknown:
-            types = "the types are chief, worker, ps and evaluator"
-            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+        if jobs.keys() - {"chief", "worker", "ps", "evaluator"}:
+            raise ValueError(f"types of tasks are chief, worker, ps and evaluator, not {[*jobs]}")
         self.workers = [
             (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
         ]

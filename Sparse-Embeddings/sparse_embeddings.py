@@ -202,8 +202,10 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = f"{'above' if default else 'at least'} 0"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+            parser.error(
+                f"argument --{name.replace('_', '-')}: must be "
+                f"{'above' if default else 'at least'} 0 and finite"
+            )
     return flags
 
 

@@ -82,8 +82,9 @@ group(
         "Lower --learning-rate or --rho.",
     ),
     (
-        r"--compress must be one of|--top must be at most 1",
-        "ValueError: --compress must be one of power, top-k, sign, qsgd, is 'zip'",
+        r"--compress must be one of|ValueError: kth\(=-?\d+\) out of bounds",
+        "ValueError: --compress must be one of ['power', 'top-k', 'sign', 'qsgd'], and --levels at "
+        "most 127: int8",
         "Compressed-AllReduce knows four compressors. --top is a share, and a level must fit int8.",
         "Choose one of the four, a --top from 0 to 1, and at most 127 --levels.",
     ),
@@ -229,13 +230,14 @@ group(
         "Start all with the same script, flags and cluster, each at an address of its own.",
     ),
     (
-        r"is no evaluator: run|\('evaluator', \d+\) is not in list",
-        "ValueError: a script is no evaluator: run `tfrun evaluate DIR --follow` instead",
+        r"\('evaluator', \d+\) is not in list|is no evaluator: run",
+        "ValueError: ('evaluator', 0) is not in list",
         "A task of the type evaluator was started with the script, which only trains.",
         "Start `tfrun evaluate DIR --follow` as that task, or all tasks with `tfrun --evaluator`.",
     ),
     (
-        r"TF_CONFIG names a task of type '|\('(?!chief|worker|ps)\w+', \d+\) is not in list",
+        r"types of tasks are|TF_CONFIG names a task of type '"
+        r"|\('(?!chief|worker|ps)\w+', \d+\) is not in list",
         "ValueError: TF_CONFIG names a task of type 'boss': the types are chief, worker, ps and "
         "evaluator",
         "The cluster in TF_CONFIG, or its task, has a type that the scripts do not know.",

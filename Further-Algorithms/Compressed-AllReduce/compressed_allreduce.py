@@ -66,20 +66,16 @@ def algorithm(w, e, step, gradient, model, compress, ring, flags):
     return Update([w_k], loss, [g], version, version, mean, moved)
 
 
-def power_sgd(layers, Q, rank, seed, ring):
-    """Sends P and Q of a layer's matrix M. They add up in the ring, because M Q is linear in M."""
-    M = {i: x.reshape(-1, x.shape[-1]) for i, x in enumerate(layers) if x.ndim > 1}
-    if not Q:  # in the first step, and the same on all workers
-        normal = np.random.default_rng(seed).standard_normal
-        Q |= {i: normal((m.shape[1], min(rank, *m.shape)), np.float32) for i, m in M.items()}
-    # PowerSGD: the P of all layers go around, and with them the biases, not compressed.
-    mean = mean_of_all([M[i] @ Q[i] if i in M else x for i, x in enumerate(layers)], ring)
+def power_sgd(layers, Q, ring):
+    """Sends P and Q of a layer's matrix M, and biases as they are. P adds up: M Q is linear."""
+    M = {i: layers[i].reshape(-1, layers[i].shape[-1]) for i in Q}
+    mean = mean_of_all([M[i] @ Q[i].numpy() if i in M else x for i, x in enumerate(layers)], ring)
     P = {i: np.linalg.qr(mean[i])[0] for i in M}  # no NaN, even where a column is 0
-    # PowerSGD: then the Q, kept for the next step, but for zeros: they would stay 0 for ever.
+    # PowerSGD: then the Q go around, and stay for the next step; a 0 would stay 0 for ever.
     c = list(layers)
     for i, q in zip(M, mean_of_all([M[i].T @ P[i] for i in M], ring)):
         c[i] = mean[i] = P[i] @ q.T
-        Q[i] = np.where(q.any(axis=0), q, Q[i])
+        Q[i].assign(np.where(q.any(0), q, Q[i]))
     return np.concatenate(c, axis=None), np.concatenate(mean, axis=None)
 
 
@@ -111,7 +107,7 @@ def qsgd(p, s, seed, ring):
 
 def mean_of_all(arrays, ring):
     """Returns the means of arrays over all workers; they go around as one vector."""
-    x = np.concatenate([[], *arrays], axis=None, dtype=np.float32)
+    x = np.float32(np.concatenate([[], *arrays], axis=None))
     all_reduce(x, ring)
     parts = np.split(x / ring.n, np.cumsum([a.size for a in arrays]))
     return [part.reshape(a.shape) for part, a in zip(parts, arrays)]
@@ -119,11 +115,9 @@ def mean_of_all(arrays, ring):
 
 def gathered(message, decode, ring):
     """Returns c of this worker, and the mean of all c, from the messages of all workers."""
-    messages = [np.empty_like(message) for _ in range(ring.n)]
-    messages[(ring.rank + 1) % ring.n] = message  # where all_gather expects it
-    all_gather(messages, ring)
-    mean = sum(map(decode, messages)) / ring.n  # in one order, so that all have the same bits
-    return decode(message).astype(np.float32), mean.astype(np.float32)
+    messages = np.stack([message] * ring.n)
+    all_gather(messages, ring)  # in one order, so that all workers' means have the same bits
+    return np.float32(decode(message)), np.float32(sum(map(decode, messages)) / ring.n)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 32, 0.1  # the defaults
@@ -187,40 +181,46 @@ def build(ring, model, data, flags):
     k, n = ring.rank, ring.n
     step = tf.Variable(0, dtype=tf.int64)
     w = tf.Variable(tf.concat([tf.reshape(v.numpy(), [-1]) for v in model.trainable_variables], 0))
-    e, Q = tf.Variable(tf.zeros_like(w)), {}  # in no checkpoint: a run that resumes begins anew
+    e = tf.Variable([0 * w] * n)  # of all workers, as the checkpoint has it
+    normal = np.random.default_rng(flags.seed).standard_normal  # the same on all workers
+    Q = {
+        i: tf.Variable(normal((s[-1], min(flags.rank, s[-1], np.prod(s[:-1]))), np.float32))
+        for i, s in enumerate(v.shape for v in model.trainable_variables)
+        if len(s) > 1
+    }
     state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
     rows = data.x_train[k::n], data.y_train[k::n], *data[2:]
     x, y, x_test, y_test = map(tf.Variable, map(np.asarray_chkfinite, rows))
     gradient = gradients(model, state, x, y, flags, k)
     choices = {
-        "power": lambda p, layers, _: power_sgd(layers, Q, flags.rank, flags.seed, ring),
+        "power": lambda p, layers, _: power_sgd(layers, Q, ring),
         "top-k": lambda p, *_: top_k(p, flags.top, ring),
         "sign": lambda p, *_: sign(p, ring),
         "qsgd": lambda p, _, number: qsgd(p, flags.levels, [flags.seed, k, number], ring),
     }
-    if flags.compress not in choices:
-        raise ValueError(f"--compress must be one of {', '.join(choices)}, is {flags.compress!r}")
-    if flags.top > 1 or flags.levels > 127:
-        raise ValueError("--top must be at most 1, and --levels at most 127, the largest int8")
-
-    def one_step():
-        update = algorithm(w, e, step, gradient, model, choices[flags.compress], ring, flags)
-        column = [[PUSH.split(",").index("bytes")]]  # counted by the ring, not computed
-        moved = [tf.cast(update.moved, "float64")]
-        return tf.tensor_scatter_nd_update(push_row(update, step, flags), column, moved)
+    if not (compress := choices.get(flags.compress)) or flags.levels > 127:
+        raise ValueError(f"--compress must be one of {[*choices]}, and --levels at most 127: int8")
 
     @tf.function
-    def make_steps(count):
+    def steps(count):
         rows = tf.TensorArray(tf.float64, count)
         for i in tf.range(count):
-            rows = rows.write(i, one_step())
+            update = algorithm(w, e[(k + 1) % n], step, gradient, model, compress, ring, flags)
+            row = tf.unstack(push_row(update, step, flags))
+            row[-2] = tf.cast(update.moved, "float64")  # bytes, counted by the ring, not computed
+            rows = rows.write(i, row)
         return rows.stack()
 
-    @tf.function
-    def test():
-        return evaluation(model, w, state, x_test, y_test)
+    def make_steps(count):
+        rows = steps(count)
+        if step == flags.steps or int(step) % flags.checkpoint_steps < count:  # it is saved now
+            of_all = e.numpy()
+            all_gather(of_all, ring)
+            e.assign(of_all)
+        return rows
 
-    return step, w, state, make_steps, test
+    test = tf.function(lambda: evaluation(model, w, state, x_test, y_test))
+    return step, w, state, [e, *Q.values()], make_steps, test
 
 
 def main():
@@ -232,13 +232,13 @@ def main():
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
     ring = Ring(cluster, flags.step_timeout)
-    step, w, state, make_steps, test = build(ring, model, data, flags)
-    saved = tf.train.Checkpoint(step=step, w=w, state=state)
+    step, w, state, more, make_steps, test = build(ring, model, data, flags)
+    saved = tf.train.Checkpoint(step=step, w=w, state=state, more=more)
     manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
     if metrics.is_chief and manager.latest_checkpoint:
         saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
     join(ring, [vars(flags), [v.shape for v in model.trainable_variables]])
-    broadcast([step, w, *state], ring)
+    broadcast([step, w, *state, *more], ring)
     separate_masks(state, ring.rank)
     metrics.step = int(step)
     train(make_steps, test, metrics, manager, flags)
@@ -277,8 +277,10 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = f"{'above' if default else 'at least'} 0"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+            parser.error(
+                f"argument --{name.replace('_', '-')}: must be "
+                f"{'above' if default else 'at least'} 0 and finite"
+            )
     return flags
 
 
@@ -296,12 +298,8 @@ class Cluster:
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         jobs = config.cluster_spec().as_dict()
         self.task = config.task_type, config.task_id
-        if config.task_type == "evaluator":
-            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
-        unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
-        if unknown:
-            types = "the types are chief, worker, ps and evaluator"
-            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+        if jobs.keys() - {"chief", "worker", "ps", "evaluator"}:
+            raise ValueError(f"types of tasks are chief, worker, ps and evaluator, not {[*jobs]}")
         self.workers = [
             (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
         ]
@@ -512,9 +510,12 @@ def accept_left(ring, listener):
             return s
         s.close()
         if said:
-            why = f"it is not {ring.name(-1)} with the same TF_CONFIG, flags and model"
-            text = f"{ring.name(0)} refused a connection from {peer[0]}: {why}"
-            print(text, file=sys.stderr, flush=True)
+            print(
+                f"{ring.name(0)} refused a connection from {peer[0]}: it is not {ring.name(-1)} "
+                "with the same TF_CONFIG, flags and model",
+                file=sys.stderr,
+                flush=True,
+            )
     return None
 
 
@@ -697,14 +698,13 @@ def train(make_steps, test, metrics, manager, flags):
         metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
         manager.save(checkpoint_number=metrics.step)
 
-    saved = metrics.step
     while metrics.step < flags.steps:
         count = min(flags.steps - metrics.step, flags.steps_per_call)
         for row in make_steps(tf.constant(count)).numpy():
             metrics.push(row)
-        if metrics.is_chief and saved + flags.checkpoint_steps <= metrics.step < flags.steps:
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
             test_and_save()
-            saved = metrics.step
     if metrics.is_chief:
         test_and_save()
     print("done, the output is in", metrics.directory, flush=True)

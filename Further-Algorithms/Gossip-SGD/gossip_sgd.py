@@ -257,8 +257,10 @@ def parse_flags():
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            least = f"{'above' if default else 'at least'} 0"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {least} and finite")
+            parser.error(
+                f"argument --{name.replace('_', '-')}: must be "
+                f"{'above' if default else 'at least'} 0 and finite"
+            )
     return flags
 
 
@@ -276,12 +278,8 @@ class Cluster:
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         jobs = config.cluster_spec().as_dict()
         self.task = config.task_type, config.task_id
-        if config.task_type == "evaluator":
-            raise ValueError("a script is no evaluator: run `tfrun evaluate DIR --follow` instead")
-        unknown = {*jobs, config.task_type} - {"chief", "worker", "ps", "evaluator"}
-        if unknown:
-            types = "the types are chief, worker, ps and evaluator"
-            raise ValueError(f"TF_CONFIG names a task of type {unknown.pop()!r}: {types}")
+        if jobs.keys() - {"chief", "worker", "ps", "evaluator"}:
+            raise ValueError(f"types of tasks are chief, worker, ps and evaluator, not {[*jobs]}")
         self.workers = [
             (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
         ]
@@ -492,9 +490,12 @@ def accept_left(ring, listener):
             return s
         s.close()
         if said:
-            why = f"it is not {ring.name(-1)} with the same TF_CONFIG, flags and model"
-            text = f"{ring.name(0)} refused a connection from {peer[0]}: {why}"
-            print(text, file=sys.stderr, flush=True)
+            print(
+                f"{ring.name(0)} refused a connection from {peer[0]}: it is not {ring.name(-1)} "
+                "with the same TF_CONFIG, flags and model",
+                file=sys.stderr,
+                flush=True,
+            )
     return None
 
 
@@ -961,14 +962,13 @@ def train(make_steps, test, metrics, manager, flags):
         metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])
         manager.save(checkpoint_number=metrics.step)
 
-    saved = metrics.step
     while metrics.step < flags.steps:
         count = min(flags.steps - metrics.step, flags.steps_per_call)
         for row in make_steps(tf.constant(count)).numpy():
             metrics.push(row)
-        if metrics.is_chief and saved + flags.checkpoint_steps <= metrics.step < flags.steps:
+        passed = metrics.step % flags.checkpoint_steps < count  # a number of steps to save at
+        if metrics.is_chief and passed and metrics.step < flags.steps:
             test_and_save()
-            saved = metrics.step
     if metrics.is_chief:
         test_and_save()
     print("done, the output is in", metrics.directory, flush=True)

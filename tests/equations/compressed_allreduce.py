@@ -98,15 +98,20 @@ MISTAKES = {
     "power, mean": {
         "P is not orthonormal": [("np.linalg.qr(mean[i])[0]", "mean[i]")],
         "the biases are not sent": [("if i in M else x for", "if i in M else 0 * x for")],
-        "each worker begins with its own Q": [
-            ("default_rng(seed).standard", "default_rng(ring.rank).standard")
+        "Q is the same in all steps": [
+            (
+                "    M = {i: layers",
+                "    [q.assign(1 + 0 * q) for q in Q.values()]\n    M = {i: layers",
+            )
         ],
-        "Q is drawn anew": [("    if not Q:  # in", "    if True:  # in")],
         "the sum of P and of Q": [("np.split(x / ring.n", "np.split(x")],
     },
-    "power, Q": {"Q of the first step": [("Q[i] = np.where(q.any(axis=0), q, Q[i])", "pass")]},
+    "power, Q": {"Q of the first step": [("Q[i].assign(np.where(q.any(0), q, Q[i]))", "pass")]},
     "power, ranks": {
-        "each worker has its own P": [("qr(mean[i])[0]", "qr(M[i] @ Q[i])[0]")],
+        "each worker has its own P": [("qr(mean[i])[0]", "qr(M[i] @ Q[i].numpy())[0]")],
+        "each worker has its own Q": [
+            ("mean_of_all([M[i].T @ P[i] for i in M], ring)", "[M[i].T @ P[i] for i in M]")
+        ],
     },
     "power, c": {"biases that others sent": [("c = list(layers)", "c = list(mean)")]},
     "top-k, c": {
@@ -144,7 +149,7 @@ MISTAKES = {
     },
     "training with sign, ranks": {
         "its own c": [("w.assign_sub(mean)", "w.assign_sub(c)")],
-        "no broadcast": [("    broadcast([step, w, *state], ring)\n", "")],
+        "no broadcast": [("    broadcast([step, w, *state, *more], ring)\n", "")],
     },
     "training with qsgd, errors": {
         "e of what is right on average": [('flags.compress != "qsgd" and not', "not")],

@@ -11,6 +11,7 @@ import pytest
 import ringed
 import support
 from tfrun import errors
+from tfrun.commands import export
 from test_ring import received_by_kernel
 
 SCRIPT = support.main_script("Further-Algorithms/Compressed-AllReduce")
@@ -33,7 +34,11 @@ class Compressor:
     """C of one worker, called as the script's `build` calls it. Notes what the worker sends."""
 
     def __init__(self, script, ring, expected, compress, **flags):
-        self.script, self.ring, self.cut, self.Q = script, ring, expected.cut, {}
+        self.script, self.ring, self.cut = script, ring, expected.cut
+        seed, rank = problem.SEED, flags.get("rank", 1)
+        first = EQUATION.REFERENCE(expected.shapes, expected.n, seed=seed, rank=rank).Q
+        first = {i: np.float32(q) for i, q in enumerate(first) if q is not None}
+        self.Q = {i: script.tf.Variable(q) for i, q in first.items()}
         self.compress, self.flags, self.messages = compress, flags, []
         exchange = ring.exchange
 
@@ -48,9 +53,7 @@ class Compressor:
         self.messages.clear()
         script, ring, flags = self.script, self.ring, self.flags
         c, mean = {
-            "power": lambda: script.power_sgd(
-                self.cut(p), self.Q, flags.get("rank", 1), problem.SEED, ring
-            ),
+            "power": lambda: script.power_sgd(self.cut(p), self.Q, ring),
             "top-k": lambda: script.top_k(p, flags.get("top", 0.01), ring),
             "sign": lambda: script.sign(p, ring),
             "qsgd": lambda: script.qsgd(
@@ -94,7 +97,7 @@ def check_compressor(name, n, text=None, shapes=ringed.SHAPES):
         call, rows, e = Compressor(script, ring, expected, **flags), [], 0
         for number, added in enumerate(given[:, ring.rank]):
             p = added + e
-            rows.append((p, *call(p, number), dict(call.Q)))
+            rows.append((p, *call(p, number), {i: q.numpy() for i, q in call.Q.items()}))
             e = (p - rows[-1][1]) * expected.biased
         script.leave(ring)
         return rows, e
@@ -220,10 +223,10 @@ def check_zeros(text=None):
     """A matrix of zeros, one with a column of zeros, and one that comes after zeros."""
     zeros = [np.zeros((4, 3), np.float32), np.zeros(3, np.float32)]
     column = [np.outer([0, 1, 2, 3], [1, 0, 2]).astype(np.float32), np.ones(3, np.float32)]
-    Q = {}
     with ringed.rings(SCRIPT, 1, text) as (script, (ring,)), np.errstate(all="raise"):
-        for layers, rank in ((column, 1), (zeros, 1), (column, 1)):
-            c, mean = script.power_sgd(layers, Q, rank, 0, ring)
+        Q = {0: script.tf.Variable(np.float32([[1], [-0.5], [0.7]]))}
+        for layers in column, zeros, column:
+            c, mean = script.power_sgd(layers, Q, ring)
             assert np.isfinite(c).all() and np.isfinite(mean).all()
             due = np.concatenate(layers, axis=None)
             assert np.abs(c - due).max() < 1e-5, "%s for %s" % (c, due)
@@ -233,7 +236,7 @@ def test_zeros_make_no_nan_and_pass():
     """Also: a step of zeros does not end the training of a layer."""
     check_zeros()
     with pytest.raises(AssertionError):
-        check_zeros(support.replaced(SCRIPT, [("np.where(q.any(axis=0), q, Q[i])", "q")]))
+        check_zeros(support.replaced(SCRIPT, [("np.where(q.any(0), q, Q[i])", "q")]))
 
 
 def distance(compress, apart, remember, **flags):
@@ -273,12 +276,12 @@ def quick():
 
 RECORD = [
     *ringed.RECORD,
-    ("    choices = {\n", "    build.e = e\n    choices = {\n"),
-    ("[w.numpy()]\n", "[w.numpy()]\n    metrics.errors = [build.e.numpy()]\n"),
+    ("    choices = {\n", "    build.e = lambda: e[(k + 1) % n]\n    choices = {\n"),
+    ("[w.numpy()]\n", "[w.numpy()]\n    metrics.errors = [build.e().numpy()]\n"),
     (
         "        metrics.values.append(metrics.w.numpy())\n",
         "        metrics.values.append(metrics.w.numpy())\n"
-        "        metrics.errors.append(build.e.numpy())\n",
+        "        metrics.errors.append(build.e().numpy())\n",
     ),
     (
         "    np.save('w.npy', metrics.values)\n",
@@ -392,6 +395,55 @@ def test_the_scripts_with_a_mistake_in_a_compressor_run(tmp_path):
     support.run_well(texts, tmp_path, ps=0)
 
 
+# What the checkpoint has of all workers.
+
+CHECKPOINTS = ["--checkpoint-steps", "6"]
+GATHERED = "            all_gather(of_all, ring)\n"
+
+
+def check_going_on(quick, folder, name, changes=()):
+    """The named comparisons of a run of three that goes on with one that nobody stopped."""
+    flags = command_line(CASES[name]) + CHECKPOINTS
+    found = {}
+    for kind, ends in {"whole": [14], "stopped": [7, 14]}.items():
+        for end in ends:
+            codes, output = ringed.train(
+                quick, SCRIPT, folder / kind, *flags, changes=changes, steps=end
+            )
+            assert not any(codes), output
+        chief, *_ = ringed.folders(folder / kind)
+        found[kind] = export.saved_values(support.newest_checkpoint(chief))["w"]
+    apart = np.abs(np.subtract(*found.values())).max()
+    assert apart == 0, f"parameters: {apart:g} apart"
+
+
+@pytest.mark.parametrize(
+    "name", ["top-k", *(pytest.param(name, marks=pytest.mark.long) for name in ("power", "sign"))]
+)
+def test_three_workers_go_on(name, quick, tmp_path):
+    """Bit for bit. Catches e of the other workers, or Q, that begins again."""
+    check_going_on(quick, tmp_path, name)
+
+
+FORGOTTEN = {
+    (SCRIPT, "top-k"): {
+        "e of the others is not gathered": [(GATHERED, "")],
+        "e of the others is that of the checkpoint before": [(" or int(step)", " and int(step)")],
+    },
+    (SCRIPT, "power"): {
+        "Q is in no checkpoint": [("[e, *Q.values()]", "[e]")],
+        "Q is not that of the chief": [("*state, *more], ring)", "*state, *more[:-1]], ring)")],
+    },
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script, name, changes", support.mistakes(FORGOTTEN, core=0))
+def test_a_mistake_about_going_on_is_caught(script, name, changes, quick, tmp_path):
+    with support.caught("parameters"):
+        check_going_on(quick, tmp_path, name, changes)
+
+
 # What goes wrong on the way.
 
 
@@ -412,12 +464,12 @@ def test_a_worker_that_dies(quick, tmp_path):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--compress", "zip"], "--compress must be one of power, top-k, sign, qsgd, is 'zip'"),
-        (["--top", "1.5"], "--top must be at most 1, and --levels at most 127"),
-        (["--levels", "128"], "--top must be at most 1, and --levels at most 127"),
+        (["--compress", "zip"], "ValueError: --compress must be one of ['power'"),
+        (["--compress", "top-k", "--top", "1.5"], "ValueError: kth(="),
+        (["--levels", "128"], "and --levels at most 127: int8"),
     ],
 )
 def test_a_wrong_flag_is_refused_and_explained(flags, words, quick, tmp_path):
     codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, n=1)
-    assert codes == [1] and "ValueError: " + words in output, output
+    assert codes == [1] and words in output, output
     assert errors.explain(output)

@@ -27,8 +27,8 @@ KINDS = ["parameter server", "single process", "train and evaluate", "all-reduce
 # These need more processes than this one, or other devices: test_state.py lets them go on.
 OTHER_PROCESSES = ["collective_allreduce", "horovod_ringallreduce", "horovod_embeddings"]
 OTHER_PROCESSES += ["multiple_gpus_single_machine_mirrored"]
-# What is a worker's own begins afresh, as the pages of these scripts say: w_k, v, moments; e and Q.
-AFRESH = ["aeasgd", "aeamsgd", "diloco", "compressed_allreduce"]
+# What is a worker's own begins afresh, as the pages of these scripts say: w_k, v, moments.
+AFRESH = ["aeasgd", "aeamsgd", "diloco"]
 # One of each form of session, with what is beside w: h, the places in files, shards of m and v.
 CORE = ["downpour", "non_distributed_setup"]
 # Their sessions are those of others, and beside w they have nothing: see test_state.py, too.
@@ -121,11 +121,7 @@ def begin_afresh(module):
                 anew()
 
     module.Metrics.test = tested
-    if hasattr(module, "prepare"):
-        note("prepare", session_of)
-    else:
-        note("algorithm", lambda w, e, *_: lambda: e.assign(0 * e))
-        note("power_sgd", lambda layers, Q, *_: Q.clear)
+    note("prepare", session_of)
 
 
 def saved(directory):

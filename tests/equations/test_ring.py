@@ -383,9 +383,9 @@ def config(*addresses):
 IN_USE = "127.0.0.1:%d"
 WRONG = [
     (["--step-timeout", "0"], {}, "--step-timeout: must be above 0", 2),
-    ([], {}, "names a task of type None", 1),
+    ([], {}, "(None, None) is not in list", 1),
     ([], {"TF_CONFIG": "{"}, "JSONDecodeError", 1),
-    ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "names a task of type None", 1),
+    ([], {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'}, "(None, None) is not in list", 1),
     ([], {"TF_CONFIG": config("a:1")["TF_CONFIG"].replace("0}", "5}")}, "is not in list", 1),
     ([], config("a", "b:1"), "not enough values to unpack (expected 2, got 1)", 1),
     ([], config(IN_USE, "127.0.0.1:9"), "Address already in use", 1),

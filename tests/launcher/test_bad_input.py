@@ -211,13 +211,20 @@ CASES = {
     "a task too many": task(config(index=9), "9"),
     "negative task": task(config(index=-1), "-1"),
     **{
-        f"{what} of an unknown type: {script.stem}": Case(script, [], UNKNOWN_TYPE, tf_config)
-        for script in (COLLECTIVE, PLACES, RING, COORDINATOR)
-        for what, tf_config in {
-            "a task outside the cluster": config(COMPLETE, "boss"),
-            "a task": config({**COMPLETE, "boss": ["127.0.0.1:9"]}, "boss"),
-            "a colleague": config({**COMPLETE, "boss": ["127.0.0.1:9"]}),
-        }.items()
+        f"{what} of an unknown type: {script.stem}": Case(script, [], words, tf_config)
+        for script, several in [
+            *((script, UNKNOWN_TYPE) for script in (COLLECTIVE, COORDINATOR)),
+            *((script, "types of tasks are chief, worker, ps") for script in (PLACES, RING)),
+        ]
+        for what, words, tf_config in [
+            (
+                "a task outside the cluster",
+                UNKNOWN_TYPE if several == UNKNOWN_TYPE else "('boss', 0) is not in list",
+                config(COMPLETE, "boss"),
+            ),
+            ("a task", several, config({**COMPLETE, "boss": ["127.0.0.1:9"]}, "boss")),
+            ("a colleague", several, config({**COMPLETE, "boss": ["127.0.0.1:9"]})),
+        ]
     },
     **{
         f"a scheme: {script.stem}": Case(
