@@ -45,10 +45,10 @@ def algorithm(w, step, batch_loss, flags):
     # Each gradient is an IndexedSlices: the numbers of the rows, and the values of each.
     g = tf.gradients(loss, w)
 
-    # Horovod: 3. scale the rate: n ranks together have a mini-batch n times as large.
+    # Horovod: 1. scale the rate: n ranks together have a mini-batch n times as large.
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
 
-    # Horovod: 4. wrap the optimizer. For an IndexedSlices it gathers the rows and values of all
+    # Horovod: 2. wrap the optimizer. For an IndexedSlices it gathers the rows and values of all
     # ranks. With sparse_as_dense it makes whole tables first, and all-reduces those.
     optimizer = hvd.DistributedOptimizer(optimizer, sparse_as_dense=bool(flags.dense))
     mean = optimizer.compute_gradients(loss, w)
@@ -130,7 +130,7 @@ def loss(true, noise):
 
 def build(data, flags):
     """Builds the graph: the step counter, the tables, one step, the test."""
-    # Each rank draws its own first w, as it would without a seed; step 5 replaces it.
+    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
     tf.set_random_seed(flags.seed + hvd.rank())
     step = tf.train.get_or_create_global_step()
     w = parameters(tf.get_variable, len(data.vocabulary), flags.dimensions, parts=1)
@@ -142,7 +142,7 @@ def build(data, flags):
 def main():
     """Trains as one of the ranks that horovodrun starts."""
     flags = parse_flags()
-    # Horovod: 1. connect to the other ranks; horovodrun has set each rank's number and address.
+    # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
     n, data = hvd.size(), load_data(flags.dataset)
     # A rank sends its rows to all others in an all-gather, and whole tables in an all-reduce.
@@ -163,7 +163,7 @@ def train(variables, step, update, test, flags, times_sent):
     metrics = Metrics(ranks[hvd.rank()], ranks, variables, flags)
     row = push_row(update, step, flags, times_sent=times_sent)
     saver = tf.train.Saver(save_relative_paths=True)
-    # Horovod: 2. of this machine's GPUs, rank k of this machine takes number k.
+    # Horovod: 4. of this machine's GPUs, rank k of this machine takes number k.
     config = tf.ConfigProto()
     config.gpu_options.visible_device_list = str(hvd.local_rank())
 
@@ -173,11 +173,11 @@ def train(variables, step, update, test, flags, times_sent):
 
     with tf.Session(config=config) as session:
         session.run(tf.global_variables_initializer())
-        # Horovod: 6. rank 0 alone reads checkpoints, and writes them.
+        # Horovod: 5. rank 0 alone reads checkpoints, and writes them.
         checkpoint = tf.train.latest_checkpoint(metrics.directory)
         if metrics.is_chief and checkpoint:
             saver.restore(session, checkpoint)
-        # Horovod: 5. all begin at rank 0's variables, be they its random start or its checkpoint.
+        # Horovod: 6. all begin at rank 0's variables, be they its random start or its checkpoint.
         session.run(hvd.broadcast_global_variables(0))
         session.run(tf.local_variables_initializer())
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every step is made

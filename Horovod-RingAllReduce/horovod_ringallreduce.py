@@ -41,10 +41,10 @@ def algorithm(w, step, gradient, flags):
     ticket = tf.count_up_to(step, flags.steps)
     loss, g = gradient(w, ticket)
 
-    # Horovod: 3. scale the rate: n ranks together have a mini-batch n times as large.
+    # Horovod: 1. scale the rate: n ranks together have a mini-batch n times as large.
     optimizer = tf.train.GradientDescentOptimizer(flags.learning_rate * hvd.size())
 
-    # Horovod: 4. wrap the optimizer: it applies the mean of all ranks' gradients.
+    # Horovod: 2. wrap the optimizer: it applies the mean of all ranks' gradients.
     optimizer = hvd.DistributedOptimizer(optimizer)
     mean = optimizer.compute_gradients(loss, w)
     with tf.control_dependencies([d for d, _ in mean]):
@@ -124,10 +124,10 @@ def build(model, data, flags):
 def main():
     """Trains as one of the ranks that horovodrun starts."""
     flags = parse_flags()
-    # Horovod: 1. connect to the other ranks; horovodrun has set each rank's number and address.
+    # Horovod: 3. connect to the other ranks; horovodrun has set each rank's number and address.
     hvd.init()
     data = load_data(flags.dataset)
-    # Each rank draws its own first w, as it would without a seed; step 5 replaces it.
+    # Each rank draws its own first w, as it would without a seed; step 6 replaces it.
     keras.utils.set_random_seed(flags.seed + hvd.rank())
     model = make_model(data)  # outside of the graph, where Keras makes its first values
     with tf.Graph().as_default():
@@ -142,7 +142,7 @@ def train(variables, step, update, test, flags, times_sent):
     metrics = Metrics(ranks[hvd.rank()], ranks, variables, flags)
     row = push_row(update, step, flags, times_sent=times_sent)
     saver = tf.train.Saver(save_relative_paths=True)
-    # Horovod: 2. of this machine's GPUs, rank k of this machine takes number k.
+    # Horovod: 4. of this machine's GPUs, rank k of this machine takes number k.
     config = tf.ConfigProto()
     config.gpu_options.visible_device_list = str(hvd.local_rank())
 
@@ -152,11 +152,11 @@ def train(variables, step, update, test, flags, times_sent):
 
     with tf.Session(config=config) as session:
         session.run(tf.global_variables_initializer())
-        # Horovod: 6. rank 0 alone reads checkpoints, and writes them.
+        # Horovod: 5. rank 0 alone reads checkpoints, and writes them.
         checkpoint = tf.train.latest_checkpoint(metrics.directory)
         if metrics.is_chief and checkpoint:
             saver.restore(session, checkpoint)
-        # Horovod: 5. all begin at rank 0's variables, be they its random start or its checkpoint.
+        # Horovod: 6. all begin at rank 0's variables, be they its random start or its checkpoint.
         session.run(hvd.broadcast_global_variables(0))
         session.run(tf.local_variables_initializer())
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every step is made

@@ -67,20 +67,20 @@ def algorithm(blocks, x, y, number, lanes, flags):
     for block, w_i in with_parameters(last_first, lanes, keep=False):
         d = lanes.compute("backward", block, block.backward, w_i, h.pop(), d)
         if stage >= 2:
-            block.reduced = lanes.communicate("reduce", block, block.reduce)
+            block.pending = lanes.communicate("reduce", block, block.reduce)
     if stage <= 1:
         for block in last_first:
-            block.reduced = lanes.communicate("reduce", block, block.reduce)
+            block.pending = lanes.communicate("reduce", block, block.reduce)
     ready = time.time()
 
     # ZeRO: Adam moves the shards of this worker. Then stages 1 and 2 gather those of the others.
     for block in last_first:
-        block.reduced.result()
+        block.pending.result()
         lanes.compute("Adam", block, block.adam, number + 1, flags)
         if stage in (1, 2):
-            block.reduced = lanes.communicate("gather", block, block.gather_moved)
+            block.pending = lanes.communicate("gather", block, block.gather_moved)
     for block in blocks:
-        block.reduced.result()
+        block.pending.result()
     now, moved, total = time.time(), lanes.moved() - before, float(loss + penalties)
     return now, pulled, number + 1, 1, flags.batch_size, total, 0, moved, now - ready
 

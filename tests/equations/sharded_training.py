@@ -50,7 +50,7 @@ MISTAKES = {
     },
     "parameters": {
         "the parameters of the first step are kept": [(FREED, "")],
-        "the moved shards stay where they are": [(MOVED, "block.reduced")],
+        "the moved shards stay where they are": [(MOVED, "block.pending")],
         "Adam's clock is ahead": [("block.adam, number + 1", "block.adam, number + 2")],
         "no bias correction": [("self.m / (1 - BETA_1**t)", "self.m / 1")],
     },
