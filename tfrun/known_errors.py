@@ -107,6 +107,12 @@ group(
         "Give --schedule gpipe, or --schedule 1f1b, which stores fewer activations.",
     ),
     (
+        r"is no stage of ZeRO",
+        "ValueError: --stage 4 is no stage of ZeRO: choose 0, 1, 2 or 3",
+        "A stage says what each worker holds a share of: nothing, moments, gradients too, w too.",
+        "Give --stage 0, 1, 2 or 3.",
+    ),
+    (
         r"layers, too few for \d+",
         "ValueError: The model has 3 layers, too few for 4 places",
         "A device of a pipeline needs a layer; one that takes a mask stays with the one before it.",

@@ -1,10 +1,12 @@
 """Known errors: the table knows its own examples, and tfrun shows an error and its meaning once."""
 
+import ast
 import os
 import re
 import sys
 
 import pytest
+import regions
 import support
 from small import TFRUN, run, write
 from tfrun import errors, known_errors
@@ -19,6 +21,45 @@ def test_each_entry_explains_its_example(entry):
     assert errors.explain("Traceback\n" + entry.example) == "%s %s" % (entry.means, entry.do)
     for text in entry.means, entry.do:
         assert re.fullmatch(r"[A-Z`x].*[.)]", text) and "\n" not in text, text
+
+
+def raised(script):
+    """Returns {the name of an error and its message: a sentence with each of some words in it}.
+
+    They are all that a script raises, or hands to who raises it.
+    """
+    found = {}
+    for node in ast.walk(ast.parse(script.read_text())):
+        call = node.exc if isinstance(node, ast.Raise) else getattr(node, "value", None)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("Error"):
+            name, message = ast.unparse(call.func), call.args[0]
+            parts = getattr(message, "values", [message])
+            found[f"{name}({ast.unparse(message)})"] = [
+                f"{name}: " + "".join(getattr(part, "value", word) for part in map(told, parts))
+                for word in WORDS
+            ]
+    return found
+
+
+def told(part):
+    """Returns a constant part of a message, or None for what its run puts there."""
+    return part if isinstance(part, ast.Constant) else None
+
+
+WORDS = ["1", "worker 1", "'boss'", "gpipe", "nan", "TF_CONFIG must list a ps"]
+
+
+def test_each_error_that_a_script_raises_is_explained():
+    """Catches a message, such as that of a wrong --stage, for which there is no entry."""
+    messages = {}
+    for script in regions.scripts():
+        messages.update(raised(script))
+    assert len(messages) > 35
+    unknown = [
+        message for message, texts in messages.items() if not any(map(errors.explain, texts))
+    ]
+    assert not unknown, "\n".join(unknown)
+    assert not errors.explain("ValueError: something else, which has no entry")
 
 
 RANK = (
