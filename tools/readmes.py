@@ -674,12 +674,50 @@ PARTS = {
 }
 
 
+COUNT_MISTAKES = """
+import equations, regions
+found = [equations.of(script).MISTAKES for script in regions.scripts()]
+print(sum(len(changes) for groups in found for changes in groups.values()))
+"""
+
+
+def planted_mistakes():
+    """Returns how many mistakes the files in tests/equations/ have."""
+    folders = [str(ROOT / name) for name in ("tests/support", "tools", ".")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-c", COUNT_MISTAKES]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise ToolError(done.stderr.splitlines()[-1])
+    return int(done.stdout)
+
+
+NUMBERS = {  # words around a number on the front page: what the number is
+    r"(They catch )\d+( mistakes)": planted_mistakes,
+    r"(\*\*)\d+( faults in real runs\*\*)": lambda: len(
+        read_json(ROOT / "Operations" / "Fault-Tolerance" / "results.json")
+    ),
+    r"( has )\d+( notebooks)": lambda: len(regions.tracked("*.ipynb")),
+}
+
+
+def with_numbers(text):
+    """Returns the text of the front page with its numbers as they should be."""
+    for words, number in NUMBERS.items():
+        if len(re.findall(words, text)) != 1:
+            raise ToolError(f"README.md: once, and not more often, write {words}")
+        text = re.sub(words, rf"\g<1>{number()}\g<2>", text)
+    return text
+
+
 def updated(path):
     """Returns the text of a README with its generated parts as they should be.
 
     Raises ToolError with a sentence for each part that cannot be made.
     """
     text, faults = regions.read(path), []
+    if path == ROOT / "README.md":
+        text = with_numbers(text)
     if len(PART.findall(text)) != len(re.findall("(?m)^<!-- generated", text)):
         raise ToolError(
             f"{shown(path)}: write each generated part as `<!-- generated: NAME -->`, with at most "
