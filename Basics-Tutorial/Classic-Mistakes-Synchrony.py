@@ -297,7 +297,8 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
             gradients = [gradient(*w, *mini_batch(k, number)) for k in range(n)]
             w = [v - 0.2 * sum(parts) / n**power for v, parts in zip(w, zip(*gradients))]
         accuracies.append(test_accuracy(*w))
-    print("%-17s" % name + "".join("%8.0f%%" % (100 * a) for a in accuracies))
+    words = ["%.0f%%" % (100 * a) if a > 0.7 else "fails" for a in accuracies]
+    print("%-17s" % name + "".join("%9s" % word for word in words))
 
 # %% [markdown]
 # With two and four workers the sum even looks better, because it only raises a low learning rate.

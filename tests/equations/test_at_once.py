@@ -314,7 +314,14 @@ def test_reports_that_meet_make_one_step(script):
 
 @pytest.mark.long
 def test_late_reports_that_meet_make_one_step():
-    meet_together(SYNC, n=3, backup_workers=1)
+    """On a busy machine a worker may begin when the step is made already, and then has nobody to
+    make the next one with. So it waits for ever only where it does so three times."""
+    for attempt in range(3):
+        try:
+            return meet_together(SYNC, n=3, backup_workers=1)
+        except AssertionError as error:
+            if attempt == 2 or "waits for ever" not in str(error):
+                raise
 
 
 SUB, ADD = (
@@ -347,7 +354,7 @@ REPORT = ("ticket = lock.execute(report)", "ticket = report()")
 MISTAKES = {
     ("HogWild", "parameters"): {"w is read and then written": [SUB]},
     ("HogWild", "steps"): {"the counter is read and then written": [(TICKET, READ_TICKET)]},
-    (DELAYED, "parameters"): {
+    (DELAYED, "(parameters|velocity)"): {
         "no lock": [(LOCK, "push()")],
         "a lock for each worker": [(LOCK, OWN_LOCK)],
     },
