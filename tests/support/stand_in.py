@@ -60,7 +60,8 @@ def stand_for(argv):
             signal.signal(number, lambda number, _: os.kill(pid, number))
     code = int(stream.readline() or -signal.SIGKILL)
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        if -code != signal.SIGKILL:  # nobody may handle that one
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 

@@ -9,6 +9,7 @@ code. The line says {"argv", "cwd", "env"}, and has either "out", a file for the
 open files with it, "path" of modules and "cores". The run ends with the connection.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -75,11 +76,11 @@ def child(files, argv, cwd, env, out=None, path=None, cores=()):
 
 
 def receive(connection):
-    """Returns (the next order, the open files with it), or (None, []) after the last."""
+    """Returns (the next order, the open files with it), or (None, files) after the last."""
     text, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
-    while text and not text.endswith(b"\n"):
-        text += connection.recv(1 << 20)
-    return json.loads(text) if text else None, files
+    while more := not text.endswith(b"\n") and connection.recv(1 << 20):
+        text += more
+    return json.loads(text) if text.endswith(b"\n") else None, files
 
 
 def serve(connection):
@@ -103,6 +104,8 @@ def serve(connection):
             os.kill(pid, signal.SIGKILL)
         os.close(ended)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # what it has started, where it had a session of its own
         connection.sendall(b"%d\n" % code)
 
 
