@@ -489,9 +489,9 @@ def test_a_run_that_nothing_was_saved_of(tmp_path):
 
 @pytest.fixture(scope="module")
 def downpour(tmp_path_factory):
-    """DOWNPOUR while it trains: (its directory, its process)."""
+    """DOWNPOUR while it trains: (its directory, its process), in processes of its own."""
     folder = tmp_path_factory.mktemp("real")
-    state = {"XDG_STATE_HOME": str(folder / "state")}
+    state = {"XDG_STATE_HOME": str(folder / "state"), "WARM_SOCKET": ""}
     launcher = support.ROOT / "DOWNPOUR" / "run.sh"
     with support.Run(launcher, folder / "run", "--steps", "100000", **state) as run:
         support.wait_until(lambda: run.step() > 100, 60, "training")
