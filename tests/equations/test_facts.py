@@ -153,23 +153,30 @@ def check_rows(script, ps, folder, changes=(), times=True):
     if row["bytes"] != sum(seen.values()):
         wrong.append(f"bytes: {row['bytes']:g} in the row, {sum(seen.values())} crossed: {seen}")
     for what in ["gradient", "push"] if times else []:
-        done = rows.make(late=what)
-        for i, (began, row, _) in enumerate(done):
-            pulled, pushed, wait = (
-                row[name] for name in ("pull_time", "push_time", "wait_seconds")
-            )
-            # Who is late itself does not wait for its gradient; the others wait for it.
-            waits = what == "push" or i < len(done) - 1
-            if not (wait > SECONDS / 2 if waits else 0 <= wait < SECONDS / 2):
-                wrong.append(f"wait_seconds: {wait:.3f} of worker {rows.ranks[i]}, {what} late")
-            if not began <= pulled <= pushed - wait + SECONDS / 10 or pushed > time.time():
-                wrong.append(f"times: {pulled - began:.3f}, {pushed - began:.3f}, {wait:.3f}")
-            after = script.stem in ELASTIC and what == "gradient"
-            if (pulled - began > SECONDS / 2) != after or pushed - began < SECONDS * 0.9:
-                wrong.append(f"pull_time: {pulled - began:.3f} s after the begin, {what} late")
+        for _ in range(3):  # on a busy machine something else may be late, too
+            if not (found := wrong_times(script, rows, what)):
+                break
+        wrong += found
     for made in rows.workers:
         made.session.close()
     assert not wrong, "\n".join(wrong)
+
+
+def wrong_times(script, rows, what):
+    """Returns what is wrong with the times of an update in which the gradient or push is late."""
+    wrong = []
+    for i, (began, row, _) in enumerate(rows.make(late=what)):
+        pulled, pushed, wait = (row[name] for name in ("pull_time", "push_time", "wait_seconds"))
+        # Who is late itself does not wait for its gradient; the others wait for it.
+        waits = what == "push" or i < len(rows.workers) - 1
+        if not (wait > SECONDS / 2 if waits else 0 <= wait < SECONDS / 2):
+            wrong.append(f"wait_seconds: {wait:.3f} of worker {rows.ranks[i]}, {what} late")
+        if not began <= pulled <= pushed - wait + SECONDS / 10 or pushed > time.time():
+            wrong.append(f"times: {pulled - began:.3f}, {pushed - began:.3f}, {wait:.3f}")
+        after = script.stem in ELASTIC and what == "gradient"
+        if (pulled - began > SECONDS / 2) != after or pushed - began < SECONDS * 0.9:
+            wrong.append(f"pull_time: {pulled - began:.3f} s after the begin, {what} late")
+    return wrong
 
 
 CORE = ["hogwild"]

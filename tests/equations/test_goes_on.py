@@ -250,7 +250,7 @@ def test_a_compressor_goes_on(compress, tmp_path):
     check(script, [], tmp_path, compress=compress)
 
 
-PREPARE = "    if checkpoint:\n            saver.restore(session, checkpoint)"
+RESTORE = "saver.restore(session, checkpoint)"
 LATEST = "tf.train.latest_checkpoint(directory)"
 SAVER = "saver = tf.train.Saver("
 NAMED = 'saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)'
@@ -261,10 +261,13 @@ READ = """        for name in "w", "m", "v":
                 place"""
 
 
-def anew(name):
-    """Returns a change: after the checkpoint is read, what has this in its name begins again."""
+def anew(name, before=""):
+    """Returns a change: after the checkpoint is read, what has this in its name begins again.
+
+    before: the text before that, where a script reads checkpoints in two places.
+    """
     those = f"[v for v in tf.global_variables() if {name!r} in v.op.name]"
-    return PREPARE, f"{PREPARE}; session.run(tf.variables_initializer({those}))"
+    return before + RESTORE, f"{before}{RESTORE}; session.run(tf.variables_initializer({those}))"
 
 
 # {(script, the comparison that fails): {the mistake: [(text, what replaces it)]}}
@@ -288,7 +291,7 @@ MISTAKES = {
                 SAVER,
                 SAVER + "[v for v in tf.global_variables() if 'velocity' not in v.op.name], ",
             ),
-            (PREPARE, f"    session.run(tf.global_variables_initializer())\n    {PREPARE}"),
+            (RESTORE, f"session.run(tf.global_variables_initializer()); {RESTORE}"),
         ],
         "the buffer begins again": [anew("buffer")],
     },
@@ -299,7 +302,7 @@ MISTAKES = {
         "the second moments begin again": [(READ, READ.replace(', "v"', ""))]
     },
     ("Operations/Train-and-Evaluate/train_and_evaluate.py", "variables"): {
-        "the places begin again": [anew("place")]
+        "the places begin again": [anew("place", "(directory):\n            ")]
     },
 }
 

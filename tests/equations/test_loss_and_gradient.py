@@ -47,8 +47,10 @@ def weighted():
 def small_words(monkeypatch):
     """The helpers of other tests take these words instead of their small data."""
     monkeypatch.setattr(problem, "digits_like", lambda: tuple(weighted()[1]))
-    yield
     if interleaved.servers.cache_info().currsize:  # seeds have names of what others keep there
+        interleaved.forget()
+    yield
+    if interleaved.servers.cache_info().currsize:
         interleaved.forget()
 
 

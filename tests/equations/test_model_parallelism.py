@@ -16,6 +16,7 @@ import equations
 import interleaved
 import numpy as np
 import problem
+import psutil
 import pytest
 import support
 from tfrun import errors
@@ -466,7 +467,7 @@ class Run:
 def test_who_is_left_ends(victim, number, tmp_path):
     """By an error that names the other one, in --step-timeout seconds and a few."""
     with Run(tmp_path, "--step-timeout", "4") as run:
-        run.tasks[victim].send_signal(number)
+        support.program_of(psutil.Process(run.tasks[victim].pid)).send_signal(number)
         code, said = run.end(1 - victim, 20)
     words = f"Error: worker {victim} did not answer at 127.0.0.1:"
     assert code == 1 and ("Connection" if victim else "Timeout") + words in said, said

@@ -105,12 +105,7 @@ MISTAKES = {
     },
     (RING, "examples"): {"those of all workers": [(ROW, ROW.replace("batches_per_update", "3"))]},
     (RING, "loss"): {
-        "the loss of rank 0's rows": [
-            (
-                "        key = [tf.constant(flags.seed * 65536 + rank",
-                "        key = [tf.constant(flags.seed * 65536 + 0",
-            )
-        ]
+        "the loss of rank 0's rows": [("flags.seed * 65536 + rank", "flags.seed * 65536 + 0")]
     },
     (COMPRESSED, "bytes"): {
         "one direction": [("ring.sent + ring.received - before\n", "2 * ring.sent - before\n")],
