@@ -398,7 +398,7 @@ CORE = [RING, PLACES]
 
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(s, marks=[] if s in CORE else [pytest.mark.long]) for s in SCRIPTS],
+    [pytest.param(s, marks=[] if s in CORE else [support.beyond_core(s)]) for s in SCRIPTS],
     ids=equations.ids,
 )
 def test_the_loss_and_the_gradient_are_those_of_keras(script, tmp_path):

@@ -121,11 +121,20 @@ def counts_alone(script):
     return synchronous(script) or kind_of(script) == "gossip"
 
 
+# Every second further algorithm: each has a near relative, with the same lower half, in `all`.
+BY_NIGHT = ["Async-Local-SGD", "Compressed-AllReduce", "Delay-Compensation", "DiLoCo"]
+
+
+def beyond_core(path):
+    """Returns the mark of a script's tests that core leaves out."""
+    return pytest.mark.nightly if path.parent.name in BY_NIGHT else pytest.mark.long
+
+
 def core_first(paths):
     """Returns parameters of a test: the tier core has HogWild only; a build may take its time."""
     params = []
     for path in paths:
-        marks = [] if path.parent.name == "HogWild" else [pytest.mark.long]
+        marks = [] if path.parent.name == "HogWild" else [beyond_core(path)]
         if needs_build(path):
             marks.append(pytest.mark.timeout(BUILD_SECONDS + 120))
         params.append(pytest.param(path, id=path.relative_to(ROOT).as_posix(), marks=marks))
@@ -137,8 +146,12 @@ def mistakes(groups, core):
 
     The tier core has the first so many mistakes of each group.
     """
+
+    def later(group):
+        return beyond_core(group[0]) if isinstance(group[0], pathlib.Path) else pytest.mark.long
+
     return [
-        pytest.param(*group, changes, id=name, marks=[pytest.mark.long] if number >= core else [])
+        pytest.param(*group, changes, id=name, marks=[later(group)] if number >= core else [])
         for group, named in groups.items()
         for number, (name, changes) in enumerate(named.items())
     ]
