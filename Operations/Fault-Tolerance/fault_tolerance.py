@@ -38,7 +38,7 @@ CLONE_NEWNS = 0x20000
 SAVE = 500  # updates between checkpoints
 LATE = 250  # updates that others make, at most, while the chief saves, or while a failed run ends
 PAUSE = 10  # seconds for which a task is stopped, or the network is away
-WAIT = 60  # seconds at most for a run to begin, to move again, or to end
+WAIT = 120  # seconds at most for a run to begin, to move again, or to end
 ACCURACY = 0.95  # on the test, of the last checkpoint of each drill
 STOPPED = 130  # the exit code of a command that Ctrl-C has ended
 
