@@ -12,6 +12,7 @@ Run:           bash run.sh
 
 import argparse
 import collections
+import contextlib
 import fcntl
 import json
 import os
@@ -27,6 +28,8 @@ import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 
+# Of an update: the vectors that it pulls and pushes, the loss, the count of updates at its pull
+# and before its push, and the op that pushes.
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
 
 
@@ -48,14 +51,14 @@ def algorithm(w, step, gradient, flags):
     # HogWild: push, however late. Others have made ticket - version updates since the pull.
     delta = send(w, [flags.learning_rate * d for d in g])
     with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)
+        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
     return Update(w_k, loss, g, version, ticket, push)
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
-MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
+MORE_FLAGS = []  # (name, default, help, choices if any) of flags that only this algorithm has
 
 
 # region: problem -- put your own data and model here
@@ -159,21 +162,16 @@ def parse_flags():
         ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
         *MORE_FLAGS,
     ]
-    for name, default, text in all_flags:
-        choices = default if isinstance(default, tuple) else None  # the first one is the default
-        default = choices[0] if choices else default
+    for name, default, text, *choices in all_flags:
         text += " (%(default)s)"
-        parser.add_argument(
-            f"--{name}", type=type(default), default=default, choices=choices, help=text
-        )
+        option = parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
+        option.choices = choices or None
     flags = parser.parse_args()
     for name, value in vars(flags).items():
         default = parser.get_default(name)
         if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            parser.error(
-                f"argument --{name.replace('_', '-')}: must be "
-                f"{'above' if default else 'at least'} 0 and finite"
-            )
+            limit = "above 0" if default else "at least 0"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {limit} and finite")
     return flags
 
 
@@ -181,7 +179,8 @@ def parse_flags():
 
 
 # region: cluster
-REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
+# For a task without which this one cannot go on.
+REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
 
 
@@ -402,7 +401,7 @@ class Metrics:
     The chief raises ValueError if a checkpoint of another model is there.
     """
 
-    def __init__(self, task, workers, variables, flags, ps=0):
+    def __init__(self, task, workers, parameters, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.steps = flags.steps
@@ -418,7 +417,7 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in variables]
+            layout = [[v.path, list(v.shape)] for v in parameters]
             if tf.train.latest_checkpoint(self.directory):
                 if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
                     raise ValueError(f"{self.directory} has a checkpoint of another model")
@@ -475,8 +474,8 @@ def prepare(session, cluster, saver, directory):
             saver.restore(session, checkpoint)
         else:
             session.run(tf.global_variables_initializer())
-    made = lambda: not session.run(missing).size
-    wait_until(made, REQUIRED_WAIT_SECONDS, "the chief made no model")
+    seconds, what = REQUIRED_WAIT_SECONDS, "the chief made no model"
+    wait_until(lambda: not session.run(missing).size, seconds, what)
     session.run(tf.local_variables_initializer())
 
 
@@ -508,14 +507,21 @@ def train(cluster, server, initial, step, make_update, test, flags):
 
     def make_updates():
         update_w = session.make_callable(written)
-        update_w()  # the first call sets up the graph everywhere
-        session.run(start)
-        wait_until(lambda: session.run(started) >= n, OPTIONAL_WAIT_SECONDS)
-        while True:
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+            update_w()  # the first call sets up the graph everywhere
+            session.run(start)
+            wait_until(lambda: session.run(started) >= n, OPTIONAL_WAIT_SECONDS)
             saved = metrics.step
-            while metrics.step < saved + flags.checkpoint_steps or not cluster.is_chief:
+            while True:
                 update_w()
+                if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                    test_and_save()
+                    saved = metrics.step
+        session.run(start)  # if every update was taken before its first call
+        if cluster.is_chief:
+            wait_until(lambda: session.run(done[0][1]) >= n - 1, OPTIONAL_WAIT_SECONDS)
             test_and_save()
+        session.run([arrive for arrive, _ in done])
 
     while True:
         for address in cluster.ps:
@@ -523,14 +529,7 @@ def train(cluster, server, initial, step, make_update, test, flags):
         session = tf.Session(server.target, config=cluster.config)
         try:
             prepare(session, cluster, saver, metrics.directory)
-            try:
-                make_updates()
-            except tf.errors.OutOfRangeError:  # every update is taken
-                session.run(start)
-            if cluster.is_chief:
-                wait_until(lambda: session.run(done[0][1]) >= n - 1, OPTIONAL_WAIT_SECONDS)
-                test_and_save()
-            session.run([arrive for arrive, _ in done])
+            make_updates()
             return print("done, the output is in", metrics.directory)
         except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
             print("a ps was lost: training goes on from the last checkpoint")
