@@ -28,9 +28,7 @@ import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-# Of an update: the vectors that it pulls and pushes, the loss, the count of updates at its pull
-# and before its push, and the op that pushes.
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 
 
 def algorithm(w, step, gradient, flags):
@@ -58,7 +56,7 @@ def algorithm(w, step, gradient, flags):
 
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
-MORE_FLAGS = []  # (name, default, help, choices if any) of flags that only this algorithm has
+MORE_FLAGS = []  # (name, default, help) of the flags that only this algorithm has
 
 
 # region: problem -- put your own data and model here
@@ -162,16 +160,20 @@ def parse_flags():
         ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
         *MORE_FLAGS,
     ]
-    for name, default, text, *choices in all_flags:
-        text += " (%(default)s)"
-        option = parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
-        option.choices = choices or None
+    for name, default, text in all_flags:
+        if default is None:  # this algorithm has no such flag
+            continue
+        parser.add_argument(
+            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+        )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
-        default = parser.get_default(name)
-        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            limit = "above 0" if default else "at least 0"
-            parser.error(f"argument --{name.replace('_', '-')}: must be {limit} and finite")
+        if isinstance(value, str) or 0 < value < 2**31 or value == parser.get_default(name) == 0:
+            continue
+        parser.error(
+            f"argument --{name.replace('_', '-')}: must be "
+            f"{'above' if parser.get_default(name) else 'at least'} 0 and finite"
+        )
     return flags
 
 
@@ -369,7 +371,9 @@ for better, function in METRICS.values():
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
-    batches_per_update: of this process. times_sent: how often it sends each byte.
+    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
+    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
+    process. times_sent: how often it sends each byte.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -381,18 +385,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    columns = [
-        pushed,
-        pulled,
-        ticket + 1,
-        local_steps,
-        local_steps * flags.batch_size * batches_per_update,
-        update.loss,
-        ticket - update.version,
-        times_sent * size,
-        pushed - ready,
-    ]
-    return tf.stack([tf.cast(column, "float64") for column in columns])
+    examples = local_steps * flags.batch_size * batches_per_update
+    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
+    row += [ticket - update.version, times_sent * size, pushed - ready]
+    return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
@@ -458,8 +454,8 @@ class Metrics:
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
-        print(f"update {step} of {self.steps}   {words}", flush=True)
+        words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
+        print(f"update {step} of {self.steps}", *words, flush=True)
 
 
 # endregion: metrics
@@ -499,7 +495,7 @@ def train(cluster, server, initial, step, make_update, test, flags):
         tf.get_variable_scope().reuse_variables()
     saver = tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True)
     start, started = barrier("start", cluster.rank)
-    done = [barrier("done", cluster.rank, i) for i in servers]
+    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in servers])
 
     def test_and_save():
         metrics.test(time.time(), *session.run([step, *test]))
@@ -519,9 +515,9 @@ def train(cluster, server, initial, step, make_update, test, flags):
                     saved = metrics.step
         session.run(start)  # if every update was taken before its first call
         if cluster.is_chief:
-            wait_until(lambda: session.run(done[0][1]) >= n - 1, OPTIONAL_WAIT_SECONDS)
+            wait_until(lambda: session.run(finished[0]) >= n - 1, OPTIONAL_WAIT_SECONDS)
             test_and_save()
-        session.run([arrive for arrive, _ in done])
+        session.run(finish)
 
     while True:
         for address in cluster.ps:
