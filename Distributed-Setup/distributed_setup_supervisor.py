@@ -151,7 +151,6 @@ def train(cluster, server, initial, step, make_update, test, flags):
     # Supervisor: it makes or restores the model. Its threads that save by the clock stay off (0):
     # a thread begins outside of the graph, and there TensorFlow 2 runs eagerly.
     supervisor = tf.train.Supervisor(
-        is_chief=cluster.is_chief,
         logdir=metrics.directory,
         global_step=step,
         summary_op=None,
@@ -159,7 +158,6 @@ def train(cluster, server, initial, step, make_update, test, flags):
         saver=tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True),
         save_model_secs=0,
         save_summaries_secs=0,
-        recovery_wait_secs=1,
     )
 
     def test_and_save(session):

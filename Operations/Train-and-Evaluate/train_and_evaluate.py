@@ -695,8 +695,7 @@ def train_until_stopped(cluster, server, initial, step, update, start_reading, s
 
     def save(session):
         session.run(save_state)
-        path = f"{metrics.directory}/model.ckpt"
-        saver.save(session, path, step, write_meta_graph=False)
+        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
     def make_updates(session):
         update_w = session.make_callable(row)
@@ -736,7 +735,7 @@ def train_until_stopped(cluster, server, initial, step, update, start_reading, s
             if cluster.is_chief:
                 save_the_last(session)
             session.run(finish)
-            return print("done, the output is in", metrics.directory, flush=True)
+            return print("done, the output is in", metrics.directory)
         except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
             # Closing a session waits for the lost ps, up to 30 s.
