@@ -147,7 +147,7 @@ def check_calls(example, changes, quick, folder):
 
 # Worker 1 is slow between its ticket and its push, and notes the last w that it has seen.
 TICKET = "    with tf.control_dependencies([%s]):\n"
-ARRIVE = "            session.run([barrier.arrive for barrier in done])\n"
+ARRIVE = "        session.run(finish)\n"
 SLOW = [
     (
         TICKET % "ticket",
@@ -157,10 +157,10 @@ SLOW = [
     ),
     (
         ARRIVE,
-        "            if not cluster.is_chief:\n"
-        "                last = session.run(tf.global_variables('w/'))\n"
-        "                path = os.path.join(metrics.directory, 'last.npy')\n"
-        "                np.save(path, np.concatenate(last))\n" + ARRIVE,
+        "        if not cluster.is_chief:\n"
+        "            last = session.run(tf.global_variables('w/'))\n"
+        "            path = os.path.join(metrics.directory, 'last.npy')\n"
+        "            np.save(path, np.concatenate(last))\n" + ARRIVE,
     ),
 ]
 
@@ -547,7 +547,7 @@ MISTAKES = {
         ]
     },
     (check_the_last_checkpoint, "HogWild", "(w|test_loss)"): {
-        "a chief that does not wait": [("                done[0].wait(session, n - 1)\n", "")]
+        "a chief that does not wait": [("session.run(finished[0]) >= n - 1", "True")]
     },
     (check_going_on, "HogWild", "w"): {"the step alone is restored": [(RESTORE, STEP_ALONE)]},
     (check_the_version, "HogWild", "pulled"): {"noted after the pull": [(NOTED, NOTED_LATER)]},
