@@ -91,16 +91,16 @@ def measure(case, flags):
     script, together, changes = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        more = []
+        more, cluster = [], []
         if flags.wide:
             changes = [*changes, LAYERS]
             more = ["--dataset", wide_data(folder), "--learning-rate", 0.01]
         text = drivers.changed(script, changes)
         if script == HOGWILD:
+            cluster = ["--ps", 1, "--workers", 2]
+            more += ["--updates-per-call", together]
             text = text.replace('\n\nif __name__ == "__main__":', ADDED)
         copy.write_text(text)
-            more += ["--updates-per-call", together]
-        cluster = ["--ps", 1, "--workers", 2] if script == HOGWILD else []
         command = ["tfrun", *cluster, "--", copy, "--steps", flags.steps]
         drivers.run([*command, "--batch-size", flags.batch_size, *more], directory)
         result = json.loads((directory / "result.json").read_text())
