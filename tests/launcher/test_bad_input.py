@@ -97,15 +97,9 @@ def two_types(folder):
     (folder / "hogwild.py").write_text(support.replaced(HOGWILD, [(old, new)]))
 
 
-def quick(folder, script=HOGWILD):
-    """Writes a copy of a script that waits 2 s instead of 120 for a task that it needs."""
-    text = support.replaced(script, [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 2")])
-    (folder / script.name).write_text(text)
-
-
 def ps_without_chief(folder):
-    """Starts a ps. Returns its process, and the TF_CONFIG of a worker that is not the chief."""
-    quick(folder)
+    """Starts a ps. Returns its process, and what a worker that is not the chief has set."""
+    shutil.copy(HOGWILD, folder)
     with socket.create_server(("", 0)) as a, socket.create_server(("", 0)) as b:
         ports = [s.getsockname()[1] for s in (a, b)]
     tasks = {
@@ -119,12 +113,16 @@ def ps_without_chief(folder):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    return ps, {"TF_CONFIG": config(tasks, "worker", 1)}
+    return ps, {"TF_CONFIG": config(tasks, "worker", 1), "REQUIRED_WAIT_SECONDS": "2"}
 
 
 def one_of_two(folder):
-    """Returns the TF_CONFIG of the first of two workers, of which the second never comes."""
-    quick(folder, PLACES)
+    """Returns the TF_CONFIG of the first of two workers, of which the second never comes.
+
+    It waits 2 s instead of 120.
+    """
+    wait = "REQUIRED_WAIT_SECONDS = %d"
+    (folder / PLACES.name).write_text(support.replaced(PLACES, [(wait % 120, wait % 2)]))
     with socket.create_server(("", 0)) as s:
         tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"]}
     return None, {"TF_CONFIG": config(tasks)}
