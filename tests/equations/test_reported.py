@@ -493,7 +493,7 @@ RESTORE = "            saver.restore(session, checkpoint)\n"
 STEP_ALONE = """            session.run(tf.global_variables_initializer())
             tf.train.get_global_step().load(int(checkpoint.split('-')[-1]), session)
 """
-COUNT = "        local_steps * flags.batch_size * batches_per_update,\n"
+COUNT = "local_steps * flags.batch_size * batches_per_update\n"
 PULL = """    with tf.control_dependencies(w_k), tf.device(step.device):
         version = step.read_value()
     with tf.control_dependencies([version]):
@@ -557,7 +557,7 @@ MISTAKES = {
         "before the local steps": [(PULL, ""), (FIRST, PULL_FIRST)]
     },
     (check_losses, "HogWild", "losses"): {
-        "a loss of something else": [("        update.loss,\n", "        0.9 * update.loss,\n")]
+        "a loss of something else": [("update.loss]", "0.9 * update.loss]")]
     },
     (check_examples, "DOWNPOUR-Easy", "examples"): {
         "one local step counts": [(COUNT, COUNT.replace("local_steps * flags", "flags"))]
@@ -569,7 +569,7 @@ MISTAKES = {
         "one tower counts": [(COUNT, COUNT.replace(" * batches_per_update", ""))]
     },
     (check_times, "HogWild", "a slow gradient"): {
-        "a wait that begins at the pull": [("pushed - ready,\n", "pushed - pulled,\n")]
+        "a wait that begins at the pull": [("pushed - ready]", "pushed - pulled]")]
     },
     (check_seeds, "HogWild", "parameters"): {
         "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]
