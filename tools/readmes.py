@@ -303,7 +303,7 @@ def diff(folder, neighbour):
 def flags(folder, _):
     """The flags of the script; of those that one of SHARED_FLAGS has, too, a link to them.
 
-    Another default than there is shown; where each of them has a flag that is missing here, all are.
+    Another default than there is shown; all are where each of them has a flag that this lacks.
     """
     head, rows = ["flag", "default", "meaning"], flag_rows(folder)
     for name in SHARED_FLAGS:
