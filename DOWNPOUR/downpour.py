@@ -13,6 +13,7 @@ Run:           bash run.sh
 
 import argparse
 import collections
+import contextlib
 import fcntl
 import functools
 import json
@@ -20,7 +21,6 @@ import os
 import socket
 import threading
 import time
-import timeit
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
@@ -30,7 +30,7 @@ import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 optimizer = functools.cache(tf.train.AdagradOptimizer)  # one, with one h, for all updates
 
 
@@ -61,7 +61,7 @@ def algorithm(w, step, gradient, flags):
     adagrad = optimizer(flags.server_lr, flags.initial_accumulator)
     arrived = send(w, a)
     with tf.control_dependencies(arrived):
-        ticket = tf.count_up_to(step, flags.steps)
+        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
     with tf.control_dependencies([ticket]), tf.device(step.device):
         push = adagrad.apply_gradients(zip(arrived, w))
     return Update(pulled, loss, a, version, ticket, push)
@@ -165,11 +165,8 @@ def main():
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     all_flags = [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
@@ -187,12 +184,12 @@ def parse_flags():
         )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
-        default = parser.get_default(name)
-        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            parser.error(
-                f"argument --{name.replace('_', '-')}: must be "
-                f"{'above' if default else 'at least'} 0 and finite"
-            )
+        if isinstance(value, str) or 0 < value < 2**31 or value == parser.get_default(name) == 0:
+            continue
+        parser.error(
+            f"argument --{name.replace('_', '-')}: must be "
+            f"{'above' if parser.get_default(name) else 'at least'} 0 and finite"
+        )
     return flags
 
 
@@ -200,7 +197,8 @@ def parse_flags():
 
 
 # region: cluster
-REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
+# For a task without which this one cannot go on.
+REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
 
 
@@ -209,14 +207,11 @@ class Cluster:
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.spec = config.cluster_spec()
+        self.spec, jobs = config.cluster_spec(), config.cluster_spec().as_dict()
         self.task = self.job, self.index = config.task_type, config.task_id
         self.ps = self.spec.job_tasks("ps")
         self.workers = [
-            (job, index)
-            for job in ("chief", "worker")
-            if job in self.spec.jobs
-            for index in self.spec.task_indices(job)
+            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
         ]
         self.rank = None if self.job == "ps" else self.workers.index(self.task)
         self.is_chief = self.rank == 0
@@ -230,56 +225,46 @@ class Cluster:
         self.config.experimental.disable_thread_spinning = True
 
 
-class Barrier:
-    """Where workers wait for one another: a table on a ps of the ranks that have arrived."""
-
-    def __init__(self, name, rank, ps=0):
-        with tf.device(f"/job:ps/task:{ps}"):
-            table = tf.raw_ops.MutableHashTableV2(
-                key_dtype="int32", value_dtype="int32", shared_name=name
-            )
-            self.arrive = tf.raw_ops.LookupTableInsertV2(
-                table_handle=table, keys=[rank], values=[rank]
-            )
-            self.arrived = tf.raw_ops.LookupTableSizeV2(table_handle=table)
-
-    def wait(self, session, n, seconds=OPTIONAL_WAIT_SECONDS):
-        """Returns when n workers have arrived, or after so many seconds."""
-        wait_until(lambda: session.run(self.arrived) >= n, seconds)
+def barrier(name, rank, ps=0):
+    """Makes two ops on a ps: one notes that this rank has arrived, the other counts who has."""
+    with tf.device(f"/job:ps/task:{ps}"):
+        table = tf.raw_ops.MutableHashTableV2(
+            key_dtype="int32", value_dtype="int32", shared_name=name
+        )
+        arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[rank], values=[rank])
+        return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
 
 
-def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns whether it came true."""
+def wait_until(condition, seconds, what=None):
+    """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not condition():
+        if time.monotonic() > deadline:
+            if what:
+                raise TimeoutError(f"{what} in {seconds} s")
+            return
         time.sleep(0.02)
-    return condition()
 
 
-def listens(address):
-    """Returns whether a server answers at host:port."""
+def wait_for_ps(address):
+    """Returns when a ps listens at host:port: a session would wait for it for ever."""
     host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-        return True
-    except OSError:
-        return False
 
+    def listens():
+        with contextlib.suppress(OSError):
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return True
 
-def wait_for_ps(cluster):
-    """Returns when every ps listens at its address. Raises TimeoutError if one does not."""
-    for address in cluster.ps:
-        if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
-            raise TimeoutError(f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s")
+    wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
 
 
 def serve(cluster, server):
     """Keeps a ps running until all workers are done, or five minutes after the first of them."""
     print("listening at", cluster.ps[cluster.index])
     with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
-        done = Barrier("done", 0, cluster.index)
-        done.wait(session, 1, float("inf"))
-        done.wait(session, len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
+        _, done = barrier("done", 0, cluster.index)
+        wait_until(lambda: session.run(done), float("inf"))
+        wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
     print("done")
 
 
@@ -361,7 +346,7 @@ def gradients(model, local_state, x, y, flags, rank=0):
         # The gradient comes after the state has moved, and with it the next local step; and after
         # the rows of the updates before, so that the end of training cuts none off.
         with tf.control_dependencies(
-            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("rows")
+            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("written")
         ):
             outputs = tf.identity(outputs)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
@@ -402,7 +387,9 @@ for better, function in METRICS.values():
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
-    batches_per_update: of this process. times_sent: how often it sends each byte.
+    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
+    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
+    process. times_sent: how often it sends each byte.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -414,18 +401,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    columns = [
-        pushed,
-        pulled,
-        ticket + 1,
-        local_steps,
-        local_steps * flags.batch_size * batches_per_update,
-        update.loss,
-        ticket - update.version,
-        times_sent * size,
-        pushed - ready,
-    ]
-    return tf.stack([tf.cast(column, "float64") for column in columns])
+    examples = local_steps * flags.batch_size * batches_per_update
+    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
+    row += [ticket - update.version, times_sent * size, pushed - ready]
+    return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
@@ -434,7 +413,7 @@ class Metrics:
     The chief raises ValueError if a checkpoint of another model is there.
     """
 
-    def __init__(self, task, workers, variables, flags, ps=0):
+    def __init__(self, task, workers, parameters, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.steps = flags.steps
@@ -450,7 +429,7 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in variables]
+            layout = [[v.path, list(v.shape)] for v in parameters]
             if tf.train.latest_checkpoint(self.directory):
                 if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
                     raise ValueError(f"{self.directory} has a checkpoint of another model")
@@ -491,8 +470,8 @@ class Metrics:
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
-        print(f"update {step} of {self.steps}   {words}", flush=True)
+        words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
+        print(f"update {step} of {self.steps}", *words, flush=True)
 
 
 # endregion: metrics
@@ -507,8 +486,8 @@ def prepare(session, cluster, saver, directory):
             saver.restore(session, checkpoint)
         else:
             session.run(tf.global_variables_initializer())
-    if not wait_until(lambda: not session.run(missing).size, REQUIRED_WAIT_SECONDS):
-        raise TimeoutError(f"the chief made no model in {REQUIRED_WAIT_SECONDS} s")
+    seconds, what = REQUIRED_WAIT_SECONDS, "the chief made no model"
+    wait_until(lambda: not session.run(missing).size, seconds, what)
     session.run(tf.local_variables_initializer())
 
 
@@ -516,60 +495,53 @@ def prepare(session, cluster, saver, directory):
 
 
 # region: session
-UPDATES_PER_CALL = 10  # of updates that take less than 50 ms each
+MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one takes seconds")]
 
 
-def train(cluster, server, variables, step, make_update, test, flags):
+def train(cluster, server, initial, step, make_update, test, flags):
     """Updates w until all updates are made; the chief also tests and saves it."""
-    n, ps = len(cluster.workers), len(cluster.ps)
-    metrics = Metrics(cluster.task, cluster.workers, variables, flags, ps)
-    rows, before = tf.get_collection_ref("rows"), []
-
-    def add_update():
+    n, servers = len(cluster.workers), range(len(cluster.ps))
+    metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
+    written, before = tf.get_collection_ref("written"), []
+    while len(written) < flags.updates_per_call:
         with tf.device(cluster.device), tf.control_dependencies(before):
             update = make_update()
-            rows.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))
-        before[:] = [update.push]  # when it has arrived, the next one pulls
+            written.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))
+        before = [update.push]  # when it has arrived, the next one pulls
         tf.get_variable_scope().reuse_variables()
-
-    add_update()
-    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
-    start = Barrier("start", cluster.rank)
-    done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
+    saver = tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True)
+    start, started = barrier("start", cluster.rank)
+    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in servers])
 
     def test_and_save():
         metrics.test(time.time(), *session.run([step, *test]))
         saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
     def make_updates():
-        # The first call sets up the graph everywhere. Each call takes about 2 ms for itself.
-        short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05
-        if short and metrics.step + n * UPDATES_PER_CALL <= flags.steps:
-            while len(rows) < UPDATES_PER_CALL:
-                add_update()
-        update_w = session.make_callable(rows)
-        update_w()
-        session.run(start.arrive)
-        start.wait(session, n)
-        while True:
+        update_w = session.make_callable(written)
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+            update_w()  # the first call sets up the graph everywhere
+            session.run(start)
+            wait_until(lambda: session.run(started) >= n, OPTIONAL_WAIT_SECONDS)
             saved = metrics.step
-            while metrics.step < saved + flags.checkpoint_steps or not cluster.is_chief:
+            while True:
                 update_w()
+                if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                    test_and_save()
+                    saved = metrics.step
+        session.run(start)  # if every update was taken before its first call
+        if cluster.is_chief:
+            wait_until(lambda: session.run(finished[0]) >= n - 1, OPTIONAL_WAIT_SECONDS)
             test_and_save()
+        session.run(finish)
 
     while True:
-        wait_for_ps(cluster)
+        for address in cluster.ps:
+            wait_for_ps(address)
         session = tf.Session(server.target, config=cluster.config)
         try:
             prepare(session, cluster, saver, metrics.directory)
-            try:
-                make_updates()
-            except tf.errors.OutOfRangeError:  # every update is taken
-                session.run(start.arrive)
-            if cluster.is_chief:
-                done[0].wait(session, n - 1)
-                test_and_save()
-            session.run([barrier.arrive for barrier in done])
+            make_updates()
             return print("done, the output is in", metrics.directory)
         except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
             print("a ps was lost: training goes on from the last checkpoint")

@@ -28,7 +28,7 @@ import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 Table = collections.namedtuple("Table", "path shape")  # of a variable
 
 
@@ -39,7 +39,7 @@ def algorithm(w, step, batch_loss, flags):
     batch_loss(w, number): the rows of w that mini-batch `number` needs, and the scalar loss there.
     """
     # The ticket comes first: when none is left, all ranks stop before the all-gather.
-    ticket = tf.count_up_to(step, flags.steps)
+    ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
     _, loss = batch_loss(w, ticket)
 
     # Each gradient is an IndexedSlices: the numbers of the rows, and the values of each.
@@ -202,11 +202,8 @@ def train(variables, step, update, test, flags, times_sent):
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     all_flags = [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
@@ -224,12 +221,12 @@ def parse_flags():
         )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
-        default = parser.get_default(name)
-        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            parser.error(
-                f"argument --{name.replace('_', '-')}: must be "
-                f"{'above' if default else 'at least'} 0 and finite"
-            )
+        if isinstance(value, str) or 0 < value < 2**31 or value == parser.get_default(name) == 0:
+            continue
+        parser.error(
+            f"argument --{name.replace('_', '-')}: must be "
+            f"{'above' if parser.get_default(name) else 'at least'} 0 and finite"
+        )
     return flags
 
 
@@ -277,7 +274,7 @@ def batches(data, flags, rank, workers):
         drawn = tf.gather(pairs, rows)
         words, word = look_up(w[: len(w) // 2], drawn[:b, 0])
         neighbours, other = look_up(w[len(w) // 2 :], drawn[:, 1])
-        with tf.control_dependencies(tf.get_collection("rows")):  # of the updates before
+        with tf.control_dependencies(tf.get_collection("written")):  # of the updates before
             true = tf.reduce_sum(word * other[:b], axis=1)
         return [words, neighbours], loss(true, tf.matmul(word, other[b:], transpose_b=True))
 
@@ -318,7 +315,9 @@ for better, function in METRICS.values():
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
-    batches_per_update: of this process. times_sent: how often it sends each byte.
+    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
+    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
+    process. times_sent: how often it sends each byte.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -330,18 +329,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    columns = [
-        pushed,
-        pulled,
-        ticket + 1,
-        local_steps,
-        local_steps * flags.batch_size * batches_per_update,
-        update.loss,
-        ticket - update.version,
-        times_sent * size,
-        pushed - ready,
-    ]
-    return tf.stack([tf.cast(column, "float64") for column in columns])
+    examples = local_steps * flags.batch_size * batches_per_update
+    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
+    row += [ticket - update.version, times_sent * size, pushed - ready]
+    return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
@@ -350,7 +341,7 @@ class Metrics:
     The chief raises ValueError if a checkpoint of another model is there.
     """
 
-    def __init__(self, task, workers, variables, flags, ps=0):
+    def __init__(self, task, workers, parameters, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.steps = flags.steps
@@ -366,7 +357,7 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in variables]
+            layout = [[v.path, list(v.shape)] for v in parameters]
             if tf.train.latest_checkpoint(self.directory):
                 if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
                     raise ValueError(f"{self.directory} has a checkpoint of another model")
@@ -407,8 +398,8 @@ class Metrics:
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
-        print(f"update {step} of {self.steps}   {words}", flush=True)
+        words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
+        print(f"update {step} of {self.steps}", *words, flush=True)
 
 
 # endregion: metrics

@@ -28,7 +28,7 @@ import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 
 
 def algorithm(w, step, gradient, flags, k, n):
@@ -163,7 +163,7 @@ def pull(w, step, limit):
     with tf.control_dependencies([version]):
         pulled = [v.read_value() for v in w]
     number = tf.get_local_variable("round", [], "int64")
-    with tf.control_dependencies([number.assign(version), *tf.get_collection("rows")]):
+    with tf.control_dependencies([number.assign(version), *tf.get_collection("written")]):
         left = tf.count_up_to(number, limit)
     with tf.control_dependencies([left]):
         return version, [tf.identity(v) for v in pulled]
@@ -175,11 +175,8 @@ def pull(w, step, limit):
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     all_flags = [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
@@ -197,12 +194,12 @@ def parse_flags():
         )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
-        default = parser.get_default(name)
-        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            parser.error(
-                f"argument --{name.replace('_', '-')}: must be "
-                f"{'above' if default else 'at least'} 0 and finite"
-            )
+        if isinstance(value, str) or 0 < value < 2**31 or value == parser.get_default(name) == 0:
+            continue
+        parser.error(
+            f"argument --{name.replace('_', '-')}: must be "
+            f"{'above' if parser.get_default(name) else 'at least'} 0 and finite"
+        )
     return flags
 
 
@@ -210,7 +207,8 @@ def parse_flags():
 
 
 # region: cluster
-REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
+# For a task without which this one cannot go on.
+REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
 
 
@@ -219,14 +217,11 @@ class Cluster:
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.spec = config.cluster_spec()
+        self.spec, jobs = config.cluster_spec(), config.cluster_spec().as_dict()
         self.task = self.job, self.index = config.task_type, config.task_id
         self.ps = self.spec.job_tasks("ps")
         self.workers = [
-            (job, index)
-            for job in ("chief", "worker")
-            if job in self.spec.jobs
-            for index in self.spec.task_indices(job)
+            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
         ]
         self.rank = None if self.job == "ps" else self.workers.index(self.task)
         self.is_chief = self.rank == 0
@@ -240,56 +235,46 @@ class Cluster:
         self.config.experimental.disable_thread_spinning = True
 
 
-class Barrier:
-    """Where workers wait for one another: a table on a ps of the ranks that have arrived."""
-
-    def __init__(self, name, rank, ps=0):
-        with tf.device(f"/job:ps/task:{ps}"):
-            table = tf.raw_ops.MutableHashTableV2(
-                key_dtype="int32", value_dtype="int32", shared_name=name
-            )
-            self.arrive = tf.raw_ops.LookupTableInsertV2(
-                table_handle=table, keys=[rank], values=[rank]
-            )
-            self.arrived = tf.raw_ops.LookupTableSizeV2(table_handle=table)
-
-    def wait(self, session, n, seconds=OPTIONAL_WAIT_SECONDS):
-        """Returns when n workers have arrived, or after so many seconds."""
-        wait_until(lambda: session.run(self.arrived) >= n, seconds)
+def barrier(name, rank, ps=0):
+    """Makes two ops on a ps: one notes that this rank has arrived, the other counts who has."""
+    with tf.device(f"/job:ps/task:{ps}"):
+        table = tf.raw_ops.MutableHashTableV2(
+            key_dtype="int32", value_dtype="int32", shared_name=name
+        )
+        arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[rank], values=[rank])
+        return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
 
 
-def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns whether it came true."""
+def wait_until(condition, seconds, what=None):
+    """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not condition():
+        if time.monotonic() > deadline:
+            if what:
+                raise TimeoutError(f"{what} in {seconds} s")
+            return
         time.sleep(0.02)
-    return condition()
 
 
-def listens(address):
-    """Returns whether a server answers at host:port."""
+def wait_for_ps(address):
+    """Returns when a ps listens at host:port: a session would wait for it for ever."""
     host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-        return True
-    except OSError:
-        return False
 
+    def listens():
+        with contextlib.suppress(OSError):
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return True
 
-def wait_for_ps(cluster):
-    """Returns when every ps listens at its address. Raises TimeoutError if one does not."""
-    for address in cluster.ps:
-        if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
-            raise TimeoutError(f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s")
+    wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
 
 
 def serve(cluster, server):
     """Keeps a ps running until all workers are done, or five minutes after the first of them."""
     print("listening at", cluster.ps[cluster.index])
     with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
-        done = Barrier("done", 0, cluster.index)
-        done.wait(session, 1, float("inf"))
-        done.wait(session, len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
+        _, done = barrier("done", 0, cluster.index)
+        wait_until(lambda: session.run(done), float("inf"))
+        wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
     print("done")
 
 
@@ -373,7 +358,7 @@ def gradients(model, local_state, x, y, flags, rank=0):
         # The gradient comes after the state has moved, and with it the next local step; and after
         # the rows of the updates before, so that the end of training cuts none off.
         with tf.control_dependencies(
-            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("rows")
+            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("written")
         ):
             outputs = tf.identity(outputs)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
@@ -414,7 +399,9 @@ for better, function in METRICS.values():
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
-    batches_per_update: of this process. times_sent: how often it sends each byte.
+    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
+    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
+    process. times_sent: how often it sends each byte.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -426,18 +413,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    columns = [
-        pushed,
-        pulled,
-        ticket + 1,
-        local_steps,
-        local_steps * flags.batch_size * batches_per_update,
-        update.loss,
-        ticket - update.version,
-        times_sent * size,
-        pushed - ready,
-    ]
-    return tf.stack([tf.cast(column, "float64") for column in columns])
+    examples = local_steps * flags.batch_size * batches_per_update
+    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
+    row += [ticket - update.version, times_sent * size, pushed - ready]
+    return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
@@ -446,7 +425,7 @@ class Metrics:
     The chief raises ValueError if a checkpoint of another model is there.
     """
 
-    def __init__(self, task, workers, variables, flags, ps=0):
+    def __init__(self, task, workers, parameters, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.steps = flags.steps
@@ -462,7 +441,7 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in variables]
+            layout = [[v.path, list(v.shape)] for v in parameters]
             if tf.train.latest_checkpoint(self.directory):
                 if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
                     raise ValueError(f"{self.directory} has a checkpoint of another model")
@@ -503,8 +482,8 @@ class Metrics:
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
-        print(f"update {step} of {self.steps}   {words}", flush=True)
+        words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
+        print(f"update {step} of {self.steps}", *words, flush=True)
 
 
 # endregion: metrics
@@ -521,7 +500,8 @@ class SessionCreator(tf.train.SessionCreator):
         )
 
     def create_session(self):
-        wait_for_ps(self.cluster)
+        for address in self.cluster.ps:
+            wait_for_ps(address)
         arguments = self.scaffold.finalize(), self.target, self.cluster.config
         with tf.Session(self.target, config=self.cluster.config) as session:
 
@@ -530,8 +510,7 @@ class SessionCreator(tf.train.SessionCreator):
 
             if self.cluster.is_chief and not is_made():
                 return tf.train.ChiefSessionCreator(*arguments, self.directory).create_session()
-            if not wait_until(is_made, REQUIRED_WAIT_SECONDS):
-                raise TimeoutError(f"the chief made no model in {REQUIRED_WAIT_SECONDS} s")
+            wait_until(is_made, REQUIRED_WAIT_SECONDS, "the chief made no model")
         return tf.train.WorkerSessionCreator(*arguments).create_session()
 
 
@@ -546,12 +525,12 @@ class EndOptimizer(tf.train.SessionRunHook):
         session.close()
 
 
-def train(cluster, server, variables, step, update, test, flags, hook):
+def train(cluster, server, initial, step, update, test, flags, hook):
     """Updates w until all updates are made; the chief also tests and saves it."""
-    n, ps = len(cluster.workers), len(cluster.ps)
+    n, servers = len(cluster.workers), range(len(cluster.ps))
     row = push_row(update, step, flags)
-    metrics = Metrics(cluster.task, cluster.workers, variables, flags, ps)
-    done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
+    metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
+    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in servers])
     creator = SessionCreator(cluster, server, metrics.directory)
     saver = creator.scaffold.saver
 
@@ -561,27 +540,27 @@ def train(cluster, server, variables, step, update, test, flags, hook):
 
     def make_updates(session):
         update_w, saved = session.make_callable(row), session.run(step)
-        while True:
-            metrics.push(update_w())
-            if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
-                test_and_save(session)
-                saved = metrics.step
+        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+            while True:
+                metrics.push(update_w())
+                if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                    test_and_save(session)
+                    saved = metrics.step
+        if cluster.is_chief:
+            wait_until(lambda: session.run(finished[0]) >= n - 1, OPTIONAL_WAIT_SECONDS)
+            test_and_save(session)
+        session.run(finish)
 
     with tf.train.MonitoredSession(creator, [hook, EndOptimizer()]) as monitored:
         while True:
             # The session itself: a callable costs less than run(), which calls the hooks.
             session = monitored.run_step_fn(lambda step_context: step_context.session)
             try:
-                with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
-                    make_updates(session)
-                if cluster.is_chief:
-                    done[0].wait(session, n - 1)
-                    test_and_save(session)
-                session.run([barrier.arrive for barrier in done])
+                make_updates(session)
                 return print("done, the output is in", metrics.directory, flush=True)
             except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
                 # A ps was lost: to ask all of them makes a new session, and the model.
-                monitored.run([barrier.arrived for barrier in done])
+                monitored.run(finished)
 
 
 # endregion: monitored_session

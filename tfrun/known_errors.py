@@ -547,8 +547,9 @@ group(
         r"DeadlineExceededError|Timed out waiting for notification|TimeoutError",
         "tensorflow.python.framework.errors_impl.DeadlineExceededError: Graph execution error:",
         "A task that this one depends on did not start, or hangs: no answer came in time.",
-        "Look into the log of the task that the line names, or for an overloaded one. The same "
-        "command goes on from the last checkpoint.",
+        "Look into the log of the task that the line names, or for an overloaded one. If an update "
+        "takes over 10 s, take `--updates-per-call 1`. The same command goes on from the last "
+        "checkpoint.",
     ),
     (
         r"UnavailableError|failed to connect to all addresses|Socket closed"

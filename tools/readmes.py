@@ -289,21 +289,21 @@ def diff(folder, neighbour):
 
 
 def flags(folder, _):
-    """The flags of the script; of those that HogWild has, too, a link to them.
+    """The flags of the script; of those that one of SHARED_FLAGS has, too, a link to them.
 
-    Another default than HogWild's is shown; where one of its flags is missing all are.
+    Another default than there is shown; all are where each of them has a flag that this lacks.
     """
-    head, shared = ["flag", "default", "meaning"], flag_rows(ROOT / SHARED_FLAGS)
-    rows, link = flag_rows(folder), os.path.relpath(ROOT / SHARED_FLAGS, folder)
-    names = [{name for name, *_ in each} for each in (shared, rows)]
-    if link == "." or not names[0] <= names[1]:
-        return pages.table(head, rows)
-    own = [row for row in rows if row not in shared]
-    words = f"Those of [{SHARED_FLAGS}]({link}/#flags)"
-    return pages.table(head, own, f"{words}, too.") if own else f"{words}."
+    head, rows = ["flag", "default", "meaning"], flag_rows(folder)
+    for name in SHARED_FLAGS:
+        shared, link = flag_rows(ROOT / name), os.path.relpath(ROOT / name, folder)
+        if link != "." and {row[0] for row in shared} <= {row[0] for row in rows}:
+            own = [row for row in rows if row not in shared]
+            words = f"Those of [{name}]({link}/#flags)"
+            return pages.table(head, own, f"{words}, too.") if own else f"{words}."
+    return pages.table(head, rows)
 
 
-SHARED_FLAGS = "HogWild"  # whose page has the flags that most examples share
+SHARED_FLAGS = ["HogWild", "Non-Distributed-Setup"]  # whose pages have the flags that others share
 
 
 def flag_rows(folder):
@@ -318,6 +318,8 @@ def flag_rows(folder):
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = zip(node.targets[0].elts, node.value.elts)
             constants.update({to.id: value for to, value in pairs if isinstance(to, ast.Name)})
+        elif isinstance(node, ast.AugAssign) and getattr(node.target, "id", "") == "MORE_FLAGS":
+            constants["MORE_FLAGS"].elts += node.value.elts  # below, in the region of what reads it
 
     def value(node):
         return ast.literal_eval(constants[node.id] if isinstance(node, ast.Name) else node)

@@ -63,7 +63,8 @@ def train(hogwild, cluster, server, feed, flags):
     """A worker: trains until no update or no record is left; the chief then tests w."""
     tf, data, inputs = hogwild.tf, hogwild.load_data(flags.dataset), []  # a feed: for the test only
     hogwild.keras.utils.set_random_seed(flags.seed)
-    model = hogwild.make_model(data)
+    model, n = hogwild.make_model(data), len(cluster.workers)
+    wait = functools.partial(hogwild.wait_until, seconds=hogwild.OPTIONAL_WAIT_SECONDS)
 
     # TensorFlowOnSpark: what changes in HogWild is that a mini-batch comes from outside the graph.
     if feed:
@@ -73,18 +74,20 @@ def train(hogwild, cluster, server, feed, flags):
         step, make_update, test = hogwild.build(cluster, model, data, flags)
         with tf.device(cluster.device):
             row = hogwild.push_row(make_update(), step, flags)
-        start = hogwild.Barrier("start", cluster.rank)
-        done = [hogwild.Barrier("done", cluster.rank, ps) for ps in range(len(cluster.ps))]
-        hogwild.wait_for_ps(cluster)
+        start, started = hogwild.barrier("start", cluster.rank)
+        servers = range(len(cluster.ps))
+        finish, finished = zip(*[hogwild.barrier("done", cluster.rank, i) for i in servers])
+        for address in cluster.ps:
+            hogwild.wait_for_ps(address)
         with tf.Session(server.target, config=cluster.config) as session:
             hogwild.prepare(session, cluster, tf.train.Saver(), flags.output)
-            session.run(start.arrive)
-            start.wait(session, len(cluster.workers))
+            session.run(start)
+            wait(lambda: session.run(started) >= n)
             facts = loop(session.make_callable(row, inputs), feed, len(data.x_train), flags)
             if cluster.is_chief:
-                done[0].wait(session, len(cluster.workers) - 1)
+                wait(lambda: session.run(finished[0]) >= n - 1)
                 facts["accuracy"] = float(session.run(test)[1])
-            session.run([barrier.arrive for barrier in done])
+            session.run(finish)
     return facts
 
 

@@ -218,7 +218,7 @@ def train(context, example, name, flags, directory):
     if task.mean:
         seed = int(flags[flags.index("--seed") + 1])
         changes += delays.changes("exponential", task.mean, jobs["worker"], seed + 1)
-        changes += [ONE_A_CALL] if ONE_A_CALL[0] in script.read_text() else []
+        own += ONE_A_CALL if ONE_A_CALL[0].strip("-") in script.read_text() else []
     copy = directory.parent / script.name
     copy.write_text(drivers.changed(script, changes))
     return forked.train(context, copy, jobs, [*own, *flags], directory)[0]

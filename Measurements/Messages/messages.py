@@ -44,10 +44,9 @@ EACH_VARIABLE = [  # w is the list of the model's variables
         "    return [tf.ensure_shape(v, shape) for v, shape in zip(w, shapes)]\n",
     ),
 ]
-CALL = "        update_w = session.make_callable(rows)\n"
-COUNTED = [(CALL, "        count_messages(session, rows, metrics)\n" + CALL)]
-ONE_UPDATE = [("UPDATES_PER_CALL = 10 ", "UPDATES_PER_CALL = 1 ")]
-TWO_CALLS = [("= session.make_callable(rows)\n", "= two_at_once(session.make_callable(rows))\n")]
+CALL = "        update_w = session.make_callable(written)\n"
+COUNTED = [(CALL, "        count_messages(session, written, metrics)\n" + CALL)]
+TWO_CALLS = [("= session.make_callable(written)", "= two_at_once(session.make_callable(written))")]
 ADDED = '''
 
 def two_at_once(update_w):
@@ -62,26 +61,26 @@ def two_at_once(update_w):
     return next_result
 
 
-def count_messages(session, rows, metrics):
+def count_messages(session, written, metrics):
     """Makes a call, and writes how many tensors an update sent from one task to another."""
     metadata = tf.RunMetadata()
     options = tf.RunOptions(output_partition_graphs=True)
-    session.run(rows, options=options, run_metadata=metadata)
+    session.run(written, options=options, run_metadata=metadata)
     received = [node.attr for graph in metadata.partition_graphs
                 for node in graph.node if node.op == "_Recv"]
     tasks = [[attr[end].s.split(b"/device")[0] for end in ("send_device", "recv_device")]
              for attr in received]
     with open(os.path.join(metrics.directory, "messages.json"), "w") as file:
-        json.dump(sum(a != b for a, b in tasks) / len(rows), file)
+        json.dump(sum(a != b for a, b in tasks) / len(written), file)
 
 
 if __name__ == "__main__":'''
-CASES = {  # what it is called: the script, [(text, what replaces it)]
-    "one process, no cluster": (ALONE, []),
-    "a message for each variable": (HOGWILD, EACH_VARIABLE + ONE_UPDATE + COUNTED),
-    "one message for each ps": (HOGWILD, ONE_UPDATE + COUNTED),
-    "the same, two calls at once": (HOGWILD, ONE_UPDATE + COUNTED + TWO_CALLS),
-    "the same, ten updates a call": (HOGWILD, COUNTED),
+CASES = {  # what it is called: the script, updates in a call, [(text, what replaces it)]
+    "one process, no cluster": (ALONE, 1, []),
+    "a message for each variable": (HOGWILD, 1, EACH_VARIABLE + COUNTED),
+    "one message for each ps": (HOGWILD, 1, COUNTED),
+    "the same, two calls at once": (HOGWILD, 1, COUNTED + TWO_CALLS),
+    "the same, ten updates a call": (HOGWILD, 10, COUNTED),
 }
 BASE = "a message for each variable"
 PARTS = ["call and pull", "gradient", "push"]  # of an update
@@ -89,18 +88,19 @@ PARTS = ["call and pull", "gradient", "push"]  # of an update
 
 def measure(case, flags):
     """What a run of that case leaves: rate, staleness, messages, milliseconds of PARTS."""
-    script, changes = CASES[case]
+    script, together, changes = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        more = []
+        more, cluster = [], []
         if flags.wide:
             changes = [*changes, LAYERS]
             more = ["--dataset", wide_data(folder), "--learning-rate", 0.01]
         text = drivers.changed(script, changes)
         if script == HOGWILD:
+            cluster = ["--ps", 1, "--workers", 2]
+            more += ["--updates-per-call", together]
             text = text.replace('\n\nif __name__ == "__main__":', ADDED)
         copy.write_text(text)
-        cluster = ["--ps", 1, "--workers", 2] if script == HOGWILD else []
         command = ["tfrun", *cluster, "--", copy, "--steps", flags.steps]
         drivers.run([*command, "--batch-size", flags.batch_size, *more], directory)
         result = json.loads((directory / "result.json").read_text())

@@ -32,10 +32,7 @@ OPTIMIZER_BACKUP = OPTIMIZER + ", a backup"
 GROWING = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
 SEVEN = ("HogWild", "DynSGD", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP, "SAGN", "Ring-AllReduce")
 LATE = ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD")
-ONE_A_CALL = (
-    "short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05",
-    "short = False",
-)
+ONE_A_CALL = ["--updates-per-call", "1"]  # as for a slow model
 QUICK = ["1 worker, constant: HogWild", f"8 workers, exponential: {BACKUP}"]
 QUICK += [f"{n} workers, exponential: {name}" for n in (2, 8) for name in GROWING[:2]]
 
@@ -65,12 +62,6 @@ def script_of(name):
     if name.startswith(OPTIMIZER):
         return drivers.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
     return drivers.script_of(name.split(",")[0])
-
-
-def changes_of(name, delay, n, seed):
-    """Returns the changes of that script: the delay, and one update a call, as for a slow model."""
-    changes = delays.changes(delay, MEAN, n, seed)
-    return changes if name.startswith(("Ring-AllReduce", OPTIMIZER)) else [*changes, ONE_A_CALL]
 
 
 def needed(name, n):
@@ -128,10 +119,11 @@ def measure(context, case, repeat, batches):
     flags += ["--learning-rate", lr]
     flags += ["--local-steps", local] if name in (*ALONE, "DynSGD") else []
     flags += ["--backup-workers", 1] if name.endswith("a backup") else []
+    flags += [] if name.startswith(("Ring-AllReduce", OPTIMIZER)) else ONE_A_CALL
     jobs = {"worker": n} if name == "Ring-AllReduce" else {"ps": 1, "worker": n}
     with tempfile.TemporaryDirectory() as folder:
         copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        copy.write_text(drivers.changed(script, changes_of(name, delay, n, repeat + 1)))
+        copy.write_text(drivers.changed(script, delays.changes(delay, MEAN, n, repeat + 1)))
         trained, samples = forked.train(context, copy, jobs, flags, directory)
         return {**found(name, n, trained, samples, directory), "batches": batches}
 

@@ -78,11 +78,11 @@ def measure(context, case, repeat, flags):
     if case.script == LATER:
         updates = flags.pushes
     warm = updates // 4 if case.warm else 0
-    common = ["--seed", repeat, "--checkpoint-steps", flags.every]
+    common = ["--seed", repeat, "--checkpoint-steps", flags.every, *ONE_A_CALL]
     with tempfile.TemporaryDirectory() as folder:
         copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
         seconds = ALONE if case.script == LATER else MEAN
-        changes = [*delays.changes(case.delay, seconds, N, repeat + 1), ONE_A_CALL]
+        changes = delays.changes(case.delay, seconds, N, repeat + 1)
         copy.write_text(drivers.changed(script, changes))
         for steps, momentum in [(warm, NONE), (updates, BETA)] if warm else [(updates, BETA)]:
             words = ["--steps", steps, *common, *arguments(case, flags, momentum)]

@@ -32,7 +32,7 @@ import tensorflow.compat.v1 as tf
 
 tf.logging.set_verbosity(tf.logging.ERROR)
 
-Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")
+Update = collections.namedtuple("Update", "pulled loss pushed version ticket push")  # see push_row
 
 
 def algorithm(w, step, gradient, place, flags):
@@ -52,7 +52,7 @@ def algorithm(w, step, gradient, place, flags):
     # HogWild: push, however late.
     delta = send(w, [flags.learning_rate * d for d in g])
     with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)
+        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
 
@@ -272,11 +272,8 @@ def main():
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     all_flags = [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
@@ -294,12 +291,12 @@ def parse_flags():
         )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
-        default = parser.get_default(name)
-        if not isinstance(value, str) and not (0 <= value < 2**31 and (value or not default)):
-            parser.error(
-                f"argument --{name.replace('_', '-')}: must be "
-                f"{'above' if default else 'at least'} 0 and finite"
-            )
+        if isinstance(value, str) or 0 < value < 2**31 or value == parser.get_default(name) == 0:
+            continue
+        parser.error(
+            f"argument --{name.replace('_', '-')}: must be "
+            f"{'above' if parser.get_default(name) else 'at least'} 0 and finite"
+        )
     return flags
 
 
@@ -307,7 +304,8 @@ def parse_flags():
 
 
 # region: cluster
-REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
+# For a task without which this one cannot go on.
+REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
 
 
@@ -316,14 +314,11 @@ class Cluster:
 
     def __init__(self):
         config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.spec = config.cluster_spec()
+        self.spec, jobs = config.cluster_spec(), config.cluster_spec().as_dict()
         self.task = self.job, self.index = config.task_type, config.task_id
         self.ps = self.spec.job_tasks("ps")
         self.workers = [
-            (job, index)
-            for job in ("chief", "worker")
-            if job in self.spec.jobs
-            for index in self.spec.task_indices(job)
+            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
         ]
         self.rank = None if self.job == "ps" else self.workers.index(self.task)
         self.is_chief = self.rank == 0
@@ -337,56 +332,46 @@ class Cluster:
         self.config.experimental.disable_thread_spinning = True
 
 
-class Barrier:
-    """Where workers wait for one another: a table on a ps of the ranks that have arrived."""
-
-    def __init__(self, name, rank, ps=0):
-        with tf.device(f"/job:ps/task:{ps}"):
-            table = tf.raw_ops.MutableHashTableV2(
-                key_dtype="int32", value_dtype="int32", shared_name=name
-            )
-            self.arrive = tf.raw_ops.LookupTableInsertV2(
-                table_handle=table, keys=[rank], values=[rank]
-            )
-            self.arrived = tf.raw_ops.LookupTableSizeV2(table_handle=table)
-
-    def wait(self, session, n, seconds=OPTIONAL_WAIT_SECONDS):
-        """Returns when n workers have arrived, or after so many seconds."""
-        wait_until(lambda: session.run(self.arrived) >= n, seconds)
+def barrier(name, rank, ps=0):
+    """Makes two ops on a ps: one notes that this rank has arrived, the other counts who has."""
+    with tf.device(f"/job:ps/task:{ps}"):
+        table = tf.raw_ops.MutableHashTableV2(
+            key_dtype="int32", value_dtype="int32", shared_name=name
+        )
+        arrive = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[rank], values=[rank])
+        return arrive, tf.raw_ops.LookupTableSizeV2(table_handle=table)
 
 
-def wait_until(condition, seconds):
-    """Waits for condition() for so many seconds at most; returns whether it came true."""
+def wait_until(condition, seconds, what=None):
+    """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not condition():
+        if time.monotonic() > deadline:
+            if what:
+                raise TimeoutError(f"{what} in {seconds} s")
+            return
         time.sleep(0.02)
-    return condition()
 
 
-def listens(address):
-    """Returns whether a server answers at host:port."""
+def wait_for_ps(address):
+    """Returns when a ps listens at host:port: a session would wait for it for ever."""
     host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-        return True
-    except OSError:
-        return False
 
+    def listens():
+        with contextlib.suppress(OSError):
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return True
 
-def wait_for_ps(cluster):
-    """Returns when every ps listens at its address. Raises TimeoutError if one does not."""
-    for address in cluster.ps:
-        if not wait_until(lambda a=address: listens(a), REQUIRED_WAIT_SECONDS):
-            raise TimeoutError(f"no ps answered at {address} in {REQUIRED_WAIT_SECONDS} s")
+    wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
 
 
 def serve(cluster, server):
     """Keeps a ps running until all workers are done, or five minutes after the first of them."""
     print("listening at", cluster.ps[cluster.index])
     with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
-        done = Barrier("done", 0, cluster.index)
-        done.wait(session, 1, float("inf"))
-        done.wait(session, len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
+        _, done = barrier("done", 0, cluster.index)
+        wait_until(lambda: session.run(done), float("inf"))
+        wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
     print("done")
 
 
@@ -468,7 +453,7 @@ def gradients(model, local_state, x, y, flags, rank=0):
         # The gradient comes after the state has moved, and with it the next local step; and after
         # the rows of the updates before, so that the end of training cuts none off.
         with tf.control_dependencies(
-            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("rows")
+            [v.assign(new) for v, new in zip(local_state, after)] + tf.get_collection("written")
         ):
             outputs = tf.identity(outputs)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
@@ -509,7 +494,9 @@ for better, function in METRICS.values():
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
-    batches_per_update: of this process. times_sent: how often it sends each byte.
+    Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
+    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
+    process. times_sent: how often it sends each byte.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -521,18 +508,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    columns = [
-        pushed,
-        pulled,
-        ticket + 1,
-        local_steps,
-        local_steps * flags.batch_size * batches_per_update,
-        update.loss,
-        ticket - update.version,
-        times_sent * size,
-        pushed - ready,
-    ]
-    return tf.stack([tf.cast(column, "float64") for column in columns])
+    examples = local_steps * flags.batch_size * batches_per_update
+    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
+    row += [ticket - update.version, times_sent * size, pushed - ready]
+    return tf.stack([tf.cast(column, "float64") for column in row])
 
 
 class Metrics:
@@ -541,7 +520,7 @@ class Metrics:
     The chief raises ValueError if a checkpoint of another model is there.
     """
 
-    def __init__(self, task, workers, variables, flags, ps=0):
+    def __init__(self, task, workers, parameters, flags, ps=0):
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.steps = flags.steps
@@ -557,7 +536,7 @@ class Metrics:
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in variables]
+            layout = [[v.path, list(v.shape)] for v in parameters]
             if tf.train.latest_checkpoint(self.directory):
                 if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
                     raise ValueError(f"{self.directory} has a checkpoint of another model")
@@ -598,8 +577,8 @@ class Metrics:
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
-        words = "   ".join(f"{name} {mean:.4g}" for name, mean in zip(TEST, means))
-        print(f"update {step} of {self.steps}   {words}", flush=True)
+        words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
+        print(f"update {step} of {self.steps}", *words, flush=True)
 
 
 # endregion: metrics
@@ -633,14 +612,14 @@ def next_checkpoint(directory, folder, tests, flags):
     def over():
         return max(tests, default=0) >= last_update(directory, flags)
 
-    while wait_until(lambda: over() or newest(), flags.checkpoint_timeout):
+    while True:
+        wait_until(lambda: over() or newest(), flags.checkpoint_timeout, "no new checkpoint came")
         if over():
             return None
         # If the chief has just removed this one, there are newer ones.
         with contextlib.suppress(FileNotFoundError):
             if checkpoint := newest():
                 return copy_checkpoint(checkpoint, folder)
-    raise TimeoutError(f"no new checkpoint came in {flags.checkpoint_timeout} s")
 
 
 def copy_checkpoint(checkpoint, folder):
@@ -683,8 +662,8 @@ def prepare(session, cluster, saver, directory):
             saver.restore(session, checkpoint)
         else:
             session.run(tf.global_variables_initializer())
-    if not wait_until(lambda: not session.run(missing).size, REQUIRED_WAIT_SECONDS):
-        raise TimeoutError(f"the chief made no model in {REQUIRED_WAIT_SECONDS} s")
+    seconds, what = REQUIRED_WAIT_SECONDS, "the chief made no model"
+    wait_until(lambda: not session.run(missing).size, seconds, what)
     session.run(tf.local_variables_initializer())
 
 
@@ -703,27 +682,26 @@ def last_update(directory, flags):
     return flags.steps
 
 
-def train_until_stopped(cluster, server, variables, step, update, start_reading, save_state, flags):
+def train_until_stopped(cluster, server, initial, step, update, start_reading, save_state, flags):
     """Updates w until all updates are made, or a file `stop` appears; the chief also saves it."""
-    n, ps = len(cluster.workers), len(cluster.ps)
+    n, servers = len(cluster.workers), range(len(cluster.ps))
     row = push_row(update, step, flags)
-    metrics = Metrics(cluster.task, cluster.workers, variables, flags, ps)
+    metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
     stop_file = f"{metrics.directory}/stop"
-    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
-    start = Barrier("start", cluster.rank)
-    done = [Barrier("done", cluster.rank, ps) for ps in range(ps)]
+    saver = tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True)
+    start, started = barrier("start", cluster.rank)
+    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in servers])
     stop, undo_stop = step.assign_add(STOPPED), step.assign_sub(STOPPED)
 
     def save(session):
         session.run(save_state)
-        path = f"{metrics.directory}/model.ckpt"
-        saver.save(session, path, step, write_meta_graph=False)
+        saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
     def make_updates(session):
         update_w = session.make_callable(row)
         metrics.push(update_w())  # the first call sets up the graph everywhere
-        session.run(start.arrive)
-        start.wait(session, n)
+        session.run(start)
+        wait_until(lambda: session.run(started) >= n, OPTIONAL_WAIT_SECONDS)
         saved = metrics.step
         while True:
             metrics.push(update_w())
@@ -735,7 +713,7 @@ def train_until_stopped(cluster, server, variables, step, update, start_reading,
 
     def save_the_last(session):
         """Saves w with the number of updates that the workers have made, also at an early end."""
-        done[0].wait(session, n - 1)
+        wait_until(lambda: session.run(finished[0]) >= n - 1, OPTIONAL_WAIT_SECONDS)
         stopped = session.run(step) >= STOPPED
         if stopped:
             session.run(undo_stop)
@@ -746,7 +724,8 @@ def train_until_stopped(cluster, server, variables, step, update, start_reading,
             session.run(stop)  # for a worker that comes back later
 
     while True:
-        wait_for_ps(cluster)
+        for address in cluster.ps:
+            wait_for_ps(address)
         session = tf.Session(server.target, config=cluster.config)
         try:
             prepare(session, cluster, saver, metrics.directory)
@@ -755,8 +734,8 @@ def train_until_stopped(cluster, server, variables, step, update, start_reading,
                 make_updates(session)
             if cluster.is_chief:
                 save_the_last(session)
-            session.run([barrier.arrive for barrier in done])
-            return print("done, the output is in", metrics.directory, flush=True)
+            session.run(finish)
+            return print("done, the output is in", metrics.directory)
         except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
             print("a ps was lost: training goes on from the last checkpoint", flush=True)
             # Closing a session waits for the lost ps, up to 30 s.

@@ -8,15 +8,13 @@ import regions
 import support
 
 COUNT = support.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
-SCRIPTS = [path for path in regions.scripts() if "UPDATES_PER_CALL" in path.read_text()]
-SHORT = "number=1)) < 0.05"  # the seconds of an update, below which a call makes several
-ALWAYS, NEVER = [(SHORT, "number=1)) < 1e9")], [(SHORT, "number=1)) < 0")]
+SCRIPTS = [path for path in regions.scripts() if "updates-per-call" in path.read_text()]
 STEPS = 57  # the last call is cut off
-NOTED = ' + tf.get_collection("rows")\n'
+NOTED = ' + tf.get_collection("written")\n'
 SIZE = "tf.where(update.ticket < 50, 1, 4 * 10**7)"  # in the last call a row takes long
 LATE = f"tf.cast(tf.reduce_sum(tf.random.uniform([{SIZE}])) < 0, tf.int64)"  # 0, late
 SLOW = ("tf.identity(update.ticket)", "update.ticket + " + LATE)
-CHAIN = "before[:] = [update.push]"
+CHAIN = "before = [update.push]"
 # Messages of an update to one ps and from it: version, w, push, ticket. An elastic worker also says
 # when its steps alone are done; of two tables each sends rows for the numbers of rows; the loop in
 # which Bounded-Staleness waits is on two tasks, and sends its own.
@@ -34,7 +32,7 @@ def quick():
         yield cluster
 
 
-def rows(quick, script, folder, changes):
+def rows(quick, script, folder, changes, together):
     """Returns the pushes of each task, and the messages of an update.
 
     There is one worker, but for those that step together.
@@ -44,7 +42,8 @@ def rows(quick, script, folder, changes):
     text = support.replaced(script, [*changes, *COUNT.COUNTED])
     path.write_text(text.replace('\n\nif __name__ == "__main__":', COUNT.ADDED))
     workers = 2 if support.synchronous(script) else 1
-    codes, output = quick.run(path, folder / "run", "--steps", str(STEPS), workers=workers)
+    words = ["--steps", str(STEPS), "--updates-per-call", str(together)]
+    codes, output = quick.run(path, folder / "run", *words, workers=workers)
     assert not any(codes), output
     tasks = {}
     for row in support.pushes(folder / "run"):
@@ -57,8 +56,8 @@ def compare(quick, script, folder, changes=()):
 
     It has one message more, by which it waits for the update before it; two of those in WAITING.
     """
-    one, sent = rows(quick, script, folder / "one", [*NEVER, *changes])
-    many, sent_of_ten = rows(quick, script, folder / "many", [*ALWAYS, *changes])
+    one, sent = rows(quick, script, folder / "one", changes, 1)
+    many, sent_of_ten = rows(quick, script, folder / "many", changes, 10)
     for task in one:
         steps = [row["global_step"] for row in many[task]]
         assert steps == list(range(1, STEPS + 1)), f"steps: {steps}"

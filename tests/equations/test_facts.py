@@ -392,7 +392,7 @@ DILOCO = support.main_script("Further-Algorithms/DiLoCo")
 LOCAL = support.main_script("Further-Algorithms/Local-SGD")
 SENT = "for t in update.pulled + update.pushed)"
 TIMES = "    pulled, ready, pushed = times\n"
-COUNT = "        local_steps * flags.batch_size * batches_per_update,\n"
+COUNT = "local_steps * flags.batch_size * batches_per_update\n"
 TEST_NOW = "metrics.test(time.time(), *session.run([step, *test]))"
 TEST_EAGERLY = "metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])"
 ROWS = {
@@ -411,17 +411,15 @@ ROWS = {
         ]
     },
     (HOGWILD, "wait_seconds"): {
-        "it begins at the pull": [("pushed - ready,", "pushed - pulled,")],
+        "it begins at the pull": [("pushed - ready]", "pushed - pulled]")],
         "ready and pushed are swapped": [(TIMES, TIMES.replace("ready, pushed", "pushed, ready"))],
-        "it is the gradient's time": [("pushed - ready,", "ready - pulled,")],
+        "it is the gradient's time": [("pushed - ready]", "ready - pulled]")],
     },
     (SYNC, "wait_seconds"): {
         "it ends at the report": [("version, ticket, go.op)", "version, ticket, ticket.op)")]
     },
     (HOGWILD, "(times|pull_time)"): {
-        "pull and push are swapped": [
-            ("        pushed,\n        pulled,\n", "        pulled,\n        pushed,\n")
-        ]
+        "pull and push are swapped": [("[pushed, pulled, ", "[pulled, pushed, ")]
     },
     (EASY, "examples"): {
         "one mini-batch": [(COUNT, COUNT.replace("local_steps * flags", "flags"))],
@@ -443,8 +441,8 @@ FACTS = {
         "sizes": [("list(v.shape)]", "[int(np.prod(v.shape))]]")],
         "in the order of names": [
             (
-                "for v in variables]\n            if",
-                "for v in sorted(variables, key=lambda v: v.path)]\n            if",
+                "for v in parameters]\n            if",
+                "for v in sorted(parameters, key=lambda v: v.path)]\n            if",
             )
         ],
     },
@@ -466,8 +464,8 @@ RUNS = {
         ],
         "an end that is the begin": [("{time.time():.6f},{began", "{began:.6f},{began")],
     },
-    (HOGWILD, "ps"): {"always 1": [("variables, flags, ps)", "variables, flags, 1)")]},
-    (SUPERVISOR, "ps"): {"always 1": [("variables, flags, ps)", "variables, flags, 1)")]},
+    (HOGWILD, "ps"): {"always 1": [("flags, len(servers))", "flags, 1)")]},
+    (SUPERVISOR, "ps"): {"always 1": [("flags, len(servers))", "flags, 1)")]},
     (RING, "times"): {
         "a begin after the test": [
             (

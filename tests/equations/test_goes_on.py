@@ -88,7 +88,6 @@ def train(script, text, directory, data, more, afresh=False):
         if hasattr(module, "make_model"):
             module.keras.utils.clear_session()  # names begin again, as in a process of its own
             module.make_model = lambda data: make_model(module.keras, data)
-        module.UPDATES_PER_CALL = 1
         if afresh:
             begin_afresh(module)
         module.main()

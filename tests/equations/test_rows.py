@@ -92,7 +92,7 @@ def test_a_row_says_what_a_worker_has_done(script, form, n):
 
 RING, COMPRESSED = FORMS
 COUNT = "        return x, ring.sent + ring.received - before\n"
-ROW = "        local_steps * flags.batch_size * batches_per_update,\n"
+ROW = "local_steps * flags.batch_size * batches_per_update\n"
 MISTAKES = {
     (RING, "bytes"): {
         "what comes is not in it": [

@@ -181,7 +181,7 @@ def test_a_time_that_is_noted_late_makes_no_staleness_wrong():
 
 @pytest.mark.long
 def test_a_staleness_off_by_one_is_caught(train):
-    changes = [("        ticket - update.version,\n", "        ticket - update.version + 1,\n")]
+    changes = [("ticket - update.version,", "ticket - update.version + 1,")]
     directory, _ = train("--steps", 205, workers=2, small=False, changes=changes)
     with pytest.raises(AssertionError, match=r"are wrong\n"):
         check_the_staleness(*rows_of_both(directory))

@@ -21,8 +21,8 @@ def slowly(tensor):
 """
 TICKET = "ticket = tf.count_up_to(step, flags.steps)"
 GRADIENT = "        return mean, tf.gradients(mean, w)\n"
-WAIT = "        time.sleep(0.02)\n    return condition()\n"
-TOLD = WAIT.replace("condition()", 'condition() or print("in vain", seconds)')
+WAIT = "            return\n        time.sleep(0.02)\n"
+TOLD = WAIT.replace("return", 'return print("in vain", seconds)')
 RUNS = {  # (an example, its workers, its ps): flags
     ("HogWild/hogwild.py", 3, 2): [],
     ("Synchronous-SGD/synchronous_sgd.py", 3, 1): ["--backup-workers", "1"],
@@ -126,17 +126,21 @@ HOGWILD = next(iter(RUNS))
 # (the run, the comparison that fails): {the mistake: [(text, what replaces it)]}
 MISTAKES = {
     (HOGWILD, "waits"): {
-        "the chief waits for itself": [("wait(session, n - 1)", "wait(session, n)")],
+        "the chief waits for itself": [
+            ("session.run(finished[0]) >= n - 1", "session.run(finished[0]) >= n")
+        ],
         "workers wait for the ps at the start": [
-            ("start.wait(session, n)", "start.wait(session, n + 1)")
+            ("session.run(started) >= n", "session.run(started) >= n + 1")
         ],
     },
     (HOGWILD, "test"): {
-        "the chief waits for one worker less": [("wait(session, n - 1)", "wait(session, n - 2)")],
+        "the chief waits for one worker less": [
+            ("session.run(finished[0]) >= n - 1", "session.run(finished[0]) >= n - 2")
+        ],
     },
     (HOGWILD, "codes"): {
         "a ps ends with the first worker": [
-            ("done.wait(session, len(cluster.workers), ", "done.wait(session, 1, ")
+            ("session.run(done) == len(cluster.workers)", "session.run(done) == 1")
         ],
     },
 }

@@ -883,6 +883,8 @@ def flags_of(tree):
         if isinstance(node, ast.Assign):
             pairs = zip(ast.walk(node.targets[0]), ast.walk(node.value))
             values.update({a.id: b for a, b in pairs if isinstance(a, ast.Name)})
+        elif isinstance(node, ast.AugAssign) and getattr(node.target, "id", "") == "MORE_FLAGS":
+            values["MORE_FLAGS"].elts += node.value.elts
     for table in ("all_flags", "MORE_FLAGS"):  # [(name, default, help)]; a default of None: no flag
         for row in getattr(values.get(table), "elts", []):
             if isinstance(row, ast.Tuple):
