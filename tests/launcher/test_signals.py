@@ -167,7 +167,9 @@ def zombies():
     found = psutil.process_iter(["status"])  # one that ends meanwhile is left out
     return [p for p in found if p.info["status"] == psutil.STATUS_ZOMBIE]
 end = time.monotonic() + 10
-while time.monotonic() < end and any(p.info["name"] == "sleep" for p in psutil.process_iter(["name"])):
+while time.monotonic() < end and any(
+    p.info["name"] == "sleep" for p in psutil.process_iter(["name"])
+):
     time.sleep(0.05)
 while time.monotonic() < end and zombies():
     time.sleep(0.05)
