@@ -73,7 +73,7 @@ def algorithm(w, step, gradient, flags):
     with tf.control_dependencies(here):
         arrived = send(w, [tf.identity(e) for e in force])
     with tf.control_dependencies(arrived):
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_add(e) for v, e in zip(w, arrived)])
     return Update(pulled, loss, force, version, ticket, push)

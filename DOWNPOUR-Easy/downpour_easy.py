@@ -58,7 +58,7 @@ def algorithm(w, step, gradient, flags):
     # DOWNPOUR-Easy: push the sum, however late. ticket - version is its staleness.
     delta = send(w, [flags.learning_rate * s for s in a])
     with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
     return Update(pulled, loss, a, version, ticket, push)

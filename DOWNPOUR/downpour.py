@@ -61,7 +61,7 @@ def algorithm(w, step, gradient, flags):
     adagrad = optimizer(flags.server_lr, flags.initial_accumulator)
     arrived = send(w, a)
     with tf.control_dependencies(arrived):
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     with tf.control_dependencies([ticket]), tf.device(step.device):
         push = adagrad.apply_gradients(zip(arrived, w))
     return Update(pulled, loss, a, version, ticket, push)

@@ -59,7 +59,7 @@ def algorithm(w, step, gradient, flags):
     arrived = send(w, a)
 
     def push():
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
         rate = flags.learning_rate / tf.to_float(ticket - version + 1)
         server = tf.train.GradientDescentOptimizer(rate)
         with tf.control_dependencies([server.apply_gradients(zip(arrived, w))]):

@@ -49,7 +49,7 @@ def algorithm(w, step, gradient, flags):
     # HogWild: push, however late. Others have made ticket - version updates since the pull.
     delta = send(w, [flags.learning_rate * d for d in g])
     with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_sub(d) for v, d in zip(w, delta)])
     return Update(w_k, loss, g, version, ticket, push)

@@ -39,7 +39,7 @@ def algorithm(w, step, batch_loss, flags):
     batch_loss(w, number): the rows of w that mini-batch `number` needs, and the scalar loss there.
     """
     # The ticket comes first: when none is left, all ranks stop before the all-gather.
-    ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+    ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     _, loss = batch_loss(w, ticket)
 
     # Each gradient is an IndexedSlices: the numbers of the rows, and the values of each.

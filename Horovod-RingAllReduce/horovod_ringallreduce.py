@@ -38,7 +38,7 @@ def algorithm(w, step, gradient, flags):
     gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a list as w is.
     """
     # The ticket comes first: when none is left, all ranks stop before the all-reduce.
-    ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+    ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     loss, g = gradient(w, ticket)
 
     # Horovod: 1. scale the rate: n ranks together have a mini-batch n times as large.

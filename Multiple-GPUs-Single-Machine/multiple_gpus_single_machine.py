@@ -49,7 +49,7 @@ def algorithm(w, step, gradients, flags, devices):
     with tf.device(step.device):
         mean = [tf.add_n(d) / n for d in zip(*g)]
         with tf.control_dependencies(mean):
-            ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+            ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
         with tf.control_dependencies([ticket]):
             push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, mean)])
         return Update([], tf.add_n(losses) / n, [], version, ticket, push)

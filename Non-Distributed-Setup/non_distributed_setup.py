@@ -39,7 +39,7 @@ def algorithm(w, step, gradient, flags):
 
     # SGD: move w. The ticket counts this update; there is none once --steps are taken.
     with tf.control_dependencies(g):
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     with tf.control_dependencies([ticket]):
         push = tf.group(*[v.assign_sub(flags.learning_rate * d) for v, d in zip(w, g)])
     return Update([], loss, [], version, ticket, push)

@@ -51,7 +51,7 @@ def algorithm(w, step, batch_loss, flags):
     # HogWild: push, however late. Others have made ticket - version updates since the pull.
     delta = send(w, [flags.learning_rate * d for d in values])
     with tf.control_dependencies(delta):
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
     with tf.control_dependencies([ticket]):
         changes = [tf.IndexedSlices(d, r) for d, r in zip(delta, rows)]
         push = tf.group(*[v.scatter_sub(change) for v, change in zip(w, changes)])

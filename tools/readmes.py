@@ -289,21 +289,21 @@ def diff(folder, neighbour):
 
 
 def flags(folder, _):
-    """The flags of the script; of those that one of SHARED_FLAGS has, too, a link to them.
+    """The flags of the script; of those that HogWild has, too, a link to them.
 
-    Another default than there is shown; all are where each of them has a flag that this lacks.
+    Another default than HogWild's is shown; where more than one of its flags is missing all are.
     """
-    head, rows = ["flag", "default", "meaning"], flag_rows(folder)
-    for name in SHARED_FLAGS:
-        shared, link = flag_rows(ROOT / name), os.path.relpath(ROOT / name, folder)
-        if link != "." and {row[0] for row in shared} <= {row[0] for row in rows}:
-            own = [row for row in rows if row not in shared]
-            words = f"Those of [{name}]({link}/#flags)"
-            return pages.table(head, own, f"{words}, too.") if own else f"{words}."
-    return pages.table(head, rows)
+    head, shared = ["flag", "default", "meaning"], flag_rows(ROOT / SHARED_FLAGS)
+    rows, link = flag_rows(folder), os.path.relpath(ROOT / SHARED_FLAGS, folder)
+    missing = [f" but {name}" for name, *_ in shared if name not in {row[0] for row in rows}]
+    if link == "." or len(missing) > 1:
+        return pages.table(head, rows)
+    own = [row for row in rows if row not in shared]
+    words = f"Those of [{SHARED_FLAGS}]({link}/#flags){''.join(missing)}"
+    return pages.table(head, own, f"{words}, too.") if own else f"{words}."
 
 
-SHARED_FLAGS = ["HogWild", "Non-Distributed-Setup"]  # whose pages have the flags that others share
+SHARED_FLAGS = "HogWild"  # whose page has the flags that most examples share
 
 
 def flag_rows(folder):

@@ -51,7 +51,7 @@ def algorithm(w, step, gradient, flags):
     pairs = [tf.stack([d, p]) for d, p in zip(g, w_k)]
     arrived = send(w, pairs)
     with tf.control_dependencies(arrived):
-        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run
+        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run
 
     def push(v, pair):
         g, w_k = tf.unstack(pair)

@@ -332,7 +332,7 @@ SUB, ADD = (
     ),
 )
 TICKET = (
-    "        ticket = tf.count_up_to(step, flags.steps)  # its error at the limit ends the run\n"
+    "        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run\n"
 )
 READ_TICKET = """        ticket = tf.identity(step.read_value())
         with tf.control_dependencies([step.assign(ticket + 1)]):
