@@ -331,9 +331,7 @@ SUB, ADD = (
         "v.assign(v.read_value() + e)",
     ),
 )
-TICKET = (
-    "        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run\n"
-)
+TICKET = "        ticket = tf.count_up_to(step, flags.steps)  # its error ends the run\n"
 READ_TICKET = """        ticket = tf.identity(step.read_value())
         with tf.control_dependencies([step.assign(ticket + 1)]):
             ticket = tf.identity(ticket)

@@ -22,7 +22,7 @@ import support
 from tfrun.runs.data import RunData
 
 STEPS = 16
-FLAGS = {"--steps": STEPS, "--checkpoint-steps": 4, "--steps-per-call": 1}
+FLAGS = {"--steps": STEPS, "--checkpoint-steps": 4, "--steps-per-call": 1, "--updates-per-call": 1}
 KINDS = ["parameter server", "single process", "train and evaluate", "all-reduce"]
 # These need more processes than this one, or other devices: test_state.py lets them go on.
 OTHER_PROCESSES = ["collective_allreduce", "horovod_ringallreduce", "horovod_embeddings"]

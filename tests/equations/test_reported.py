@@ -319,7 +319,7 @@ def rows_of(directory):
 
 
 ONE_BY_ONE = ["--steps", "11", "--checkpoint-steps", "1", "--batch-size", str(BATCH)]
-ONE_BY_ONE += ["--seed", str(SEED)]
+ONE_BY_ONE += ["--seed", str(SEED), "--updates-per-call", "1"]
 
 
 def check_losses(example, changes, quick, folder):
@@ -331,7 +331,7 @@ def check_losses(example, changes, quick, folder):
     first = np.random.RandomState(0).permutation(len(x))[:-360]
     x, y, found = x[first] / 16, y[first], rows_of(directory)
     apart = []
-    for step in range(7, 11):  # the first six come before the common start
+    for step in range(7, 11):  # those that are kept
         w = saved(str(directory / ("model.ckpt-%d" % step)))
         rows = draw(0, step, BATCH, len(x))
         loss, _ = references.perceptron([v.astype(float) for v in w], x[rows], y[rows])

@@ -198,7 +198,7 @@ def test_what_the_drivers_change_is_there():
             *("Scaling", "Slow-Network", "Staleness"),
         )
     )
-    found = [*messages.CASES.values()]
+    found = [(script, changes) for script, _, changes in messages.CASES.values()]
     found += [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
     found += [
@@ -206,7 +206,7 @@ def test_what_the_drivers_change_is_there():
         for folder, changes, *_ in benchmarks.EXAMPLES.values()
     ]
     found += [
-        (scaling.script_of(name), scaling.changes_of(name, "constant", 2, 0))
+        (scaling.script_of(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
         for name in (*scaling.SEVEN, *scaling.LATE)
     ]
     found += [
@@ -214,7 +214,7 @@ def test_what_the_drivers_change_is_there():
         for folder, _, _, changes in slow.PROGRAMS.values()
     ]
     found += [
-        (scaling.drivers.script_of(name), [*scaling.changes_of("HogWild", "constant", 2, 0)])
+        (scaling.drivers.script_of(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
         for name in sorted({case.script for case in staleness.all_cases()})
     ]
     found += [(scaling.drivers.script_of(name), compare.CONVOLUTIONAL) for name in compare.FEW]
