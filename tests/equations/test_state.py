@@ -187,6 +187,7 @@ def train(script, changes, quick, folder):
     }.get(name, ["--learning-rate", rate])
     flags += ["--local-steps", local_steps(script)] if local_steps(script) else []
     flags += ["--server-lr", rate] if '"server-lr"' in script.read_text() else []
+    flags += ["--updates-per-call", 1] if '"updates-per-call"' in script.read_text() else []
     flags += ["--devices", 2] if name in (TOWERS, MIRRORED) else []
     flags += ["--micro-batches", MICRO_BATCHES] if name == PLACES else []
     if name == FILES:
