@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -189,7 +190,7 @@ def test_no_output_at_all(tmp_path, command):
     """`>&-` closes standard output: catches an AttributeError of None."""
     write(tmp_path, "open('done', 'w')")
     (tmp_path / "job.yaml").write_text("script: train.py\ngrid: {seed: [0]}\n")
-    text = f"exec {' '.join(map(str, TFRUN))} {command} >&-"
+    text = f"exec {shlex.join(map(str, TFRUN))} {command} >&-"
     env = support.environment(tmp_path / "run", PYTHONPATH=support.PYTHONPATH)
     done = support.finished("bash", "-c", text, cwd=tmp_path, env=env)
     assert done.returncode == 0 and not done.stderr, done.stderr

@@ -87,14 +87,14 @@ def test_gpus_are_dealt_out(tmp_path):
 def horovodrun(folder, body, *more):
     """tfrun with a stand-in for horovodrun that goes on as `body`: (exit code, lines of output)."""
     (folder / "horovodrun").write_text(
-        """#!%s
+        """#!/usr/bin/env python
 import os, subprocess, sys
 print("[0]<stdout>:threads", os.environ["OMP_NUM_THREADS"], *sys.argv[1:])
 print("[1]<stderr>:I0000 port.cc:153] oneDNN custom operations are on.")
 # As the real one does for each rank: not in its process group.
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(99)"], start_new_session=True)
 %s"""
-        % (sys.executable, body)
+        % body
     )
     (folder / "horovodrun").chmod(0o755)
     arguments = ["--gloo", "-np", "2", "python", "a script.py", *more]

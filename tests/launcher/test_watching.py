@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -443,8 +444,8 @@ def test_logs(tmp_path):
     wrong = tfrun("logs", name, "worker-7")
     assert wrong.returncode == 2 and "no task worker 7; it has ps 0, worker 0" in wrong.stderr
     (tmp_path / "run" / "ps-0.log").write_text("x\n" * 10**6)
-    command = "%s -m tfrun logs %s | head -1; exit ${PIPESTATUS[0]}" % (sys.executable, name)
-    cut = support.finished("bash", "-c", command)
+    logs = shlex.join([sys.executable, "-m", "tfrun", "logs", str(name)])
+    cut = support.finished("bash", "-c", "%s | head -1; exit ${PIPESTATUS[0]}" % logs)
     assert (cut.returncode, cut.stdout, cut.stderr) == (0, "[ps 0] x\n", "")
 
 
