@@ -336,18 +336,16 @@ class ThreadCounts:
             if self.over.wait(0.05):
                 return
 
-    def growth(self, *times):
-        """By how many threads a process grew at most between each two of these times, at least.
+    def growth(self, since):
+        """By how many threads a process that was there grew at most after that time.
 
-        Those of calls come and go, and pools grow once, the later the busier the machine is; what
-        updates leave behind grows all the time.
+        Those of calls come and go, the more the busier the machine is; those left behind stay.
         """
-        grown = []
-        for counts in self.counts.values():
-            parts = [[n for at, n in counts if a <= at < b] for a, b in itertools.pairwise(times)]
-            if counts[0][0] < times[0] and all(parts):
-                grown.append(min(np.median(part[-len(part) // 10 :]) - part[0] for part in parts))
-        return max(grown, default=0)
+        there = [each for each in self.counts.values() if each[0][0] < since]
+        later = [[n for at, n in each if at >= since] for each in there]
+        grown = [np.median(each[-len(each) // 10 :]) - each[0] for each in later if each]
+        assert grown, "no process was seen before that time"
+        return max(grown)
 
 
 def result(directory):
