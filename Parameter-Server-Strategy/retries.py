@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 
+from common import drivers
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "Measurements"))
-import drivers
 
 SCRIPT = pathlib.Path(__file__).with_name("parameter_server_strategy.py")
 COMMAND = f"{ROOT}/tfrun/bin/tfrun --chief --ps 1 --workers 2 --restarts 2 --timeout 120 --".split()

@@ -11,7 +11,7 @@ page then calls the result busy. Writes results.json beside the run.sh, and the 
 first run: curves.png, and trace.png where the page shows one. `python tools/readmes.py --fix` then
 writes the figures into the page.
 
-results.json names its example and the digest of its script (regions.example_digest), and
+results.json names its example and the digest of its script (examples.example_digest), and
 readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
 no number, such as a name, --unchanged writes the new digest and measures nothing.
 """
@@ -32,18 +32,15 @@ import time
 
 import numpy as np
 import readmes
-import regions
-from regions import ToolError, shown
+from common import examples, idle
+from common.examples import ROOT, ToolError, shown
+from tfrun.runs.data import RunData
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 MORE = {  # for what their pictures show of a moment
     "Model-Parallelism": ["--timeline-steps", "1000"],
     "Sharded-Training": ["--timeline-steps", "500"],
 }
 RUN_SECONDS = 600  # at most
-sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
-import quiet  # noqa: E402
-from tfrun.runs.data import RunData  # noqa: E402
 
 
 def facts(directory, seconds):
@@ -106,9 +103,9 @@ def run(command, folder):
 def measure(launcher, repeats, anyway):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
-    page = regions.read(launcher.parent / "README.md")
+    page = examples.read(launcher.parent / "README.md")
     about = readmes.provenance(launcher)
-    runs, others = [], quiet.wait(anyway)
+    runs, others = [], idle.wait(anyway)
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
@@ -155,7 +152,7 @@ def mark_unchanged(launcher):
     if found.get("example") != own["example"]:
         readmes.check_provenance(found, launcher)  # raises: these are no results of this example
     path.write_text(json.dumps({**found, **own}, indent=1) + "\n")
-    for path in regions.tracked("*_digests.json"):  # of Compare, and others
+    for path in examples.tracked("*_digests.json"):  # of Compare, and others
         digests = readmes.read_json(path)
         # Numbers that an earlier change has made outdated stay so.
         if launcher.name == "run.sh" and digests.get(name) == before:
@@ -193,4 +190,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(regions.exit_code(main))
+    sys.exit(examples.exit_code(main))

@@ -19,6 +19,7 @@ from importlib.metadata import version
 
 import numpy as np
 import tfos
+from common import examples
 from tfos import drivers
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -35,7 +36,7 @@ WAYS = {
 
 def run(way, folder, large):
     """Returns examples a second of a worker, and what else tfos.py reports of a run."""
-    paths = {"LARGE": large, "HOGWILD": drivers.script_of("HogWild")}
+    paths = {"LARGE": large, "HOGWILD": examples.main_script("HogWild")}
     flags = [paths.get(word, word) for word in WAYS[way].split()]
     if way != "Spark-Cluster":
         drivers.run([sys.executable, HERE / "tfos.py", *flags], folder)

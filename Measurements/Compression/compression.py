@@ -10,12 +10,9 @@ Run:           bash run.sh
 import math
 import pathlib
 import statistics
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
-import forked
+from common import drivers, examples, forked
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)
@@ -58,7 +55,7 @@ def train(context, case, workers, updates, seed, directory):
     """Trains in `directory`; returns whether the loss stayed a number."""
     _, example, flags, _ = case
     words = ["--steps", updates, "--seed", seed, *flags]
-    script = drivers.script_of(example)
+    script = examples.main_script(example)
     return forked.train(context, script, {"worker": workers}, words, directory)[0]
 
 

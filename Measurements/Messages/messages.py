@@ -10,17 +10,15 @@ Run:           bash run.sh
 import json
 import pathlib
 import statistics
-import sys
 import tempfile
 
 import numpy as np
+from common import drivers, examples
 from rich.table import Table
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
 
-HOGWILD = drivers.script_of("HogWild")
-ALONE = drivers.script_of("Non-Distributed-Setup")
+HOGWILD = examples.main_script("HogWild")
+ALONE = examples.main_script("Non-Distributed-Setup")
 LAYERS = (
     'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
     'keras.layers.Dense(512, "relu"),\n            keras.layers.Dense(512, "relu"),',
@@ -96,7 +94,7 @@ def measure(case, flags):
         if flags.wide:
             changes = [*changes, LAYERS]
             more = ["--dataset", wide_data(folder), "--learning-rate", 0.01]
-        text = drivers.changed(script, changes)
+        text = examples.replaced(script, changes)
         if script == HOGWILD:
             text = text.replace('\n\nif __name__ == "__main__":', ADDED)
         copy.write_text(text)

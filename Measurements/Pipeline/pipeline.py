@@ -19,13 +19,12 @@ import statistics
 import sys
 import tempfile
 
+from common import drivers, examples
 from matplotlib import colormaps
 from rich.table import Table
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
 
-SCRIPT = drivers.script_of("Model-Parallelism")
+SCRIPT = examples.main_script("Model-Parallelism")
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 WARM_UP = 5
 # Examples in a mini-batch; layers that sleep need few.
@@ -118,7 +117,7 @@ def measure(case, updates, threads):
     """The ops of each update of one run."""
     with tempfile.TemporaryDirectory() as name:
         script, directory = pathlib.Path(name, SCRIPT.name), pathlib.Path(name, "run")
-        script.write_text(drivers.changed(SCRIPT, LATE if case.late else WIDE))
+        script.write_text(examples.replaced(SCRIPT, LATE if case.late else WIDE))
         places = ["--devices", case.K] if case.late else []
         command = ["tfrun", "--workers", 1 if case.late else case.K, "--timeout", 300, "--", script]
         command += ["--steps", WARM_UP + updates, "--timeline-steps", 1, *places]

@@ -11,15 +11,11 @@ import collections
 import math
 import pathlib
 import statistics
-import sys
 import tempfile
 
 import numpy as np
-
-sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
-import delays
-import drivers
-import forked
+from common import delays, drivers, examples, forked
+from common.drivers import middle
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
@@ -32,10 +28,6 @@ OPTIMIZER_BACKUP = OPTIMIZER + ", a backup"
 GROWING = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
 SEVEN = ("HogWild", "DynSGD", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP, "SAGN", "Ring-AllReduce")
 LATE = ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD")
-ONE_A_CALL = (
-    "short = min(timeit.repeat(session.make_callable(rows), number=1)) < 0.05",
-    "short = False",
-)
 QUICK = ["1 worker, constant: HogWild", f"8 workers, exponential: {BACKUP}"]
 QUICK += [f"{n} workers, exponential: {name}" for n in (2, 8) for name in GROWING[:2]]
 
@@ -63,14 +55,16 @@ def all_cases():
 def script_of(name):
     """Returns the script of what a case runs."""
     if name.startswith(OPTIMIZER):
-        return drivers.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
-    return drivers.script_of(name.split(",")[0])
+        return examples.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
+    return examples.main_script(name.split(",")[0])
 
 
 def changes_of(name, delay, n, seed):
     """Returns the changes of that script: the delay, and one update a call, as for a slow model."""
     changes = delays.changes(delay, MEAN, n, seed)
-    return changes if name.startswith(("Ring-AllReduce", OPTIMIZER)) else [*changes, ONE_A_CALL]
+    return (
+        changes if name.startswith(("Ring-AllReduce", OPTIMIZER)) else [*changes, delays.ONE_A_CALL]
+    )
 
 
 def needed(name, n):
@@ -131,7 +125,7 @@ def measure(context, case, repeat, batches):
     jobs = {"worker": n} if name == "Ring-AllReduce" else {"ps": 1, "worker": n}
     with tempfile.TemporaryDirectory() as folder:
         copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        copy.write_text(drivers.changed(script, changes_of(name, delay, n, repeat + 1)))
+        copy.write_text(examples.replaced(script, changes_of(name, delay, n, repeat + 1)))
         trained, samples = forked.train(context, copy, jobs, flags, directory)
         return {**found(name, n, trained, samples, directory), "batches": batches}
 
@@ -183,12 +177,6 @@ def own_seconds(results):
     """Returns the seconds of a worker for a mini-batch beside the delay: of one that is alone."""
     alone = results.get("1 worker, constant: HogWild")
     return 1 / middle(alone, "batches_per_second") - MEAN if alone else 0
-
-
-def middle(runs, key):
-    """Returns the median of what the runs have found, of those that have; None if none has."""
-    known = [run[key] for run in runs if run[key] is not None]
-    return statistics.median(known) if known else None
 
 
 def losses(runs):

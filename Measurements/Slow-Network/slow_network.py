@@ -13,10 +13,8 @@ import statistics
 import sys
 import tempfile
 
-sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
-import drivers
-import forked
 import hosts
+from common import drivers, examples, forked
 
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8.7 MB
@@ -119,7 +117,7 @@ def measure(context, all_hosts, case, repeat):
     """Returns what one run has found."""
     _, name, model, rate, batches = case
     folder, ps, more, changes = PROGRAMS[name]
-    script, n = drivers.script_of(folder), workers(name)
+    script, n = examples.main_script(folder), workers(name)
     each = local_steps(name) * (n if folder in TOGETHER else 1)  # mini-batches of an update of w
     flags = ["--steps", max(10, batches // each), "--seed", repeat, *more]
     jobs = {"ps": ps, "worker": n} if ps else {"worker": n}
@@ -127,7 +125,7 @@ def measure(context, all_hosts, case, repeat):
     with tempfile.TemporaryDirectory() as temporary:
         copy, directory = pathlib.Path(temporary, script.name), pathlib.Path(temporary, "run")
         changes = [*changes, *(WIDE if model == LARGE else [])]
-        copy.write_text(drivers.changed(script, changes))
+        copy.write_text(examples.replaced(script, changes))
         used = range(ps + n)
 
         def look():

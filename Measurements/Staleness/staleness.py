@@ -11,16 +11,11 @@ import collections
 import math
 import pathlib
 import statistics
-import sys
 import tempfile
 
 import numpy as np
-
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("", "Scaling")]
-import delays
-import drivers
-import forked
-from scaling import ONE_A_CALL, middle
+from common import delays, drivers, examples, forked
+from common.drivers import middle
 from tfrun.runs.data import RunData
 
 N = 8  # workers
@@ -74,7 +69,7 @@ def arguments(case, flags, momentum=BETA):
 
 def measure(context, case, repeat, flags):
     """Returns what one run has found."""
-    script, updates = drivers.script_of(case.script), flags.updates
+    script, updates = examples.main_script(case.script), flags.updates
     if case.script == LATER:
         updates = flags.pushes
     warm = updates // 4 if case.warm else 0
@@ -82,8 +77,8 @@ def measure(context, case, repeat, flags):
     with tempfile.TemporaryDirectory() as folder:
         copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
         seconds = ALONE if case.script == LATER else MEAN
-        changes = [*delays.changes(case.delay, seconds, N, repeat + 1), ONE_A_CALL]
-        copy.write_text(drivers.changed(script, changes))
+        changes = [*delays.changes(case.delay, seconds, N, repeat + 1), delays.ONE_A_CALL]
+        copy.write_text(examples.replaced(script, changes))
         for steps, momentum in [(warm, NONE), (updates, BETA)] if warm else [(updates, BETA)]:
             words = ["--steps", steps, *common, *arguments(case, flags, momentum)]
             jobs = {"ps": 1, "worker": N}

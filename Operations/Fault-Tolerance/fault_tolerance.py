@@ -25,15 +25,12 @@ import tempfile
 import time
 
 import psutil
+from common import drivers, examples
 from rich.table import Table
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TFRUN = ROOT / "tfrun" / "bin" / "tfrun"
-sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
-import drivers
 from tfrun.launch import isolate
 from tfrun.runs import run_directory
 
+TFRUN = examples.ROOT / "tfrun" / "bin" / "tfrun"
 CLONE_NEWNS = 0x20000
 SAVE = 500  # updates between checkpoints
 LATE = 250  # updates that others make, at most, while the chief saves, or while a failed run ends
@@ -58,9 +55,9 @@ class Run:
         self.synchronous = example == "Synchronous-SGD"
         if disk:
             mount(self.directory, disk)
-        script = drivers.script_of(example)
+        script = examples.main_script(example)
         if changes:
-            text = drivers.changed(script, changes)
+            text = examples.replaced(script, changes)
             script = folder / script.name
             script.write_text(text)
         command = [TFRUN, "--ps", ps, "--workers", 2, "--", script, "--steps", 10**6]

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import regions
 import support
+from common import examples
 
-COUNT = support.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
-SCRIPTS = [path for path in regions.scripts() if "UPDATES_PER_CALL" in path.read_text()]
+COUNT = examples.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
+SCRIPTS = [path for path in examples.scripts() if "UPDATES_PER_CALL" in path.read_text()]
 SHORT = "number=1)) < 0.05"  # the seconds of an update, below which a call makes several
 ALWAYS, NEVER = [(SHORT, "number=1)) < 1e9")], [(SHORT, "number=1)) < 0")]
 STEPS = 57  # the last call is cut off
@@ -41,7 +41,7 @@ def rows(quick, script, folder, changes):
     """
     folder.mkdir()
     path = folder / script.name
-    text = support.replaced(script, [*changes, *COUNT.COUNTED])
+    text = examples.replaced(script, [*changes, *COUNT.COUNTED])
     path.write_text(text.replace('\n\nif __name__ == "__main__":', COUNT.ADDED))
     workers = 2 if support.synchronous(script) else 1
     codes, output = quick.run(path, folder / "run", "--steps", str(STEPS), workers=workers)
@@ -87,6 +87,6 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
     ],
 )
 def test_a_mistake_is_caught(folder, fails, changes, quick, tmp_path):
-    script = support.main_script(folder)
+    script = examples.main_script(folder)
     with support.caught(fails):
         compare(quick, script, tmp_path, changes)

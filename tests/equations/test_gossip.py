@@ -15,10 +15,11 @@ import problem
 import pytest
 import ringed
 import support
+from common import examples
 from tfrun import errors
 from tfrun.launch import cluster
 
-SCRIPT = support.main_script("Further-Algorithms/Gossip-SGD")
+SCRIPT = examples.main_script("Further-Algorithms/Gossip-SGD")
 EQUATION = equations.of(SCRIPT)
 SIZE, LR = 7, 0.25
 BYTES = 2 * (8 + 4 * SIZE)  # of an exchange
@@ -80,7 +81,7 @@ class Over(Exception):
 
 def prepared(text):
     """Returns the script as a module, whose listeners can be closed, and whose threads end."""
-    script = support.load(SCRIPT, text)
+    script = examples.load(SCRIPT, text)
     connect, listen, keep = script.connect, script.Pairs.listen, script.Pairs.keep_connected
 
     def connect_unless_over(ring, deadline):
@@ -320,7 +321,7 @@ def test_averages_come_in_any_order_and_nothing_is_lost():
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
     with support.caught(fails):
-        CHECKS.get(fails, check_asynchronous)(support.replaced(script, changes))
+        CHECKS.get(fails, check_asynchronous)(examples.replaced(script, changes))
 
 
 @pytest.mark.nightly
@@ -339,7 +340,7 @@ def test_three_workers_with_thirds():
     """W = 1/n. With the step before the averaging it is synchronous SGD, in D-PSGD's order not."""
     w = starts(3).mean(0)
     for changes in [], FIRST:
-        with gossip(3, "Rings", support.replaced(SCRIPT, changes), gradient) as workers:
+        with gossip(3, "Rings", examples.replaced(SCRIPT, changes), gradient) as workers:
             for worker in workers:
                 worker.w.assign(w)
             found = np.array(together(workers, lambda worker: worker.run(20)))
@@ -457,7 +458,7 @@ def test_who_is_done_stays_for_a_slow_neighbour():
 )
 def test_a_mistake_in_leaving_is_caught(fails, changes):
     with support.caught(fails):
-        check_leaving(1, support.replaced(SCRIPT, changes))
+        check_leaving(1, examples.replaced(SCRIPT, changes))
 
 
 def test_a_neighbour_hangs_or_is_gone_and_comes_again(capfd):
@@ -556,7 +557,7 @@ def test_what_cannot_be_is_refused(n, word, error, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(tasks))
     monkeypatch.setattr(sys, "argv", [SCRIPT.name, "--gossip", word])
     with pytest.raises(ValueError, match=error) as raised:
-        support.load(SCRIPT).main()
+        examples.load(SCRIPT).main()
     assert errors.explain(f"ValueError: {raised.value}")
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import support
+from common import examples
 
 # In a process of its own, which moves into a network that nobody else uses. Each script runs twice;
 # the difference is what a push costs, without what start and end cost.
@@ -49,7 +50,7 @@ def count(folder, scripts, ps=1):
 def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
     """Bytes per example, HogWild against the family at T = 10, the same batch size."""
     names = {"hogwild": "HogWild", "easy": "DOWNPOUR-Easy", "aeasgd": "AEASGD"}
-    scripts = {name: support.main_script(folder).read_text() for name, folder in names.items()}
+    scripts = {name: examples.main_script(folder).read_text() for name, folder in names.items()}
     counted = count(tmp_path, scripts)
     per_example = {name: wire / examples for name, (wire, _, examples) in counted.items()}
     for name in "easy", "aeasgd":
@@ -60,7 +61,7 @@ def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
 
 def test_the_bytes_of_replicas(tmp_path):
     """Each byte crosses once between two workers; the sender and the receiver both count it."""
-    script = support.main_script("Collective-AllReduce")
+    script = examples.main_script("Collective-AllReduce")
     ((wire, metrics, _),) = count(tmp_path, {"collective": script.read_text()}, ps=0).values()
     assert 1 < wire / metrics < 1.2, (wire, metrics)
 
@@ -89,8 +90,8 @@ DENSE = [
 
 @pytest.mark.long
 def test_only_touched_rows_cross_the_network(tmp_path):
-    script = support.main_script("Sparse-Embeddings")
-    dense = support.replaced(script, DENSE)
+    script = examples.main_script("Sparse-Embeddings")
+    dense = examples.replaced(script, DENSE)
     counted = count(tmp_path, {"sparse": script.read_text(), "dense": dense})
     (wire, metrics, _), (dense_wire, dense_metrics, _) = counted["sparse"], counted["dense"]
     assert dense_wire / wire > 5, counted

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import support
+from common import examples
 from packaging.requirements import Requirement
 
 BROKEN = "there-is-no-such-package==1.0 --hash=sha256:%s\n" % ("0" * 64)
@@ -116,7 +117,7 @@ def test_progress_goes_on_to_the_last_package(project, capsys):
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").write_text(PIP)
     (venv / "bin" / "python").chmod(0o755)
-    support.load(support.ROOT / "tools" / "environment.py").install(venv, lock)
+    examples.load(support.ROOT / "tools" / "environment.py").install(venv, lock)
     assert capsys.readouterr().err.splitlines() == [
         "fetching package 2 of 3: one-1.0-py3-none-any.whl",
         "fetching package 3 of 3: two==2.0",

@@ -16,11 +16,10 @@ import made_run
 import numpy as np
 import pytest
 import support
+from common import delays, drivers, examples
 from rich.console import Console
 
 MEASUREMENTS = support.ROOT / "Measurements"
-sys.path.append(str(MEASUREMENTS))
-import drivers
 
 
 def place_of(name):
@@ -28,19 +27,17 @@ def place_of(name):
     path = support.ROOT / name
     if path.suffix:
         return path
-    return MEASUREMENTS / name / (name.lower().replace("-", "_") + ".py")
+    return examples.main_script(f"Measurements/{name}")
 
 
 def load(name, changes=()):
-    """Returns the module of a script with these changes; `drivers` in it may be replaced."""
+    """Returns the module of a script with these changes; what it has of common may be replaced."""
     path = place_of(name)
-    sys.path.insert(0, str(path.parent))  # as if it were started
-    try:
-        module = support.load(path, support.replaced(path, changes))
-    finally:
-        sys.path.remove(str(path.parent))
-    if hasattr(module, "drivers"):  # a copy, in which a test may replace functions
-        module.drivers = types.SimpleNamespace(**vars(drivers))
+    module = examples.load(path, examples.replaced(path, changes))
+    for shared in drivers, examples:  # a copy, in which a test may replace functions
+        name = shared.__name__.rpartition(".")[2]
+        if hasattr(module, name):
+            setattr(module, name, types.SimpleNamespace(**vars(shared)))
     return module
 
 
@@ -103,7 +100,7 @@ def test_a_committed_table_is_that_of_its_results(source, monkeypatch):
 
 # What all share ----------------------------------------------------------------------------------
 
-SHARED = "Measurements/drivers.py"
+SHARED = "common/drivers.py"
 
 
 @check
@@ -243,7 +240,7 @@ def check_a_report(load, tmp_path):
     module, drawn, place = load(SHARED), [], tmp_path / "A-Name"
     results = {"a": [1.5, [2, [3]], "a, b", {"b": [0.1, 2e-9]}], "c": [], "d": None}
     module.output_directory = lambda name: tmp_path
-    module.quiet = types.SimpleNamespace(
+    module.idle = types.SimpleNamespace(
         wait=lambda anyway: types.SimpleNamespace(share=lambda: 0.5),
         words=lambda share: f"others {share}",
     )
@@ -348,9 +345,9 @@ def check_which_cases(load, tmp_path):
     same("chosen", chosen("--only", ": a"), ([0, 1], 3))
     path = tmp_path / "script.py"
     path.write_text("a b c")
-    same("changed", module.changed(path, [("a", "b"), ("b b", "c"), ("c c", "d")]), "d")
-    with pytest.raises(SystemExit, match="stands 2 times"):
-        module.changed(path, [("b", "a"), ("a", "x")])
+    same("changed", examples.replaced(path, [("a", "b"), ("b b", "c"), ("c c", "d")]), "d")
+    with pytest.raises(ValueError, match="stands 2 times"):
+        examples.replaced(path, [("b", "a"), ("a", "x")])
 
 
 @check
@@ -359,8 +356,7 @@ def check_digests(load, tmp_path):
     load(SHARED).leave_digests(["HogWild", "DynSGD", "HogWild"], tmp_path)
     digests = json.loads((tmp_path / "results_digests.json").read_text())
     due = {
-        name: support.regions.example_digest(support.main_script(name))
-        for name in ("DynSGD", "HogWild")
+        name: examples.example_digest(examples.main_script(name)) for name in ("DynSGD", "HogWild")
     }
     same("digests", digests, due)
 
@@ -384,7 +380,7 @@ def check_the_validation_rows(load, tmp_path):
     x, y = random.rand(1437, 3).astype("float32"), random.randint(0, 10, 1437)
     data = collections.namedtuple("Data", "x_train y_train x_test y_test")
     given = data(x, y, -x[:5], -1 - y[:5])
-    module.drivers.load = lambda path: types.SimpleNamespace(load_data=lambda name: given)
+    module.examples.load = lambda path: types.SimpleNamespace(load_data=lambda name: given)
     with np.load(module.validation_data(tmp_path)) as file:
         parts = [file[name] for name in data._fields]
     check_rows("validation", parts, x, y, [1077, 1077, 360, 360])
@@ -643,8 +639,10 @@ MISTAKES["what_it_takes_to_the_target", "(examples|reached)"] = {
 def check_delays_of_compare(load, tmp_path):
     """Each seed has delays of its own, for as many workers as train; else a script is as it is."""
     module, given = load("Compare"), []
-    module.delays = types.SimpleNamespace(changes=lambda *words: given.append(words) or [])
-    module.drivers.changed = lambda script, changes: repr(changes)
+    module.delays = types.SimpleNamespace(
+        changes=lambda *words: given.append(words) or [], ONE_A_CALL=delays.ONE_A_CALL
+    )
+    module.examples.replaced = lambda script, changes: repr(changes)
     module.forked = types.SimpleNamespace(
         train=lambda _, copy, jobs, flags, place: (jobs, flags, copy.read_text())
     )

@@ -7,15 +7,14 @@ import ctypes
 import multiprocessing
 import os
 import runpy
-import signal
 import sys
 import threading
 import time
 
-import drivers
 import numpy as np
-import quiet
+from common import idle
 from tfrun.launch import cluster
+from tfrun.launch.task import end_with_parent
 
 RUN_SECONDS = 600  # for one run
 SAMPLE_SECONDS = 0.25  # between two looks at the machine
@@ -36,7 +35,7 @@ def task(script, flags, env, output, namespace):
 
     namespace: the file of a network namespace to enter first, or None.
     """
-    drivers.end_with_us(signal.SIGKILL)
+    end_with_parent()
     # The process that forks outlives the measurement if that one is killed; this task does not.
     measurement = multiprocessing.parent_process()
     threading.Thread(target=lambda: (measurement.join(), os._exit(1)), daemon=True).start()
@@ -52,7 +51,7 @@ def task(script, flags, env, output, namespace):
         runpy.run_path(str(script), run_name="__main__")
 
 
-def train(context, script, jobs, flags, directory, look=quiet.own_seconds, hosts=None):
+def train(context, script, jobs, flags, directory, look=idle.own_seconds, hosts=None):
     """Trains to the end, in `directory`; returns (whether it did not diverge, what look() saw).
 
     look: called every SAMPLE_SECONDS. Returns its answers as [(seconds since 1970, answer)].
