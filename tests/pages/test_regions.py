@@ -21,7 +21,7 @@ BELOW = [
     *("all_reduce", "ring", "neighbours", "pairs"),
     *("variables", "vector", "tensors", "flat"),
     *("model", "layers", "skip_gram", "places"),
-    *("per_worker", "closures", "schedule"),
+    *("per_worker", "schedule"),
     *("metrics", "evaluator"),
     "prepare",
     *("session", "stoppable_session", "local_session", "monitored_session"),
