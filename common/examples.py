@@ -1,6 +1,7 @@
 """Finds the examples and their scripts, changes the text of a script, and loads it as a module."""
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import io
@@ -8,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import tokenize
 
@@ -124,6 +126,15 @@ def replaced(script, changes):
             raise ValueError(f"{old!r} stands {text.count(old)} times{where}")
         text = text.replace(old, new)
     return text
+
+
+@contextlib.contextmanager
+def changed_copy(script, changes):
+    """Yields (a copy of a script with these changes, a folder for its run), and removes both."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder, script.name)
+        copy.write_text(replaced(script, changes))
+        yield copy, pathlib.Path(folder, "run")
 
 
 def load(path, text=None):

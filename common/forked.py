@@ -4,6 +4,7 @@ Nine imports would take most of a short run's time. Each task runs the script as
 """
 
 import ctypes
+import functools
 import multiprocessing
 import os
 import runpy
@@ -22,6 +23,7 @@ DIVERGED = "FloatingPointError"  # with it a worker ends whose loss is no number
 CLONE_NEWNET = 0x40000000
 
 
+@functools.cache
 def context():
     """Returns what forks the tasks: a process that has imported TensorFlow."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -51,7 +53,7 @@ def task(script, flags, env, output, namespace):
         runpy.run_path(str(script), run_name="__main__")
 
 
-def train(context, script, jobs, flags, directory, look=idle.own_seconds, hosts=None):
+def train(script, jobs, flags, directory, look=idle.own_seconds, hosts=None):
     """Trains to the end, in `directory`; returns (whether it did not diverge, what look() saw).
 
     look: called every SAMPLE_SECONDS. Returns its answers as [(seconds since 1970, answer)].
@@ -69,7 +71,7 @@ def train(context, script, jobs, flags, directory, look=idle.own_seconds, hosts=
             output = directory / f"{job}-{index}.txt"
             arguments = (script, flags, env, output, hosts[number][1] if hosts else None)
             # Daemons: they end with this process.
-            tasks[output] = context.Process(target=task, args=arguments, daemon=True)
+            tasks[output] = context().Process(target=task, args=arguments, daemon=True)
             tasks[output].start()
         while True:
             # A ps ends with the last worker. Who has ended is asked first, then how.

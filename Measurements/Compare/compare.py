@@ -198,7 +198,7 @@ def validation_data(folder):
     return path
 
 
-def train(context, example, name, flags, directory):
+def train(example, name, flags, directory):
     """Trains an example in `directory`, with these flags; returns whether it did not diverge."""
     (folder, *own), task = shlex.split(example), TASKS[name]
     if with_horovod(folder):
@@ -212,10 +212,10 @@ def train(context, example, name, flags, directory):
         changes += [delays.ONE_A_CALL] if delays.ONE_A_CALL[0] in script.read_text() else []
     copy = directory.parent / script.name
     copy.write_text(examples.replaced(script, changes))
-    return forked.train(context, copy, jobs, [*own, *flags], directory)[0]
+    return forked.train(copy, jobs, [*own, *flags], directory)[0]
 
 
-def measure(context, case, seed, seconds, found, data):
+def measure(case, seed, seconds, found, data):
     """Returns the numbers of a run. case: (its name, the task, the example, words of its flags)."""
     _, name, example, words = case
     task, folder = TASKS[name], example.split()[0]
@@ -234,7 +234,7 @@ def measure(context, case, seed, seconds, found, data):
     with tempfile.TemporaryDirectory() as place:
         directory = pathlib.Path(place, "run")
         try:
-            trained = train(context, example, name, flags, directory)
+            trained = train(example, name, flags, directory)
         except SystemExit as error:  # this one is broken; the others go on
             return {"failed": str(error)[-500:]}
         run = RunData.read(directory)
@@ -363,14 +363,13 @@ def compare(console, directory, flags, plan):
 
     Each of its three parts goes on where an earlier sitting in this directory has ended.
     """
-    context, kept = forked.context(), directory / "measured.json"
-    data, tries = validation_data(directory), 1 if flags.anyway else 3
-    found = {}
+    kept, tries = directory / "measured.json", 1 if flags.anyway else 3
+    data, found = validation_data(directory), {}
 
     def turns(cases, repeats, data=None):
         def run(case, seed):
             seconds = flags.seconds or TASKS[case[1]].seconds
-            return measure(context, case, seed, seconds, found, data)
+            return measure(case, seed, seconds, found, data)
 
         found.update(drivers.by_turns(console, cases, repeats, run, kept, tries))
 

@@ -10,7 +10,6 @@ Run:           bash run.sh
 import json
 import pathlib
 import statistics
-import tempfile
 
 import numpy as np
 from common import drivers, examples
@@ -88,17 +87,15 @@ PARTS = ["call and pull", "gradient", "push"]  # of an update
 def measure(case, flags):
     """What a run of that case leaves: rate, staleness, messages, milliseconds of PARTS."""
     script, changes = CASES[case]
-    with tempfile.TemporaryDirectory() as folder:
-        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        more = []
+    cluster, more = [], []
+    if script == HOGWILD:
+        changes = [*changes, ('\n\nif __name__ == "__main__":', ADDED)]
+        cluster = ["--ps", 1, "--workers", 2]
+    if flags.wide:
+        changes = [*changes, LAYERS]
+    with examples.changed_copy(script, changes) as (copy, directory):
         if flags.wide:
-            changes = [*changes, LAYERS]
-            more = ["--dataset", wide_data(folder), "--learning-rate", 0.01]
-        text = examples.replaced(script, changes)
-        if script == HOGWILD:
-            text = text.replace('\n\nif __name__ == "__main__":', ADDED)
-        copy.write_text(text)
-        cluster = ["--ps", 1, "--workers", 2] if script == HOGWILD else []
+            more = ["--dataset", wide_data(copy.parent), "--learning-rate", 0.01]
         command = ["tfrun", *cluster, "--", copy, "--steps", flags.steps]
         drivers.run([*command, "--batch-size", flags.batch_size, *more], directory)
         result = json.loads((directory / "result.json").read_text())

@@ -8,9 +8,7 @@ Run:           bash run.sh
 """
 
 import json
-import pathlib
 import statistics
-import tempfile
 
 from common import drivers, examples
 from rich.table import Table
@@ -33,9 +31,7 @@ CASES = [  # what it is called, bytes in a pack, whether it sends while back-pro
 def milliseconds(size, overlap, flags):
     """The time of a step, from its run's result.json. Exits with its last lines when it fails."""
     changes = [(LAYERS, WIDE)] + [(GRADIENTS, WAIT)] * (not overlap)
-    with tempfile.TemporaryDirectory() as folder:
-        script, directory = pathlib.Path(folder, SCRIPT.name), pathlib.Path(folder, "run")
-        script.write_text(examples.replaced(SCRIPT, changes))
+    with examples.changed_copy(SCRIPT, changes) as (script, directory):
         command = ["tfrun", "--workers", "2", "--", script, "--steps", flags.steps]
         command += ["--batch-size", flags.batch_size, "--bytes-per-pack", size]
         drivers.run(command, directory)

@@ -9,9 +9,7 @@ Run:           bash run.sh
 
 import collections
 import math
-import pathlib
 import statistics
-import tempfile
 
 import numpy as np
 from common import delays, drivers, examples, forked
@@ -112,7 +110,7 @@ def batches_of(case, batches):
     return int(min(batches, seconds * (law(name, n, delay, 0) or 3 / MEAN)))
 
 
-def measure(context, case, repeat, batches):
+def measure(case, repeat, batches):
     """Returns what one run has found."""
     _, name, n, delay, lr = case
     batches = batches_of(case, batches)
@@ -123,10 +121,9 @@ def measure(context, case, repeat, batches):
     flags += ["--local-steps", local] if name in (*ALONE, "DynSGD") else []
     flags += ["--backup-workers", 1] if name.endswith("a backup") else []
     jobs = {"worker": n} if name == "Ring-AllReduce" else {"ps": 1, "worker": n}
-    with tempfile.TemporaryDirectory() as folder:
-        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        copy.write_text(examples.replaced(script, changes_of(name, delay, n, repeat + 1)))
-        trained, samples = forked.train(context, copy, jobs, flags, directory)
+    changes = changes_of(name, delay, n, repeat + 1)
+    with examples.changed_copy(script, changes) as (copy, directory):
+        trained, samples = forked.train(copy, jobs, flags, directory)
         return {**found(name, n, trained, samples, directory), "batches": batches}
 
 
@@ -275,11 +272,10 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        context = forked.context()
         drivers.leave_digests([script_of(case[1]).parent.name for case in cases], directory)
 
         def run(case, repeat):
-            return measure(context, case, repeat, flags.batches)
+            return measure(case, repeat, flags.batches)
 
         words = f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
         words += f"{1000 * MEAN:.0f} ms longer on average"

@@ -8,10 +8,8 @@ Run:           bash run.sh
 """
 
 import math
-import pathlib
 import statistics
 import sys
-import tempfile
 
 import hosts
 from common import drivers, examples, forked
@@ -113,7 +111,7 @@ def workers(name):
     return 4 if name in FOUR else 2
 
 
-def measure(context, all_hosts, case, repeat):
+def measure(all_hosts, case, repeat):
     """Returns what one run has found."""
     _, name, model, rate, batches = case
     folder, ps, more, changes = PROGRAMS[name]
@@ -122,16 +120,13 @@ def measure(context, all_hosts, case, repeat):
     flags = ["--steps", max(10, batches // each), "--seed", repeat, *more]
     jobs = {"ps": ps, "worker": n} if ps else {"worker": n}
     hosts.limit(len(all_hosts), rate)
-    with tempfile.TemporaryDirectory() as temporary:
-        copy, directory = pathlib.Path(temporary, script.name), pathlib.Path(temporary, "run")
-        changes = [*changes, *(WIDE if model == LARGE else [])]
-        copy.write_text(examples.replaced(script, changes))
-        used = range(ps + n)
+    changes = [*changes, *(WIDE if model == LARGE else [])]
 
-        def look():
-            return [number for k in used for number in hosts.moved(k)]
+    def look():
+        return [number for k in range(ps + n) for number in hosts.moved(k)]
 
-        trained, samples = forked.train(context, copy, jobs, flags, directory, look, all_hosts)
+    with examples.changed_copy(script, changes) as (copy, directory):
+        trained, samples = forked.train(copy, jobs, flags, directory, look, all_hosts)
         return found(trained, samples, directory, each, rate)
 
 
@@ -231,11 +226,10 @@ def main():
             sys.exit(2)
 
     def measure_all(console, directory):
-        context = forked.context()
         drivers.leave_digests([PROGRAMS[case[1]][0] for case in cases], directory)
 
         def run(case, repeat):
-            return measure(context, all_hosts, case, repeat)
+            return measure(all_hosts, case, repeat)
 
         words = "2 workers, or as many as a row says, batches of 32"
         return drivers.sitting(console, directory, flags, cases, run, words)

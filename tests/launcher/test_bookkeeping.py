@@ -160,7 +160,7 @@ def test_all_train_for_the_same_seconds(compare, tmp_path, monkeypatch):
     """Catches: a setting chosen on the test rows, seeds that differ, a broken run that ends all."""
     calls = []
 
-    def train(context, example, task, flags, directory):
+    def train(example, task, flags, directory):
         value = dict(zip(flags[::2], flags[1::2]))
         calls.append((example, value))
         if example == "ADAG":
@@ -179,7 +179,6 @@ def test_all_train_for_the_same_seconds(compare, tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "train", train)
     monkeypatch.setattr(compare, "numbers", numbers)
     monkeypatch.setattr(compare.RunData, "read", lambda directory: None)
-    monkeypatch.setattr(compare.forked, "context", lambda: None)
     flags = types.SimpleNamespace(seconds=None, seeds=2, anyway=True)
     plan = [("digits", "HogWild"), ("digits", "ADAG")]
     results, _ = compare.compare(drivers.Console(), tmp_path, flags, plan)
@@ -610,8 +609,8 @@ def test_a_task_that_fails_last_fails_the_run(code, trained, tmp_path, monkeypat
         return 0.0
 
     looks, process.start = itertools.count(), start
-    context = mock.Mock(Process=lambda **_: process)
-    arguments = context, "script.py", {"worker": 1}, [], tmp_path / "run", look
+    monkeypatch.setattr(forked, "context", lambda: mock.Mock(Process=lambda **_: process))
+    arguments = "script.py", {"worker": 1}, [], tmp_path / "run", look
     if trained is None:
         with pytest.raises(SystemExit, match="worker-0 of script.py failed: it failed"):
             forked.train(*arguments)

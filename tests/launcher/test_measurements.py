@@ -481,7 +481,7 @@ def check_the_length_of_compared_runs(load, tmp_path):
     A rate is that of the same setting, and of the pilot where that one has none.
     """
     module, flags_of = load("Compare"), []
-    module.train = lambda _, example, task, flags, place: flags_of.append(flags)
+    module.train = lambda example, task, flags, place: flags_of.append(flags)
     module.RunData = types.SimpleNamespace(read=lambda place: None)
     module.numbers = lambda run, trained, waits: waits
     found = {"digits: HogWild: pilot": [{"updates_per_second": 100.0}]}
@@ -492,7 +492,7 @@ def check_the_length_of_compared_runs(load, tmp_path):
 
     def words(name, example, words, seconds, data=None):
         case = ("", name, example, words)
-        waits = module.measure(None, case, 3, seconds, found, data)
+        waits = module.measure(case, 3, seconds, found, data)
         row = dict(zip(flags_of[-1][::2], flags_of[-1][1::2]))
         keys = ("--steps", "--checkpoint-steps", "--seed", "--batch-size", "--dataset")
         return [*(row.get(key) for key in keys), waits]
@@ -550,7 +550,7 @@ def check_what_is_sent_and_received(load, tmp_path):
     module.train = lambda *_: True
     module.numbers = lambda run, trained, waits: sum(push["bytes"] for push in run.rows("pushes"))
     sent = [
-        module.measure(None, ("", "digits", example, "pilot"), 0, 3, {}, None)
+        module.measure(("", "digits", example, "pilot"), 0, 3, {}, None)
         for example in ("HogWild", "Horovod-RingAllReduce")
     ]
     same("bytes", sent, [1600, 3200])
@@ -644,16 +644,13 @@ def check_delays_of_compare(load, tmp_path):
     )
     module.examples.replaced = lambda script, changes: repr(changes)
     module.forked = types.SimpleNamespace(
-        train=lambda _, copy, jobs, flags, place: (jobs, flags, copy.read_text())
+        train=lambda copy, jobs, flags, place: (jobs, flags, copy.read_text())
     )
     flags = ["--steps", 10, "--seed", 3]
     place = tmp_path / "run"
-    same(
-        "jobs",
-        module.train(None, "HogWild --x 1", "8 workers", flags, place),
-        {"worker": 8, "ps": 1},
-    )
-    same("jobs", module.train(None, "Ring-AllReduce", "digits", flags, place), {"worker": 2})
+    jobs = module.train("HogWild --x 1", "8 workers", flags, place)
+    same("jobs", jobs, {"worker": 8, "ps": 1})
+    same("jobs", module.train("Ring-AllReduce", "digits", flags, place), {"worker": 2})
     same("delays", given, [("exponential", 0.03, 8, 4)])
 
 
@@ -1083,7 +1080,7 @@ MISTAKES["the_updates_of_a_pipeline", "(updates|line|stored|nearest|table)"] = {
 def trained(calls):
     """Returns what stands for forked.train, and notes (jobs, {flag: value}) of each run."""
 
-    def train(context, script, jobs, flags, directory, *more):
+    def train(script, jobs, flags, directory, *more):
         calls.append((jobs, dict(zip(flags[::2], flags[1::2]))))
         return True, [(0, [0.0])]
 
@@ -1098,7 +1095,7 @@ def check_the_bytes_of_compression(load, tmp_path):
     module.found = lambda ended, place: {"kilobytes": {}}
     module.drivers.pushes = lambda place: [{"bytes": 2000 * int(place.name)}, {"bytes": 0}]
     flags, case = types.SimpleNamespace(updates=70), ("", "Ring-AllReduce", ["--a", 1], True)
-    counted = [module.measure(None, case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
+    counted = [module.measure(case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
     same("kilobytes", counted, [{"4": 2.0, "8": 4.0}, {}])
     found = [(jobs["worker"], row["--steps"], row["--seed"], row["--a"]) for jobs, row in calls]
     same("runs", found, [(2, 70, 0, 1), (4, 20, 0, 1), (8, 20, 0, 1), (2, 70, 1, 1)])
@@ -1127,7 +1124,7 @@ MISTAKES["the_bytes_of_compression", "(kilobytes|runs|last|drawn)"] = {
     ),
     "of two workers": (
         "Compression",
-        [("train(context, case, workers, COUNTED", "train(context, case, WORKERS, COUNTED")],
+        [("train(case, workers, COUNTED", "train(case, WORKERS, COUNTED")],
     ),
     "the last loss": ("Compression", [('-max(1, len(run["losses"]) // 10) :]', "-1:]")]),
     "with e and without": (
@@ -1144,7 +1141,7 @@ def check_the_runs_of_scaling(load, tmp_path):
     module.forked, module.found = trained(calls), lambda *words: {"words": words[:3]}
 
     def steps(name, n, delay, batches=1000):
-        result = module.measure(None, ("", name, n, delay, 0.1), 2, batches)
+        result = module.measure(("", name, n, delay, 0.1), 2, batches)
         return calls[-1][1]["--steps"], result["batches"]
 
     due = {"HogWild": 1000, "DOWNPOUR-Easy": 100, "Synchronous-SGD": 125, "DynSGD": 1000}
@@ -1206,7 +1203,7 @@ def check_the_runs_of_a_slow_network(load, tmp_path):
         "SAGN, T = 10, lr 0.5",
         "Ring-AllReduce, 4 workers",
     ):
-        each, rate = module.measure(None, [1] * 6, ("", name, module.SMALL, 100, 2000), 1)
+        each, rate = module.measure([1] * 6, ("", name, module.SMALL, 100, 2000), 1)
         found[name] = each, rate, calls[-1][1]["--steps"], calls[-1][0]
     two = {"ps": 1, "worker": 2}
     same(
@@ -1288,7 +1285,7 @@ def check_the_runs_of_staleness(load, tmp_path):
         "N = 8, warm start",
         "no momentum",
     ):
-        module.measure(None, cases[name], 1, flags)
+        module.measure(cases[name], 1, flags)
     rows = [row for _, row in calls]
     same("steps", [row["--steps"] for row in rows], [1000, 1000, 1000, 400, 100, 400, 400])
     same("warm", warm, [0, 0, 0, 0, 100, 0])
