@@ -267,7 +267,7 @@ def bars(title, label, values, colours, form, path, source):
 def run(command, directory, env=ENVIRONMENT, **more):
     """Runs an example to its end in `directory`, with `more` in its environment.
 
-    When it fails this process ends with its last lines.
+    Returns what it prints. When it fails this process ends with its last lines.
     """
     env = {**env, "OUTPUT_DIR": str(directory), **more}
     if command[0] == "bash":  # a run.sh refuses what means nothing to it
@@ -287,6 +287,7 @@ def run(command, directory, env=ENVIRONMENT, **more):
         last = done.stdout.splitlines()[-10:]
         failed = " ".join(map(str, command))
         sys.exit("\n".join([*last, f"failed with exit code {done.returncode}: {failed}"]))
+    return done.stdout
 
 
 def tasks(directory):

@@ -6,12 +6,11 @@
 tests/pictures.txt has a line for each PNG file: digests of the picture and of its code, its path.
 """
 
-import argparse
 import hashlib
 import pathlib
 import sys
 
-from common import examples
+from common import drivers, examples
 from common.examples import ROOT, ToolError, shown
 
 NOTES = ROOT / "tests" / "pictures.txt"
@@ -68,9 +67,7 @@ def noted():
 
 def main():
     """Writes the notes; what they say of a picture that is the same as before stays."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("pictures", nargs="*", type=pathlib.Path, metavar="PICTURE")
     unchanged = [shown(path) for path in parser.parse_args().pictures]
     if unknown := examples.untracked("*.png"):

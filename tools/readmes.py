@@ -9,7 +9,6 @@ example that they were measured on, and only while its script is the one that wa
 Of the glossary only the links are generated: its words stand on the page.
 """
 
-import argparse
 import ast
 import json
 import os
@@ -751,9 +750,7 @@ def check_order():
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--fix", action="store_true", help="write what is out of date")
     fix = parser.parse_args().fix
     check_order()

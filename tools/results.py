@@ -16,7 +16,6 @@ readmes.py refuses to show it once either differs. If you have changed a script 
 no number, such as a name, --unchanged writes the new digest and measures nothing.
 """
 
-import argparse
 import collections
 import datetime
 import json
@@ -32,7 +31,8 @@ import time
 
 import numpy as np
 import readmes
-from common import examples, idle
+from common import drivers, examples, idle
+from common.drivers import run
 from common.examples import ROOT, ToolError, shown
 from tfrun.runs.data import RunData
 
@@ -77,29 +77,6 @@ def sample(output, directory, name):
     return lines
 
 
-def run(command, folder):
-    """Runs an example, which writes into `folder`; returns its output. Raises ToolError."""
-    words = " ".join([command[0], shown(command[1]), *command[2:]])
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "OUTPUT_DIR": folder},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=RUN_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise ToolError(f"`{words}` took longer than {RUN_SECONDS} s: let it do less") from None
-    if done.returncode:
-        print(*done.stdout.splitlines()[-20:], sep="\n", file=sys.stderr)
-        raise ToolError(
-            f"`{words}` failed with exit code {done.returncode}; nothing was written: its last "
-            "lines are above, correct the script"
-        )
-    return done.stdout
-
-
 def measure(launcher, repeats, anyway):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
@@ -109,7 +86,8 @@ def measure(launcher, repeats, anyway):
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            output = run(["bash", launcher, *more, "--seed", str(seed)], folder)
+            command = ["bash", launcher, *more, "--seed", str(seed)]
+            output = run(command, folder, TFRUN_TIMEOUT=str(RUN_SECONDS))
             directory = pathlib.Path(folder)
             runs.append(facts(directory, time.monotonic() - began))
             print(f"{name}, seed {seed}: {runs[-1]}")
@@ -161,9 +139,7 @@ def mark_unchanged(launcher):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 
+from common import drivers
 from tfrun.launch.task import end_with_parent
 
 WAIT = 20  # seconds for all hosts to answer
@@ -149,11 +150,7 @@ def run_inside(folder, n_hosts, own, command):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--hosts", type=int, default=2, metavar="N", help="how many (2)")
     parser.add_argument(
         "--own",

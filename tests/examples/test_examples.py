@@ -213,10 +213,10 @@ def test_what_the_drivers_change_is_there():
         for folder, _, _, changes in slow.PROGRAMS.values()
     ]
     found += [
-        (scaling.drivers.script_of(name), [*scaling.changes_of("HogWild", "constant", 2, 0)])
+        (examples.main_script(name), [*scaling.changes_of("HogWild", "constant", 2, 0)])
         for name in sorted({case.script for case in staleness.all_cases()})
     ]
-    found += [(scaling.drivers.script_of(name), compare.CONVOLUTIONAL) for name in compare.FEW]
+    found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.FEW]
     for script, changes in found:
         assert examples.replaced(script, changes) != script.read_text() or not changes
     assert len(found) == 18 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)

@@ -10,7 +10,6 @@ from common import examples
 # the difference is what a push costs, without what start and end cost.
 COUNT = """
 import json, pathlib, sys
-sys.path[:0] = sys.argv[1:4]
 from tfrun.launch import isolate
 isolate.enter()  # before anything starts a thread
 import support
@@ -19,8 +18,8 @@ def sent():
     lines = pathlib.Path("/proc/net/dev").read_text().splitlines()
     return next(int(line.split()[9]) for line in lines if line.strip().startswith("lo:"))
 
-folder, counted = pathlib.Path(sys.argv[4]), {}
-with support.QuickCluster(ps=int(sys.argv[5])) as quick:
+folder, counted = pathlib.Path(sys.argv[1]), {}
+with support.QuickCluster(ps=int(sys.argv[2])) as quick:
     for script in sorted(folder.glob("*.py")):
         spent = []
         for steps in (20, 220):
@@ -40,8 +39,8 @@ def count(folder, scripts, ps=1):
     """{name: (bytes of a push on the wire, bytes by the metrics, examples of a push)}."""
     for name, text in scripts.items():
         (folder / (name + ".py")).write_text(text)
-    paths = [str(support.ROOT / name) for name in (".", "tests/support", "tools")]
-    process = support.python(COUNT, *paths, str(folder), str(ps), seconds=100)
+    path = support.PYTHONPATH
+    process = support.python(COUNT, str(folder), str(ps), seconds=100, PYTHONPATH=path)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
 

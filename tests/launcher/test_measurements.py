@@ -1453,7 +1453,7 @@ def check_what_a_page_says_of_runs(load, tmp_path):
     module = load("tools/results.py")
     kept, seeds = [], []
 
-    def run(command, folder):
+    def run(command, folder, **_):
         seeds.append(int(command[-1]))
         facts = {"versions": {"tensorflow": str(seeds[-1])}}
         (pathlib.Path(folder) / "result.json").write_text(json.dumps(facts))

@@ -74,7 +74,7 @@ def test_results_are_of_the_example_that_shows_them():
 def test_new_results_name_their_example(monkeypatch):
     """Of runs that are not made: what tools/results.py writes can be shown on that page only."""
 
-    def run(command, folder):
+    def run(command, folder, **_):
         (pathlib.Path(folder) / "result.json").write_text('{"versions": {}}')
         return ""
 
