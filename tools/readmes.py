@@ -43,7 +43,6 @@ SHORT_SECTIONS = (  # of its pages
     *("Result", "The algorithm", "What changes", "When to use it, and when not", "Run it", "Flags"),
     *("Pitfalls", "Verified by", "Two things to try", "References"),
 )
-MOST_WORDS = 600  # of them, outside of generated parts
 
 
 def sections(name):
