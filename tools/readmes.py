@@ -140,18 +140,21 @@ def errors(_, __):
 
 
 def paper(path):
-    """Returns the first author and the year of a script's paper, as a link if one is known.
+    """Returns the first author and the year of a script's paper, with the link of the References.
 
-    docs/papers.txt has a line for each link: author, year, address.
+    That is the first link of the page's entry of this author and year, or its arXiv number.
     """
     text = field(path, "Paper")
     found = re.match(r"(\w+).*?\b((?:19|20)\d\d)\b", text)
     if not found:
         return "" if text == "none" else text.partition(",")[0]
-    name = " ".join(found.groups())
-    lines = regions.read(ROOT / "docs" / "papers.txt").splitlines()
-    links = dict(line.rsplit(" ", 1) for line in lines if line)
-    return f"[{name}]({links[name]})" if name in links else name
+    author, year = found.groups()
+    references = regions.read(path.with_name("README.md")).partition("\n## References\n")[2]
+    for entry in re.split(r"\n- |\n\n|^- ", references):
+        link = re.search(r"\]\((http[^)]+)\)|\barXiv\s+(\d+\.\d+)", entry)
+        if link and re.match(rf"{author}\b[^\[]*?\b{year},", entry):
+            return f"[{author} {year}]({link[1] or 'https://arxiv.org/abs/' + link[2]})"
+    return f"{author} {year}"
 
 
 def examples(_, __):

@@ -34,7 +34,6 @@ def few_examples(tmp_path_factory):
     (root / "docs").mkdir()
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
-    shutil.copy(support.ROOT / "docs" / "papers.txt", root / "docs")
     for limits in (root / "tests" / name for name in LIMITS):
         lines = limits.read_text().splitlines()
         lines = [line for line in lines if re.split("[/ ]", line)[0] in (*FEW, wordcount.ALL)]
