@@ -10,10 +10,15 @@ def table(columns, rows, note=None):
     return "\n".join([*lines, "", note] if note else lines)
 
 
-def spread(values, form="%.1f", between="%s (%s to %s)"):
+def texts(values, form):
+    """Returns the median, the least and the greatest of some values."""
+    return [form % number for number in (statistics.median(values), min(values), max(values))]
+
+
+def spread(values, form="%.1f"):
     """Returns a median and its range."""
-    numbers = statistics.median(values), min(values), max(values)
-    return between % tuple(form % number for number in numbers)
+    median, least, greatest = texts(values, form)
+    return f"{median} ({least} to {greatest})"
 
 
 def medians(runs, reported):
@@ -24,7 +29,8 @@ def medians(runs, reported):
     rows = []
     for name, (words, form, times) in reported.items():
         values = [times * run[name] for run in runs if name in run]
-        rows.append((words, *spread(values, form, "%s;%s to %s").split(";")))
+        median, least, greatest = texts(values, form)
+        rows.append((words, median, f"{least} to {greatest}"))
     return rows
 
 

@@ -143,7 +143,6 @@ def in_turn(script, text, folder):
     if script == FILES:  # each mini-batch is all of a worker's file
         data, _ = problem.records(script, n, folder)
         tape.rows = lambda k, _: np.arange(k * BATCH, (k + 1) * BATCH)
-    interleaved.forget()  # a variable of another test, with this one's name and another dtype
     with interleaved.Workers(script, n, flags, data, text, ps=2) as workers:
         first = workers.parameters()
         expected, due = file.REFERENCE(first, n, tape, LR, **file.FLAGS), []

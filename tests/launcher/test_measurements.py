@@ -1517,7 +1517,7 @@ MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)"] = 
     ),
     "the lower middle": (
         "Measurements/pages.py",
-        [("numbers = statistics.median(", "numbers = statistics.median_low(")],
+        [("(statistics.median(values), min", "(statistics.median_low(values), min")],
     ),
     "failed runs left out": (
         "tools/readmes.py",
