@@ -3,7 +3,8 @@
     python start_up.py ../HogWild/run.sh Spark-Cluster/run.sh Slurm/run.sh SSH/run.sh Ray/run.sh
 
 Writes start_up.json: for each engine the seconds from the command to the first update, and from the
-last update to the end of the command. One that is not here, or fails, is left out, and named.
+last update to the end of the command. One that is not here, or fails, is left out, and named. The
+table of the page is start_up.txt, beside it.
 """
 
 import datetime
@@ -12,13 +13,12 @@ import json
 import os
 import pathlib
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from common import drivers
+from common import drivers, pages
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -76,6 +76,26 @@ def run(launcher, steps, seconds):
     return pushes[0] - began, ended - pushes[-1]
 
 
+def table(found):
+    """Returns the table of the page."""
+    rows = []
+    for engine, times in found["engines"].items():
+        name = engine if engine == "tfrun" else f"[{engine}]({engine}/)"
+        rows.append((name, pages.spread(times["first"]), pages.spread(times["end"])))
+    n = len(times["first"])
+    versions = ", ".join(
+        version if name in found["engines"] else f"{name} {version}"
+        for name, version in found["versions"].items()
+    )
+    return pages.table(
+        ["engine", "to the first update, s", "from the last update to the end, s"],
+        rows,
+        f"{f'Median (and range) of {n} runs' if n > 1 else 'One run'} on {found['date']}: HogWild "
+        f"with {found['steps']} updates, 1 ps and 2 workers; {found['cores']} cores, with a load "
+        f"of {found['load']:.0f}. {versions}.",
+    )
+
+
 def main():
     parser = drivers.Parser(__doc__)
     parser.number("--repeats", 5, "of each engine")
@@ -123,10 +143,7 @@ def main():
         "engines": runs,
     }
     flags.output.write_text(json.dumps(measured, indent=2) + "\n")
-    for engine, times in runs.items():
-        first, end = statistics.median(times["first"]), statistics.median(times["end"])
-        count = len(times["first"])
-        print(f"{engine:14} first update {first:.1f} s, end {end:.1f} s (medians of {count})")
+    pages.leave(flags.output.with_suffix(".txt"), table(measured))
     return 0
 
 

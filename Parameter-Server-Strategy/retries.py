@@ -9,12 +9,11 @@ Run:           bash run_retries.sh
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
 
-from common import drivers
+from common import drivers, pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -57,6 +56,22 @@ def measure(directory, steps, closure_steps, seed):
     }
 
 
+def table(runs):
+    """Returns the table of the page."""
+    reported = {
+        "more": ("updates made, less those scheduled", "%d", 1),
+        "without_a_row": ("updates without a row in the metrics", "%d", 1),
+        "test_accuracy": ("test accuracy, %", "%.1f", 100),
+    }
+    back = sorted(run["back_after_seconds"] for run in runs if run["back_after_seconds"])
+    return pages.table(
+        [f"{len(runs)} runs of {runs[0]['scheduled']} updates", "median", "range"],
+        pages.medians(runs, reported),
+        f"In {len(back)} of the runs the killed worker took part again before the end"
+        + (f", {', '.join(map('{:.1f}'.format, back))} s after the kill." if back else "."),
+    )
+
+
 def main():
     parser = drivers.Parser(__doc__)
     parser.number("--repeats", 5, "runs")
@@ -68,12 +83,8 @@ def main():
     for seed in range(flags.repeats):
         runs.append(measure(directory / str(seed), flags.steps, flags.closure_steps, seed))
         print(runs[-1], flush=True)
-    for name in "more", "without_a_row", "back_after_seconds":
-        values = [run[name] for run in runs if run[name] is not None]
-        if values:
-            middle, low, high = statistics.median(values), min(values), max(values)
-            print(f"{name}: median {middle:g}, from {low:g} to {high:g}, of {len(values)} runs")
     (directory / "retries.json").write_text(json.dumps(runs, indent=1) + "\n")
+    pages.leave(directory / "retries.txt", table(runs))
     print(f"{drivers.setting()}; the runs, and retries.json, are in {directory}")
 
 

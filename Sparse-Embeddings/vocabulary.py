@@ -1,11 +1,11 @@
-"""Counts what an update moves against the number of different words; writes vocabulary.json.
+"""Counts what an update moves against the number of different words, for a table of the page.
 
     python vocabulary.py
 
 For the example's own text it draws mini-batches from the pairs that the script trains on. For
 larger vocabularies it draws words by Zipf's law (the r-th word has a frequency of 1/r), thinned out
-by the script's rule for frequent words. The bytes follow from the shapes. Afterwards
-`python ../tools/readmes.py --fix` writes the table of README.md.
+by the script's rule for frequent words. The bytes follow from the shapes. Writes vocabulary.json
+and its table, vocabulary.txt.
 """
 
 import json
@@ -13,6 +13,7 @@ import os
 import pathlib
 
 import numpy as np
+from common import pages
 
 DIMENSIONS, NOISE_WORDS, BATCHES = 32, 64, 200  # the first two are the script's defaults
 HERE = pathlib.Path(__file__).resolve().parent
@@ -43,7 +44,7 @@ def touched(draw, batch_size):
 
 
 def count(words, draw, batch_size):
-    """A line of the table, as means of drawn mini-batches."""
+    """Returns what a row of the table needs, as means of drawn mini-batches."""
     batches = [touched(draw, batch_size) for _ in range(BATCHES)]
     rows = [sum(map(len, batch)) for batch in batches]
     shared = [
@@ -60,13 +61,26 @@ def count(words, draw, batch_size):
     }
 
 
+def table(counted):
+    """Returns the table of the page."""
+    rows = []
+    for run in counted:
+        moved, whole = run["bytes"] / 1e3, run["whole_bytes"] / 1e6
+        row = f"{run['words']:,}", run["batch_size"], f"{run['rows']:.0f}", f"{moved:.0f}"
+        more = f"{whole:,.1f}", f"{1e3 * whole / moved:,.0f}", f"{run['shared']:.0%}"
+        rows.append((*row, *more))
+    columns = ["different words", "pairs in a mini-batch", "rows that it touches"]
+    columns += ["an update moves, KB", "with whole tables, MB", "times as much"]
+    return pages.table([*columns, "rows also touched by the next mini-batch"], rows)
+
+
 def main():
     random = np.random.RandomState(0)
     text = of_text(random)
     lines = [count(*text, 32), count(*text, 256)]
     lines += [count(*of_zipf(words, random), 256) for words in (10**4, 10**5, 10**6, 10**7)]
     (HERE / "vocabulary.json").write_text(json.dumps(lines, indent=1) + "\n")
-    print((HERE / "vocabulary.json").read_text(), end="")
+    pages.leave(HERE / "vocabulary.txt", table(lines))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,11 @@ Run:           bash run_compare_rates.sh
 import json
 import os
 import pathlib
-import statistics
 import sys
 import types
 
 import numpy as np
-from common import drivers, examples
+from common import drivers, examples, pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -85,21 +84,19 @@ def measure(example, case, seed, steps):
 
 def table(results):
     """The test losses as a table in Markdown: median, range, and how often below the control's."""
-    runs = results["runs"]
-    rows = [f"| rates of workers 0, 1 | {' | '.join(runs)} |", "| --- " * (len(runs) + 1) + "|"]
+    runs, rows = results["runs"], []
     for pair in RATES:
         cells, name = [], "%g, %g" % pair
         for case in runs.values():
             losses = [run[name]["test_loss"] for run in case]
-            cell = f"{statistics.median(losses):.3f} ({min(losses):.3f} to {max(losses):.3f})"
+            cell = pages.spread(losses, "%.3f")
             if pair not in SINGLE:
                 control = [run["%g, %g" % CONTROL]["test_loss"] for run in case]
                 cell += f", lower in {sum(map(float.__lt__, losses, control))}"
             cells.append(cell)
-        name = f"**{name}**" if pair == CONTROL else name
-        rows.append(f"| {name} | {' | '.join(cells)} |")
+        rows.append((f"**{name}**" if pair == CONTROL else name, *cells))
     words = "`{command}`: {steps} steps, {n} seeds; {setting}.".format(n=len(case), **results)
-    return "\n".join([*rows, "", words])
+    return pages.table(["rates of workers 0, 1", *runs], rows, words)
 
 
 def main():
@@ -123,7 +120,7 @@ def main():
             "setting": drivers.setting("TensorFlow " + example.tf.__version__),
         }
         path.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results))
+    pages.leave(directory / "compare_rates.txt", table(results))
     print("compare_rates.json is in %s; cases that it has are not run again" % directory)
 
 

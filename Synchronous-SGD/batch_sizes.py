@@ -18,10 +18,7 @@ import platform
 import statistics
 import time
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before the import, or its notes come first
-import keras
-import tensorflow.compat.v1 as tf
-from common import drivers, examples
+from common import drivers, examples, pages
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -42,9 +39,9 @@ def rate_of(rule, k, step, warm_up):
 
 def train(example, data, batch, rule, seed, rows):
     """Trains the model of all examples on so many rows; returns its test error."""
-    flags = argparse.Namespace(seed=seed, batch_size=batch, steps=rows // batch)
+    tf, flags = example.tf, argparse.Namespace(seed=seed, batch_size=batch, steps=rows // batch)
     warm_up = max(1, WARM_UP_EPOCHS * len(data.x_train) // batch)
-    keras.utils.set_random_seed(seed)
+    example.keras.utils.set_random_seed(seed)
     model = example.make_model(data)
     with tf.Graph().as_default():
         flags.learning_rate = tf.placeholder(tf.float32, [])
@@ -86,6 +83,23 @@ def draw(results, path):
     drivers.save(figure, path, results)
 
 
+def table(found):
+    """Returns the table of the page."""
+    first, *names = [rule["name"] for rule in found["rules"]]
+    rows = []
+    for batch in found["batches"]:
+        errors = [rule["errors"][str(batch)] for rule in found["rules"]]
+        cells = [pages.spread([100 * error for error in seeds]) for seeds in errors]
+        rows.append((batch, found["examples"] // batch, *cells))
+    return pages.table(
+        ["batch", "updates", f"error, %: {first}", *names],
+        rows,
+        f"Median (and range) of {found['seeds']} seeds, each after {found['examples']} examples; "
+        f"lr = {found['lr']:g}, and k is the batch divided by {found['batches'][0]}. "
+        f"`{found['command']}` on {found['date']}, TensorFlow {found['tensorflow']}.",
+    )
+
+
 def measure(seeds, rows):
     """Trains all cases; returns what batch-sizes.json holds."""
     example = examples.load(examples.main_script("Non-Distributed-Setup"))
@@ -106,19 +120,20 @@ def measure(seeds, rows):
         "lr": LR,
         "warm_up_epochs": WARM_UP_EPOCHS,
         "date": str(datetime.date.today()),
-        "tensorflow": tf.__version__,
+        "tensorflow": example.tf.__version__,
         "python": platform.python_version(),
         "rules": [{"name": RULES[rule], "errors": errors[rule]} for rule in RULES],
     }
 
 
 def main():
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is loaded
     parser = drivers.Parser(__doc__)
     parser.number("--seeds", 5, "runs of each case")
     parser.number("--examples", 128000, "examples of a run")
-    folder, words = os.environ.get("OUTPUT_DIR", HERE), "the folder of batch-sizes.json and .png"
+    folder, words = os.environ.get("OUTPUT_DIR", HERE), "the folder of what this script writes"
     parser.add_argument("--output", type=pathlib.Path, default=folder, help=words)
-    words = "train nothing: draw the picture of batch-sizes.json again"
+    words = "train nothing: make the picture and the table of batch-sizes.json again"
     parser.add_argument("--redraw", action="store_true", help=words)
     flags = parser.parse_args()
     flags.output.mkdir(parents=True, exist_ok=True)
@@ -126,6 +141,7 @@ def main():
     if not flags.redraw:
         results.write_text(json.dumps(measure(flags.seeds, flags.examples), indent=1) + "\n")
     draw(results, results.with_suffix(".png"))
+    pages.leave(results.with_suffix(".txt"), table(json.loads(results.read_text())))
 
 
 if __name__ == "__main__":

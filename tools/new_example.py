@@ -4,7 +4,8 @@
     python tools/new_example.py HogWild Further-Algorithms/My-Algorithm
 
 Writes the script and run.sh under the new name, a page with all sections, a file for its reference
-and mistakes in tests/equations/, and a line in docs/reading-order.txt and in tests/limits.txt.
+and mistakes in tests/equations/, and a line in docs/reading-order.txt, tests/limits.txt and
+tests/words.txt.
 TODO marks what you have to write; a test fails while one is left. CONTRIBUTING.md has the steps.
 """
 
@@ -18,11 +19,13 @@ import sys
 
 import readmes
 import regions
+import wordcount
 from common import examples, reading_order
 from common.examples import ROOT, ToolError, shown
 
 TODO = "@@TODO@@"
 MORE_LINES, MORE_TOKENS = 30, 400  # than the source may have, until --limits lowers them
+MORE_WORDS = 2500  # than all pages may have, the same
 EQUATIONS = ROOT / "tests" / "equations"
 
 TEMPLATES = ROOT / "tools" / "templates"
@@ -138,10 +141,22 @@ def new_limits(text, source, name):
         raise ToolError(f"tests/limits.txt has no line of {old}: add it first")
     lines, tokens = limits[old]
     lines += MORE_LINES
+    return with_row(text, f"{name}/{stem(name)}.py {lines} {tokens + MORE_TOKENS}")
+
+
+def new_words(text, name):
+    """Returns tests/words.txt with a line for the new page, and with its words in the sum."""
+    (words,) = regions.read_limits(text)[wordcount.ALL]
+    total = f"{wordcount.ALL} {words + MORE_WORDS}  # with {name}"
+    text = re.sub(rf"(?m)^{wordcount.ALL} .*$", total, text)
+    return with_row(text, f"{name}/README.md {wordcount.most(name)}")
+
+
+def with_row(text, row):
+    """Returns the text of a file of limits with one more line, at its place."""
     comments = [line for line in text.splitlines() if line.startswith("#")]
     rows = [line for line in text.splitlines() if line and line not in comments]
-    rows.append(f"{name}/{stem(name)}.py {lines} {tokens + MORE_TOKENS}")
-    return "\n".join([*comments, *sorted(rows, key=lambda row: row.split()[0])]) + "\n"
+    return "\n".join([*comments, *sorted([*rows, row], key=lambda row: row.split()[0])]) + "\n"
 
 
 def create(source, name):
@@ -158,6 +173,7 @@ def create(source, name):
         EQUATIONS / f"{stem(name)}.py": from_template("equation.txt", source, name),
         order: reading_order.inserted(examples.read(order), name, source),
         regions.LIMITS: new_limits(examples.read(regions.LIMITS), source, name),
+        wordcount.WORDS: new_words(examples.read(wordcount.WORDS), name),
     }
     folder.mkdir(parents=True)
     for path, text in texts.items():

@@ -20,7 +20,7 @@ import sys
 import textwrap
 
 import regions
-from common import drivers, idle, reading_order
+from common import drivers, idle, pages, reading_order
 from common.examples import PARENTS, ROOT, ToolError, example_digest, exit_code, main_script
 from common.examples import parsed, read, script_of, shown, tracked
 from tfrun import known_errors
@@ -37,7 +37,6 @@ SHORT_SECTIONS = (  # of its pages
     *("Result", "The algorithm", "What changes", "When to use it, and when not", "Run it", "Flags"),
     *("Pitfalls", "Verified by", "Two things to try", "References"),
 )
-MOST_WORDS = 600  # of them, outside of generated parts
 
 
 def sections(name):
@@ -90,22 +89,6 @@ def read_json(path):
         raise ToolError(f"{shown(path)}, line {error.lineno}, is not JSON: {again}") from None
 
 
-def table(columns, rows):
-    """Returns the lines of a table in Markdown."""
-    rows = [columns, ["---"] * len(columns), *rows]
-    return [f"| {' | '.join(map(str, row))} |" for row in rows]
-
-
-def spread(values, form="%.1f"):
-    """Returns a median and its range."""
-    return f"{form} ({form} to {form})" % (statistics.median(values), min(values), max(values))
-
-
-def page(columns, rows, note):
-    """Returns a table with a note below it."""
-    return "\n".join([*table(columns, rows), "", note])
-
-
 METHODS = {"ClusterSpec": r"\.cluster_spec\("}  # what makes one without its name
 
 
@@ -151,18 +134,21 @@ def errors(_, __):
 
 
 def paper(path):
-    """Returns the first author and the year of a script's paper, as a link if one is known.
+    """Returns the first author and the year of a script's paper, with the link of the References.
 
-    docs/papers.txt has a line for each link: author, year, address.
+    That is the first link of the page's entry of this author and year, or its arXiv number.
     """
     text = field(path, "Paper")
     found = re.match(r"(\w+).*?\b((?:19|20)\d\d)\b", text)
     if not found:
         return "" if text == "none" else text.partition(",")[0]
-    name = " ".join(found.groups())
-    lines = read(ROOT / "docs" / "papers.txt").splitlines()
-    links = dict(line.rsplit(" ", 1) for line in lines if line)
-    return f"[{name}]({links[name]})" if name in links else name
+    author, year = found.groups()
+    references = read(path.with_name("README.md")).partition("\n## References\n")[2]
+    for entry in re.split(r"\n- |\n\n|^- ", references):
+        link = re.search(r"\]\((http[^)]+)\)|\barXiv\s+(\d+\.\d+)", entry)
+        if link and re.match(rf"{author}\b[^\[]*?\b{year},", entry):
+            return f"[{author} {year}]({link[1] or 'https://arxiv.org/abs/' + link[2]})"
+    return f"{author} {year}"
 
 
 def examples(_, __):
@@ -176,7 +162,7 @@ def examples(_, __):
             continue
         rows.append((f"**{group}**", "", ""))
         rows += [(link, title(path), paper(path)) for path, link in zip(paths, links)]
-    return "\n\n".join(["\n".join(table(["example", "what it shows", "paper"], rows)), *folded])
+    return "\n\n".join([pages.table(["example", "what it shows", "paper"], rows), *folded])
 
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
@@ -211,7 +197,7 @@ def compare(folder, more):
     note = (
         f"Median (range) of {len(result['runs'])} seeds, each example at the best of its settings."
     )
-    return page(columns, rows, note)
+    return pages.table(columns, rows, note)
 
 
 def compared(result):
@@ -219,12 +205,12 @@ def compared(result):
     runs = result["runs"]
     times = drivers.to_target(runs)
     known = [time for time in times if time is not None]
-    words = [spread(known, "%.2f")] if known else []
+    words = [pages.spread(known, "%.2f")] if known else []
     if len(known) < len(runs):
         words.append(f"{len(runs) - len(known)} of {len(runs)} never")
     whole = [run for run in runs if run.get("test_loss") is not None]
     losses = [drivers.after(run, result["seconds"]) for run in whole]
-    loss = spread(losses, "%.3f") if losses else "diverged"
+    loss = pages.spread(losses, "%.3f") if losses else "diverged"
     return [drivers.shorter(result["chosen"]), "; ".join(words), loss]
 
 
@@ -247,7 +233,7 @@ def scaling(folder, more):
             continue
         check_compared(case, runs, path)
         losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
-        words = [spread(losses, "%.3f")] if losses else []
+        words = [pages.spread(losses, "%.3f")] if losses else []
         if len(losses) < len(runs):
             words.append(f"{len(runs) - len(losses)} of {len(runs)} diverged")
         rows.append(
@@ -261,12 +247,13 @@ def scaling(folder, more):
             )
         )
     columns = ["workers, delay", "example", "test loss", "mean staleness", "largest", "late pushes"]
-    return page(columns, rows, f"Median (range) of {len(runs)} seeds.")
+    return pages.table(columns, rows, f"Median (range) of {len(runs)} seeds.")
 
 
 def text(folder, name):
-    """The table that a measurement has printed, and left as a file."""
-    return f"```\n{read(folder / argument(folder, 'text', name))}```"
+    """The table that a measurement has left as a file: in Markdown, or as it was printed."""
+    table = read(folder / argument(folder, "text", name))
+    return table.rstrip("\n") if table.startswith("| ") else f"```\n{table}```"
 
 
 def links(folder, _):
@@ -304,10 +291,10 @@ def flags(folder, _):
     rows, link = flag_rows(folder), os.path.relpath(ROOT / SHARED_FLAGS, folder)
     names = [{name for name, *_ in each} for each in (shared, rows)]
     if link == "." or not names[0] <= names[1]:
-        return "\n".join(table(head, rows))
+        return pages.table(head, rows)
     own = [row for row in rows if row not in shared]
     words = f"Those of [{SHARED_FLAGS}]({link}/#flags)"
-    return page(head, own, f"{words}, too.") if own else f"{words}."
+    return pages.table(head, own, f"{words}, too.") if own else f"{words}."
 
 
 SHARED_FLAGS = "HogWild"  # whose page has the flags that most examples share
@@ -342,39 +329,6 @@ def flag_rows(folder):
             "plain number or text as its default"
         ) from None
     return rows
-
-
-def drills(folder, _):
-    """The promises of Fault-Tolerance's drills, and what the committed runs have found."""
-    run = [sys.executable, folder / "fault_tolerance.py", "--list"]
-    listed = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-    with_recovery = read_json(folder / "results.json")
-    without_recovery = read_json(folder / "without-recovery.json")
-    rows = []
-    for name, promise in (line.split(": ", 1) for line in listed.splitlines()):
-        drill, off = with_recovery[name], without_recovery[name]
-        kept = "**broken**: " + ", ".join(drill["broken"]) if drill["broken"] else "kept"
-        if "lost" in off["broken"]:
-            otherwise = f"{off['lost']} lost"
-        elif "codes" in off["broken"]:
-            otherwise = "the run ends"
-        else:
-            otherwise = f"no update for {off['still']:.0f} s"
-        rows.append(
-            (
-                name,
-                f"{promise}: **{kept}**",
-                f"{drill['still']:.1f} s",
-                "" if drill["away"] is None else f"{drill['away']:.1f} s",
-                drill["lost"],
-                drill["twice"],
-                f"{drill['accuracy']:.1%}",
-                otherwise,
-            )
-        )
-    columns = ["fault", "promise", "no update for", "the task is away for", "updates lost"]
-    columns += ["made twice", "accuracy at the end", "without recovery"]
-    return "\n".join(table(columns, rows))
 
 
 TO_DO = "@@MEASURE@@"  # by tools/results.py; a test fails while this is on a page
@@ -470,17 +424,6 @@ def measured_runs(folder, launcher):
     return found
 
 
-def medians(runs, reported):
-    """Returns the rows of a table: what runs report, as words, median and range."""
-    rows = []
-    for name, (words, form, times) in reported.items():
-        values = [times * run[name] for run in runs if name in run]
-        numbers = statistics.median(values), min(values), max(values)
-        median, low, high = (form % number for number in numbers)
-        rows.append((words, median, f"{low} to {high}"))
-    return rows
-
-
 def argument(folder, part, word):
     """Returns the word behind a part's name. Raises ToolError if there is none."""
     if not word:
@@ -498,9 +441,9 @@ def result(folder, launcher):
     for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
     reported = {name: how for name, how in REPORTED.items() if any(run.get(name) for run in runs)}
-    return page(
+    return pages.table(
         [f"{len(runs)} runs", "median", "range"],
-        medians(runs, reported),
+        pages.medians(runs, reported),
         f"`{found['command']}`, S from 0 to {len(runs) - 1}, {found['date']}: "
         f"TensorFlow {versions['tensorflow']}, Python {versions['python']}, "
         f"{found['cores']} cores ({found['machine']}), "
@@ -532,139 +475,11 @@ def excerpt(folder, launcher):
     return "```\n%s\n```" % "\n".join([*lines[:2], "...", lines[-1], found["output"][-1]])
 
 
-def vocabulary(folder, _):
-    """What an update of Sparse-Embeddings moves against the number of words: vocabulary.json."""
-    rows = []
-    for run in read_json(folder / "vocabulary.json"):
-        moved, whole = run["bytes"] / 1e3, run["whole_bytes"] / 1e6
-        row = f"{run['words']:,}", run["batch_size"], f"{run['rows']:.0f}", f"{moved:.0f}"
-        more = f"{whole:,.1f}", f"{1e3 * whole / moved:,.0f}", f"{run['shared']:.0%}"
-        rows.append((*row, *more))
-    columns = ["different words", "pairs in a mini-batch", "rows that it touches"]
-    columns += ["an update moves, KB", "with whole tables, MB", "times as much"]
-    return "\n".join(table([*columns, "rows also touched by the next mini-batch"], rows))
-
-
-def computed(folder, module, expression):
-    """Returns the text that a script beside the page makes of `results`, its JSON file."""
-    program = f"import json, {module}; results = json.load(open('{module}.json')); "
-    run = [sys.executable, "-c", f"{program} print({expression}, end='')"]
-    return subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True).stdout
-
-
-def rates(folder, which):
-    """A table of rates.json, which the script rates.py beside the page makes: ways, or alone."""
-    return computed(folder, "rates", f"rates.tables(results)['{which}']")
-
-
-def compare_rates(folder, _):
-    """The table of compare_rates.json, as the script compare_rates.py beside the page prints it."""
-    return computed(folder, "compare_rates", "compare_rates.table(results)")
-
-
-def kills(folder, _):
-    """What the runs of kills.py have found: kills.json."""
-    runs = read_json(folder / "kills.json")
-    loads = [run["load"] for run in runs]
-    rows = []
-    for victim in runs[0]["kills"]:
-        times = [run["kills"][victim] for run in runs]
-        after = (spread([time[key] for time in times]) for key in ("tasks_after", "update_after"))
-        rows.append((victim, *after))
-    return page(
-        ["killed", "new tasks after, s", "the next update after, s"],
-        rows,
-        f"Median (and range) of {len(runs)} runs on {runs[-1]['date']}; {runs[0]['cores']} cores, "
-        f"with a load of {min(loads):.0f} to {max(loads):.0f}.",
-    )
-
-
-def batch_sizes(folder, _):
-    """What the run of batch_sizes.py has found: batch-sizes.json."""
-    found = read_json(folder / "batch-sizes.json")
-    first, *names = [rule["name"] for rule in found["rules"]]
-    rows = []
-    for batch in found["batches"]:
-        errors = [rule["errors"][str(batch)] for rule in found["rules"]]
-        cells = [spread([100 * error for error in seeds]) for seeds in errors]
-        rows.append((batch, found["examples"] // batch, *cells))
-    return page(
-        ["batch", "updates", f"error, %: {first}", *names],
-        rows,
-        f"Median (and range) of {found['seeds']} seeds, each after {found['examples']} examples; "
-        f"lr = {found['lr']:g}, and k is the batch divided by {found['batches'][0]}. "
-        f"`{found['command']}` on {found['date']}, TensorFlow {found['tensorflow']}.",
-    )
-
-
-def retries(folder, _):
-    """What the runs of retries.py have found: retries.json."""
-    runs = read_json(folder / "retries.json")
-    reported = {
-        "more": ("updates made, less those scheduled", "%d", 1),
-        "without_a_row": ("updates without a row in the metrics", "%d", 1),
-        "test_accuracy": REPORTED["test_accuracy"],
-    }
-    back = sorted(run["back_after_seconds"] for run in runs if run["back_after_seconds"])
-    return page(
-        [f"{len(runs)} runs of {runs[0]['scheduled']} updates", "median", "range"],
-        medians(runs, reported),
-        f"In {len(back)} of the runs the killed worker took part again before the end, "
-        f"{', '.join(f'{seconds:.1f}' for seconds in back)} s after the kill.",
-    )
-
-
-def measured(folder, _):
-    """What the run of measure.py has found: measured.json."""
-    found = read_json(folder / "measured.json")
-    times = found["seconds"]
-    return page(
-        ["the 2×2 grid", "seconds"],
-        [(way, spread(seconds)) for way, seconds in times.items()],
-        f"Median (and range) of {len(next(iter(times.values())))} runs on {found['date']}; "
-        f"{found['cores']} cores, with a load of {found['load']:.0f}.",
-    )
-
-
-def start_up(folder, _):
-    """What the run of start_up.py has found: start_up.json."""
-    found = read_json(folder / "start_up.json")
-    rows = []
-    for engine, times in found["engines"].items():
-        name = engine if engine == "tfrun" else f"[{engine}]({engine}/)"
-        rows.append((name, spread(times["first"]), spread(times["end"])))
-    n = len(times["first"])
-    versions = ", ".join(
-        version if name in found["engines"] else f"{name} {version}"
-        for name, version in found["versions"].items()
-    )
-    return page(
-        ["engine", "to the first update, s", "from the last update to the end, s"],
-        rows,
-        f"{f'Median (and range) of {n} runs' if n > 1 else 'One run'} on {found['date']}: HogWild "
-        f"with {found['steps']} updates, 1 ps and 2 workers; {found['cores']} cores, with a load "
-        f"of {found['load']:.0f}. {versions}.",
-    )
-
-
 PARTS = {
     part.__name__: part
     for part in (
-        *(examples, compare, compare_rates, scaling, glossary, errors, links, text),
-        *(
-            diff,
-            flags,
-            result,
-            output,
-            excerpt,
-            drills,
-            rates,
-            batch_sizes,
-            vocabulary,
-            kills,
-            retries,
-        ),
-        *(measured, start_up),
+        *(examples, compare, scaling, glossary, errors, links, text),
+        *(diff, flags, result, output, excerpt),
     )
 }
 

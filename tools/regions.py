@@ -154,33 +154,34 @@ def tokens(text):
 
 
 def read_limits(text):
-    """Returns {script: (lines above the divider, tokens)} of a text like tests/limits.txt."""
+    """Returns {path: its numbers} of a text like tests/limits.txt: as many on each line."""
     limits = {}
     for line in text.splitlines():
-        fields = line.partition("#")[0].split()
-        if fields:
-            try:
-                _, lines, most = fields
-                limits[fields[0]] = int(lines), int(most)
-            except ValueError:
-                words = "a script, its lines above the divider and its tokens"
-                raise ToolError(f"a line of limits must be {words}; it is: {line}") from None
+        if fields := line.partition("#")[0].split():
+            name, *numbers = fields
+            as_many = len(numbers) == len(next(iter(limits.values()), numbers)) > 0
+            if not as_many or not all(map(str.isdigit, numbers)):
+                raise ToolError(f"a line of limits must be a path and its numbers; it is: {line}")
+            limits[name] = tuple(map(int, numbers))
     return limits
 
 
-def lower_limits(only=(), path=LIMITS):
-    """Writes each script's own numbers, or only those of some, into the file, where lower."""
+def size(name):
+    """Returns what a line of tests/limits.txt limits: lines above the divider, and tokens."""
+    parsed(ROOT / name)
+    text = read(ROOT / name)
+    return lines_above(text) or sys.maxsize, tokens(text)
+
+
+def lower_limits(only=(), path=LIMITS, size=size):
+    """Writes each file's own size, or only those of some, into the file of limits, where lower."""
     text = read(path)
-    limits, only = read_limits(text), [shown(script) for script in only]
-    for name in only:
+    limits = read_limits(text)
+    for name in only or limits:
         if name not in limits:
             raise ToolError(f"{shown(path)} has no line of {name}: add one, as the others have it")
-    for name in only or limits:
-        lines, most = limits[name]
-        parsed(ROOT / name)
-        script = read(ROOT / name)
-        own = min(lines, lines_above(script) or lines), min(most, tokens(script))
-        text = re.sub(r"(?m)^%s +\d+ +\d+" % re.escape(name), "%s %d %d" % (name, *own), text)
+        line = " ".join([name, *map(str, map(min, limits[name], size(name)))])
+        text = re.sub(r"(?m)^%s( +\d+)+" % re.escape(name), line, text)
     path.write_text(text)
 
 
@@ -193,7 +194,7 @@ def main():
     parser.add_argument("--limits", nargs="*", type=pathlib.Path, metavar="SCRIPT")
     flags = parser.parse_args()
     if flags.limits is not None:
-        lower_limits(flags.limits)
+        lower_limits([shown(script) for script in flags.limits])
         return 0
     if flags.fix:
         fix(*flags.fix)

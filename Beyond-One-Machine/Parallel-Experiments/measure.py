@@ -2,7 +2,8 @@
 
     bash run_measure.sh --repeats 5
 
-The ways take turns, so that a slow minute of the machine meets all of them. Writes measured.json.
+The ways take turns, so that a slow minute of the machine meets all of them. Writes measured.json
+and its table, measured.txt.
 """
 
 import datetime
@@ -10,19 +11,29 @@ import json
 import os
 import pathlib
 import platform
-import statistics
 import sys
 import tempfile
 import time
 
 import parallel_experiments
-from common import drivers
+from common import drivers, pages
 from digits import train
 
 HERE = pathlib.Path(__file__).resolve().parent
 
 GRID = {"learning_rate": [0.001, 0.01], "dropout": [0.0, 0.5]}
 WAYS = [("one process", False, 1), ("two processes", False, 2), ("Spark, two slots", True, 2)]
+
+
+def table(found):
+    """Returns the table of the page."""
+    times = found["seconds"]
+    return pages.table(
+        ["the 2×2 grid", "seconds"],
+        [(way, pages.spread(seconds)) for way, seconds in times.items()],
+        f"Median (and range) of {len(next(iter(times.values())))} runs on {found['date']}; "
+        f"{found['cores']} cores, with a load of {found['load']:.0f}.",
+    )
 
 
 def main():
@@ -56,9 +67,7 @@ def main():
         "different_results": len(different),
     }
     (HERE / "measured.json").write_text(json.dumps(measured, indent=2) + "\n")
-    for way, times in seconds.items():
-        median = statistics.median(times)
-        print(f"{way:18} median {median:.1f} s, {min(times):.1f} to {max(times):.1f}")
+    pages.leave(HERE / "measured.txt", table(measured))
     print(f"sets of results: {len(different)}")
     return int(len(different) != 1)
 

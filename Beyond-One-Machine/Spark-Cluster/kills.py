@@ -1,7 +1,7 @@
 """Kills of a run on Spark: five processes in turn, and how long each time until it trains again.
 
     python kills.py                  on the cluster that SPARK_MASTER names
-    python kills.py --output FILE    adds the figures to a list in that file
+    python kills.py --output FILE    adds the figures to a list in that file, its table beside it
 
 HogWild runs as a ps, a chief and a worker. One after the other get SIGKILL: the worker, the ps, the
 chief, Spark's Python worker of the chief, Spark's executor of the chief.
@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import psutil
-from common import drivers
+from common import drivers, pages
 from tfrun.runs import times
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -49,6 +49,22 @@ def wait_for(condition, run, what):
     times.wait_for(lambda: run.poll() is not None or condition(), WAIT, 0.05)
     if run.poll() is not None or not condition():
         raise RuntimeError("it did not come to this: %s" % what)
+
+
+def table(runs):
+    """Returns the table of the page."""
+    loads = [run["load"] for run in runs]
+    rows = []
+    for victim in runs[0]["kills"]:
+        times = [run["kills"][victim] for run in runs]
+        names = "tasks_after", "update_after"
+        rows.append((victim, *(pages.spread([time[name] for time in times]) for name in names)))
+    return pages.table(
+        ["killed", "new tasks after, s", "the next update after, s"],
+        rows,
+        f"Median (and range) of {len(runs)} runs on {runs[-1]['date']}; {runs[0]['cores']} cores, "
+        f"with a load of {min(loads):.0f} to {max(loads):.0f}.",
+    )
 
 
 def main():
@@ -106,7 +122,9 @@ def main():
             "cores": os.cpu_count(),
             "load": round(os.getloadavg()[1], 1),
         }
-        flags.output.write_text(json.dumps([*runs, {**setting, "kills": found}], indent=1) + "\n")
+        runs.append({**setting, "kills": found})
+        flags.output.write_text(json.dumps(runs, indent=1) + "\n")
+        pages.leave(flags.output.with_suffix(".txt"), table(runs))
     return 0
 
 

@@ -1,9 +1,10 @@
 """Measures TensorFlowOnSpark beside Spark-Cluster, and what a record of an RDD costs on its way.
 
-    bash run.sh rates      5 rounds, 15 minutes or more; writes rates.json into OUTPUT_DIR
+    bash run.sh rates      5 rounds, 15 minutes or more
 
 Every round runs all ways once, on one standalone cluster of Spark, so that a slow minute of the
 machine meets all of them. The parts of a record's way are then timed alone, in the same round.
+Writes rates.json and its tables into OUTPUT_DIR.
 """
 
 import json
@@ -19,8 +20,9 @@ from importlib.metadata import version
 
 import numpy as np
 import tfos
-from common import examples
+from common import examples, pages
 from tfos import drivers
+
 
 HERE = pathlib.Path(__file__).resolve().parent
 COPIES = 10  # of the digits in `large`: the same examples as 10 epochs of 4 small partitions
@@ -141,9 +143,9 @@ def cell(spread):
 
 
 def tables(measured):
-    """Returns the parts of the page that come from rates.json."""
+    """Returns {the name of a file: the table of the page that it holds}."""
     columns = "way", "examples/s a worker", "of Spark-Cluster's", "next_batch, us", "NumPy, us"
-    rows = [(*columns, "update, us"), ["---"] * 6]
+    rows = []
     base = statistics.median(each["rate"] for each in measured["ways"]["Spark-Cluster"])
     for way, rounds in measured["ways"].items():
         rate, parts = spread([each["rate"] for each in rounds]), []
@@ -151,14 +153,12 @@ def tables(measured):
             part = spread([each.get("parts", {}).get(name, 0) for each in rounds])
             parts.append(cell(part) if part["median"] >= 0.05 else "")
         rows.append((way, cell(rate), f"{rate['median'] / base:.0%}", *parts))
-    alone = [("a record, alone", "us"), ["---"] * 2]
-    alone += [(name, cell(each)) for name, each in measured["alone"].items()]
+    alone = [(name, cell(each)) for name, each in measured["alone"].items()]
     least, most = min(measured["load"]), max(measured["load"])
+    about = f"{len(rounds)} rounds, with a load of {least:.0f} to {most:.0f}.\n{measured['about']}."
     return {
-        "ways": "\n".join(f"| {' | '.join(row)} |" for row in rows),
-        "alone": "\n".join(f"| {' | '.join(row)} |" for row in alone),
-        "about": f"{len(rounds)} rounds, with a load of {least:.0f} to {most:.0f}.\n"
-        f"{measured['about']}.",
+        "rates-ways.txt": pages.table((*columns, "update, us"), rows, about),
+        "rates-alone.txt": pages.table(["a record, alone", "us"], alone),
     }
 
 
@@ -200,7 +200,9 @@ def main():
         }
         # After each round, so that a failure in a later one loses none.
         (output / "rates.json").write_text(json.dumps(measured, indent=1) + "\n")
-    print(*tables(measured).values(), f"written: {output / 'rates.json'}", sep="\n\n")
+    for name, text in tables(measured).items():
+        pages.leave(output / name, text)
+    print(f"rates.json, and its tables, are in {output}")
 
 
 if __name__ == "__main__":

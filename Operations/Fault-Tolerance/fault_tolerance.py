@@ -25,12 +25,14 @@ import tempfile
 import time
 
 import psutil
-from common import drivers, examples
+from common import drivers, examples, pages
 from rich.table import Table
 from tfrun.launch import isolate
 from tfrun.runs import run_directory
 
 TFRUN = examples.ROOT / "tfrun" / "bin" / "tfrun"
+HERE = pathlib.Path(__file__).resolve().parent
+RESULTS = ["results.json", "without-recovery.json"]  # with recovery, and without
 CLONE_NEWNS = 0x20000
 SAVE = 500  # updates between checkpoints
 LATE = 250  # updates that others make, at most, while the chief saves, or while a failed run ends
@@ -489,6 +491,45 @@ def measure(drill, off, slack, folder):
     return found
 
 
+def page_table(directory):
+    """Returns the table of the page: each promise, and what runs of both kinds have found.
+
+    Where the directory lacks one of RESULTS, that one is the committed.
+    """
+    both = []
+    for name in RESULTS:
+        path = directory / name
+        both.append(json.loads((path if path.exists() else HERE / name).read_text()))
+    rows, (results, without_recovery) = [], both
+    for drill in DRILLS:
+        name = drill.name
+        if name not in results or name not in without_recovery:
+            continue
+        found, off = results[name], without_recovery[name]
+        kept = "**broken**: " + ", ".join(found["broken"]) if found["broken"] else "kept"
+        if "lost" in off["broken"]:
+            otherwise = f"{off['lost']} lost"
+        elif "codes" in off["broken"]:
+            otherwise = "the run ends"
+        else:
+            otherwise = f"no update for {off['still']:.0f} s"
+        rows.append(
+            (
+                name,
+                f"{in_words(drill)}: **{kept}**",
+                f"{found['still']:.1f} s",
+                "" if found["away"] is None else f"{found['away']:.1f} s",
+                found["lost"],
+                found["twice"],
+                f"{found['accuracy']:.1%}",
+                otherwise,
+            )
+        )
+    columns = ["fault", "promise", "no update for", "the task is away for", "updates lost"]
+    columns += ["made twice", "accuracy at the end", "without recovery"]
+    return pages.table(columns, rows)
+
+
 def draw(results, path):
     """Accuracy against time in each drill, when each worker pushed, and the faults."""
     import matplotlib
@@ -579,9 +620,10 @@ def main():
         name: {key: value for key, value in found.items() if key not in ("tests", "pushes")}
         for name, found in results.items()
     }
-    (directory / "results.json").write_text(json.dumps(facts, indent=1))
+    (directory / RESULTS[flags.without_recovery]).write_text(json.dumps(facts, indent=1))
+    (directory / "table.txt").write_text(page_table(directory) + "\n")
     draw(results, directory / "drills.png")
-    console.print("drills.png and results.json are in %s" % directory, soft_wrap=True)
+    console.print("drills.png, table.txt and the results are in %s" % directory, soft_wrap=True)
     if flags.without_recovery:
         return int(not all(found["broken"] for found in results.values()))
     return int(any(found["broken"] for found in results.values()))

@@ -5,6 +5,7 @@ from common.references import Elastic
 
 REFERENCE = Elastic
 FLAGS = {"local_steps": 4, "rho": 1.5}
+DIFFERS = 60
 VARIABLES = {"own parameters": ".*_k"}
 OWN = "initializer=%s) for"
 MISTAKES = {

@@ -20,6 +20,7 @@ class BoundedStaleness(HogWild):
 
 REFERENCE = BoundedStaleness
 FLAGS = {"max_lead": 99}
+DIFFERS = 75  # with `build`, in which algorithm() gets k and n
 VARIABLES = {"clocks": "clocks"}
 MISTAKES = {
     "parameters": {

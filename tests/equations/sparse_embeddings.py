@@ -6,6 +6,7 @@ from common.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {"dimensions": 5, "noise_words": 6}
+DIFFERS = 90
 PROBLEM = problem.words
 ONCE = "once, place = %s"
 ROWS = (

@@ -23,6 +23,8 @@ WORKERS     1 where a single worker pulls and pushes in turn; else two are inter
 PROBLEM     what the script trains on, one of tests/support/problem.py; problem.digits if left out.
 NOT_RUN     the mistakes that the test of whole runs leaves out, because they wait for ever, or
             because a run needs more than the script.
+DIFFERS     60: by how many lines at most an asynchronous script differs from the one that its
+            docstring names; 40 if left out.
 COMPARED_BY "tests/equations/test_ring.py::test_...": the test that compares a script that the tests
             here cannot, such as one without a ps. That test takes the fields from
             equations.of(script); without REFERENCE it has a reference of its own.

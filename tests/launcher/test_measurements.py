@@ -98,6 +98,41 @@ def test_a_committed_table_is_that_of_its_results(source, monkeypatch):
     assert len(committed.splitlines()) > len(lines)
 
 
+def of(source, name="table"):
+    """Returns a function: the table that a script makes of a file of results beside it."""
+    return lambda module, folder: getattr(module, name)(json.loads((folder / source).read_text()))
+
+
+EXPERIMENTS = "Beyond-One-Machine/Parallel-Experiments/"
+RATES = "Beyond-One-Machine/TensorFlowOnSpark/rates.py"
+FAULTS = "Operations/Fault-Tolerance/fault_tolerance.py"
+PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes it
+    "vocabulary.txt": ("Sparse-Embeddings/vocabulary.py", of("vocabulary.json")),
+    "batch-sizes.txt": ("Synchronous-SGD/batch_sizes.py", of("batch-sizes.json")),
+    "compare_rates.txt": (
+        "Synchronous-SGD-different-learning-rates/compare_rates.py",
+        of("compare_rates.json"),
+    ),
+    "retries.txt": ("Parameter-Server-Strategy/retries.py", of("retries.json")),
+    "start_up.txt": ("Beyond-One-Machine/start_up.py", of("start_up.json")),
+    "kills.txt": ("Beyond-One-Machine/Spark-Cluster/kills.py", of("kills.json")),
+    "measured.txt": (EXPERIMENTS + "measure.py", of("measured.json")),
+    "table.txt": (FAULTS, lambda module, folder: module.page_table(folder)),
+    **{
+        name: (RATES, lambda *given, name=name: of("rates.json", "tables")(*given)[name])
+        for name in ("rates-ways.txt", "rates-alone.txt")
+    },
+}
+
+
+@pytest.mark.parametrize("name", PAGE_TABLES)
+def test_a_table_of_a_page_is_that_of_its_results(name):
+    """Catches the same of a script that makes the Markdown of a page."""
+    script, table = PAGE_TABLES[name]
+    folder = place_of(script).parent
+    assert (folder / name).read_text() == table(load(script), folder) + "\n"
+
+
 # What all share ----------------------------------------------------------------------------------
 
 SHARED = "common/drivers.py"
@@ -431,7 +466,6 @@ def check_the_rows_of_experiments(load, tmp_path):
     same("mnist", sorted(parts[3]), list(range(20, 30)))
 
 
-EXPERIMENTS = "Beyond-One-Machine/Parallel-Experiments/"
 SPLIT = "x, y, x_test, y_test = x[:-360], y[:-360], x[-360:], y[-360:]"
 MISTAKES["the_rows_of_experiments", "digits.*"] = {
     "labels that were not shuffled": (
@@ -1371,8 +1405,6 @@ MISTAKES["the_start_of_an_engine", "seconds"] = {
     ),
 }
 
-RATES = "Beyond-One-Machine/TensorFlowOnSpark/rates.py"
-
 
 @check
 def check_the_rates_of_spark(load, tmp_path):
@@ -1402,7 +1434,7 @@ def check_the_rates_of_spark(load, tmp_path):
         for rate in (15, 3, 5, 45)
     ]
     measured = {"ways": ways, "alone": {"put": module.spread([1, 2])}, "load": [1, 3], "about": ""}
-    lines = module.tables(measured)["ways"].splitlines()
+    lines = module.tables(measured)["rates-ways.txt"].splitlines()
     same(
         "table", lines[3], "| SPARK | 10.0 (3.0-45.0) | 33% | 10.0 (3.0-45.0) |  | 3.0 (3.0-3.0) |"
     )
@@ -1436,12 +1468,13 @@ MISTAKES["the_rates_of_spark", "(rate|spread|table)"] = {
 @check
 def check_what_a_page_says_of_runs(load, tmp_path):
     """Medians of an even number; the sample and the pictures are those of the seed 0."""
-    module = load("tools/readmes.py")
+    module = load("common/pages.py")
     same("spread", module.spread([4, 1, 2, 9]), "3.0 (1.0 to 9.0)")
     reported = {"x": ("words", "%.1f", 100), "y": ("others", "%d", 1)}
     runs = [{"x": x, "y": 1} for x in (0.4, 0.1, 0.2)] + [{"x": 0.9}]
     rows = [("words", "30.0", "10.0 to 90.0"), ("others", "1", "1 to 1")]
     same("medians", module.medians(runs, reported), rows)
+    module = load("tools/readmes.py")
     runs = [run_of([0.5, 0.97]), run_of([0.98]), run_of([0.5, 0.6]), {"failed": ""}]
     runs.append(run_of([0.5, 0.5, 0.5, 0.99]))
     compared = module.compared({"runs": runs, "seconds": 3, "chosen": "--learning-rate 0.1"})
@@ -1478,13 +1511,8 @@ MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)"] = 
         [("            if seed == 0:\n", "            if seed == repeats - 1:\n")],
     ),
     "the lower middle": (
-        "tools/readmes.py",
-        [
-            (
-                "numbers = statistics.median(values), min",
-                "numbers = statistics.median_low(values), min",
-            )
-        ],
+        "common/pages.py",
+        [("(statistics.median(values), min", "(statistics.median_low(values), min")],
     ),
     "failed runs left out": (
         "tools/readmes.py",
@@ -1559,7 +1587,6 @@ def check_what_a_drill_reads(load, tmp_path):
     same("lost", [run.lost(), sorted(run.twice())], [0, []])
 
 
-FAULTS = "Operations/Fault-Tolerance/fault_tolerance.py"
 MISTAKES["what_a_drill_reads", "(pushes|gap|accuracy)"] = {
     "the first test": (
         FAULTS,

@@ -9,8 +9,10 @@ import new_example
 import pytest
 import readmes
 import support
+import wordcount
 from common import examples
 
+LIMITS = ["limits.txt", "words.txt"]
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
 NEW = "Further-Algorithms/Delay-Compensation"
 SCRIPT = f"{NEW}/delay_compensation.py"
@@ -24,7 +26,7 @@ def few_examples(tmp_path_factory):
     copied = (*FEW, "tools", "tfrun", "common", "Measurements")
     for path in sum((examples.tracked(pattern) for pattern in patterns), []):
         name = path.relative_to(support.ROOT)
-        if name.parts[0] in copied or name.name == "limits.txt":
+        if name.parts[0] in copied or name.name in LIMITS:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, root / name)
     shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
@@ -34,10 +36,10 @@ def few_examples(tmp_path_factory):
     (root / "docs").mkdir()
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
-    shutil.copy(support.ROOT / "docs" / "papers.txt", root / "docs")
-    limits = root / "tests" / "limits.txt"
-    lines = limits.read_text().splitlines()
-    limits.write_text("\n".join(line for line in lines if line.split("/")[0] in FEW) + "\n")
+    for limits in (root / "tests" / name for name in LIMITS):
+        lines = limits.read_text().splitlines()
+        lines = [line for line in lines if re.split("[/ ]", line)[0] in (*FEW, wordcount.ALL)]
+        limits.write_text("\n".join(lines) + "\n")
     (root / "tests" / "pictures.txt").touch()
     (root / "README.md").write_text("<!-- generated: examples -->\n<!-- end -->\n")
     support.git(root, "init", "-q")
@@ -72,6 +74,7 @@ def test_a_new_example_has_no_numbers(few_examples):
     assert '"$here/../../activate.sh"' in (root / NEW / "run.sh").read_text()
     compile((root / "tests" / "equations" / "delay_compensation.py").read_text(), "it", "exec")
     assert f"\n{SCRIPT} " in (root / "tests" / "limits.txt").read_text()
+    assert f"\n{NEW}/README.md 600\n" in (root / "tests" / "words.txt").read_text()
     code, output = tool(root, "regions.py")
     assert code == 0, output
 

@@ -17,6 +17,7 @@ DEFAULTS = {
     "PROBLEM": problem.digits,
     "COMPARED_BY": None,
     "NOT_RUN": [],
+    "DIFFERS": 40,
 }
 
 

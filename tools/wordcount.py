@@ -1,0 +1,66 @@
+"""Counts the words of each page, which tests/words.txt limits.
+
+    python tools/wordcount.py                  check; exits with 1 and the pages that are too long
+    python tools/wordcount.py --limits         lower tests/words.txt to what the pages have
+    python tools/wordcount.py --limits PAGE    the same for this page, and for the sum
+
+Neither the generated parts of a page count nor its blocks of code. The line `all` is the sum of all
+that `wc -w` counts on the pages.
+"""
+
+import pathlib
+import re
+import sys
+
+import readmes
+import regions
+from common import drivers, examples
+from common.examples import ROOT
+
+WORDS = ROOT / "tests" / "words.txt"
+ALL = "all"
+CODE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+
+
+def most(name):
+    """Returns how many words a new page may have."""
+    return 600 if name.startswith(readmes.FURTHER) else 1100
+
+
+def counted(text):
+    """Returns how many words of a page somebody has to write, and to read."""
+    return len(re.findall(r"\S*\w\S*", CODE.sub("", readmes.PART.sub("", text))))
+
+
+def size(name):
+    """Returns the number that a line of tests/words.txt limits, as a tuple."""
+    if name == ALL:
+        return (sum(len(examples.read(page).split()) for page in readmes.files()),)
+    return (counted(examples.read(ROOT / name)),)
+
+
+def faults(limits):
+    """Returns a sentence for each page, or the sum, that is above its limit."""
+    sizes = {name: size(name)[0] for name in limits}
+    return [
+        f"{name} has {sizes[name]} words of {limit}: cut some"
+        for name, (limit,) in limits.items()
+        if sizes[name] > limit
+    ]
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.add_argument("--limits", nargs="*", type=pathlib.Path, metavar="PAGE")
+    lower = parser.parse_args().limits
+    if lower is not None:
+        only = [*map(regions.shown, lower), ALL] if lower else ()
+        regions.lower_limits(only, WORDS, size)
+        return 0
+    found = faults(regions.read_limits(examples.read(WORDS)))
+    print("\n".join(found) or "no page is too long")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(examples.exit_code(main))
