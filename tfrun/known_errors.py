@@ -119,12 +119,11 @@ group(
         "Use fewer workers or a smaller --devices, or a model with more layers.",
     ),
     (
-        r"--gossip (must be|\w+ needs|needs)",
-        "ValueError: --gossip asynchronous needs an even number of workers, and has 3",
+        r"needs an even number of workers|needs two workers at least",
+        "ValueError: Gossip-SGD needs an even number of workers, and has 3",
         "Every second worker of the ring is active and the others are passive, so their number "
         "must be even; and a worker needs somebody to average with.",
-        "Start an even number (WORKERS=4), or take --gossip synchronous, which any number from two "
-        "on can do.",
+        "Start an even number (WORKERS=4), or take D-PSGD, which any number from two on can do.",
     ),
     (
         r"is for one worker",
@@ -229,10 +228,10 @@ group(
         "Write host:port, with the right name or IP; check their order and the index of the task.",
     ),
     (
-        r"another TF_CONFIG, other flags|Mismatched (all|broad|reduce|data types)",
-        "ConnectionError: worker 1 has another TF_CONFIG, other flags or another model than worker "
-        "0: start all alike",
-        "The workers do not agree on the cluster, the flags, the model or the type of the data.",
+        r"another script, TF_CONFIG, flags|Mismatched (all|broad|reduce|data types)",
+        "ConnectionError: worker 1 has another script, TF_CONFIG, flags or model than worker 0: "
+        "start all alike",
+        "The workers do not agree on the script, cluster, flags, model or type of the data.",
         "Start all with the same script, flags and cluster, each at an address of its own.",
     ),
     (

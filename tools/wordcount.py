@@ -54,7 +54,7 @@ def main():
     parser.add_argument("--limits", nargs="*", type=pathlib.Path, metavar="PAGE")
     lower = parser.parse_args().limits
     if lower is not None:
-        only = [*map(regions.shown, lower), ALL] if lower else ()
+        only = [*map(examples.shown, lower), ALL] if lower else ()
         regions.lower_limits(only, WORDS, size)
         return 0
     found = faults(regions.read_limits(examples.read(WORDS)))

@@ -1,17 +1,14 @@
 """Gossip-SGD: no server, no sum of all: each worker averages its own w with a neighbour's.
 
     The workers stand in a ring, each with a w of its own. Every second one is active, the others
-    are passive. An active worker k chooses a neighbour j, again and again:
-    AD-PSGD        w_k, w_j <- (w_k + w_j) / 2    at once; the mean of all w stays
-                   w_k <- w_k - lr * g(what w_k was before)    each worker, at its own pace
-    With --gossip synchronous all workers make each step together:
-    D-PSGD         w_k <- (w_left + w_k + w_right) / 3 - lr * g(w_k)
+    are passive. An active worker k chooses a neighbour j, again and again (AD-PSGD):
+    w_k, w_j <- (w_k + w_j) / 2    at once; the mean of all w stays
+    w_k <- w_k - lr * g(what w_k was before)    each worker, at its own pace
 
-Kind:          gossip
+Kind:          gossip, asynchronous
 Paper:         Lian, Zhang, Zhang, Liu 2018, Asynchronous Decentralized Parallel Stochastic
-               Gradient Descent; D-PSGD: Lian et al. 2017, Can Decentralized Algorithms Outperform
-               Centralized Algorithms?
-Differs from:  Ring-AllReduce: w goes to a neighbour and no further; each worker keeps its own w
+               Gradient Descent
+Differs from:  Further-Algorithms/D-PSGD: pairs average while both train, and nobody waits
 Simplified:    a ring; the paper allows any graph whose active workers have passive neighbours only
 Run:           bash run.sh
 """
@@ -23,12 +20,10 @@ import fcntl
 import hashlib
 import json
 import os
-import select
 import socket
 import sys
 import threading
 import time
-import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
 os.environ.update(KERAS_BACKEND="tensorflow", grpc_proxy="")  # whatever the machine has set
@@ -41,44 +36,32 @@ tf.get_logger().setLevel("ERROR")
 Update = collections.namedtuple("Update", "pulled loss pushed version ticket push late moved")
 
 
-def algorithm(w, step, gradient, peers, flags):
+def algorithm(w, step, gradient, pairs, flags):
     """Makes one step of one worker.
 
     w: all parameters, as one vector, each worker's own. step: the counter of its own steps.
     gradient(w, number): the loss on mini-batch `number` at w, and its gradient, a vector as w.
     """
-    version, before = step.read_value(), peers.averagings.read_value()
+    version, before = step.read_value(), pairs.averagings.read_value()
     with tf.control_dependencies([before]):
         w_k = w.read_value()
     loss, g = gradient(w_k, version)
 
-    # Gossip-SGD: average with the neighbours. D-PSGD waits for the change from w_k to the average;
-    # in AD-PSGD a thread averages while training goes on, and the change here is 0.
+    # Gossip-SGD: a thread averages with a neighbour, while training goes on.
     with tf.control_dependencies([g]):
-        change, moved = tf.numpy_function(
-            peers.average, [w_k, version], [tf.float32, tf.int64], stateful=False
-        )
-    with tf.control_dependencies([change]):
-        late = peers.averagings.read_value() - before
+        moved = tf.numpy_function(pairs.let_average, [version], tf.int64, stateful=False)
+    with tf.control_dependencies([moved]):
+        late = pairs.averagings.read_value() - before
 
-    # Gossip-SGD: g is of the w_k before. The step is added to w, which an averaging may have moved
-    # meanwhile: to assign w_k + change - lr * g would undo that.
-    w.assign_add(change - flags.learning_rate * g)
+        # Gossip-SGD: g is of the w_k before. The step is added to w, which an averaging may have
+        # moved meanwhile: to assign w_k - lr * g would undo that.
+        w.assign_sub(flags.learning_rate * g)
     step.assign_add(1)
-    return Update([w_k], loss, [g], version, version, change, late, moved)
-
-
-def average_with_both(rings, w_k):
-    """D-PSGD: returns the change from w_k to the average of this worker and its two neighbours."""
-    left, right = np.empty_like(w_k), np.empty_like(w_k)
-    # Gossip-SGD: weights of 1/3, the same in both directions, so that the mean of all w stays.
-    rings[0].exchange(w_k, left)
-    rings[1].exchange(w_k, right)
-    return (left - w_k + right - w_k) / 3
+    return Update([w_k], loss, [g], version, version, moved, late, moved)
 
 
 def average_with_one(pairs, number):
-    """AD-PSGD: an active worker and one of its neighbours, which are passive, take their average.
+    """An active worker and one of its neighbours, which are passive, take their average.
 
     A thread calls it at each step, unless it still waits for the answer of an earlier one.
     """
@@ -92,7 +75,7 @@ def average_with_one(pairs, number):
 
 
 def answer(pairs, received):
-    """AD-PSGD: moves the w_j of a passive worker to the average; returns the message to send."""
+    """Moves the w_j of a passive worker to the average; returns the message to send."""
     # Gossip-SGD: one averaging at a time, and what goes back is the w_j from before. Steps of this
     # worker's own may come between, because the change is added.
     with pairs.lock:
@@ -111,7 +94,6 @@ def towards(own, other):
 
 STEPS, BATCH_SIZE, LEARNING_RATE = 2000, 64, 0.1  # the defaults
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
-    ("gossip", "asynchronous", "or synchronous: all workers make each step together"),
     ("steps-per-call", 10, "steps in one call of the graph"),
     ("step-timeout", 20, "seconds to wait for a neighbour at most"),
 ]
@@ -161,8 +143,9 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 # endregion: problem
 
 
-def build(peers, model, data, flags, k, n):
+def build(pairs, model, data, flags):
     """Makes step, w, state, and functions that make steps and test w on every n-th row."""
+    k, n = pairs.rank, pairs.n
     step = tf.Variable(0, dtype=tf.int64)
     w = tf.Variable(tf.concat([tf.reshape(v.numpy(), [-1]) for v in model.trainable_variables], 0))
     state = [tf.Variable(v, name=v.name) for v in model.non_trainable_variables]
@@ -171,7 +154,7 @@ def build(peers, model, data, flags, k, n):
     gradient = gradients(model, state, x, y, flags, k)
 
     def one_step():
-        update = algorithm(w, step, gradient, peers, flags)
+        update = algorithm(w, step, gradient, pairs, flags)
         columns = [[PUSH.split(",").index(name)] for name in ("staleness", "bytes")]
         counted = tf.cast([update.late, update.moved], "float64")
         return tf.tensor_scatter_nd_update(push_row(update, step, flags), columns, counted)
@@ -188,7 +171,7 @@ def build(peers, model, data, flags, k, n):
         return evaluation(model, w, state, x_test, y_test)
 
     def test():
-        peers.settle()  # what is tested is then saved
+        pairs.settle()  # what is tested is then saved
         return evaluate()
 
     return step, w, state, make_steps, test
@@ -197,32 +180,26 @@ def build(peers, model, data, flags, k, n):
 def main():
     """Trains as the worker that TF_CONFIG names."""
     flags, cluster = parse_flags(), Cluster()
-    k, n = cluster.rank, len(cluster.workers)
-    forms = {"asynchronous": Pairs, "synchronous": Rings}
-    if flags.gossip not in forms:
-        raise ValueError(f"--gossip must be {' or '.join(forms)}, is {flags.gossip}")
-    if n < 2:
-        raise ValueError("--gossip needs two workers at least, and is worth it from four on")
-    if n % 2 and flags.gossip == "asynchronous":
-        raise ValueError(f"--gossip asynchronous needs an even number of workers, and has {n}")
+    if len(cluster.workers) % 2:
+        n = len(cluster.workers)
+        raise ValueError(f"Gossip-SGD needs an even number of workers, and has {n}")
     tf.config.threading.set_inter_op_parallelism_threads(1)  # others would spin, and slow the rest
-    form = forms[flags.gossip]
-    peers = form(cluster, flags)
     data = load_data(flags.dataset)
     keras.utils.set_random_seed(flags.seed)
     model = make_model(data)
     metrics = Metrics(cluster.task, cluster.workers, model.trainable_variables, flags)
-    step, w, state, make_steps, test = build(peers, model, data, flags, k, n)
+    pairs = Pairs(cluster, flags)
+    step, w, state, make_steps, test = build(pairs, model, data, flags)
     saved = tf.train.Checkpoint(step=step, w=w, state=state)
     manager = tf.train.CheckpointManager(saved, metrics.directory, 5, checkpoint_name="model.ckpt")
     if metrics.is_chief and manager.latest_checkpoint:
         saved.restore(manager.latest_checkpoint).assert_existing_objects_matched()
     alike = [vars(flags), [v.shape for v in model.trainable_variables]]
-    peers.begin(step, w, state, alike, steps_made(metrics.file.name))
-    separate_masks(state, k)
+    pairs.begin(step, w, alike, steps_made(metrics.file.name))
+    separate_masks(state, pairs.rank)
     metrics.step = int(step)
     train(make_steps, test, metrics, manager, flags)
-    peers.leave()
+    pairs.leave()
 
 
 # --------------------------------------------------------------------------------------------------
@@ -290,134 +267,10 @@ class Cluster:
 # endregion: peers
 
 
-# region: all_reduce
-def all_reduce(x, ring):
-    """Replaces x, a flat vector, by the sum of the x of all workers. All workers must call it.
-
-    In each phase a worker sends all chunks but one: 2 (N - 1) / N times the size of x in all.
-    """
-    chunk = np.array_split(x, ring.n)  # views; the first are longer by one if N does not divide
-    reduce_scatter(chunk, ring)
-    all_gather(chunk, ring)
-
-
-def reduce_scatter(chunk, ring):
-    """Sums the chunks, vectors, over all workers: chunk k + 1 becomes the sum, others a part."""
-    N, k = ring.n, ring.rank
-    received = np.empty_like(chunk[0])
-
-    # Ring: reduce-scatter. Each chunk goes around, and every worker adds its part to it.
-    for s in range(N - 1):
-        mine, theirs = chunk[(k - s) % N], chunk[(k - s - 1) % N]
-        ring.exchange(mine, received[: theirs.size])
-        theirs += received[: theirs.size]
-
-
-def all_gather(chunk, ring):
-    """Gives all workers each worker's chunk k + 1, which takes the place of their own."""
-    N, k = ring.n, ring.rank
-
-    # Ring: all-gather. The finished chunks go around once more, to the workers that lack them.
-    for s in range(N - 1):
-        mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
-        ring.exchange(mine, theirs)
-
-
-# endregion: all_reduce
-
-
-# region: ring
-class Ring:
-    """The connections of a worker: it sends to the right neighbour and receives from the left."""
-
-    def __init__(self, cluster, step_timeout):
-        self.addresses, self.rank, self.n = cluster.addresses, cluster.rank, len(cluster.workers)
-        self.names = [f"{job} {index}" for job, index in cluster.workers]
-        self.sent = self.received = 0  # bytes of vectors
-        self.step_timeout = step_timeout
-        self.timeout = REQUIRED_WAIT_SECONDS  # until all have joined
-
-    def name(self, side):
-        """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
-        return self.names[(self.rank + side) % self.n]
-
-    def exchange(self, out, into):
-        """Sends `out` to the right while it receives `into` from the left.
-
-        If all workers first sent and then received, none would ever get rid of a vector that is
-        longer than the buffers on its way.
-        """
-        out, into = memoryview(out.view(np.uint8)), memoryview(into.view(np.uint8))
-        self.sent += len(out)
-        self.received += len(into)
-        while out or into:
-            readable = [self.right, self.left] if into else [self.right]
-            writable = [self.right] if out else []
-            readable, writable, _ = select.select(readable, writable, [], self.timeout)
-            side = 1
-            try:
-                if self.right in readable:  # nothing comes from there but its end
-                    raise ConnectionError("it closed the connection")
-                if writable:
-                    out = out[self.right.send(out) :]
-                side = -1 if into else 1
-                if self.left in readable:
-                    size = self.left.recv_into(into)
-                    if not size:
-                        raise ConnectionError("it closed the connection")
-                    into = into[size:]
-                if not readable and not writable:
-                    raise TimeoutError(f"it is silent, or waits itself, for {self.timeout} s now")
-            except BlockingIOError:  # select was wrong
-                pass
-            except OSError as error:
-                raise self.lost(side, error) from error
-
-    def lost(self, side, error):
-        """Returns the error that names a neighbour to which the connection has failed."""
-        word = "right" if side == 1 else "left"
-        return ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}")
-
-
-def broadcast(variables, ring):
-    """Gives all workers the values of worker 0: a sum to which the others add zeros."""
-    for v in variables:
-        x = v.numpy().reshape(-1) * (ring.rank == 0)
-        all_reduce(x, ring)
-        v.assign(x.reshape(v.shape))
-
-
-# endregion: ring
-
-
-# region: neighbours
-def join(ring, alike):
-    """Connects a worker to both neighbours; returns when all are. alike: what all have alike."""
-    if ring.n == 1:
-        return
-    ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
-    deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
-    here = address(ring, 0)
-    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
-    reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
-    with socket.create_server(here, family=family, reuse_port=reuse_port) as listener:
-        ring.right = connect(ring, deadline)
-        ring.left = accept(ring, listener, deadline)
-    for s in ring.left, ring.right:
-        s.setblocking(False)
-    all_reduce(np.ones(ring.n), ring)  # whose result nobody has before all have joined
-    ring.timeout = ring.step_timeout
-
-
-def leave(ring):
-    """Says that no more comes; returns when the left neighbour has said so.
-
-    A connection that is closed before looks like a worker that was lost.
-    """
-    if ring.n > 1:
-        with contextlib.suppress(OSError):
-            ring.right.shutdown(socket.SHUT_WR)
-        select.select([ring.left], [], [], ring.timeout)
+# region: connections
+def worker_name(ring, side):
+    """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
+    return "%s %d" % ring.workers[(ring.rank + side) % ring.n]
 
 
 def address(ring, side):
@@ -427,15 +280,25 @@ def address(ring, side):
 
 
 def greeting(ring, side=0):
-    """Returns what this worker says first, or what a neighbour must say."""
-    return f"Ring-AllReduce worker {(ring.rank + side) % ring.n:5}, {ring.hash}".encode()
+    """Returns what this worker says first, or what a neighbour must say.
+
+    Those of all examples have one length, so that one that is of another is read to its end.
+    """
+    return f"{__doc__.split(':')[0]:24} worker {(ring.rank + side) % ring.n:5} {ring.hash}".encode()
 
 
-def connect(ring, deadline):
-    """Returns a connection to the right neighbour, which may not listen yet."""
+def listen(ring):
+    """Returns a listener at the address of this worker."""
+    here = address(ring, 0)
+    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server(here, family=family, reuse_port="TF_GRPC_REUSE_PORT" in os.environ)
+
+
+def connect(ring, side, deadline):
+    """Returns a connection to a neighbour, which may not listen yet."""
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
-            s = socket.create_connection(address(ring, 1), timeout=5)
+            s = socket.create_connection(address(ring, side), timeout=5)
             if s.getsockname() != s.getpeername():  # a port can connect to itself
                 s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 s.sendall(greeting(ring))
@@ -443,60 +306,9 @@ def connect(ring, deadline):
             s.close()
         time.sleep(0.1)
     raise TimeoutError(
-        f"{ring.name(1)} did not answer at {ring.addresses[(ring.rank + 1) % ring.n]} "
-        f"in {REQUIRED_WAIT_SECONDS} s"
+        f"{worker_name(ring, side)} did not answer at "
+        f"{ring.addresses[(ring.rank + side) % ring.n]} in {REQUIRED_WAIT_SECONDS} s"
     )
-
-
-def accept(ring, listener, deadline):
-    """Returns a connection from the left neighbour, when the right one has answered, too."""
-    left, waiting = None, [listener, ring.right]
-    while waiting and time.monotonic() < deadline:
-        readable, _, _ = select.select(waiting, [], [], 1)
-        if ring.right in readable:
-            check_answer(ring)
-            waiting.remove(ring.right)
-        if listener in readable:
-            left = accept_left(ring, listener)
-            if left:
-                waiting.remove(listener)
-    if waiting:
-        side = -1 if listener in waiting else 1
-        raise TimeoutError(f"{ring.name(side)} did not answer in {REQUIRED_WAIT_SECONDS} s")
-    return left
-
-
-def check_answer(ring):
-    """Raises ConnectionError if the right neighbour was not started as this worker."""
-    answer = b""
-    with contextlib.suppress(OSError):
-        answer = receive(ring.right, len(greeting(ring)))
-    if not answer:
-        raise ring.lost(1, "it closed the connection")
-    if answer != greeting(ring, 1):
-        what = "has another TF_CONFIG, other flags or another model than"
-        raise ConnectionError(f"{ring.name(1)} {what} {ring.name(0)}: start all alike")
-
-
-def accept_left(ring, listener):
-    """Returns a new connection if it is from the left neighbour; sends others away."""
-    with contextlib.suppress(OSError):
-        s, peer = listener.accept()
-        s.settimeout(5)
-        said = receive(s, len(greeting(ring)))
-        if said.startswith(b"Ring-AllReduce"):
-            s.sendall(greeting(ring))
-        if said == greeting(ring, -1):
-            return s
-        s.close()
-        if said:
-            print(
-                f"{ring.name(0)} refused a connection from {peer[0]}: it is not {ring.name(-1)} "
-                "with the same TF_CONFIG, flags and model",
-                file=sys.stderr,
-                flush=True,
-            )
-    return None
 
 
 def receive(s, size):
@@ -505,21 +317,19 @@ def receive(s, size):
         return file.read(size)
 
 
-# endregion: neighbours
+def not_alike(ring, side):
+    """Returns the error that names a neighbour which was not started as this worker."""
+    what = "has another script, TF_CONFIG, flags or model than"
+    return ConnectionError(
+        f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
+    )
+
+
+# endregion: connections
 
 
 # region: pairs
 OPTIONAL_WAIT_SECONDS = 30  # for a worker without which this one goes on
-
-
-def both_ways(cluster, step_timeout):
-    """Returns two rings; the left neighbour in the first one is the right one in the second."""
-    mirrored = types.SimpleNamespace(
-        addresses=cluster.addresses[::-1],
-        workers=cluster.workers[::-1],
-        rank=len(cluster.workers) - 1 - cluster.rank,
-    )
-    return [Ring(cluster, step_timeout), Ring(mirrored, step_timeout)]
 
 
 def steps_made(path):
@@ -539,32 +349,6 @@ def unpacked(message):
     return np.frombuffer(message, np.int64, 1)[0], np.frombuffer(message, np.float32, offset=8)
 
 
-class Rings:
-    """What a worker averages with if all step together: two rings, one for each direction."""
-
-    def __init__(self, cluster, flags):
-        self.rings = both_ways(cluster, flags.step_timeout)
-        self.averagings = tf.Variable(0, dtype=tf.int64)  # during a step: none
-
-    def begin(self, step, w, state, alike, made):
-        """Returns when all have joined and have the values of worker 0."""
-        for ring in self.rings:
-            join(ring, alike)
-        broadcast([step, w, *state], self.rings[0])
-
-    def average(self, w_k, _):
-        """Returns the change from w_k to the average, and the bytes sent and received."""
-        return average_with_both(self.rings, w_k), np.int64(4 * w_k.nbytes)
-
-    def settle(self):
-        """Does nothing: between two steps no worker averages."""
-
-    def leave(self):
-        """Returns when the neighbours leave, too."""
-        for ring in self.rings:
-            leave(ring)
-
-
 class Pairs:
     """The connections of a worker to its neighbours: an active one asks, a passive one answers.
 
@@ -572,22 +356,19 @@ class Pairs:
     """
 
     def __init__(self, cluster, flags):
-        self.rank, n = cluster.rank, len(cluster.workers)
+        self.workers, self.addresses = cluster.workers, cluster.addresses
+        self.rank, self.n = cluster.rank, len(cluster.workers)
         self.seed, self.steps, self.step_timeout = flags.seed, flags.steps, flags.step_timeout
         self.averagings = tf.Variable(0, dtype=tf.int64)  # of this worker's w
-        # In its ring an active worker is the left one of a connection, and connects to the right.
-        self.side = -1 if self.rank % 2 else 1
-        ahead, mirrored = both_ways(cluster, flags.step_timeout)
-        self.rings = {(self.rank - self.side) % n: mirrored, (self.rank + self.side) % n: ahead}
-        self.names = {j: ring.name(self.side) for j, ring in self.rings.items()}
-        self.to_ask = [] if self.rank % 2 else list(self.rings)
+        self.sides = {(self.rank + side) % self.n: side for side in (-1, 1)}  # of neighbours
+        self.to_ask = [] if self.rank % 2 else list(self.sides)
         self.open, self.lost = {}, set()  # {rank of a neighbour: connection}, ranks
         self.steps_of, self.finished = {}, set()  # {rank: its number of steps}, ranks
         self.moved = self.reported = 0  # bytes
         self.failed, self.lock, self.asking = None, threading.Lock(), threading.Lock()
         self.number, self.go = 0, threading.Event()  # of a step, in which to average
 
-    def begin(self, step, w, state, alike, made):
+    def begin(self, step, w, alike, made):
         """Returns when w is a neighbour's, or, in worker 0, its own if the neighbours have none.
 
         alike: what all have alike. made: the steps that this worker has made before a restart.
@@ -596,7 +377,7 @@ class Pairs:
         step.assign(-1)
         self.size = len(packed(first, w.numpy()))
         self.connect_all(alike)
-        self.wait_until(lambda: len(self.open) == len(self.rings), OPTIONAL_WAIT_SECONDS)
+        self.wait_until(lambda: len(self.open) == len(self.sides), OPTIONAL_WAIT_SECONDS)
 
         def is_first():
             """Whether w begins here: a neighbour that answers worker 0 has none."""
@@ -605,7 +386,7 @@ class Pairs:
         self.wait_until(lambda: step >= 0 or is_first(), REQUIRED_WAIT_SECONDS)
         if step < 0:
             if not is_first():
-                names = " and ".join(self.names.values())
+                names = self.names("and")
                 raise TimeoutError(f"{names} did not answer with a w in {REQUIRED_WAIT_SECONDS} s")
             step.assign(first)
         self.ask_all()  # so that the next one need not wait for the first step
@@ -615,16 +396,12 @@ class Pairs:
 
     def connect_all(self, alike):
         """Begins to connect to both neighbours, or to listen, in threads."""
-        for j, ring in self.rings.items():
-            ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
-            if self.to_ask:
-                threading.Thread(target=self.keep_connected, args=(j, ring), daemon=True).start()
-        if not self.to_ask:
-            here = address(ring, 0)
-            family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
-            reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
-            listener = socket.create_server(here, family=family, reuse_port=reuse_port)
-            threading.Thread(target=self.listen, args=(listener,), daemon=True).start()
+        self.hash = hashlib.sha256(repr([self.addresses, alike]).encode()).hexdigest()
+        if self.to_ask:
+            for neighbour in self.sides.items():
+                threading.Thread(target=self.keep_connected, args=neighbour, daemon=True).start()
+        else:
+            threading.Thread(target=self.serve_all, args=(listen(self),), daemon=True).start()
 
     def leave(self):
         """Returns when both neighbours have made all steps, or none for REQUIRED_WAIT_SECONDS.
@@ -635,7 +412,7 @@ class Pairs:
 
         def over():
             late = time.monotonic() > self.news + REQUIRED_WAIT_SECONDS
-            return late or len(self.finished) == len(self.rings)
+            return late or len(self.finished) == len(self.sides)
 
         self.wait_until(over, np.inf)
 
@@ -678,26 +455,23 @@ class Pairs:
         if unpacked(sent)[0] < 0 <= unpacked(received)[0]:
             self.step.assign(self.made)
 
-    def keep_connected(self, j, ring):
+    def keep_connected(self, j, side):
         """Connects to a passive neighbour, and again whenever the connection is lost."""
         while True:
             answer = b""
             with contextlib.suppress(OSError):
-                s = connect(ring, time.monotonic() + REQUIRED_WAIT_SECONDS)
-                answer = receive(s, len(greeting(ring)))
-            if answer == greeting(ring, 1):
+                s = connect(self, side, time.monotonic() + REQUIRED_WAIT_SECONDS)
+                answer = receive(s, len(greeting(self)))
+            if answer == greeting(self, side):
                 s.settimeout(self.step_timeout)
                 self.opened(j, s)
             elif answer:
-                self.failed = ConnectionError(
-                    f"{ring.name(1)} has another TF_CONFIG, other flags or another model than "
-                    f"{ring.name(0)}: start all alike"
-                )
+                self.failed = not_alike(self, side)
             time.sleep(0.5)
             while j in self.open:
                 time.sleep(0.1)
 
-    def listen(self, listener):
+    def serve_all(self, listener):
         """Serves each connection in a thread of its own, so that none waits for another."""
         while True:
             s, host = listener.accept()
@@ -708,19 +482,17 @@ class Pairs:
         with contextlib.suppress(OSError), s:
             s.settimeout(5)
             s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            known = {greeting(ring, -1): (j, ring) for j, ring in self.rings.items()}
-            said = receive(s, len(min(known)))
-            j, ring = known.get(said, (None, self.rings[min(self.rings)]))
-            if said.startswith(b"Ring-AllReduce"):
-                s.sendall(greeting(ring))
-            if j is not None:
-                s.settimeout(self.step_timeout)
-                self.opened(j, s)
-                self.answer_all(j, s)
-            elif said:
-                names = " or ".join(self.names.values())
-                why = f"it is not {names} with the same TF_CONFIG, flags and model"
-                self.tell(f"refused a connection from {host}: {why}")
+            said = receive(s, len(greeting(self)))
+            if b" worker " in said:  # of this example, or of another one
+                s.sendall(greeting(self))
+            for j, side in self.sides.items():
+                if said == greeting(self, side):
+                    s.settimeout(self.step_timeout)
+                    self.opened(j, s)
+                    return self.answer_all(j, s)
+            if said:
+                alike = "with the same script, TF_CONFIG, flags and model"
+                self.tell(f"refused a connection from {host}: it is not {self.names('or')} {alike}")
 
     def answer_all(self, j, s):
         """Answers the messages on a connection until its end."""
@@ -760,19 +532,19 @@ class Pairs:
         if min(own, other) >= self.steps:
             self.finished.add(j)
 
-    def average(self, w_k, number):
-        """Lets the thread average; returns no change, and the bytes moved since the last call."""
+    def let_average(self, number):
+        """Lets the thread average; returns the bytes moved since the last call."""
         self.number = int(number)
         self.go.set()
         moved, self.reported = self.moved - self.reported, self.moved
-        return np.zeros_like(w_k), np.int64(moved)
+        return np.int64(moved)
 
     def opened(self, j, s):
         """Keeps the connection to a neighbour."""
         self.open[j] = s
         if j in self.lost:
             self.lost.remove(j)
-            self.tell(f"has {self.names[j]} again")
+            self.tell(f"has {worker_name(self, self.sides[j])} again")
 
     def closed(self, j, s, error):
         """Forgets a connection."""
@@ -781,12 +553,16 @@ class Pairs:
             del self.open[j]
             if j not in self.finished:
                 self.lost.add(j)
-                self.tell(f"goes on without {self.names[j]}: {error}")
+                self.tell(f"goes on without {worker_name(self, self.sides[j])}: {error}")
+
+    def names(self, word):
+        """Returns the names of the neighbours, with a word between them."""
+        return f" {word} ".join(worker_name(self, side) for side in self.sides.values())
 
     def tell(self, words):
         """Writes a line about this worker to stderr."""
         # At once, because threads of several workers may write.
-        sys.stderr.write(f"{next(iter(self.rings.values())).name(0)} {words}\n")
+        sys.stderr.write(f"{worker_name(self, 0)} {words}\n")
 
 
 # endregion: pairs

@@ -377,15 +377,11 @@ class Ring:
     """The connections of a worker: it sends to the right neighbour and receives from the left."""
 
     def __init__(self, cluster, step_timeout):
-        self.addresses, self.rank, self.n = cluster.addresses, cluster.rank, len(cluster.workers)
-        self.names = [f"{job} {index}" for job, index in cluster.workers]
+        self.workers, self.addresses = cluster.workers, cluster.addresses
+        self.rank, self.n = cluster.rank, len(cluster.workers)
         self.sent = self.received = 0  # bytes of vectors
         self.step_timeout = step_timeout
         self.timeout = REQUIRED_WAIT_SECONDS  # until all have joined
-
-    def name(self, side):
-        """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
-        return self.names[(self.rank + side) % self.n]
 
     def exchange(self, out, into):
         """Sends `out` to the right while it receives `into` from the left.
@@ -421,8 +417,8 @@ class Ring:
 
     def lost(self, side, error):
         """Returns the error that names a neighbour to which the connection has failed."""
-        word = "right" if side == 1 else "left"
-        return ConnectionError(f"{self.name(side)}, the {word} neighbour: {error}")
+        neighbour = f"the {'right' if side == 1 else 'left'} neighbour"
+        return ConnectionError(f"{worker_name(self, side)}, {neighbour}: {error}")
 
 
 def broadcast(variables, ring):
@@ -436,6 +432,67 @@ def broadcast(variables, ring):
 # endregion: ring
 
 
+# region: connections
+def worker_name(ring, side):
+    """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
+    return "%s %d" % ring.workers[(ring.rank + side) % ring.n]
+
+
+def address(ring, side):
+    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
+    host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
+    return host.strip("[]"), int(port)
+
+
+def greeting(ring, side=0):
+    """Returns what this worker says first, or what a neighbour must say.
+
+    Those of all examples have one length, so that one that is of another is read to its end.
+    """
+    return f"{__doc__.split(':')[0]:24} worker {(ring.rank + side) % ring.n:5} {ring.hash}".encode()
+
+
+def listen(ring):
+    """Returns a listener at the address of this worker."""
+    here = address(ring, 0)
+    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
+    return socket.create_server(here, family=family, reuse_port="TF_GRPC_REUSE_PORT" in os.environ)
+
+
+def connect(ring, side, deadline):
+    """Returns a connection to a neighbour, which may not listen yet."""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            s = socket.create_connection(address(ring, side), timeout=5)
+            if s.getsockname() != s.getpeername():  # a port can connect to itself
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                s.sendall(greeting(ring))
+                return s
+            s.close()
+        time.sleep(0.1)
+    raise TimeoutError(
+        f"{worker_name(ring, side)} did not answer at "
+        f"{ring.addresses[(ring.rank + side) % ring.n]} in {REQUIRED_WAIT_SECONDS} s"
+    )
+
+
+def receive(s, size):
+    """Returns `size` bytes, or fewer where the other side ends."""
+    with s.makefile("rb") as file:
+        return file.read(size)
+
+
+def not_alike(ring, side):
+    """Returns the error that names a neighbour which was not started as this worker."""
+    what = "has another script, TF_CONFIG, flags or model than"
+    return ConnectionError(
+        f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
+    )
+
+
+# endregion: connections
+
+
 # region: neighbours
 def join(ring, alike):
     """Connects a worker to both neighbours; returns when all are. alike: what all have alike."""
@@ -443,11 +500,8 @@ def join(ring, alike):
         return
     ring.hash = hashlib.sha256(repr([ring.addresses, alike]).encode()).hexdigest()
     deadline = time.monotonic() + REQUIRED_WAIT_SECONDS
-    here = address(ring, 0)
-    family = socket.getaddrinfo(*here, type=socket.SOCK_STREAM)[0][0]
-    reuse_port = "TF_GRPC_REUSE_PORT" in os.environ
-    with socket.create_server(here, family=family, reuse_port=reuse_port) as listener:
-        ring.right = connect(ring, deadline)
+    with listen(ring) as listener:
+        ring.right = connect(ring, 1, deadline)
         ring.left = accept(ring, listener, deadline)
     for s in ring.left, ring.right:
         s.setblocking(False)
@@ -466,34 +520,6 @@ def leave(ring):
         select.select([ring.left], [], [], ring.timeout)
 
 
-def address(ring, side):
-    """Returns the host and the port of this worker, 0, or of a neighbour, 1 or -1."""
-    host, port = ring.addresses[(ring.rank + side) % ring.n].rsplit(":", 1)
-    return host.strip("[]"), int(port)
-
-
-def greeting(ring, side=0):
-    """Returns what this worker says first, or what a neighbour must say."""
-    return f"Ring-AllReduce worker {(ring.rank + side) % ring.n:5}, {ring.hash}".encode()
-
-
-def connect(ring, deadline):
-    """Returns a connection to the right neighbour, which may not listen yet."""
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            s = socket.create_connection(address(ring, 1), timeout=5)
-            if s.getsockname() != s.getpeername():  # a port can connect to itself
-                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                s.sendall(greeting(ring))
-                return s
-            s.close()
-        time.sleep(0.1)
-    raise TimeoutError(
-        f"{ring.name(1)} did not answer at {ring.addresses[(ring.rank + 1) % ring.n]} "
-        f"in {REQUIRED_WAIT_SECONDS} s"
-    )
-
-
 def accept(ring, listener, deadline):
     """Returns a connection from the left neighbour, when the right one has answered, too."""
     left, waiting = None, [listener, ring.right]
@@ -503,12 +529,13 @@ def accept(ring, listener, deadline):
             check_answer(ring)
             waiting.remove(ring.right)
         if listener in readable:
-            left = accept_left(ring, listener)
-            if left:
+            if left := accept_left(ring, listener):
                 waiting.remove(listener)
     if waiting:
-        side = -1 if listener in waiting else 1
-        raise TimeoutError(f"{ring.name(side)} did not answer in {REQUIRED_WAIT_SECONDS} s")
+        raise TimeoutError(
+            f"{worker_name(ring, -1 if listener in waiting else 1)} did not answer in "
+            f"{REQUIRED_WAIT_SECONDS} s"
+        )
     return left
 
 
@@ -520,8 +547,7 @@ def check_answer(ring):
     if not answer:
         raise ring.lost(1, "it closed the connection")
     if answer != greeting(ring, 1):
-        what = "has another TF_CONFIG, other flags or another model than"
-        raise ConnectionError(f"{ring.name(1)} {what} {ring.name(0)}: start all alike")
+        raise not_alike(ring, 1)
 
 
 def accept_left(ring, listener):
@@ -530,25 +556,17 @@ def accept_left(ring, listener):
         s, peer = listener.accept()
         s.settimeout(5)
         said = receive(s, len(greeting(ring)))
-        if said.startswith(b"Ring-AllReduce"):
+        if b" worker " in said:  # of this example, or of another one
             s.sendall(greeting(ring))
         if said == greeting(ring, -1):
             return s
         s.close()
         if said:
-            print(
-                f"{ring.name(0)} refused a connection from {peer[0]}: it is not {ring.name(-1)} "
-                "with the same TF_CONFIG, flags and model",
-                file=sys.stderr,
-                flush=True,
+            sys.stderr.write(
+                f"{worker_name(ring, 0)} refused a connection from {peer[0]}: it is not "
+                f"{worker_name(ring, -1)} with the same script, TF_CONFIG, flags and model\n"
             )
     return None
-
-
-def receive(s, size):
-    """Returns `size` bytes, or fewer where the other side ends."""
-    with s.makefile("rb") as file:
-        return file.read(size)
 
 
 # endregion: neighbours

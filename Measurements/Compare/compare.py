@@ -34,9 +34,9 @@ MOVING_RATE = 0.9  # alpha times the workers, at most, which Zhang et al. 2015 c
 # The second rates: (the flag, two values). rho is alpha / lr.
 SECOND = {"server-lr": (0.05, 0.2), "outer-rate": (0.2, 0.7), "rho": (0.5, MOVING_RATE)}
 # Everything waits for a test in these kinds; the seconds are without it.
-WAITING = ("single process", "parameter server, synchronous", "all-reduce")
-TOGETHER = ("parameter server, synchronous", "all-reduce", "gossip")  # step with all workers
-KINDS = (*WAITING, "parameter server, asynchronous", "coordinator", "gossip")
+WAITING = ("single process", "parameter server, synchronous", "all-reduce", "gossip, synchronous")
+TOGETHER = (*WAITING[1:], "gossip, asynchronous")  # step with all workers
+KINDS = (*WAITING, "parameter server, asynchronous", "coordinator", "gossip, asynchronous")
 DENSE = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 CONVOLUTIONS = """keras.layers.Reshape((8, 8, 1)),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
@@ -133,11 +133,11 @@ def takes_part(example, task):
 def jobs_of(folder, workers):
     """Returns {job: tasks} of an example that has at most so many workers: those of its run.sh.
 
-    Pairs of neighbours need four workers at least.
+    Gossip needs four workers at least, or each averages with all.
     """
     text = (examples.ROOT / folder / "run.sh").read_text()
     if re.search(r"\$\{WORKERS:-\d", text):
-        n = max(workers, 4) if kind(folder) == "gossip" else workers
+        n = max(workers, 4) if kind(folder).startswith("gossip") else workers
     else:
         n = 1
     jobs = {"worker": n}

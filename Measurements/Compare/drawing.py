@@ -15,7 +15,7 @@ FAMILIES = {  # what a picture calls the kinds of scripts, in the order of drive
     "one process": ["single process"],
     "asynchronous": ["parameter server, asynchronous", "coordinator"],
     "synchronous, with a server": ["parameter server, synchronous"],
-    "without a server": ["all-reduce", "gossip"],
+    "without a server": ["all-reduce", "gossip, synchronous", "gossip, asynchronous"],
 }
 PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
 GREY = "#a0a0a0"

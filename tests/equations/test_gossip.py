@@ -2,16 +2,13 @@
 
 import concurrent.futures
 import contextlib
-import json
 import socket
-import sys
 import threading
 import time
 import types
 
 import equations
 import numpy as np
-import problem
 import pytest
 import ringed
 import support
@@ -28,17 +25,17 @@ BYTES = 2 * (8 + 4 * SIZE)  # of an exchange
 class Worker:
     """A worker in this process, with a vector as its model; its steps are eager."""
 
-    def __init__(self, script, form, addresses, k, gradient, **flags):
+    def __init__(self, script, addresses, k, gradient, **flags):
         defaults = {"seed": 5, "steps": 10**6, "step_timeout": 20, "learning_rate": LR}
         self.flags = types.SimpleNamespace(**{**defaults, **flags})
         self.script, self.k, self.gradient_of = script, k, gradient
         self.addresses, self.asked = addresses, 0
-        self.peers = getattr(script, form)(ringed.Cluster(addresses, k), self.flags)
+        self.peers = script.Pairs(ringed.Cluster(addresses, k), self.flags)
         self.w = script.tf.Variable(np.full(SIZE, k, np.float32))
         self.number = script.tf.Variable(0, dtype=script.tf.int64)
 
     def begin(self, made=0, alike="the same"):
-        self.peers.begin(self.number, self.w, [], alike, made)
+        self.peers.begin(self.number, self.w, alike, made)
 
     def gradient(self, w, number):
         g = self.gradient_of(self.k, int(number), w.numpy())
@@ -61,14 +58,11 @@ class Worker:
 
     def close(self):
         """Does what the end of its process does."""
-        for ring in getattr(self.peers, "rings", []):
-            if hasattr(ring, "right"):
-                ringed.close(ring)
         if hasattr(self.peers, "listener"):
             with contextlib.suppress(OSError):
                 self.peers.listener.shutdown(2)
             self.peers.listener.close()
-        for j, s in list(getattr(self.peers, "open", {}).items()):
+        for j, s in list(self.peers.open.items()):
             self.peers.finished.add(j)  # or it would tell that they are lost
             with contextlib.suppress(OSError):
                 s.shutdown(2)
@@ -82,31 +76,31 @@ class Over(Exception):
 def prepared(text):
     """Returns the script as a module, whose listeners can be closed, and whose threads end."""
     script = examples.load(SCRIPT, text)
-    connect, listen, keep = script.connect, script.Pairs.listen, script.Pairs.keep_connected
+    connect, serve, keep = script.connect, script.Pairs.serve_all, script.Pairs.keep_connected
 
-    def connect_unless_over(ring, deadline):
+    def connect_unless_over(pairs, side, deadline):
         while not script.over and time.monotonic() < deadline:
             with contextlib.suppress(TimeoutError):
-                return connect(ring, time.monotonic() + 0.05)
+                return connect(pairs, side, time.monotonic() + 0.05)
         raise Over
 
-    def keep_until_over(pairs, j, ring):
+    def keep_until_over(pairs, j, side):
         while not script.over:
             with contextlib.suppress(Over):
-                keep(pairs, j, ring)
+                keep(pairs, j, side)
 
-    def listen_until_closed(pairs, listener):
+    def serve_until_closed(pairs, listener):
         pairs.listener = listener
         with contextlib.suppress(OSError):
-            listen(pairs, listener)
+            serve(pairs, listener)
 
     script.over, script.connect, script.REQUIRED_WAIT_SECONDS = False, connect_unless_over, 20
-    script.Pairs.listen, script.Pairs.keep_connected = listen_until_closed, keep_until_over
+    script.Pairs.serve_all, script.Pairs.keep_connected = serve_until_closed, keep_until_over
     return script
 
 
 @contextlib.contextmanager
-def gossip(n, form="Pairs", text=None, gradient=lambda k, number, w: 0 * w, begun=None, **flags):
+def gossip(n, text=None, gradient=lambda k, number, w: 0 * w, begun=None, **flags):
     """Yields n workers, of which those in `begun`, or all, have begun, with the w of worker 0."""
     script = prepared(text)
     ports, held = cluster.hold_ports(n)
@@ -115,7 +109,7 @@ def gossip(n, form="Pairs", text=None, gradient=lambda k, number, w: 0 * w, begu
         patch.setenv("TF_GRPC_REUSE_PORT", "1")
         if begun is not None:
             script.OPTIONAL_WAIT_SECONDS = 0.5
-        made = [Worker(script, form, addresses, k, gradient, **flags) for k in range(n)]
+        made = [Worker(script, addresses, k, gradient, **flags) for k in range(n)]
         try:
             together(made if begun is None else [made[k] for k in begun], Worker.begin)
             yield made
@@ -145,30 +139,14 @@ def gradient(k, number, w):
 # The equations -----------------------------------------------------------------------------------
 
 
-def check_synchronous(n, text=None):
-    """The named comparisons of numbers that a mistake must fail."""
-    with gossip(n, "Rings", text, gradient) as workers:
-        assert all(np.array_equal(worker.w, workers[0].w) for worker in workers)
-        for worker, w in zip(workers, starts(n)):
-            worker.w.assign(w)
-        found = together(workers, lambda worker: worker.run(20))
-    due, wrong = EQUATION.REFERENCE(starts(n), gradient, LR), []
-    for step in range(20):
-        due.together()
-        apart = np.abs(np.array([w[step] for w in found]) - due.w).max()
-        if not apart < 1e-5:
-            wrong.append(f"D-PSGD: {apart:g} apart after {step + 1} steps")
-    assert not wrong, "\n".join(wrong)
-
-
 # Worker k makes a step, or an active one asks a neighbour: at any time, or during a step of j.
 STEPS = [("step", 0), ("ask", 0), ("step", 1), ("ask", 2, 3), ("step", 2), ("ask", 0, 0)]
 EVENTS = [*STEPS, ("step", 3), ("ask", 2, 1), ("ask", 0, 3), ("ask", 2), ("ask", 0, 1)] * 6
 
 
 def check_asynchronous(text=None):
-    """The same, of four workers in a fixed order of events."""
-    with gossip(4, "Pairs", text, gradient) as workers:
+    """The named comparisons of numbers that a mistake must fail: four workers, events in order."""
+    with gossip(4, text, gradient) as workers:
         for worker, w in zip(workers, starts(4)):
             worker.w.assign(w)
             worker.peers.go = threading.Event()  # it averages where the test lets it
@@ -201,7 +179,7 @@ def check_asynchronous(text=None):
                 moved[stepping] = 0
             apart = np.abs(np.array([worker.w.numpy() for worker in workers]) - due.w).max()
             if not apart < 1e-5:
-                wrong.append(f"AD-PSGD: {apart:g} apart after {what, k, during}")
+                wrong.append(f"w: {apart:g} apart after {what, k, during}")
         for k in 0, 2:
             share = np.mean([j == k + 1 for who, j in asked if who == k])
             if not 0.1 < share < 0.9:
@@ -258,7 +236,7 @@ def check_concurrent(text=None):
         return np.full(SIZE, -1 / LR)
 
     wrong = []
-    with gossip(4, "Pairs", text, slow_gradient, steps=60) as workers:
+    with gossip(4, text, slow_gradient, steps=60) as workers:
         for worker, w in zip(workers, starts(4)):
             worker.w.assign(w)
         script, passive = workers[0].script, workers[1]
@@ -300,20 +278,13 @@ def check_concurrent(text=None):
 
 
 CHECKS = {
-    "D-PSGD": lambda text: check_synchronous(4, text),
     "sum": check_concurrent,
     "at once": check_concurrent,
 }
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
-def test_the_steps_are_those_of_the_equations(n):
-    """D-PSGD, of a ring of which the two neighbours may be one worker, or all others."""
-    check_synchronous(n)
-
-
 def test_averages_come_in_any_order_and_nothing_is_lost():
-    """AD-PSGD: also where an average comes between a gradient and its step."""
+    """Also where an average comes between a gradient and its step."""
     check_asynchronous()
     check_concurrent()
 
@@ -328,46 +299,6 @@ def test_a_mistake_is_caught(script, fails, changes):
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_run(tmp_path):
     support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
-
-
-# What the page says ------------------------------------------------------------------------------
-
-
-FIRST = EQUATION.MISTAKES["D-PSGD"]["the step comes before the averaging"]
-
-
-def test_three_workers_with_thirds():
-    """W = 1/n. With the step before the averaging it is synchronous SGD, in D-PSGD's order not."""
-    w = starts(3).mean(0)
-    for changes in [], FIRST:
-        with gossip(3, "Rings", examples.replaced(SCRIPT, changes), gradient) as workers:
-            for worker in workers:
-                worker.w.assign(w)
-            found = np.array(together(workers, lambda worker: worker.run(20)))
-        before = np.array([w] * 3, float)
-        for step in range(20):
-            g = np.array([gradient(k, step, before[k]) for k in range(3)])
-            mean = before.mean(0) - LR * g.mean(0)
-            after = found[:, step]
-            assert np.abs(after.mean(0) - mean).max() < 1e-5
-            own = 0 if changes else -LR * (g - g.mean(0))
-            assert np.abs(after - after.mean(0) - own).max() < 1e-5
-            before = after
-        assert changes or np.abs(own).max() > 0.01
-
-
-@pytest.mark.parametrize("n, ratio", [(4, 1 / 3), (8, 0.805)])
-def test_disagreement_shrinks_by_lambda_2_in_each_step(n, ratio):
-    """Without gradients. The mean stays."""
-    wave = np.cos(2 * np.pi * np.arange(n) / n)[:, None] * np.arange(1, SIZE + 1)
-    assert (1 + 2 * np.cos(2 * np.pi / n)) / 3 == pytest.approx(ratio, abs=1e-3)
-    with gossip(n, "Rings") as workers:
-        for worker, w in zip(workers, wave):
-            worker.w.assign(w + 1)
-        found = np.array(together(workers, lambda worker: worker.run(6)))
-    shrunk = np.abs(found - 1).max((0, 2)) / SIZE
-    assert shrunk == pytest.approx(ratio ** np.arange(1, 7), rel=5e-3, abs=1e-6)
-    assert np.abs(found.mean(0) - 1).max() < 1e-6
 
 
 # Who is slow, gone, or new -----------------------------------------------------------------------
@@ -419,7 +350,7 @@ def check_leaving(slow, text=None):
                 over.set()
             ended = concurrent.futures.wait(runs, support.patience(10)).done
             for worker in workers:  # or those who wait would never end
-                worker.peers.finished.update(worker.peers.rings)
+                worker.peers.finished.update(worker.peers.sides)
         lost = [worker.k for worker in workers if worker.peers.lost]
     wrong = [f"leaves: {k}, while worker {slow} needs it" for k in left - {(slow + 2) % 4}]
     if not left or len(ended) < 4:
@@ -431,7 +362,7 @@ def check_leaving(slow, text=None):
 LEAVING = {
     "leaves": {
         "when one neighbour is done": [
-            ("len(self.finished) == len(self.rings)", "len(self.finished) > 0")
+            ("len(self.finished) == len(self.sides)", "len(self.finished) > 0")
         ],
         "a neighbour counts as done when this worker is": [
             ("min(own, other) >= self.steps", "max(own, other) >= self.steps")
@@ -497,7 +428,7 @@ def test_who_restarts_takes_the_w_of_a_neighbour(new):
         if not new:
             workers[0].close()
             old = workers[0]
-            workers[0] = Worker(old.script, "Pairs", old.addresses, 0, old.gradient_of)
+            workers[0] = Worker(old.script, old.addresses, 0, old.gradient_of)
         for k in others:
             workers[k].w.assign(np.full(SIZE, 10.0 + k))
         workers[new].w.assign(np.full(SIZE, 1000.0))
@@ -518,7 +449,7 @@ def test_a_stranger_and_who_is_not_alike(capfd):
     """What they say is not read as w."""
     with gossip(2) as (active, passive):
         passive.w.assign(np.full(SIZE, 3.0))
-        here = passive.script.address(passive.peers.rings[0], 0)
+        here = passive.script.address(passive.peers, 0)
         for text in b"GET / HTTP/1.1\r\n\r\n" * 20, b"x" * 10**5:
             with socket.create_connection(here, timeout=10) as s, contextlib.suppress(OSError):
                 s.sendall(text)
@@ -528,8 +459,8 @@ def test_a_stranger_and_who_is_not_alike(capfd):
         assert np.abs(passive.w.numpy() - 1.5).max() == 0
         said = [line for line in capfd.readouterr().err.splitlines() if "refused" in line]
         assert len(said) == 2 and said[0].startswith("worker 1 refused a connection from 127.0.0.1")
-        other = Worker(active.script, "Pairs", active.addresses, 0, active.gradient_of)
-        with pytest.raises(ConnectionError, match="worker 1 has another TF_CONFIG, other flags"):
+        other = Worker(active.script, active.addresses, 0, active.gradient_of)
+        with pytest.raises(ConnectionError, match="worker 1 has another script, TF_CONFIG"):
             other.begin(alike="other flags")
 
 
@@ -543,54 +474,5 @@ def test_nobody_answers(k, names):
     assert "did not start, has failed" in errors.explain(f"TimeoutError: {raised.value}")
 
 
-@pytest.mark.parametrize(
-    "n, word, error",
-    [
-        (3, "asynchronous", "--gossip asynchronous needs an even number of workers, and has 3"),
-        (1, "synchronous", "--gossip needs two workers at least"),
-        (4, "often", "--gossip must be asynchronous or synchronous, is often"),
-    ],
-)
-def test_what_cannot_be_is_refused(n, word, error, monkeypatch):
-    tasks = {"cluster": {"worker": [f"a:{k}" for k in range(n)]}}
-    tasks["task"] = {"type": "worker", "index": 0}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(tasks))
-    monkeypatch.setattr(sys, "argv", [SCRIPT.name, "--gossip", word])
-    with pytest.raises(ValueError, match=error) as raised:
-        examples.load(SCRIPT).main()
-    assert errors.explain(f"ValueError: {raised.value}")
-
-
-# Training, by processes --------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster(ps=0) as cluster:
-        yield cluster
-
-
-@pytest.mark.long
-def test_the_synchronous_training_is_that_of_the_equation(quick, tmp_path):
-    """Its graph, with the gradients of the script's own model."""
-    leave = ("    leave(ring)\n", "    np.save('w.npy', metrics.values)\n    leave(ring)\n")
-    record = [change for change in ringed.RECORD if change != leave]
-    record += [("    peers.leave()\n", leave[1].replace("leave(ring)", "peers.leave()"))]
-    assert len(record) == len(ringed.RECORD)
-    flags = ["--gossip", "synchronous"]
-    codes, output = ringed.train(quick, SCRIPT, tmp_path, *flags, changes=record)
-    assert codes == [0] * 3, output
-    found = [np.load(folder / "w.npy") for folder in ringed.folders(tmp_path)]
-    on_digits = problem.gradient_on_digits(3)
-
-    def flat_gradient(k, number, w):
-        return np.concatenate([g.ravel() for g in on_digits(k, number, ringed.arrays(w))[1]])
-
-    due = EQUATION.REFERENCE([w[0] for w in found], flat_gradient, problem.LR)
-    for step in range(1, 21):
-        due.together()
-        assert np.abs(np.array([w[step] for w in found]) - due.w).max() < 1e-5
-    assert np.abs(found[0][20] - found[1][20]).max() > 0.01
-    size = 4 * found[0].shape[1]
-    rows = [row["bytes"] for folder in ringed.folders(tmp_path) for row in support.pushes(folder)]
-    assert set(rows) == {4.0 * size}
+def test_an_odd_number_of_workers_is_refused():
+    ringed.check_refused(SCRIPT, 3, "Gossip-SGD needs an even number of workers, and has 3")

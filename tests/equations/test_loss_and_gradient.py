@@ -206,24 +206,46 @@ def rings(script, text, folder, n=3):
 
 def neighbours(script, text, folder, n=3):
     """Workers that average with both neighbours, and make a step."""
-    module, flags = loaded(script, text, folder, command_line({"gossip": "synchronous"}))
-    tape, form = Tape(n), lambda cluster, timeout: module.Rings(cluster, flags)
-    built = module.build
-    module.build = lambda peers, *more: built(peers, *more, peers.rank, n)
+    module, _ = loaded(script, text, folder, command_line({}))
 
-    def work(peers, step, w, state, make_steps, _):
-        peers.begin(step, w, state, "the same", 0)
-        module.separate_masks(state, peers.rank)
+    def work(rings, step, w, state, make_steps, _):
+        for ring in rings:
+            module.join(ring, "the same")
+        module.broadcast([step, w, *state], rings[0])
+        module.separate_masks(state, rings[0].rank)
         first, rows = w.numpy(), make_steps(module.tf.constant(UPDATES)).numpy()
-        peers.leave()
+        for ring in rings:
+            module.leave(ring)
         return first, rows, w.numpy()
 
-    with ringed.joining(module, n, 20, form) as made:
-        for k, peers in enumerate(made):
-            peers.rank = k
-        done = ringed.together_built(module, made, command_line({"gossip": "synchronous"}), work)
-    losses = np.array([rows[:, 5] for _, rows, _ in done])
-    due = []
+    with ringed.joining(module, n, 20, module.both_ways) as made:
+        done = ringed.together_built(module, made, command_line({}), work)
+    agree_in_gossip(script, done, lambda expected: expected.together())
+
+
+def pairs(script, text, folder, n=3):
+    """Workers of whom nobody answers: each makes steps of its own."""
+    module, _ = loaded(script, text, folder, command_line({}))
+
+    def work(alone, step, w, state, make_steps, _):
+        module.separate_masks(state, alone.rank)
+        first, rows = w.numpy(), make_steps(module.tf.constant(UPDATES)).numpy()
+        return first, rows, w.numpy()
+
+    def alone(k):
+        averagings = module.tf.Variable(0, dtype=module.tf.int64)
+        more = {"averagings": averagings, "let_average": lambda _: np.int64(0)}
+        return types.SimpleNamespace(rank=k, n=n, **more)
+
+    done = ringed.together_built(module, [alone(k) for k in range(n)], command_line({}), work)
+    agree_in_gossip(
+        script, done, lambda expected: [expected.step(k, expected.w[k]) for k in range(n)]
+    )
+
+
+def agree_in_gossip(script, done, all_step):
+    """Compares workers, each with a w of its own: done has (first w, rows, last w) of each."""
+    tape, due = Tape(len(done)), []
 
     def g(k, number, w):
         loss, parts = tape(k, number, tape.cut(w))
@@ -232,8 +254,9 @@ def neighbours(script, text, folder, n=3):
 
     expected = equations.of(script).REFERENCE([first for first, *_ in done], g, LR)
     for _ in range(UPDATES):
-        expected.together()
-    agree(losses.T.ravel(), due, [w for *_, w in done], expected.w, [done[0][0]] * n)
+        all_step(expected)
+    losses = np.array([rows[:, 5] for _, rows, _ in done]).T
+    agree(losses.ravel(), due, [w for *_, w in done], expected.w, [done[0][0]] * len(done))
 
 
 def shards(script, text, folder, n=3):
@@ -374,7 +397,8 @@ WAYS = {
     "train and evaluate": in_turn,
     "parameter server, synchronous": at_once,
     "all-reduce": rings,
-    "gossip": neighbours,
+    "gossip, synchronous": neighbours,
+    "gossip, asynchronous": pairs,
     "model parallel": places,
     "coordinator": closures,
     SHARDED: shards,

@@ -370,8 +370,18 @@ def test_workers_that_do_not_match(quick, tmp_path):
     other = [("join(ring, [vars(flags), ", "join(ring, [vars(flags), cluster.rank, "), HURRIED]
     codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=other)
     assert codes == [1] * 3, output
-    words = r"worker \d has another TF_CONFIG, other flags or another model than worker \d"
+    words = r"worker \d has another script, TF_CONFIG, flags or model than worker \d"
     assert re.search("ConnectionError: " + words, output), output
+
+
+def test_a_worker_of_another_example(capfd):
+    """Catches a greeting that says nothing of the example: with equal flags it would be let in."""
+    other = examples.load(examples.main_script("Further-Algorithms/D-PSGD"))
+    with ringed.rings(SCRIPT, 2) as (script, made):
+        own = [script, other]
+        found = ringed.together(made, lambda ring: own[ring.rank].join(ring, "the same"))
+    assert any(f"worker {k} has another script" in str(found[1 - k]) for k in (0, 1)), found
+    assert "refused a connection from 127.0.0.1: it is not worker" in capfd.readouterr().err
 
 
 def config(*addresses):

@@ -63,6 +63,7 @@ OTHERS = [
     "Further-Algorithms/Async-Local-SGD/async_local_sgd.py",
     "Further-Algorithms/Bounded-Staleness/bounded_staleness.py",
     "Further-Algorithms/Compressed-AllReduce/compressed_allreduce.py",
+    "Further-Algorithms/D-PSGD/d_psgd.py",
     "Further-Algorithms/Delay-Compensation/delay_compensation.py",
     "Further-Algorithms/DiLoCo/diloco.py",
     "Further-Algorithms/Gossip-SGD/gossip_sgd.py",
@@ -204,7 +205,7 @@ def train(script, changes, quick, folder):
         for row in pushes[sum(map(len, rows.values())) :]:
             task = rows.setdefault(row["task"], [])
             row["version"] = row["global_step"] - 1 - row["staleness"]
-            if kind == "gossip":  # each counts its own, and what came between is no mini-batch
+            if kind == "gossip, asynchronous":  # what came between is no mini-batch
                 row["version"] = row["global_step"] - 1
             if quick.chief or name in ELASTIC:  # each takes its own in turn, from the step on
                 row["version"] = before + sum(each["part"] == steps for each in task)

@@ -133,7 +133,7 @@ def test_a_further_algorithm_learns_with_four_workers_of_which_one_is_killed(lau
     script, directory = examples.script_of(launcher), tmp_path / "run"
     steps = int(re.search(r"(?m)^STEPS, .* = (\d+),", script.read_text())[1])
     process = begin(directory, steps, launcher, TFRUN_RESTARTS="1", WORKERS="4")
-    part = 5 if examples.kind_of(script) == "gossip" else 2
+    part = 5 if examples.kind_of(script) == "gossip, asynchronous" else 2
     support.wait_until(lambda: checkpoint(directory) >= steps / part, 60, "enough updates")
     support.task(directory, "worker", 2).kill()
     _, output = check_the_end(process, directory, steps, accuracy=0.97)

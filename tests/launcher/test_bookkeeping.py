@@ -72,6 +72,7 @@ COUNTED = {
     "SAGN": (20, 80, "--learning-rate 0.01"),
     "Ring-AllReduce": (2, 8, "--learning-rate 0.01"),
     "Multiple-GPUs-Single-Machine": (2, 2, "--learning-rate 0.01"),
+    "Further-Algorithms/D-PSGD": (4, 8, "--learning-rate 0.01"),
     "Further-Algorithms/Gossip-SGD": (4, 8, "--learning-rate 0.01"),
     "Further-Algorithms/DiLoCo": (100, 400, "--learning-rate 0.0003 --outer-rate 0.2"),
 }

@@ -21,7 +21,7 @@ BELOW = [
     *("rounds", "aggregation", "beside"),
     "flags",
     *("cluster", "servers", "workers", "devices", "peers"),
-    *("all_reduce", "ring", "neighbours", "pairs"),
+    *("all_reduce", "ring", "connections", "neighbours", "pairs"),
     *("variables", "vector", "tensors", "flat"),
     *("model", "layers", "skip_gram", "places"),
     *("per_worker", "schedule"),
@@ -33,7 +33,8 @@ BELOW = [
 ]
 KINDS = {
     *("single process", "parameter server, asynchronous", "parameter server, synchronous"),
-    *("all-reduce", "gossip", "model parallel", "coordinator", "driver", "train and evaluate"),
+    *("all-reduce", "gossip, synchronous", "gossip, asynchronous", "model parallel"),
+    *("coordinator", "driver", "train and evaluate"),
 }
 
 

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import json
 import pathlib
 import sys
 import tempfile
@@ -11,6 +12,7 @@ import numpy as np
 import problem
 import pytest
 from common import examples
+from tfrun import errors
 from tfrun.launch import cluster
 
 
@@ -41,7 +43,7 @@ def rings(path, n, text=None, timeout=20):
 def joining(script, n, timeout, form=None):
     """Makes n workers of a script's ring on free ports, and closes what is left of them.
 
-    form(cluster, timeout): makes another thing than the script's Ring, from rings.
+    form(cluster, timeout): makes another thing than the script's Ring: a list of rings.
     """
     ports, held = cluster.hold_ports(n)
     addresses = cluster.addresses({"worker": n}, ports)["worker"]
@@ -52,17 +54,17 @@ def joining(script, n, timeout, form=None):
             yield made
         finally:
             for ring in made:
-                for part in getattr(ring, "rings", [ring]):
-                    close(part)
+                close(ring)
             for s in held:
                 s.close()
 
 
-def close(ring):
-    """Does to a worker what the end of its process does."""
-    for name in "left", "right":
-        if hasattr(ring, name):
-            getattr(ring, name).close()
+def close(rings):
+    """Does to a worker with a ring, or with several, what the end of its process does."""
+    for ring in rings if isinstance(rings, list) else [rings]:
+        for name in "left", "right":
+            if hasattr(ring, name):
+                getattr(ring, name).close()
 
 
 def together(made, work):
@@ -90,17 +92,29 @@ def together_built(script, made, flags, work):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["", *[str(part) for flag in flags.items() for part in flag]])
         flags = script.parse_flags()
-    data, built = interleaved.Data(*problem.digits_like()), {}
+    data, built = interleaved.Data(*problem.digits_like()), []
     for ring in made:
         script.keras.utils.set_random_seed(flags.seed)
         model = script.make_model(data)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tf, "function", lambda function: function)
             step, w, state, *more, make_steps, test = script.build(ring, model, data, flags)
-        built[ring.rank] = step, w, sum(more, state), make_steps, test
-    done = together(made, lambda ring: work(ring, *built[ring.rank]))
+        built.append([step, w, sum(more, state), make_steps, test])
+    done = together(made, lambda ring: work(ring, *built[made.index(ring)]))
     assert not [each for each in done if isinstance(each, OSError)], done
     return done
+
+
+def check_refused(path, n, error):
+    """Asserts that a script raises this ValueError with n workers, and that tfrun explains it."""
+    config = {"cluster": {"worker": [f"a:{k}" for k in range(n)]}}
+    config["task"] = {"type": "worker", "index": 0}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_CONFIG", json.dumps(config))
+        patch.setattr(sys, "argv", [path.name])
+        with pytest.raises(ValueError, match=error) as raised:
+            examples.load(path).main()
+    assert errors.explain(f"ValueError: {raised.value}")
 
 
 # Rank k begins k beside the others; each writes what w was at the start and after each step.

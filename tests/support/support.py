@@ -85,12 +85,16 @@ def run_well(texts, folder, ps=1):
 
 def synchronous(script):
     """Whether the workers of a script make each step together."""
-    return kind_of(script) in ("parameter server, synchronous", "all-reduce")
+    return kind_of(script) in (
+        "parameter server, synchronous",
+        "all-reduce",
+        "gossip, synchronous",
+    )
 
 
 def counts_alone(script):
     """Whether each worker of a script makes all steps, and not all together."""
-    return synchronous(script) or kind_of(script) == "gossip"
+    return synchronous(script) or kind_of(script) == "gossip, asynchronous"
 
 
 # Every second further algorithm: each has a near relative, with the same lower half, in `all`.

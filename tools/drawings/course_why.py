@@ -78,15 +78,16 @@ def field():
     Bounded-Staleness, Delay-Compensation, Parameter-Server-Strategy. Synchronous, parameter server:
     Synchronous-SGD, with different learning rates, SAGN, Local-SGD, DiLoCo. Asynchronous, no
     server: Gossip-SGD. Synchronous, no server: Ring-AllReduce, Collective-AllReduce,
-    Horovod-RingAllReduce, Compressed-AllReduce, Sharded-Training, Multiple-GPUs-Single-Machine.
-    Model parallel: Model-Parallelism. One worker: Non-Distributed-Setup, Distributed-Setup."""
+    Horovod-RingAllReduce, Compressed-AllReduce, Sharded-Training, D-PSGD,
+    Multiple-GPUs-Single-Machine. Model parallel: Model-Parallelism. One worker:
+    Non-Distributed-Setup, Distributed-Setup."""
     column, row = (130, 368), (112, 324)
     gossip = ("Gossip-SGD: workers", "average with a neighbour")
     asynchronous = ["HogWild, DOWNPOUR-Easy", "DOWNPOUR, ADAG", "Sparse-Embeddings"]
     asynchronous += ["AEASGD, AEAMSGD", "DynSGD, Async-Local-SGD", "Bounded-Staleness"]
     synchronous = ["Synchronous-SGD", "Synchronous-SGD-", "   different-learning-rates"]
     all_reduce = ["Ring-AllReduce", "Collective-AllReduce", "Horovod-RingAllReduce"]
-    sharing = ["Compressed-AllReduce", "Sharded-Training"]
+    sharing = ["Compressed-AllReduce", "Sharded-Training, D-PSGD"]
     lists = {
         (0, 0): [*asynchronous, "Delay-Compensation", "Parameter-Server-Strategy"],
         (1, 0): [*synchronous, "SAGN, Local-SGD, DiLoCo"],

@@ -280,6 +280,36 @@ def compressed():
 # Workers that average with their neighbours: six in a ring, and how fast rings of others agree.
 
 GOSSIP, ASKED = 6, {0: 1, 2: 3, 4: 3}  # workers; whom each active one has chosen
+
+
+def ring_of(pairs, coloured):
+    """Workers in a ring, arrows between pairs of them, and a colour for some."""
+    parts, places = [], []
+    for k in range(GOSSIP):
+        angle = 2 * math.pi * k / GOSSIP - math.pi / 2
+        places.append((132 + 92 * math.cos(angle), 146 + 92 * math.sin(angle)))
+    for (x1, y1), (x2, y2) in zip(places, places[1:] + places[:1]):
+        parts.append(path("M%g %g L%g %g" % (x1, y1, x2, y2), "frame", tip=False))
+    for k, j in pairs:
+        (x1, y1), (x2, y2) = places[k], places[j]
+        part = 26 / math.hypot(x2 - x1, y2 - y1)
+        dx, dy = part * (x2 - x1), part * (y2 - y1)
+        parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
+    for k, (x, y) in enumerate(places):
+        parts.append(circle(x, y, 22, "a" if k in coloured else "box"))
+        parts.append(text(x, y + 5, "w_%d" % k, "on" if k in coloured else ""))
+    return parts
+
+
+@figure("gossip.svg", 290, 316)
+def gossip():
+    """Six workers in a ring, of which every second one is active, the others passive. Worker 0
+    averages with worker 1, and workers 2 and 4 both with worker 3, one after the other."""
+    notes = "blue: active, asks one neighbour", "grey: passive, answers at once"
+    title = left(4, 22, "pairs, each at its own time", "title")
+    return [title, *ring_of(ASKED.items(), range(0, GOSSIP, 2)), *lines(4, 286, notes)]
+
+
 RINGS, GOSSIP_STEPS, DECADES = (4, 8, 16), 12, 4
 
 
@@ -297,30 +327,19 @@ def disagreement(n):
     return found
 
 
-@figure("gossip.svg", 600, 316)
-def gossip():
-    """Left: six workers in a ring, of which every second one is active, the others passive. Worker
-    0 averages with worker 1, and workers 2 and 4 both with worker 3, one after the other. Right:
-    without gradients, how far the workers of a ring are from their mean, against the steps of
-    D-PSGD. A step multiplies it by {:.3f} with 4 workers, by {:.3f} with 8, by {:.3f} with 16."""
-    parts, places = [left(4, 22, "AD-PSGD: pairs", "title")], []
-    for k in range(GOSSIP):
-        angle = 2 * math.pi * k / GOSSIP - math.pi / 2
-        places.append((132 + 92 * math.cos(angle), 146 + 92 * math.sin(angle)))
-    for (x1, y1), (x2, y2) in zip(places, places[1:] + places[:1]):
-        parts.append(path("M%g %g L%g %g" % (x1, y1, x2, y2), "frame", tip=False))
-    for k, j in ASKED.items():
-        (x1, y1), (x2, y2) = places[k], places[j]
-        part = 26 / math.hypot(x2 - x1, y2 - y1)
-        dx, dy = part * (x2 - x1), part * (y2 - y1)
-        parts.append(arrow(x1 + dx, y1 + dy, x2 - dx, y2 - dy, both=True))
-    for k, (x, y) in enumerate(places):
-        parts.append(circle(x, y, 22, "a" if k % 2 == 0 else "box"))
-        parts.append(text(x, y + 5, "w_%d" % k, "on" if k % 2 == 0 else ""))
-    parts += lines(4, 286, ("blue: active, asks one neighbour", "grey: passive, answers at once"))
+@figure("d-psgd.svg", 600, 316)
+def d_psgd():
+    """Left: six workers in a ring, each of which averages with both neighbours in the same step, as
+    worker 0 with workers 1 and 5. Right: without gradients, how far the workers of a ring are from
+    their mean, against the steps. A step multiplies it by {:.3f} with 4 workers, by {:.3f} with 8,
+    by {:.3f} with 16."""
+    notes = "each averages with both neighbours,", "as w_0 with w_5 and w_1"
+    pairs = [(k, (k + 1) % GOSSIP) for k in range(GOSSIP)]
+    parts = [left(4, 22, "a step of all workers", "title"), *ring_of(pairs, [5, 0, 1])]
+    parts += lines(4, 286, notes)
 
     x0, y0, width, height = 326, 52, 200, 184
-    parts += [left(270, 22, "D-PSGD: disagreement after s steps", "title")]
+    parts += [left(270, 22, "disagreement after s steps", "title")]
     parts += [rect(x0, y0, width, height, "line", 0)]
     for decade in range(DECADES + 1):
         y = y0 + height * decade / DECADES

@@ -1,0 +1,146 @@
+"""D-PSGD: its steps and bytes, how fast a ring agrees, and the training."""
+
+import types
+
+import equations
+import numpy as np
+import problem
+import pytest
+import ringed
+import support
+from common import examples
+
+SCRIPT = examples.main_script("Further-Algorithms/D-PSGD")
+EQUATION = equations.of(SCRIPT)
+SIZE, LR, STEPS = 7, 0.25, 20
+
+
+def starts(n):
+    return np.random.RandomState(n).randn(n, SIZE).astype(np.float32)
+
+
+def gradient(k, number, w):
+    """Of a quadratic, another one in each worker and step."""
+    return (w - k) * (1 + k + number % 3) / 8
+
+
+def train(first, text=None, gradient=gradient):
+    """Trains a worker from each w of `first`, with a vector as its model; its steps are eager.
+
+    Returns arrays: w of each worker after each step, and the bytes that it has moved in each.
+    """
+    script = examples.load(SCRIPT, text)
+    tf, flags = script.tf, types.SimpleNamespace(learning_rate=LR)
+
+    def work(rings):
+        k, found, moved = rings[0].rank, [], []
+        w, number = tf.Variable(first[k], dtype=tf.float32), tf.Variable(0, dtype=tf.int64)
+
+        def loss_and_gradient(w, number):
+            return tf.constant(0.0), tf.constant(gradient(k, int(number), w.numpy()), tf.float32)
+
+        for ring in rings:
+            script.join(ring, "the same")
+        for _ in range(STEPS):
+            update = script.algorithm(w, number, loss_and_gradient, rings, flags)
+            found.append(w.numpy())
+            moved.append(int(update.moved))
+        for ring in rings:
+            script.leave(ring)
+        return found, moved
+
+    with ringed.joining(script, len(first), 20, script.both_ways) as made:
+        done = ringed.together(made, work)
+    assert not [worker for worker in done if isinstance(worker, OSError)], done
+    return [np.array(part) for part in zip(*done)]
+
+
+def check(n, text=None):
+    """The named comparisons of numbers that a mistake must fail."""
+    found, moved = train(starts(n), text)
+    due, wrong = EQUATION.REFERENCE(starts(n), gradient, LR), []
+    for step in range(STEPS):
+        due.together()
+        apart = np.abs(found[:, step] - due.w).max()
+        if not apart < 1e-5:
+            wrong.append(f"w: {apart:g} apart after {step + 1} steps")
+    if set(moved.flat) != {4 * 4 * SIZE}:  # to both neighbours, and from both
+        wrong.append(f"bytes: {set(moved.flat)} in a step")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_the_steps_are_those_of_the_equation(n):
+    """Of a ring of which the two neighbours may be one worker, or all others."""
+    check(n)
+
+
+@pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
+def test_a_mistake_is_caught(script, fails, changes):
+    with support.caught(fails):
+        check(4, examples.replaced(script, changes))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_the_scripts_with_a_mistake_run(tmp_path):
+    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
+
+
+FIRST = EQUATION.MISTAKES["w"]["the step comes before the averaging"]
+
+
+def test_three_workers_with_thirds():
+    """W = 1/n. With the step before the averaging it is synchronous SGD, in D-PSGD's order not."""
+    w = starts(3).mean(0)
+    for changes in [], FIRST:
+        found, _ = train([w] * 3, examples.replaced(SCRIPT, changes))
+        before = np.array([w] * 3, float)
+        for step in range(STEPS):
+            g = np.array([gradient(k, step, before[k]) for k in range(3)])
+            mean = before.mean(0) - LR * g.mean(0)
+            after = found[:, step]
+            assert np.abs(after.mean(0) - mean).max() < 1e-5
+            own = 0 if changes else -LR * (g - g.mean(0))
+            assert np.abs(after - after.mean(0) - own).max() < 1e-5
+            before = after
+        assert changes or np.abs(own).max() > 0.01
+
+
+@pytest.mark.parametrize("n, ratio", [(4, 1 / 3), (8, 0.805)])
+def test_disagreement_shrinks_by_lambda_2_in_each_step(n, ratio):
+    """Without gradients. The mean stays."""
+    wave = np.cos(2 * np.pi * np.arange(n) / n)[:, None] * np.arange(1, SIZE + 1)
+    assert (1 + 2 * np.cos(2 * np.pi / n)) / 3 == pytest.approx(ratio, abs=1e-3)
+    found, _ = train(wave + 1, gradient=lambda k, number, w: 0 * w)
+    shrunk = np.abs(found[:, :6] - 1).max((0, 2)) / SIZE
+    assert shrunk == pytest.approx(ratio ** np.arange(1, 7), rel=5e-3, abs=1e-6)
+    assert np.abs(found.mean(0) - 1).max() < 1e-6
+
+
+def test_one_worker_is_refused():
+    ringed.check_refused(SCRIPT, 1, "D-PSGD needs two workers at least")
+
+
+@pytest.mark.long
+def test_the_training_is_that_of_the_equation(tmp_path):
+    """Its graph, with the gradients of the script's own model; all begin with w of worker 0."""
+    leave = "    for ring in rings:\n        leave(ring)\n"
+    record = [*ringed.RECORD[:-1], (leave, "    np.save('w.npy', metrics.values)\n" + leave)]
+    with support.QuickCluster(ps=0) as quick:
+        codes, output = ringed.train(quick, SCRIPT, tmp_path, changes=record)
+    assert codes == [0] * 3, output
+    found = [np.load(folder / "w.npy") for folder in ringed.folders(tmp_path)]
+    assert all(np.array_equal(w[0], found[0][0]) for w in found)
+    on_digits = problem.gradient_on_digits(3)
+
+    def flat_gradient(k, number, w):
+        return np.concatenate([g.ravel() for g in on_digits(k, number, ringed.arrays(w))[1]])
+
+    due = EQUATION.REFERENCE([w[0] for w in found], flat_gradient, problem.LR)
+    for step in range(1, 21):
+        due.together()
+        assert np.abs(np.array([w[step] for w in found]) - due.w).max() < 1e-5
+    assert np.abs(found[0][20] - found[1][20]).max() > 0.01
+    rows = [row["bytes"] for folder in ringed.folders(tmp_path) for row in support.pushes(folder)]
+    assert set(rows) == {4.0 * 4 * found[0].shape[1]}
