@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Sourced by every run.sh: puts Python with all packages, and the command tfrun, on the PATH.
+# Sourced by every run.sh: puts Python with all packages, and the command tfrun, on the PATH, and
+# this folder on the PYTHONPATH, so that Python imports tfrun and common from here.
 #
 # Uses the environment that is active (VIRTUAL_ENV, CONDA_PREFIX) if that has everything of
 # requirements.lock; otherwise .venv beside this file, which is made on first use.
@@ -9,7 +10,7 @@ activate() {
     local root python
     unset PYTHONHOME    # as venv's own activate does
     root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-    export RUNS_DIR="${RUNS_DIR:-$root/runs}"
+    export RUNS_DIR="${RUNS_DIR:-$root/runs}" PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 
     local active="${VIRTUAL_ENV:-${CONDA_PREFIX:-$root/.venv}}"
     if [ "$active" != "$root/.venv" ] && python "$root/tools/environment.py" --active; then

@@ -18,11 +18,9 @@ import sys
 import tempfile
 import time
 
+from common import drivers, pages
+
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "Measurements")]
-import drivers
-import launching
-import pages
 
 # The first run of an engine may install packages: it does not count.
 WARM_UP, STEPS = 1, 100
@@ -99,9 +97,9 @@ def table(found):
 
 
 def main():
-    parser = launching.Parser(__doc__)
-    parser.number("--repeats", 5, "of each engine", 1, 999)
-    parser.number("--seconds", 300, "at most, for a run", 1, 86400)
+    parser = drivers.Parser(__doc__)
+    parser.number("--repeats", 5, "of each engine")
+    parser.number("--seconds", 300, "at most, for a run")
     default, words = HERE / "start_up.json", "the file with the figures (start_up.json)"
     parser.add_argument("--output", type=pathlib.Path, default=default, help=words)
     words = "an engine's; tfrun's is ../HogWild/run.sh"

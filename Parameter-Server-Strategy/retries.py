@@ -13,10 +13,9 @@ import subprocess
 import sys
 import time
 
+from common import drivers, pages
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "Measurements"))
-import drivers
-import pages
 
 SCRIPT = pathlib.Path(__file__).with_name("parameter_server_strategy.py")
 COMMAND = f"{ROOT}/tfrun/bin/tfrun --chief --ps 1 --workers 2 --restarts 2 --timeout 120 --".split()

@@ -11,14 +11,12 @@ and its table, vocabulary.txt.
 import json
 import os
 import pathlib
-import sys
 
 import numpy as np
+from common import pages
 
 DIMENSIONS, NOISE_WORDS, BATCHES = 32, 64, 200  # the first two are the script's defaults
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "Measurements"))
-import pages
 
 
 def of_text(random):

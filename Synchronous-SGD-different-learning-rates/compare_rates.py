@@ -16,11 +16,9 @@ import sys
 import types
 
 import numpy as np
+from common import drivers, examples, pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "Measurements"))
-import drivers
-import pages
 
 SCRIPT = pathlib.Path(__file__).with_name("synchronous_sgd_different_learning_rates.py")
 WORKERS = 2
@@ -107,7 +105,7 @@ def main():
     parser.number("--steps", 2000, "of each")
     flags = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    directory, example = drivers.output_directory("Compare-Rates"), drivers.load(SCRIPT)
+    directory, example = drivers.output_directory("Compare-Rates"), examples.load(SCRIPT)
     path = directory / "compare_rates.json"
     kept = json.loads(path.read_text())["runs"] if path.exists() else {}
     for case in CASES:

@@ -16,16 +16,13 @@ import os
 import pathlib
 import platform
 import statistics
-import sys
 import time
 
+from common import drivers, examples, pages
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "Measurements"))
-import drivers
-import pages
 
 BATCHES, LR = [32, 64, 128, 256, 384, 512, 1024], 0.1  # k is a batch divided by the first
 WARM_UP_EPOCHS = 5
@@ -105,7 +102,7 @@ def table(found):
 
 def measure(seeds, rows):
     """Trains all cases; returns what batch-sizes.json holds."""
-    example = drivers.load(drivers.script_of("Non-Distributed-Setup"))
+    example = examples.load(examples.main_script("Non-Distributed-Setup"))
     data, began = example.load_data("digits"), time.time()
     errors = {rule: {str(batch): [] for batch in BATCHES} for rule in RULES}
     for seed, batch, rule in itertools.product(range(seeds), BATCHES, RULES):

@@ -127,7 +127,10 @@ def for_pip():
 
 
 def install(venv, lock):
-    """Installs the lock file's packages with pip, with a line of progress for each."""
+    """Installs the lock file's packages with pip, with a line of progress for each.
+
+    Python then also imports what stands beside .venv, such as tfrun.
+    """
     pip = [venv / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
     log = venv / "pip.log"
     process = subprocess.Popen(
@@ -149,6 +152,9 @@ def install(venv, lock):
             say_now(f"fetching package {number} of {total}: {pathlib.Path(line.split()[1]).name}")
     if process.wait():
         pip_failed(last, log)
+    # Relative, so that it is right where the folder has moved, and where .venv is a link.
+    for packages in venv.glob("lib/*/site-packages"):
+        (packages / "project.pth").write_text("../../../..\n")
 
 
 def show_installing(process, venv, total):

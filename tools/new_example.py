@@ -17,11 +17,11 @@ import re
 import shutil
 import sys
 
-import reading_order
 import readmes
 import regions
 import wordcount
-from regions import ROOT, ToolError, shown
+from common import examples, reading_order
+from common.examples import ROOT, ToolError, shown
 
 TODO = "@@TODO@@"
 MORE_LINES, MORE_TOKENS = 30, 400  # than the source may have, until --limits lowers them
@@ -38,10 +38,10 @@ def stem(name):
 
 def check_source(source):
     """Raises ToolError unless one can copy this example."""
-    if source not in reading_order.names() or ROOT / source not in regions.folders():
+    if source not in reading_order.names() or ROOT / source not in examples.folders():
         raise ToolError(f"there is no example {source} to copy: docs/reading-order.txt names them")
     script = readmes.script(ROOT / source)
-    if script not in regions.scripts():
+    if script not in examples.scripts():
         raise ToolError(f"{source} has no algorithm of its own: choose an example with a script")
     launcher = (ROOT / source / "run.sh").read_text()
     if more := set(re.findall(r"\$here/([\w-]+\.py)", launcher)) - {script.name}:
@@ -51,8 +51,8 @@ def check_source(source):
 def check_name(name):
     """Raises ToolError unless a new example can have this name."""
     parent, _, own = name.rpartition("/")
-    if parent not in regions.PARENTS:
-        parents = " or ".join(f"{folder}/{own}" for folder in regions.PARENTS if folder)
+    if parent not in examples.PARENTS:
+        parents = " or ".join(f"{folder}/{own}" for folder in examples.PARENTS if folder)
         raise ToolError(f"there are no examples in {parent}: call it {own}, or {parents}")
     if not re.fullmatch(r"[A-Z][A-Za-z0-9]*(-[A-Za-z0-9]+)*", own):
         raise ToolError(
@@ -171,9 +171,9 @@ def create(source, name):
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
         folder / "README.md": from_template(page_template(name), source, name),
         EQUATIONS / f"{stem(name)}.py": from_template("equation.txt", source, name),
-        order: reading_order.inserted(regions.read(order), name, source),
-        regions.LIMITS: new_limits(regions.read(regions.LIMITS), source, name),
-        wordcount.WORDS: new_words(regions.read(wordcount.WORDS), name),
+        order: reading_order.inserted(examples.read(order), name, source),
+        regions.LIMITS: new_limits(examples.read(regions.LIMITS), source, name),
+        wordcount.WORDS: new_words(examples.read(wordcount.WORDS), name),
     }
     folder.mkdir(parents=True)
     for path, text in texts.items():
@@ -199,4 +199,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(regions.exit_code(main))
+    sys.exit(examples.exit_code(main))

@@ -12,7 +12,6 @@ A cell with the tag `measured` shows times or rates, which differ from run to ru
 into the folded answer below that cell, in the source and in the notebook.
 """
 
-import argparse
 import ast
 import asyncio
 import atexit
@@ -26,6 +25,7 @@ import uuid
 import nbclient
 import nbformat
 import psutil
+from common import drivers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
@@ -475,9 +475,7 @@ def notebook_of(source):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--execute", action="store_true")
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="the longest a run may take")

@@ -6,16 +6,15 @@
 tests/pictures.txt has a line for each PNG file: digests of the picture and of its code, its path.
 """
 
-import argparse
 import hashlib
 import pathlib
 import sys
 
-import regions
-from regions import ToolError, shown
+from common import drivers, examples
+from common.examples import ROOT, ToolError, shown
 
-NOTES = regions.ROOT / "tests" / "pictures.txt"
-DRIVERS = "Measurements/drivers.py"
+NOTES = ROOT / "tests" / "pictures.txt"
+DRIVERS = "common/drivers.py"
 TIMELINE = [
     "tfrun/pictures/timeline.py",
     "tfrun/runs/activities.py",
@@ -44,21 +43,21 @@ def digest(*paths):
 def today():
     """Returns {path of a picture: (digest of the picture, digest of its code)}."""
     marks = {}
-    for picture in regions.tracked("*.png"):
+    for picture in examples.tracked("*.png"):
         beside = picture.with_name(picture.stem.replace("-", "_") + ".py")
-        code = [regions.ROOT / name for name in CODE.get(picture.name, [beside, DRIVERS])]
+        code = [ROOT / name for name in CODE.get(picture.name, [beside, DRIVERS])]
         if not all(path.is_file() for path in code):
             raise ToolError(
                 f"{shown(picture)}: name the code that draws it in CODE in tools/picture_marks.py"
             )
-        marks[picture.relative_to(regions.ROOT).as_posix()] = digest(picture), digest(*code)
+        marks[picture.relative_to(ROOT).as_posix()] = digest(picture), digest(*code)
     return marks
 
 
 def noted():
     """Returns the same from the notes."""
     marks = {}
-    for line in regions.read(NOTES).splitlines():
+    for line in examples.read(NOTES).splitlines():
         if line.count(" ") < 2:
             raise ToolError(f"{shown(NOTES)}: remove the line `{line}`, and run this again")
         picture, code, path = line.split(" ", 2)
@@ -68,12 +67,10 @@ def noted():
 
 def main():
     """Writes the notes; what they say of a picture that is the same as before stays."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("pictures", nargs="*", type=pathlib.Path, metavar="PICTURE")
     unchanged = [shown(path) for path in parser.parse_args().pictures]
-    if unknown := regions.untracked("*.png"):
+    if unknown := examples.untracked("*.png"):
         names = " ".join(map(shown, unknown))
         raise ToolError(f"git does not know a picture yet: run git add {names}")
     marks = today()
@@ -88,4 +85,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(regions.exit_code(main))
+    sys.exit(examples.exit_code(main))

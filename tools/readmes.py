@@ -9,7 +9,6 @@ example that they were measured on, and only while its script is the one that wa
 Of the glossary only the links are generated: its words stand on the page.
 """
 
-import argparse
 import ast
 import json
 import os
@@ -20,16 +19,11 @@ import subprocess
 import sys
 import textwrap
 
-import reading_order
 import regions
-from regions import ToolError, shown
-
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
-import drivers  # noqa: E402
-import pages  # noqa: E402
-import quiet  # noqa: E402
-from tfrun import known_errors  # noqa: E402
+from common import drivers, idle, pages, reading_order
+from common.examples import PARENTS, ROOT, ToolError, example_digest, exit_code, main_script
+from common.examples import parsed, read, script_of, shown, tracked
+from tfrun import known_errors
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -52,7 +46,7 @@ def sections(name):
 
 def script(folder):
     """The main script of a folder: the folder's name in snake case, or the one that has a kind."""
-    named = folder / (folder.name.replace("-", "_").lower() + ".py")
+    named = main_script(folder)
     if named.exists():
         return named
     for path in sorted(folder.glob("*.py")):
@@ -64,7 +58,7 @@ def script(folder):
 
 
 def docstring(path):
-    text = ast.get_docstring(regions.parsed(path))
+    text = ast.get_docstring(parsed(path))
     if text is None:
         raise ToolError(f"{shown(path)} has no docstring: begin the script with one")
     return text
@@ -89,7 +83,7 @@ def field(path, name):
 def read_json(path):
     """Returns what a JSON file holds. Raises ToolError if it is missing or none."""
     try:
-        return json.loads(regions.read(path))
+        return json.loads(read(path))
     except json.JSONDecodeError as error:
         again = "get it back from git, or measure again"
         raise ToolError(f"{shown(path)}, line {error.lineno}, is not JSON: {again}") from None
@@ -149,7 +143,7 @@ def paper(path):
     if not found:
         return "" if text == "none" else text.partition(",")[0]
     author, year = found.groups()
-    references = regions.read(path.with_name("README.md")).partition("\n## References\n")[2]
+    references = read(path.with_name("README.md")).partition("\n## References\n")[2]
     for entry in re.split(r"\n- |\n\n|^- ", references):
         link = re.search(r"\]\((http[^)]+)\)|\barXiv\s+(\d+\.\d+)", entry)
         if link and re.match(rf"{author}\b[^\[]*?\b{year},", entry):
@@ -258,7 +252,7 @@ def scaling(folder, more):
 
 def text(folder, name):
     """The table that a measurement has left as a file: in Markdown, or as it was printed."""
-    table = regions.read(folder / argument(folder, "text", name))
+    table = read(folder / argument(folder, "text", name))
     return table.rstrip("\n") if table.startswith("| ") else f"```\n{table}```"
 
 
@@ -312,7 +306,7 @@ def flag_rows(folder):
     Raises ToolError where the list cannot be read.
     """
     constants = {}  # {name: the node that is assigned to it}
-    for node in ast.walk(regions.parsed(script(folder))):
+    for node in ast.walk(parsed(script(folder))):
         if isinstance(node, ast.Assign):
             pairs = [(node.targets[0], node.value)]
             if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
@@ -376,8 +370,8 @@ def results_of(launcher):
 
 def provenance(launcher):
     """Returns what results.json says of the example that was measured: its folder, its digest."""
-    script = regions.script_of(launcher)
-    return {"example": shown(launcher.parent), "digest": regions.example_digest(script)}
+    script = script_of(launcher)
+    return {"example": shown(launcher.parent), "digest": example_digest(script)}
 
 
 def check_provenance(found, launcher):
@@ -389,7 +383,7 @@ def check_provenance(found, launcher):
         raise ToolError(f"{example}'s {path.name} is shown on {name}'s page: {again}")
     if found.get("digest") != own["digest"]:
         raise ToolError(
-            f"{shown(path)} is outdated, because {regions.script_of(launcher).name} has changed: "
+            f"{shown(path)} is outdated, because {script_of(launcher).name} has changed: "
             f"{again}, with --unchanged if the change alters no number"
         )
 
@@ -401,14 +395,14 @@ def check_compared(name, runs, source):
     own, because pictures name the digest of the results.
     """
     own = name.rpartition(": ")[2].split()[0].rstrip(",")
-    folders = [f"{parent}/{own}".lstrip("/") for parent in regions.PARENTS]
+    folders = [f"{parent}/{own}".lstrip("/") for parent in PARENTS]
     folder = next((each for each in folders if (ROOT / each).is_dir()), own)
     own_name = docstring(script(ROOT / folder)).partition(":")[0]
     for run in runs["runs"] if isinstance(runs, dict) else runs:  # Compare keeps more beside them
         if run.get("example", own_name) != own_name:
             raise ToolError(f"{shown(source)} shows {run.get('example')}'s numbers as {name}'s")
     digests = source.with_name(source.stem + "_digests.json")
-    if read_json(digests).get(folder) != regions.example_digest(script(ROOT / folder)):
+    if read_json(digests).get(folder) != example_digest(script(ROOT / folder)):
         raise ToolError(
             f"{shown(source)} is outdated, because the script of {folder} has changed: run "
             f"{shown(source.parent)} again, or python tools/results.py {folder} --unchanged if the "
@@ -455,7 +449,7 @@ def result(folder, launcher):
         f"`{found['command']}`, S from 0 to {len(runs) - 1}, {found['date']}: "
         f"TensorFlow {versions['tensorflow']}, Python {versions['python']}, "
         f"{found['cores']} cores ({found['machine']}), "
-        + (quiet.words(found["others"]) if "others" in found else f"load {found['load']:.1f}")
+        + (idle.words(found["others"]) if "others" in found else f"load {found['load']:.1f}")
         + ".",
     )
 
@@ -493,15 +487,16 @@ PARTS = {
 
 
 COUNT_MISTAKES = """
-import equations, regions
-found = [equations.of(script).MISTAKES for script in regions.scripts()]
+import equations
+from common import examples
+found = [equations.of(script).MISTAKES for script in examples.scripts()]
 print(sum(len(changes) for groups in found for changes in groups.values()))
 """
 
 
 def planted_mistakes():
     """Returns how many mistakes the files in tests/equations/ have."""
-    folders = [str(ROOT / name) for name in ("tests/support", "tools", ".")]
+    folders = [str(ROOT / name) for name in ("tests/support", ".")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     command = [sys.executable, "-c", COUNT_MISTAKES]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
@@ -515,7 +510,7 @@ NUMBERS = {  # words around a number on the front page: what the number is
     r"(\*\*)\d+( faults in real runs\*\*)": lambda: len(
         read_json(ROOT / "Operations" / "Fault-Tolerance" / "results.json")
     ),
-    r"( has )\d+( notebooks)": lambda: len(regions.tracked("*.ipynb")),
+    r"( has )\d+( notebooks)": lambda: len(tracked("*.ipynb")),
 }
 
 
@@ -532,7 +527,7 @@ def updated(path):
 
     Raises ToolError with a sentence for each part that cannot be made.
     """
-    text, faults = regions.read(path), []
+    text, faults = read(path), []
     if path == ROOT / "README.md":
         text = with_numbers(text)
     if len(PART.findall(text)) != len(re.findall("(?m)^<!-- generated", text)):
@@ -559,7 +554,7 @@ def updated(path):
 
 def files():
     """All pages of the project."""
-    return regions.tracked("*.md")
+    return tracked("*.md")
 
 
 def check_order():
@@ -572,9 +567,7 @@ def check_order():
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--fix", action="store_true", help="write what is out of date")
     fix = parser.parse_args().fix
     check_order()
@@ -596,4 +589,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(regions.exit_code(main))
+    sys.exit(exit_code(main))

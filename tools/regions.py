@@ -14,106 +14,19 @@ import argparse
 import ast
 import difflib
 import functools
-import hashlib
 import io
 import pathlib
 import re
-import subprocess
 import sys
 import tokenize
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-PARENTS = ("", "Further-Algorithms", "Operations")  # where folders of examples stand
+from common.examples import ROOT, ToolError, exit_code, folders, lines_above, parsed, read, scripts
+from common.examples import shown, tracked
+
 LIMITS = ROOT / "tests" / "limits.txt"
 # What each script has for itself, or in one form of several.
 OWN = {"algorithm", "add_flags", "build", "train", "main", "Cluster", "variables", "batches"}
-DIVIDER = "# From here to the end: the same text"  # above it the example, below it only regions
 MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
-
-
-class ToolError(Exception):
-    """What somebody did wrong, in a sentence that says what to do."""
-
-
-def exit_code(main):
-    """Runs the main function of a tool; returns its exit code. A ToolError ends it as a line."""
-    try:
-        return main()
-    except ToolError as error:
-        print(error, file=sys.stderr)
-        return 1
-
-
-def shown(path):
-    """Returns a path as it stands in a sentence: from the root of the project, if it is there."""
-    path = pathlib.Path(path).resolve()
-    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
-
-
-def read(path):
-    """Returns the text of a file that somebody named. Raises ToolError if it cannot be read."""
-    try:
-        return pathlib.Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ToolError(f"{shown(path)} cannot be read: {reason}; check the path") from None
-
-
-def parsed(path):
-    """Returns the syntax tree of a script. Raises ToolError if it is no Python."""
-    try:
-        return ast.parse(read(path))
-    except SyntaxError as error:
-        raise ToolError(f"{shown(path)}, line {error.lineno}: correct this: {error.msg}") from None
-
-
-def tracked(pattern, root=ROOT, which="--cached"):
-    """The files that git knows of, by a pattern as of pathlib.Path.match: not what a run left."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--exclude-standard", which],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
-    if listed.returncode:
-        reason = (listed.stderr.splitlines() or ["git failed"])[0]
-        raise ToolError(f"this needs a clone that git knows, and git says: {reason}")
-    paths = sorted(pathlib.PurePath(name) for name in listed.stdout.split("\0") if name)
-    return [root / path for path in paths if path.match(pattern) and (root / path).exists()]
-
-
-def untracked(pattern):
-    """The files that git neither knows of nor ignores."""
-    return tracked(pattern, which="--others")
-
-
-def folders(root=ROOT):
-    """The folders of the examples: those with a run.sh, and without notebooks."""
-    return [
-        run.parent
-        for run in tracked("run.sh", root)
-        if run.parent.parent in [root / parent for parent in PARENTS]
-        and run.parent.name != "tests"
-        and not list(run.parent.glob("*.ipynb"))
-    ]
-
-
-def scripts(root=ROOT):
-    """The example scripts: every Python file beside a run.sh that says its kind, but drivers."""
-    there = folders(root)
-    beside = [path for path in tracked("*.py", root) if path.parent in there]
-    return sorted(
-        path for path in beside if re.search(r"^Kind: +(?!\s|driver)", path.read_text(), re.M)
-    )
-
-
-def script_of(launcher):
-    """Returns the script that a run.sh starts."""
-    command = re.split(r"(?m)^ *(?:exec|tfrun) ", read(launcher), maxsplit=1)
-    script = re.search(r"(?:here/)?([\w./]+\.py)", command[-1]) if command[1:] else None
-    if not script:
-        raise ToolError(f"{shown(launcher)} starts no script: it needs a line `exec tfrun ... --`")
-    return launcher.parent / script[1]
 
 
 def split(text):
@@ -215,41 +128,6 @@ def fix(source, *targets):
         for name, part in split_file(path):
             lines += standard[name].splitlines() if name in standard else part
         path.write_text("\n".join(lines) + "\n")
-
-
-def lines_above(text):
-    """Returns how many lines of a script stand above its divider; None where it has none."""
-    starts = (line.startswith(DIVIDER) for line in text.splitlines())
-    return next((number for number, starts_here in enumerate(starts) if starts_here), None)
-
-
-def example_digest(path):
-    """Returns the first 16 hexadecimal digits of the SHA-256 of a script's example.
-
-    That is what stands above the divider, without comments, docstrings, imports and main(). So the
-    digest changes with the algorithm, its defaults, the data and the model, and results of before
-    are outdated. It does not change with the words, or with the plumbing: an edit of a region below
-    the divider would else make the results of all examples outdated at once.
-    """
-    text = "\n".join(read(path).splitlines()[: lines_above(read(path))])
-    plumbing, kept = set(), set()  # numbers of lines
-    for node in parsed(path).body:
-        lines = range(node.lineno, node.end_lineno + 1)
-        is_main = isinstance(node, ast.FunctionDef) and node.name == "main"
-        if isinstance(node, (ast.Import, ast.ImportFrom)) or is_main:
-            plumbing.update(lines)
-        kept.update(lines)
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(
-            node
-        ):
-            plumbing.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    lines = text.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
-        if token.type == tokenize.COMMENT:
-            lines[token.start[0] - 1] = token.line[: token.start[1]]
-    counted = [line.rstrip() for n, line in enumerate(lines, 1) if n in kept - plumbing]
-    return hashlib.sha256("\n".join(filter(None, counted)).encode()).hexdigest()[:16]
 
 
 def tokens(text):

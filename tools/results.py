@@ -11,12 +11,11 @@ page then calls the result busy. Writes results.json beside the run.sh, and the 
 first run: curves.png, and trace.png where the page shows one. `python tools/readmes.py --fix` then
 writes the figures into the page.
 
-results.json names its example and the digest of its script (regions.example_digest), and
+results.json names its example and the digest of its script (examples.example_digest), and
 readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
 no number, such as a name, --unchanged writes the new digest and measures nothing.
 """
 
-import argparse
 import collections
 import datetime
 import json
@@ -32,18 +31,16 @@ import time
 
 import numpy as np
 import readmes
-import regions
-from regions import ToolError, shown
+from common import drivers, examples, idle
+from common.drivers import run
+from common.examples import ROOT, ToolError, shown
+from tfrun.runs.data import RunData
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 MORE = {  # for what their pictures show of a moment
     "Model-Parallelism": ["--timeline-steps", "1000"],
     "Sharded-Training": ["--timeline-steps", "500"],
 }
 RUN_SECONDS = 600  # at most
-sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
-import quiet  # noqa: E402
-from tfrun.runs.data import RunData  # noqa: E402
 
 
 def facts(directory, seconds):
@@ -80,39 +77,17 @@ def sample(output, directory, name):
     return lines
 
 
-def run(command, folder):
-    """Runs an example, which writes into `folder`; returns its output. Raises ToolError."""
-    words = " ".join([command[0], shown(command[1]), *command[2:]])
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "OUTPUT_DIR": folder},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=RUN_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise ToolError(f"`{words}` took longer than {RUN_SECONDS} s: let it do less") from None
-    if done.returncode:
-        print(*done.stdout.splitlines()[-20:], sep="\n", file=sys.stderr)
-        raise ToolError(
-            f"`{words}` failed with exit code {done.returncode}; nothing was written: its last "
-            "lines are above, correct the script"
-        )
-    return done.stdout
-
-
 def measure(launcher, repeats, anyway):
     """Runs a run.sh with the seeds from 0; returns what results.json holds."""
     name, more = launcher.parent.name, MORE.get(launcher.parent.name, [])
-    page = regions.read(launcher.parent / "README.md")
+    page = examples.read(launcher.parent / "README.md")
     about = readmes.provenance(launcher)
-    runs, others = [], quiet.wait(anyway)
+    runs, others = [], idle.wait(anyway)
     for seed in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             began = time.monotonic()
-            output = run(["bash", launcher, *more, "--seed", str(seed)], folder)
+            command = ["bash", launcher, *more, "--seed", str(seed)]
+            output = run(command, folder, TFRUN_TIMEOUT=str(RUN_SECONDS))
             directory = pathlib.Path(folder)
             runs.append(facts(directory, time.monotonic() - began))
             print(f"{name}, seed {seed}: {runs[-1]}")
@@ -155,7 +130,7 @@ def mark_unchanged(launcher):
     if found.get("example") != own["example"]:
         readmes.check_provenance(found, launcher)  # raises: these are no results of this example
     path.write_text(json.dumps({**found, **own}, indent=1) + "\n")
-    for path in regions.tracked("*_digests.json"):  # of Compare, and others
+    for path in examples.tracked("*_digests.json"):  # of Compare, and others
         digests = readmes.read_json(path)
         # Numbers that an earlier change has made outdated stay so.
         if launcher.name == "run.sh" and digests.get(name) == before:
@@ -164,9 +139,7 @@ def mark_unchanged(launcher):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")
@@ -193,4 +166,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(regions.exit_code(main))
+    sys.exit(examples.exit_code(main))

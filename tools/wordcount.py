@@ -8,14 +8,14 @@ Neither the generated parts of a page count nor its blocks of code. The line `al
 that `wc -w` counts on the pages.
 """
 
-import argparse
 import pathlib
 import re
 import sys
 
 import readmes
 import regions
-from regions import ROOT
+from common import drivers, examples
+from common.examples import ROOT
 
 WORDS = ROOT / "tests" / "words.txt"
 ALL = "all"
@@ -35,8 +35,8 @@ def counted(text):
 def size(name):
     """Returns the number that a line of tests/words.txt limits, as a tuple."""
     if name == ALL:
-        return (sum(len(regions.read(page).split()) for page in readmes.files()),)
-    return (counted(regions.read(ROOT / name)),)
+        return (sum(len(examples.read(page).split()) for page in readmes.files()),)
+    return (counted(examples.read(ROOT / name)),)
 
 
 def faults(limits):
@@ -50,19 +50,17 @@ def faults(limits):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--limits", nargs="*", type=pathlib.Path, metavar="PAGE")
     lower = parser.parse_args().limits
     if lower is not None:
-        only = [*map(regions.shown, lower), ALL] if lower else ()
+        only = [*map(examples.shown, lower), ALL] if lower else ()
         regions.lower_limits(only, WORDS, size)
         return 0
-    found = faults(regions.read_limits(regions.read(WORDS)))
+    found = faults(regions.read_limits(examples.read(WORDS)))
     print("\n".join(found) or "no page is too long")
     return bool(found)
 
 
 if __name__ == "__main__":
-    sys.exit(regions.exit_code(main))
+    sys.exit(examples.exit_code(main))

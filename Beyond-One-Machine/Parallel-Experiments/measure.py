@@ -16,12 +16,10 @@ import tempfile
 import time
 
 import parallel_experiments
+from common import drivers, pages
 from digits import train
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parents[1] / "Measurements"))
-import drivers
-import pages
 
 GRID = {"learning_rate": [0.001, 0.01], "dropout": [0.0, 0.5]}
 WAYS = [("one process", False, 1), ("two processes", False, 2), ("Spark, two slots", True, 2)]

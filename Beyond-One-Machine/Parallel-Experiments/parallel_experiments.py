@@ -29,14 +29,13 @@ import time
 import traceback
 
 import cloudpickle
-from joblib.externals.loky import ProcessPoolExecutor
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]  # tfrun is not installed
 import inputs
 import report
 from inputs import BadInput
+from joblib.externals.loky import ProcessPoolExecutor
 from tfrun.launch import cluster, grid, signals
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 
 def one_run(map_fun, metric, reserved, params, logdir):

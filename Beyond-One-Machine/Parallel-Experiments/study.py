@@ -12,9 +12,8 @@ import pathlib
 import sys
 
 import digits
+from common import drivers
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "Measurements"))
-import drivers
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported
 

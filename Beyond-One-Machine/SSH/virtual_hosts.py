@@ -14,7 +14,6 @@ Run:           bash run.sh ../../HogWild/hogwild.py --steps 600
 """
 
 import argparse
-import ctypes
 import getpass
 import os
 import pathlib
@@ -25,6 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from common import drivers
+from tfrun.launch.task import end_with_parent
 
 WAIT = 20  # seconds for all hosts to answer
 NETWORK = "10.77.0."
@@ -58,11 +60,6 @@ mkdir -p /run/sshd
 for folder in {own}; do mount -t tmpfs tmpfs "$folder"; done
 exec {sshd} -D -e -f {folder}/{name}.conf
 """
-
-
-def end_with_us():
-    """In the new process, on Linux: it is killed when this one dies."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
 
 
 def call(command):
@@ -153,11 +150,7 @@ def run_inside(folder, n_hosts, own, command):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = drivers.Parser(__doc__)
     parser.add_argument("--hosts", type=int, default=2, metavar="N", help="how many (2)")
     parser.add_argument(
         "--own",
@@ -193,7 +186,7 @@ def main():
         namespaces = "unshare --net --mount --pid --fork --mount-proc --kill-child".split()
         process = subprocess.Popen(
             [*namespaces, sys.executable, __file__, "--inside", folder, *sys.argv[1:]],
-            preexec_fn=end_with_us,
+            preexec_fn=end_with_parent,
         )
         if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
             signal.signal(signal.SIGTERM, lambda *_: process.kill())

@@ -8,7 +8,6 @@ their own. All daemons and jobs live in a namespace of processes, and end with i
 
 import argparse
 import contextlib
-import ctypes
 import os
 import pathlib
 import random
@@ -18,7 +17,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
+
+from tfrun.launch.task import end_with_parent
+from tfrun.runs import times
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import launching
@@ -100,11 +101,8 @@ def daemons(folder, n_nodes):
 
 
 def wait_until(condition, what):
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        if time.monotonic() > deadline:
-            raise RuntimeError("after %d s: %s" % (WAIT, what))
-        time.sleep(0.1)
+    if not times.wait_for(condition, WAIT, 0.1):
+        raise RuntimeError("after %d s: %s" % (WAIT, what))
 
 
 def run_inside(folder, command, n_nodes, cpus):
@@ -157,7 +155,7 @@ def run(command, n_nodes, cpus):
         nodes = ["--inside", folder, "--nodes", str(n_nodes), "--cpus", str(cpus)]
         inside = subprocess.Popen(
             [*unshare, sys.executable, __file__, *nodes, "--", *command],
-            preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),  # 1: PR_SET_PDEATHSIG
+            preexec_fn=end_with_parent,
         )
         try:
             return inside.wait()

@@ -19,11 +19,10 @@ import tempfile
 import time
 
 import psutil
+from common import drivers, pages
+from tfrun.runs import times
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "Measurements"))
-import drivers
-import pages
 
 VICTIMS = ("worker", "ps", "chief", "python worker", "executor")
 CHECKPOINT_STEPS = 100
@@ -47,11 +46,9 @@ def find(running, victim):
 
 def wait_for(condition, run, what):
     """Waits until the condition is true. Raises RuntimeError where it takes too long."""
-    deadline = time.monotonic() + WAIT
-    while not condition():
-        if time.monotonic() > deadline or run.poll() is not None:
-            raise RuntimeError("it did not come to this: %s" % what)
-        time.sleep(0.05)
+    times.wait_for(lambda: run.poll() is not None or condition(), WAIT, 0.05)
+    if run.poll() is not None or not condition():
+        raise RuntimeError("it did not come to this: %s" % what)
 
 
 def table(runs):
@@ -59,9 +56,9 @@ def table(runs):
     loads = [run["load"] for run in runs]
     rows = []
     for victim in runs[0]["kills"]:
-        times = [run["kills"][victim] for run in runs]
+        kills = [run["kills"][victim] for run in runs]
         names = "tasks_after", "update_after"
-        rows.append((victim, *(pages.spread([time[name] for time in times]) for name in names)))
+        rows.append((victim, *(pages.spread([kill[name] for kill in kills]) for name in names)))
     return pages.table(
         ["killed", "new tasks after, s", "the next update after, s"],
         rows,

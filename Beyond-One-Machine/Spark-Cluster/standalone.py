@@ -7,7 +7,6 @@ loopback only, and end with this process, whatever happens.
 """
 
 import contextlib
-import ctypes
 import os
 import pathlib
 import re
@@ -16,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from tfrun.launch.task import end_with_parent
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import launching
@@ -26,12 +27,6 @@ appender.console.type = Console
 appender.console.name = console
 """
 WAIT = 60  # seconds for the master, and for its workers
-
-
-def end_with_us():
-    """In the new process, on Linux: it is killed when this one dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
 
 
 def start(name, folder, *arguments):
@@ -58,7 +53,7 @@ def start(name, folder, *arguments):
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=end_with_us,
+            preexec_fn=end_with_parent,
             start_new_session=True,
         )
     return process, log
@@ -97,7 +92,7 @@ def main():
             wait_for("Registering worker", flags.workers, daemons, log)
             print(f"[spark] {address} has {flags.workers} workers", flush=True)
             child = subprocess.Popen(
-                flags.command, env={**env, "SPARK_MASTER": address}, preexec_fn=end_with_us
+                flags.command, env={**env, "SPARK_MASTER": address}, preexec_fn=end_with_parent
             )
             try:
                 code = child.wait()

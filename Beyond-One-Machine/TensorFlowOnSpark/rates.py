@@ -20,9 +20,9 @@ from importlib.metadata import version
 
 import numpy as np
 import tfos
+from common import examples, pages
 from tfos import drivers
 
-import pages  # tfos knows where it is
 
 HERE = pathlib.Path(__file__).resolve().parent
 COPIES = 10  # of the digits in `large`: the same examples as 10 epochs of 4 small partitions
@@ -38,7 +38,7 @@ WAYS = {
 
 def run(way, folder, large):
     """Returns examples a second of a worker, and what else tfos.py reports of a run."""
-    paths = {"LARGE": large, "HOGWILD": drivers.script_of("HogWild")}
+    paths = {"LARGE": large, "HOGWILD": examples.main_script("HogWild")}
     flags = [paths.get(word, word) for word in WAYS[way].split()]
     if way != "Spark-Cluster":
         drivers.run([sys.executable, HERE / "tfos.py", *flags], folder)

@@ -21,13 +21,10 @@ import time
 import warnings
 
 import numpy as np
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "Measurements"))
-import drivers
+from common import drivers
 from tfrun.launch import signals
 
-HOGWILD = str(ROOT / "HogWild")  # also on the executors
+HOGWILD = str(pathlib.Path(__file__).resolve().parents[2] / "HogWild")  # also on the executors
 
 
 def map_fun(flags, ctx):

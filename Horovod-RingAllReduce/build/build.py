@@ -25,13 +25,12 @@ import tarfile
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 from tfrun.launch import signals, watchdog
 from tfrun.launch.task import end_with_parent
-from environment import fail, for_pip, pip_failed, say
+from tools.environment import fail, for_pip, pip_failed, say
 
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 LIMIT = 3600  # seconds for the build; it takes 4 minutes on 2 cores
 PROGRAM = b"#include <optional>\nint main() { if constexpr (true) return *std::optional<int>(0); }"
 # Gloo, Horovod's own messages over TCP, is all that it needs: no MPI.

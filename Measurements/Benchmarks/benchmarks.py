@@ -18,10 +18,9 @@ import sys
 import tempfile
 import time
 
+from common import drivers, examples
 from rich.table import Table
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
 
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
@@ -100,7 +99,7 @@ ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 def wide_data(folder):
     """A file of 784 random features and 10 classes."""
-    messages = drivers.load(drivers.ROOT / "Measurements" / "Messages" / "messages.py")
+    messages = examples.load(examples.ROOT / "Measurements" / "Messages" / "messages.py")
     return messages.wide_data(folder), messages.LAYERS
 
 
@@ -108,14 +107,14 @@ def example(name, model, folder, environment):
     """Runs an example; returns the mini-batches per second of all its workers."""
     place, changes, cluster, steps, *more = EXAMPLES[name]
     layers, batch_size, part = MODELS[model]
-    script = drivers.script_of(place)
+    script = examples.main_script(place)
     more += ["--steps", int(steps * part), "--batch-size", batch_size]
     if model != "digits":
         path, hidden = wide_data(folder)
         changes = [*changes, hidden]
         more += ["--dataset", path, "--learning-rate", 0.01]
     copy, directory = folder / script.name, folder / "run"
-    copy.write_text(drivers.changed(script, changes))
+    copy.write_text(examples.replaced(script, changes))
     drivers.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)
     if TIMED[0] in changes:
         return json.loads((directory / "rate.json").read_text())
@@ -145,7 +144,7 @@ def peer(name, model, folder, environment):
 def start_up(folder):
     """Returns the seconds from the command to the first push of HogWild's last worker."""
     began = time.time()
-    script = drivers.script_of("HogWild")
+    script = examples.main_script("HogWild")
     drivers.run(["tfrun", *PS, "--", script, "--steps", 200], folder / "run", **ONE_THREAD)
     first = {}
     for push in drivers.pushes(folder / "run"):

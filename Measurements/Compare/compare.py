@@ -17,22 +17,13 @@ import pathlib
 import re
 import shlex
 import statistics
-import sys
 import tempfile
 
-import numpy as np
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = map(str, (HERE, HERE.parent, HERE.parent / "Scaling"))
-import delays
 import drawing
-import drivers
-import forked
-from scaling import ONE_A_CALL, middle
+import numpy as np
+from common import delays, drivers, examples, forked, reading_order
+from common.drivers import middle
 from tfrun.runs.data import RunData
-
-sys.path.append(str(drivers.ROOT / "tools"))
-import reading_order
 
 VALIDATION = 360  # rows of the training data on which settings are tried
 TESTS = 25  # of a run
@@ -81,7 +72,7 @@ TASKS = {
 
 def all_examples():
     """Returns the folders that are compared, in reading order."""
-    names = [name for name in reading_order.names() if drivers.script_of(name).is_file()]
+    names = [name for name in reading_order.names() if examples.main_script(name).is_file()]
     learns = [name for name in names if "from sklearn.datasets import load_digits" in text_of(name)]
     return [name for name in learns if kind(name) in KINDS]
 
@@ -99,7 +90,7 @@ def parse_flags():
     flags = parser.parse_args()
     for example in flags.examples:
         folder = "".join(example.split()[:1])
-        if not folder or not (drivers.ROOT / folder / "run.sh").is_file():
+        if not folder or not (examples.ROOT / folder / "run.sh").is_file():
             parser.error(f"there is no {folder}/run.sh")
         for own in ("--seed", "--steps", "--checkpoint-steps"):
             if own in re.split(r"[\s=]+", example):
@@ -113,19 +104,19 @@ def parse_flags():
 
 def text_of(folder):
     """Returns the text of an example's script."""
-    return drivers.script_of(folder).read_text()
+    return examples.main_script(folder).read_text()
 
 
 def kind(folder):
     """Returns what the docstring of an example's script says behind `Kind:`."""
-    known = drivers.script_of(folder).is_file()
+    known = examples.main_script(folder).is_file()
     found = known and re.search(r"(?m)^Kind: +(.+)$", text_of(folder))
     return found[1] if found else None
 
 
 def with_horovod(folder):
     """Returns whether Horovod starts the processes of an example."""
-    return "horovodrun" in (drivers.ROOT / folder / "run.sh").read_text()
+    return "horovodrun" in (examples.ROOT / folder / "run.sh").read_text()
 
 
 def takes_part(example, task):
@@ -144,7 +135,7 @@ def jobs_of(folder, workers):
 
     Gossip needs four workers at least, or each averages with all.
     """
-    text = (drivers.ROOT / folder / "run.sh").read_text()
+    text = (examples.ROOT / folder / "run.sh").read_text()
     if re.search(r"\$\{WORKERS:-\d", text):
         n = max(workers, 4) if kind(folder).startswith("gossip") else workers
     else:
@@ -200,31 +191,31 @@ def settings(example, workers):
 
 def validation_data(folder):
     """Writes the training data of all examples in two parts; returns the file."""
-    data = drivers.load(drivers.script_of("Non-Distributed-Setup")).load_data("digits")
+    data = examples.load(examples.main_script("Non-Distributed-Setup")).load_data("digits")
     x, y, path = data.x_train, data.y_train, folder / "validation.npz"
     parts = (x[:-VALIDATION], y[:-VALIDATION], x[-VALIDATION:], y[-VALIDATION:])
     np.savez(path, **dict(zip(data._fields, parts)))
     return path
 
 
-def train(context, example, name, flags, directory):
+def train(example, name, flags, directory):
     """Trains an example in `directory`, with these flags; returns whether it did not diverge."""
     (folder, *own), task = shlex.split(example), TASKS[name]
     if with_horovod(folder):
-        drivers.run(["bash", drivers.ROOT / folder / "run.sh", *own, *flags], directory)
+        drivers.run(["bash", examples.ROOT / folder / "run.sh", *own, *flags], directory)
         return True
-    script, jobs = drivers.script_of(folder), jobs_of(folder, task.workers)
+    script, jobs = examples.main_script(folder), jobs_of(folder, task.workers)
     changes = list(task.changes)
     if task.mean:
         seed = int(flags[flags.index("--seed") + 1])
         changes += delays.changes("exponential", task.mean, jobs["worker"], seed + 1)
-        own += ONE_A_CALL if ONE_A_CALL[0].strip("-") in script.read_text() else []
+        own += delays.ONE_A_CALL if delays.ONE_A_CALL[0].strip("-") in script.read_text() else []
     copy = directory.parent / script.name
-    copy.write_text(drivers.changed(script, changes))
-    return forked.train(context, copy, jobs, [*own, *flags], directory)[0]
+    copy.write_text(examples.replaced(script, changes))
+    return forked.train(copy, jobs, [*own, *flags], directory)[0]
 
 
-def measure(context, case, seed, seconds, found, data):
+def measure(case, seed, seconds, found, data):
     """Returns the numbers of a run. case: (its name, the task, the example, words of its flags)."""
     _, name, example, words = case
     task, folder = TASKS[name], example.split()[0]
@@ -243,7 +234,7 @@ def measure(context, case, seed, seconds, found, data):
     with tempfile.TemporaryDirectory() as place:
         directory = pathlib.Path(place, "run")
         try:
-            trained = train(context, example, name, flags, directory)
+            trained = train(example, name, flags, directory)
         except SystemExit as error:  # this one is broken; the others go on
             return {"failed": str(error)[-500:]}
         run = RunData.read(directory)
@@ -372,14 +363,13 @@ def compare(console, directory, flags, plan):
 
     Each of its three parts goes on where an earlier sitting in this directory has ended.
     """
-    context, kept = forked.context(), directory / "measured.json"
-    data, tries = validation_data(directory), 1 if flags.anyway else 3
-    found = {}
+    kept, tries = directory / "measured.json", 1 if flags.anyway else 3
+    data, found = validation_data(directory), {}
 
     def turns(cases, repeats, data=None):
         def run(case, seed):
             seconds = flags.seconds or TASKS[case[1]].seconds
-            return measure(context, case, seed, seconds, found, data)
+            return measure(case, seed, seconds, found, data)
 
         found.update(drivers.by_turns(console, cases, repeats, run, kept, tries))
 

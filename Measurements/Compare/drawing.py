@@ -5,7 +5,8 @@ import re
 import statistics
 import textwrap
 
-import drivers
+from common import drivers
+from common.examples import ROOT, main_script
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
@@ -31,7 +32,7 @@ AXES = {"seconds": "seconds of training", "examples": "examples", "megabytes": "
 
 def family(example):
     """Returns what a picture calls the kind of an example."""
-    text = drivers.script_of(example.split()[0]).read_text()
+    text = main_script(example.split()[0]).read_text()
     kind = re.search(r"(?m)^Kind: +(.+)$", text)[1]
     return next(name for name, kinds in FAMILIES.items() if kind in kinds)
 
@@ -222,6 +223,6 @@ def draw_all(results, path, source):
         local_steps(rounds, path.with_name("local-steps.png"), source)
     front(results, path.with_name("front.png"), source)
     for example in dict.fromkeys(case.split(": ")[1] for case in results):
-        page = drivers.ROOT / example / "README.md"
+        page = ROOT / example / "README.md"
         if page.is_file() and "(compare.png)" in page.read_text():
             draw(results, page.with_name("compare.png"), source, example)

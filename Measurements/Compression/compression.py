@@ -10,12 +10,9 @@ Run:           bash run.sh
 import math
 import pathlib
 import statistics
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
-import forked
+from common import drivers, examples, forked
 
 RING, COMPRESSED = "Ring-AllReduce", "Further-Algorithms/Compressed-AllReduce"
 # name: (the example, its flags)
@@ -54,24 +51,24 @@ def by_compressor(results):
     return {case.rpartition(": ")[0]: runs for case, runs in results.items()}
 
 
-def train(context, case, workers, updates, seed, directory):
+def train(case, workers, updates, seed, directory):
     """Trains in `directory`; returns whether the loss stayed a number."""
     _, example, flags, _ = case
     words = ["--steps", updates, "--seed", seed, *flags]
-    script = drivers.script_of(example)
-    return forked.train(context, script, {"worker": workers}, words, directory)[0]
+    script = examples.main_script(example)
+    return forked.train(script, {"worker": workers}, words, directory)[0]
 
 
-def measure(context, case, repeat, flags):
+def measure(case, repeat, flags):
     """Returns what one run has found."""
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        trained = train(context, case, WORKERS, flags.updates, repeat, folder / "run")
+        trained = train(case, WORKERS, flags.updates, repeat, folder / "run")
         result = found(trained, folder / "run")
         if case[-1] and not repeat:  # the bytes are the same in each run
             for workers in MORE:
                 directory = folder / f"{workers}"
-                train(context, case, workers, COUNTED, repeat, directory)
+                train(case, workers, COUNTED, repeat, directory)
                 result["kilobytes"][str(workers)] = sent(drivers.pushes(directory))
         return result
 
@@ -160,11 +157,10 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        context = forked.context()
         drivers.leave_digests([case[1] for case in cases], directory)
 
         def run(case, repeat):
-            return measure(context, case, repeat, flags)
+            return measure(case, repeat, flags)
 
         words = f"{WORKERS} workers, {flags.updates} updates; KB that a worker sends in an update"
         return drivers.sitting(console, directory, flags, cases, run, words)

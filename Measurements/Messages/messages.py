@@ -10,17 +10,14 @@ Run:           bash run.sh
 import json
 import pathlib
 import statistics
-import sys
-import tempfile
 
 import numpy as np
+from common import drivers, examples
 from rich.table import Table
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
 
-HOGWILD = drivers.script_of("HogWild")
-ALONE = drivers.script_of("Non-Distributed-Setup")
+HOGWILD = examples.main_script("HogWild")
+ALONE = examples.main_script("Non-Distributed-Setup")
 LAYERS = (
     'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
     'keras.layers.Dense(512, "relu"),\n            keras.layers.Dense(512, "relu"),',
@@ -89,18 +86,16 @@ PARTS = ["call and pull", "gradient", "push"]  # of an update
 def measure(case, flags):
     """What a run of that case leaves: rate, staleness, messages, milliseconds of PARTS."""
     script, together, changes = CASES[case]
-    with tempfile.TemporaryDirectory() as folder:
-        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        more, cluster = [], []
+    cluster, more = [], []
+    if script == HOGWILD:
+        changes = [*changes, ('\n\nif __name__ == "__main__":', ADDED)]
+        cluster = ["--ps", 1, "--workers", 2]
+        more = ["--updates-per-call", together]
+    if flags.wide:
+        changes = [*changes, LAYERS]
+    with examples.changed_copy(script, changes) as (copy, directory):
         if flags.wide:
-            changes = [*changes, LAYERS]
-            more = ["--dataset", wide_data(folder), "--learning-rate", 0.01]
-        text = drivers.changed(script, changes)
-        if script == HOGWILD:
-            cluster = ["--ps", 1, "--workers", 2]
-            more += ["--updates-per-call", together]
-            text = text.replace('\n\nif __name__ == "__main__":', ADDED)
-        copy.write_text(text)
+            more += ["--dataset", wide_data(copy.parent), "--learning-rate", 0.01]
         command = ["tfrun", *cluster, "--", copy, "--steps", flags.steps]
         drivers.run([*command, "--batch-size", flags.batch_size, *more], directory)
         result = json.loads((directory / "result.json").read_text())

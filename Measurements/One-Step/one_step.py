@@ -8,20 +8,15 @@ Run:           bash run.sh
 """
 
 import os
-import pathlib
 import sys
 import tempfile
 
-ENVIRONMENT = dict(os.environ)  # what the runs get
+from common import drivers, examples, references
+
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np
 import tensorflow as tf
 from rich.table import Table
-
-MEASUREMENTS = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(MEASUREMENTS), str(MEASUREMENTS.parent / "tools")]
-import drivers
-import references
 
 STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 5, 32, 0.1, 0
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of w, layer by layer
@@ -116,8 +111,8 @@ def measure(n, launcher, more, scaled):
     if "Multiple" in launcher:
         more = [*more, "--devices", str(n)]
     with tempfile.TemporaryDirectory() as directory:
-        command = ["bash", drivers.ROOT / launcher, *more, *saving(n, scaled)]
-        drivers.run(command, directory, ENVIRONMENT, WORKERS=str(n), PS="1")
+        command = ["bash", examples.ROOT / launcher, *more, *saving(n, scaled)]
+        drivers.run(command, directory, WORKERS=str(n), PS="1")
         return compare(directory, n)
 
 

@@ -8,17 +8,13 @@ Run:           bash run.sh
 """
 
 import json
-import pathlib
 import statistics
-import sys
-import tempfile
 
+from common import drivers, examples
 from rich.table import Table
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
 
-SCRIPT = drivers.script_of("Collective-AllReduce")
+SCRIPT = examples.main_script("Collective-AllReduce")
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = '*[keras.layers.Dense(1024, "relu") for _ in range(3)],'  # 2.2 million parameters, 8.7 MB
 GRADIENTS = "    loss, g = gradient(w_k, version)\n"
@@ -35,9 +31,7 @@ CASES = [  # what it is called, bytes in a pack, whether it sends while back-pro
 def milliseconds(size, overlap, flags):
     """The time of a step, from its run's result.json. Exits with its last lines when it fails."""
     changes = [(LAYERS, WIDE)] + [(GRADIENTS, WAIT)] * (not overlap)
-    with tempfile.TemporaryDirectory() as folder:
-        script, directory = pathlib.Path(folder, SCRIPT.name), pathlib.Path(folder, "run")
-        script.write_text(drivers.changed(SCRIPT, changes))
+    with examples.changed_copy(SCRIPT, changes) as (script, directory):
         command = ["tfrun", "--workers", "2", "--", script, "--steps", flags.steps]
         command += ["--batch-size", flags.batch_size, "--bytes-per-pack", size]
         drivers.run(command, directory)

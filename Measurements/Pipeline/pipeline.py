@@ -17,15 +17,13 @@ import re
 import shutil
 import statistics
 import sys
-import tempfile
 
+from common import drivers, examples
 from matplotlib import colormaps
 from rich.table import Table
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-import drivers
 
-SCRIPT = drivers.script_of("Model-Parallelism")
+SCRIPT = examples.main_script("Model-Parallelism")
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 WARM_UP = 5
 # Examples in a mini-batch; layers that sleep need few.
@@ -116,9 +114,7 @@ def stored(ops, k):
 
 def measure(case, updates, threads):
     """The ops of each update of one run."""
-    with tempfile.TemporaryDirectory() as name:
-        script, directory = pathlib.Path(name, SCRIPT.name), pathlib.Path(name, "run")
-        script.write_text(drivers.changed(SCRIPT, LATE if case.late else WIDE))
+    with examples.changed_copy(SCRIPT, LATE if case.late else WIDE) as (script, directory):
         places = ["--devices", case.K] if case.late else []
         command = ["tfrun", "--workers", 1 if case.late else case.K, "--timeout", 300, "--", script]
         command += ["--steps", WARM_UP + updates, "--timeline-steps", 1, *places]
@@ -131,7 +127,7 @@ def measure(case, updates, threads):
         command += ["--schedule", case.schedule]
         # A thread that sleeps can do nothing else.
         env = {**THREADS, "TF_NUM_INTEROP_THREADS": str(threads + case.late * case.K)}
-        shutil.copy(pathlib.Path(__file__).with_name("late.py"), name)
+        shutil.copy(pathlib.Path(__file__).with_name("late.py"), script.parent)
         drivers.run(command, directory, **env)
         steps = {int(path.stem.split("-")[1]): path for path in directory.glob("timeline-*.json")}
         return [read(steps[step]) for step in sorted(steps) if step > WARM_UP]

@@ -11,23 +11,19 @@ Run:           bash run.sh
 import json
 import multiprocessing
 import os
-import pathlib
 import resource
-import signal
 import socket
 import statistics
 import sys
 import time
 
 import numpy as np
+from common import drivers, examples
 from rich.console import Group
 from rich.table import Table
-
-sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[1:3])
-import drivers
 from tfrun.launch import cluster
 
-SCRIPT = drivers.script_of("Ring-AllReduce")
+SCRIPT = examples.main_script("Ring-AllReduce")
 AT_ONCE = 64 * 10**6  # bytes in one measurement, as far as 300 vectors have as many
 TENSORFLOW = "TensorFlow's ring, 2 workers"
 
@@ -75,7 +71,7 @@ def worker(script, n, rank, addresses, orders):
 
 def of_tensorflow(_, n, rank, addresses, orders):
     """A process: does the same with TensorFlow's ring, in a loop of the graph."""
-    drivers.end_with_us(signal.SIGKILL)
+    drivers.end_with_parent()
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
     os.environ.update(TF_CONFIG=json.dumps(config), TF_GRPC_REUSE_PORT="1")
     os.environ["TF_NUM_INTRAOP_THREADS"] = "1"
@@ -269,7 +265,7 @@ def main():
 
     def measure_all(console, _):
         os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it says so; nothing is computed with it here
-        script = drivers.load(SCRIPT)
+        script = examples.load(SCRIPT)
         rings = {"raw TCP": 1, **{f"ring, {n} workers": n for n in flags.workers}}
         processes = {name: start(script, n) for name, n in rings.items()}
         rings[TENSORFLOW] = 2

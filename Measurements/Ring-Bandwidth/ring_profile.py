@@ -7,7 +7,6 @@ It takes a minute, and needs the right to profile: root, or kernel.perf_event_pa
 """
 
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -16,9 +15,8 @@ import sys
 import tempfile
 import time
 
-sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
-import drivers
 import ring_bandwidth
+from common import drivers, examples
 
 SIZES = {"69 KB": 69_000, "8.7 MB": 8_700_000}
 SECONDS = 6  # of all-reduces, for each ring and size
@@ -61,7 +59,7 @@ def main():
         print("ring_profile: it needs perf: install linux-perf", file=sys.stderr)
         sys.exit(2)
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # or it says so; nothing is computed with it here
-    script = drivers.load(ring_bandwidth.SCRIPT)
+    script = examples.load(ring_bandwidth.SCRIPT)
     versions = f"TensorFlow {script.tf.__version__}", f"NumPy {ring_bandwidth.np.__version__}"
     print("Percent of all samples: first by library, then the functions above 1%.")
     print(drivers.setting(*versions))

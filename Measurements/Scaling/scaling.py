@@ -9,17 +9,11 @@ Run:           bash run.sh
 
 import collections
 import math
-import pathlib
 import statistics
-import sys
-import tempfile
 
 import numpy as np
-
-sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
-import delays
-import drivers
-import forked
+from common import delays, drivers, examples, forked
+from common.drivers import middle
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
@@ -32,7 +26,6 @@ OPTIMIZER_BACKUP = OPTIMIZER + ", a backup"
 GROWING = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
 SEVEN = ("HogWild", "DynSGD", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP, "SAGN", "Ring-AllReduce")
 LATE = ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD")
-ONE_A_CALL = ["--updates-per-call", "1"]  # as for a slow model
 QUICK = ["1 worker, constant: HogWild", f"8 workers, exponential: {BACKUP}"]
 QUICK += [f"{n} workers, exponential: {name}" for n in (2, 8) for name in GROWING[:2]]
 
@@ -60,8 +53,8 @@ def all_cases():
 def script_of(name):
     """Returns the script of what a case runs."""
     if name.startswith(OPTIMIZER):
-        return drivers.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
-    return drivers.script_of(name.split(",")[0])
+        return examples.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
+    return examples.main_script(name.split(",")[0])
 
 
 def needed(name, n):
@@ -109,7 +102,7 @@ def batches_of(case, batches):
     return int(min(batches, seconds * (law(name, n, delay, 0) or 3 / MEAN)))
 
 
-def measure(context, case, repeat, batches):
+def measure(case, repeat, batches):
     """Returns what one run has found."""
     _, name, n, delay, lr = case
     batches = batches_of(case, batches)
@@ -119,12 +112,11 @@ def measure(context, case, repeat, batches):
     flags += ["--learning-rate", lr]
     flags += ["--local-steps", local] if name in (*ALONE, "DynSGD") else []
     flags += ["--backup-workers", 1] if name.endswith("a backup") else []
-    flags += [] if name.startswith(("Ring-AllReduce", OPTIMIZER)) else ONE_A_CALL
+    flags += [] if name.startswith(("Ring-AllReduce", OPTIMIZER)) else delays.ONE_A_CALL
     jobs = {"worker": n} if name == "Ring-AllReduce" else {"ps": 1, "worker": n}
-    with tempfile.TemporaryDirectory() as folder:
-        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        copy.write_text(drivers.changed(script, delays.changes(delay, MEAN, n, repeat + 1)))
-        trained, samples = forked.train(context, copy, jobs, flags, directory)
+    changes = delays.changes(delay, MEAN, n, repeat + 1)
+    with examples.changed_copy(script, changes) as (copy, directory):
+        trained, samples = forked.train(copy, jobs, flags, directory)
         return {**found(name, n, trained, samples, directory), "batches": batches}
 
 
@@ -175,12 +167,6 @@ def own_seconds(results):
     """Returns the seconds of a worker for a mini-batch beside the delay: of one that is alone."""
     alone = results.get("1 worker, constant: HogWild")
     return 1 / middle(alone, "batches_per_second") - MEAN if alone else 0
-
-
-def middle(runs, key):
-    """Returns the median of what the runs have found, of those that have; None if none has."""
-    known = [run[key] for run in runs if run[key] is not None]
-    return statistics.median(known) if known else None
 
 
 def losses(runs):
@@ -279,11 +265,10 @@ def main():
     flags, cases = parser.only(all_cases(), QUICK)
 
     def measure_all(console, directory):
-        context = forked.context()
         drivers.leave_digests([script_of(case[1]).parent.name for case in cases], directory)
 
         def run(case, repeat):
-            return measure(context, case, repeat, flags.batches)
+            return measure(case, repeat, flags.batches)
 
         words = f"{flags.batches} mini-batches of 32 where a loss stands; a gradient takes "
         words += f"{1000 * MEAN:.0f} ms longer on average"

@@ -8,15 +8,11 @@ Run:           bash run.sh
 """
 
 import math
-import pathlib
 import statistics
 import sys
-import tempfile
 
-sys.path[:0] = map(str, pathlib.Path(__file__).resolve().parents[:2])
-import drivers
-import forked
 import hosts
+from common import drivers, examples, forked
 
 LAYERS = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 WIDE = [(LAYERS, '*[keras.layers.Dense(1024, "relu") for _ in range(3)],')]  # 8.7 MB
@@ -115,25 +111,22 @@ def workers(name):
     return 4 if name in FOUR else 2
 
 
-def measure(context, all_hosts, case, repeat):
+def measure(all_hosts, case, repeat):
     """Returns what one run has found."""
     _, name, model, rate, batches = case
     folder, ps, more, changes = PROGRAMS[name]
-    script, n = drivers.script_of(folder), workers(name)
+    script, n = examples.main_script(folder), workers(name)
     each = local_steps(name) * (n if folder in TOGETHER else 1)  # mini-batches of an update of w
     flags = ["--steps", max(10, batches // each), "--seed", repeat, *more]
     jobs = {"ps": ps, "worker": n} if ps else {"worker": n}
     hosts.limit(len(all_hosts), rate)
-    with tempfile.TemporaryDirectory() as temporary:
-        copy, directory = pathlib.Path(temporary, script.name), pathlib.Path(temporary, "run")
-        changes = [*changes, *(WIDE if model == LARGE else [])]
-        copy.write_text(drivers.changed(script, changes))
-        used = range(ps + n)
+    changes = [*changes, *(WIDE if model == LARGE else [])]
 
-        def look():
-            return [number for k in used for number in hosts.moved(k)]
+    def look():
+        return [number for k in range(ps + n) for number in hosts.moved(k)]
 
-        trained, samples = forked.train(context, copy, jobs, flags, directory, look, all_hosts)
+    with examples.changed_copy(script, changes) as (copy, directory):
+        trained, samples = forked.train(copy, jobs, flags, directory, look, all_hosts)
         return found(trained, samples, directory, each, rate)
 
 
@@ -233,11 +226,10 @@ def main():
             sys.exit(2)
 
     def measure_all(console, directory):
-        context = forked.context()
         drivers.leave_digests([PROGRAMS[case[1]][0] for case in cases], directory)
 
         def run(case, repeat):
-            return measure(context, all_hosts, case, repeat)
+            return measure(all_hosts, case, repeat)
 
         words = "2 workers, or as many as a row says, batches of 32"
         return drivers.sitting(console, directory, flags, cases, run, words)

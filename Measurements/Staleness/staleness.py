@@ -9,18 +9,11 @@ Run:           bash run.sh
 
 import collections
 import math
-import pathlib
 import statistics
-import sys
-import tempfile
 
 import numpy as np
-
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("", "Scaling")]
-import delays
-import drivers
-import forked
-from scaling import ONE_A_CALL, middle
+from common import delays, drivers, examples, forked
+from common.drivers import middle
 from tfrun.runs.data import RunData
 
 N = 8  # workers
@@ -72,22 +65,20 @@ def arguments(case, flags, momentum=BETA):
     return [*common, "--momentum-delay", case.value]
 
 
-def measure(context, case, repeat, flags):
+def measure(case, repeat, flags):
     """Returns what one run has found."""
-    script, updates = drivers.script_of(case.script), flags.updates
+    script, updates = examples.main_script(case.script), flags.updates
     if case.script == LATER:
         updates = flags.pushes
     warm = updates // 4 if case.warm else 0
-    common = ["--seed", repeat, "--checkpoint-steps", flags.every, *ONE_A_CALL]
-    with tempfile.TemporaryDirectory() as folder:
-        copy, directory = pathlib.Path(folder, script.name), pathlib.Path(folder, "run")
-        seconds = ALONE if case.script == LATER else MEAN
-        changes = delays.changes(case.delay, seconds, N, repeat + 1)
-        copy.write_text(drivers.changed(script, changes))
+    common = ["--seed", repeat, "--checkpoint-steps", flags.every, *delays.ONE_A_CALL]
+    seconds = ALONE if case.script == LATER else MEAN
+    changes = delays.changes(case.delay, seconds, N, repeat + 1)
+    with examples.changed_copy(script, changes) as (copy, directory):
         for steps, momentum in [(warm, NONE), (updates, BETA)] if warm else [(updates, BETA)]:
             words = ["--steps", steps, *common, *arguments(case, flags, momentum)]
             jobs = {"ps": 1, "worker": N}
-            trained, samples = forked.train(context, copy, jobs, words, directory)
+            trained, samples = forked.train(copy, jobs, words, directory)
         return found(trained, samples, RunData.read(directory), warm)
 
 
@@ -230,11 +221,10 @@ def main():
     flags, cases = parser.only(all_cases(), quick)
 
     def measure_all(console, directory):
-        context = forked.context()
         drivers.leave_digests([case.script for case in cases], directory)
 
         def run(case, repeat):
-            return measure(context, case, repeat, flags)
+            return measure(case, repeat, flags)
 
         words = [
             f"{N} workers; a gradient takes {1000 * MEAN:.0f} ms longer on average",

@@ -25,17 +25,13 @@ import tempfile
 import time
 
 import psutil
+from common import drivers, examples, pages
 from rich.table import Table
-
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-TFRUN = ROOT / "tfrun" / "bin" / "tfrun"
-sys.path[:0] = [str(ROOT), str(ROOT / "Measurements")]
-import drivers
-import pages
 from tfrun.launch import isolate
 from tfrun.runs import run_directory
 
+TFRUN = examples.ROOT / "tfrun" / "bin" / "tfrun"
+HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = ["results.json", "without-recovery.json"]  # with recovery, and without
 CLONE_NEWNS = 0x20000
 SAVE = 500  # updates between checkpoints
@@ -61,9 +57,9 @@ class Run:
         self.synchronous = example == "Synchronous-SGD"
         if disk:
             mount(self.directory, disk)
-        script = drivers.script_of(example)
+        script = examples.main_script(example)
         if changes:
-            text = drivers.changed(script, changes)
+            text = examples.replaced(script, changes)
             script = folder / script.name
             script.write_text(text)
         command = [TFRUN, "--ps", ps, "--workers", 2, "--", script, "--steps", 10**6]
@@ -126,8 +122,9 @@ class Run:
         """Waits until it has trained for a while, and has a checkpoint that is not quite new."""
 
         def ready():
-            step = max((step for _, step in self.pushes()), default=0)
+            # In this order: to read the updates takes long enough to save again meanwhile.
             saved = (run_directory.saved_step(self.directory) or 0) if saves else 0
+            step = max((step for _, step in self.pushes()), default=0)
             return step > 3 * SAVE and step > saved + SAVE // 4
 
         if not self.until(ready, "training"):

@@ -9,10 +9,11 @@ import sys
 import engines
 import pytest
 import support
+from common import examples
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
-HOGWILD = support.main_script("HogWild")
+HOGWILD = examples.main_script("HogWild")
 PATH = os.pathsep.join(
     [str(support.ROOT / "tfrun" / "bin"), os.path.dirname(sys.executable), os.environ["PATH"]]
 )
@@ -73,11 +74,7 @@ SCRIPT = "../HogWild/hogwild.py"
         ("Slurm/run.sh", {"WORKERS": "a[$(id)]"}, "WORKERS must be a number from 0 to 99"),
         ("Slurm/run.sh", {"PS": "0", "WORKERS": "0"}, "a run needs a worker or a chief"),
         ("Slurm/submit.sh train.py", {"OUTPUT_DIR": ""}, "submit.sh: set OUTPUT_DIR"),
-        (
-            "start_up.py --output found.json --repeats 0 run.sh",
-            {},
-            "--repeats: must be from 1 to 999, is 0",
-        ),
+        ("start_up.py --output found.json --repeats 0 run.sh", {}, "must be above 0, is 0"),
         (
             "start_up.py --output found.json nowhere/run.sh",
             {},

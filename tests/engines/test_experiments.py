@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import support
+from common import examples
 from small import fake_nvidia_smi
 from tfrun.launch import cluster, grid
 
@@ -184,7 +185,7 @@ def test_what_the_command_refuses(tmp_path, monkeypatch, capsys, flags, words):
     monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "run"))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--backend", "local", *flags])
     try:
-        code = support.load(SCRIPT).main()
+        code = examples.load(SCRIPT).main()
     except SystemExit as end:
         code = end.code
     lines = capsys.readouterr().err.splitlines()
@@ -239,13 +240,13 @@ sys.exit(7)
 def test_what_launch_refuses(tmp_path, args_dict, words):
     """Catches: bad input that fails late, in every run, or not at all."""
     with pytest.raises(ValueError, match="^" + words.replace("[", r"\[")):
-        support.load(SCRIPT).launch(None, lambda a: a, args_dict, tmp_path / "logdir")
+        examples.load(SCRIPT).launch(None, lambda a: a, args_dict, tmp_path / "logdir")
     assert not (tmp_path / "logdir").exists()
 
 
 def test_the_order_of_the_table():
     """Catches: NaN or a failure at the top; the worst first where less is better."""
-    report = support.load(FOLDER / "report.py")
+    report = examples.load(FOLDER / "report.py")
 
     def row(name, value, status="done"):
         return {"run": name, "metrics": {"m": value} if value != "" else {}, "status": status}
@@ -269,7 +270,7 @@ def test_spark_and_local_give_equal_results(both):
     assert len({str(result["metrics"]) for result in spark.values()}) == 4
     assert "Spark's results and the local ones are equal" in output
     # What it prints follows from the files: after a change there, it says so.
-    report = support.load(FOLDER / "report.py")
+    report = examples.load(FOLDER / "report.py")
     name, result = next(iter(local.items()))
     metrics = {**result["metrics"], "accuracy": result["metrics"]["accuracy"] - 1e-6}
     changed = {**local, name: {**result, "metrics": metrics}}
@@ -485,10 +486,8 @@ def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
 def test_fashion_mnist():
     """Catches: pixels that are not scaled, rows that are not flat, a dataset that is ignored."""
     code = """
-import sys
 import keras
 import numpy as np
-sys.path.insert(0, sys.argv[1])
 import digits
 images = np.random.RandomState(0).randint(0, 256, (96, 28, 28)).astype("uint8")
 labels = np.arange(96).astype("uint8") % 10
@@ -498,7 +497,7 @@ x, y, x_test, y_test = digits.load("fashion_mnist")
 print(x.shape, x.dtype, float(x.max()), x_test.shape, y.shape, int(y_test.max()))
 print(digits.train(0.01, epochs=1, dataset="fashion_mnist"))
 """
-    done = support.python(code, str(FOLDER))
+    done = support.python(code, PYTHONPATH=str(FOLDER))
     lines = done.stdout.splitlines()
     assert lines[0] == "(64, 784) float32 1.0 (32, 784) (64,) 9", done.stderr
     assert "accuracy" in lines[1]

@@ -9,6 +9,7 @@ import sys
 import engines
 import pytest
 import support
+from common import examples
 from pods import container_environment, documents, plain_pods
 
 HERE = engines.FOLDER / "Kubernetes"
@@ -29,7 +30,7 @@ GOOD = {
 }
 
 
-pod_templates = support.load(HERE / "validate.py").pod_templates
+pod_templates = examples.load(HERE / "validate.py").pod_templates
 
 
 def templates(name):

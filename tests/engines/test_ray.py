@@ -12,10 +12,11 @@ import engines
 import psutil
 import pytest
 import support
+from common import examples
 
 HERE = engines.FOLDER / "Ray"
 LAUNCH = HERE / "ray_launch.py"
-HOGWILD, DOWNPOUR = support.main_script("HogWild"), support.main_script("DOWNPOUR")
+HOGWILD, DOWNPOUR = examples.main_script("HogWild"), examples.main_script("DOWNPOUR")
 
 
 def folders():

@@ -13,6 +13,7 @@ import sys
 import engines
 import pytest
 import support
+from common import examples
 
 HERE = engines.FOLDER / "Slurm"
 LAUNCH, VIRTUAL = HERE / "slurm_launch.py", HERE / "virtual_slurm.py"
@@ -22,7 +23,7 @@ slurm = pytest.mark.needs("root", "slurm", "unshare")  # of virtual_slurm.py
 
 @pytest.fixture(scope="module")
 def launch():
-    return support.load(LAUNCH)
+    return examples.load(LAUNCH)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,7 @@ def test_a_job_trains_and_goes_on_after_a_kill(tmp_path):
     Catches a job that starts from the beginning, in another folder, or that nobody begins again.
     """
     directory = tmp_path / "run"
-    command = ["bash", HERE / "run.sh", support.main_script("HogWild")]
+    command = ["bash", HERE / "run.sh", examples.main_script("HogWild")]
     flags = ["--steps", 3000, "--checkpoint-steps", 100]
     with engines.Run([*command, *flags], directory, PATH=PATH, CHIEF="1", WORKERS="1") as run:
         support.wait_until(

@@ -11,11 +11,12 @@ import engines
 import psutil
 import pytest
 import support
+from common import examples
 
 HERE = engines.FOLDER / "Spark-Cluster"
 LAUNCH, STANDALONE, KILLS = HERE / "spark_launch.py", HERE / "standalone.py", HERE / "kills.py"
 VICTIMS = ["worker", "ps", "chief", "python worker", "executor"]
-HOGWILD = support.main_script("HogWild")
+HOGWILD = examples.main_script("HogWild")
 
 
 def start(command, directory, **env):
@@ -33,7 +34,7 @@ def test_facts_of_other_hosts_are_written(tmp_path):
     """Facts of an earlier run, or none, would change what `tfrun summary` says."""
     (tmp_path / "flags.json").write_text("of an earlier run")
     facts = {"worker-0": {"flags.json": "theirs"}, "worker-1": {"metrics-worker-1.csv": "rows"}}
-    support.load(engines.FOLDER / "launching.py").write_facts(facts.values(), tmp_path)
+    examples.load(engines.FOLDER / "launching.py").write_facts(facts.values(), tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "flags.json": "theirs",
         "metrics-worker-1.csv": "rows",

@@ -15,6 +15,7 @@ import types
 import engines
 import pytest
 import support
+from common import examples
 
 SCRIPT = """
 import json, os, socket
@@ -69,7 +70,7 @@ def by_slurm(script, folders, shape, monkeypatch):
 
 def by_ray(script, folders, shape, monkeypatch):
     """Each actor is on a host of its own; returns the hosts."""
-    launch = support.load(engines.FOLDER / "Ray" / "ray_launch.py")
+    launch = examples.load(engines.FOLDER / "Ray" / "ray_launch.py")
     roles = launch.launching.tasks(*shape)
     tasks = [launch.Task(number, roles, str(folder)) for number, folder in enumerate(folders)]
     addresses = []
@@ -88,7 +89,7 @@ def by_ray(script, folders, shape, monkeypatch):
 
 def by_spark(script, folders, shape, monkeypatch):
     """Each partition is on a host of its own; returns the hosts."""
-    launch = support.load(engines.FOLDER / "Spark-Cluster" / "spark_launch.py")
+    launch = examples.load(engines.FOLDER / "Spark-Cluster" / "spark_launch.py")
     n, current = len(folders), threading.local()
     roles, barrier, said = launch.launching.tasks(*shape), threading.Barrier(n), [None] * n
 

@@ -8,6 +8,7 @@ import interleaved
 import problem
 import pytest
 import support
+from common import examples
 
 FOLDER = engines.FOLDER / "TensorFlowOnSpark"
 WITHOUT_PYSPARK = (
@@ -59,8 +60,8 @@ def test_a_failing_task_ends_the_run(tmp_path):
 
 def compare_fed(changes=()):
     """Asserts that fed mini-batches train a model with state and a penalty as Keras does."""
-    tfos = support.load(FOLDER / "tfos.py", support.replaced(FOLDER / "tfos.py", changes))
-    hogwild = support.load(support.main_script("HogWild"))
+    tfos = examples.load(FOLDER / "tfos.py", examples.replaced(FOLDER / "tfos.py", changes))
+    hogwild = examples.load(examples.main_script("HogWild"))
     tf, layers, data = hogwild.tf, hogwild.keras.layers, problem.digits_like()
     penalty = hogwild.keras.regularizers.L2(0.1)
     model = hogwild.keras.Sequential(

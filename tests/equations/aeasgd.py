@@ -1,7 +1,7 @@
 """AEASGD: T steps w_k <- w_k - lr * g(w_k), then w_k <- w_k - E, w <- w + E, of the worker's own
 w_k, which lasts; E = lr * rho * (w_k - w) of the w_k before the last of the T steps."""
 
-from references import Elastic
+from common.references import Elastic
 
 REFERENCE = Elastic
 FLAGS = {"local_steps": 4, "rho": 1.5}

@@ -2,7 +2,7 @@
 worker is too far ahead. test_identities.py compares the waiting."""
 
 import numpy as np
-from references import HogWild
+from common.references import HogWild
 
 
 class BoundedStaleness(HogWild):

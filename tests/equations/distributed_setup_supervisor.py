@@ -1,6 +1,6 @@
 """Distributed-Setup with a Supervisor: w <- w - lr * g(w), by a single worker."""
 
-from references import HogWild
+from common.references import HogWild
 
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}

@@ -2,7 +2,7 @@
 reference all of them, most of which are zero."""
 
 import problem
-from references import HogWild
+from common.references import HogWild
 
 REFERENCE = HogWild
 FLAGS = {"dimensions": 5, "noise_words": 6}

@@ -19,6 +19,7 @@ import numpy as np
 import problem
 import pytest
 import support
+from common import examples
 
 ASYNCHRONOUS = [
     script
@@ -26,8 +27,8 @@ ASYNCHRONOUS = [
     if equations.of(script).WORKERS > 1
 ]
 SYNCHRONOUS = equations.compared(equations.TOGETHER)
-SYNC = support.main_script("Synchronous-SGD")
-COORDINATED = support.main_script("Parameter-Server-Strategy")
+SYNC = examples.main_script("Synchronous-SGD")
+COORDINATED = examples.main_script("Parameter-Server-Strategy")
 GATED = re.compile(
     "Assign|Resource(Apply|SparseApply|Scatter|StridedSliceAssign|CountUpTo)|CountUpTo|Scatter"
     "|LookupTable(Insert|Find|Size)|MutableHashTable|QueueEnqueue|Accumulator"
@@ -253,7 +254,7 @@ def meet_together(script, text=None, n=2, **more):
 
 def meet_in_closures(text=None):
     """The same of Parameter-Server-Strategy, whose updates are functions that a worker executes."""
-    script, gates = support.load(COORDINATED, text), Gates()
+    script, gates = examples.load(COORDINATED, text), Gates()
     tf, flags = script.tf, types.SimpleNamespace(learning_rate=0.5)
     first = np.float32([1, 2, 3])
 
@@ -288,7 +289,7 @@ def test_closures_that_meet_lose_nothing():
     """Catches the same mistakes where workers execute the updates that a coordinator sends."""
     meet_in_closures()
     with support.caught("parameters"):
-        meet_in_closures(support.replaced(COORDINATED, [SUB]))
+        meet_in_closures(examples.replaced(COORDINATED, [SUB]))
 
 
 def core(scripts, names):
@@ -382,13 +383,13 @@ TOGETHER = {
 
 @pytest.mark.parametrize("folder, fails, changes", support.mistakes(MISTAKES, core=0))
 def test_a_lost_push_is_caught(folder, fails, changes, tmp_path):
-    script = support.main_script(folder)
+    script = examples.main_script(folder)
     with support.caught(fails):
-        meet(script, tmp_path, support.replaced(script, changes))
+        meet(script, tmp_path, examples.replaced(script, changes))
 
 
 @pytest.mark.parametrize("folder, fails, changes", support.mistakes(TOGETHER, core=0))
 def test_a_step_too_many_is_caught(folder, fails, changes):
-    script = support.main_script(folder)
+    script = examples.main_script(folder)
     with support.caught(fails):
-        meet_together(script, support.replaced(script, changes))
+        meet_together(script, examples.replaced(script, changes))

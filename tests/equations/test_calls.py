@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import regions
 import support
+from common import examples
 
-COUNT = support.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
-SCRIPTS = [path for path in regions.scripts() if "updates-per-call" in path.read_text()]
+COUNT = examples.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
+SCRIPTS = [path for path in examples.scripts() if "updates-per-call" in path.read_text()]
 STEPS = 57  # the last call is cut off
 NOTED = ' + tf.get_collection("written")\n'
 SIZE = "tf.where(update.ticket < 50, 1, 4 * 10**7)"  # in the last call a row takes long
@@ -39,7 +39,7 @@ def rows(quick, script, folder, changes, together):
     """
     folder.mkdir()
     path = folder / script.name
-    text = support.replaced(script, [*changes, *COUNT.COUNTED])
+    text = examples.replaced(script, [*changes, *COUNT.COUNTED])
     path.write_text(text.replace('\n\nif __name__ == "__main__":', COUNT.ADDED))
     workers = 2 if support.synchronous(script) else 1
     words = ["--steps", str(STEPS), "--updates-per-call", str(together)]
@@ -86,6 +86,6 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
     ],
 )
 def test_a_mistake_is_caught(folder, fails, changes, quick, tmp_path):
-    script = support.main_script(folder)
+    script = examples.main_script(folder)
     with support.caught(fails):
         compare(quick, script, tmp_path, changes)

@@ -10,11 +10,12 @@ import problem
 import pytest
 import ringed
 import support
+from common import examples
+from test_ring import received_by_kernel
 from tfrun import errors
 from tfrun.commands import export
-from test_ring import received_by_kernel
 
-SCRIPT = support.main_script("Further-Algorithms/Compressed-AllReduce")
+SCRIPT = examples.main_script("Further-Algorithms/Compressed-AllReduce")
 EQUATION = equations.of(SCRIPT)
 CASES = {  # {case: the flags of a training}
     "power": {"compress": "power", "rank": 2},
@@ -216,7 +217,7 @@ def test_qsgd_is_right_on_average():
     check_unbiased()
     with pytest.raises(AssertionError):
         nearest = [("np.random.default_rng(seed).random(p.size)", "0.5")]
-        check_unbiased(support.replaced(SCRIPT, nearest))
+        check_unbiased(examples.replaced(SCRIPT, nearest))
 
 
 def check_zeros(text=None):
@@ -236,7 +237,7 @@ def test_zeros_make_no_nan_and_pass():
     """Also: a step of zeros does not end the training of a layer."""
     check_zeros()
     with pytest.raises(AssertionError):
-        check_zeros(support.replaced(SCRIPT, [("np.where(q.any(0), q, Q[i])", "q")]))
+        check_zeros(examples.replaced(SCRIPT, [("np.where(q.any(0), q, Q[i])", "q")]))
 
 
 def distance(compress, apart, remember, **flags):
@@ -373,7 +374,7 @@ def case_of(fails):
 @pytest.mark.parametrize("script, fails, changes", mistakes(False))
 def test_a_mistake_in_a_compressor_is_caught(script, fails, changes):
     with support.caught(fails):
-        check_compressor(case_of(fails), 3, support.replaced(script, changes))
+        check_compressor(case_of(fails), 3, examples.replaced(script, changes))
 
 
 @pytest.mark.parametrize("script, fails, changes", mistakes(True))
@@ -391,7 +392,7 @@ def test_the_scripts_with_a_mistake_in_a_compressor_run(tmp_path):
     for each in mistakes(False):
         _, fails, changes = each.values
         chosen = default.replace("power", CASES[case_of(fails)]["compress"])
-        texts[each.id] = support.replaced(SCRIPT, [*changes, (default, chosen)])
+        texts[each.id] = examples.replaced(SCRIPT, [*changes, (default, chosen)])
     support.run_well(texts, tmp_path, ps=0)
 
 

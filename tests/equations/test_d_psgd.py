@@ -8,8 +8,9 @@ import problem
 import pytest
 import ringed
 import support
+from common import examples
 
-SCRIPT = support.main_script("Further-Algorithms/D-PSGD")
+SCRIPT = examples.main_script("Further-Algorithms/D-PSGD")
 EQUATION = equations.of(SCRIPT)
 SIZE, LR, STEPS = 7, 0.25, 20
 
@@ -28,7 +29,7 @@ def train(first, text=None, gradient=gradient):
 
     Returns arrays: w of each worker after each step, and the bytes that it has moved in each.
     """
-    script = support.load(SCRIPT, text)
+    script = examples.load(SCRIPT, text)
     tf, flags = script.tf, types.SimpleNamespace(learning_rate=LR)
 
     def work(rings):
@@ -77,7 +78,7 @@ def test_the_steps_are_those_of_the_equation(n):
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
     with support.caught(fails):
-        check(4, support.replaced(script, changes))
+        check(4, examples.replaced(script, changes))
 
 
 @pytest.mark.nightly
@@ -93,7 +94,7 @@ def test_three_workers_with_thirds():
     """W = 1/n. With the step before the averaging it is synchronous SGD, in D-PSGD's order not."""
     w = starts(3).mean(0)
     for changes in [], FIRST:
-        found, _ = train([w] * 3, support.replaced(SCRIPT, changes))
+        found, _ = train([w] * 3, examples.replaced(SCRIPT, changes))
         before = np.array([w] * 3, float)
         for step in range(STEPS):
             g = np.array([gradient(k, step, before[k]) for k in range(3)])

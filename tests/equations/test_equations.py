@@ -7,7 +7,7 @@ A script my_algorithm.py, in whatever folder, has a file tests/equations/my_algo
 its name. hogwild.py is a model of one, and aeamsgd.py with VARIABLES. Such a file imports nothing
 of the script, and has:
 
-REFERENCE   the equation in NumPy: a class as those of tools/references.py, or one of them. Derive
+REFERENCE   the equation in NumPy: a class as those of common/references.py, or one of them. Derive
             it from HogWild and write `update`, or from Synchronous and write `move`.
 FLAGS       {"local_steps": 4}: the flags of the script, and keyword arguments of the reference.
             Without them a script has problem.command_line({}). None: the script lacks that flag.
@@ -41,8 +41,8 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
 import support
+from common import examples, references
 from problem import BATCH, LR, command_line, digits_like, draw, gradient_on_digits, keras_step
 
 SCRIPTS = equations.compared(equations.INTERLEAVED)
@@ -110,17 +110,17 @@ STRONG, WEAK = {"compensation": 50.0}, {"compensation": 1e-30}
     ],
 )
 def test_an_example_is_another_one(name, reference, flags, schedule, tmp_path):
-    compare(support.main_script(name), tmp_path, reference, flags, schedule)
+    compare(examples.main_script(name), tmp_path, reference, flags, schedule)
 
 
 def test_aeamsgd_without_momentum_is_aeasgd(tmp_path):
     """--momentum must be above 0: this one changes no float32."""
     flags = {"local_steps": 4, "rho": 1.5, "momentum": 1e-30}
-    compare(support.main_script("AEAMSGD"), tmp_path, references.Elastic, flags)
+    compare(examples.main_script("AEAMSGD"), tmp_path, references.Elastic, flags)
     values = []
     for name, momentum in ("AEASGD", {}), ("AEAMSGD", {"momentum": 1e-30}):
         flags = command_line({"local_steps": 4, "rho": 1.5, **momentum})
-        with interleaved.Workers(support.main_script(name), 2, flags) as workers:
+        with interleaved.Workers(examples.main_script(name), 2, flags) as workers:
             workers.follow(SCHEDULE)
             values.append(workers.values())
     for name in "parameters", "own parameters":
@@ -140,7 +140,7 @@ KEEPING = """def make_model(data):
 
 def keeping(script, changes=()):
     """The script's text with that model in it, and with these changes."""
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     start, end = text.index("def make_model("), text.index("def loss(y, outputs):")
     return text[:start] + KEEPING + text[end:]
 
@@ -175,7 +175,7 @@ def compare_state(script, changes=()):
 
 @pytest.mark.parametrize("folder", equations.asynchronous())
 def test_the_state_of_the_model_moves_with_each_step(folder):
-    compare_state(support.main_script(folder))
+    compare_state(examples.main_script(folder))
 
 
 def compare_keeping(changes=()):
@@ -183,7 +183,7 @@ def compare_keeping(changes=()):
 
     Each push has pulled just before.
     """
-    script, schedule = support.main_script("HogWild"), [0, 1, 1, 0, 0, 1, 0, 1]
+    script, schedule = examples.main_script("HogWild"), [0, 1, 1, 0, 0, 1, 0, 1]
     text = keeping(script, changes)
     with interleaved.Workers(script, 2, command_line({}), text=text) as workers:
         one, two = workers
@@ -235,7 +235,7 @@ def test_a_mistake_about_the_state_is_caught(fails, changes):
 
 def test_a_state_that_is_lost_between_local_steps_is_caught():
     with support.caught("moving mean"):
-        compare_state(support.main_script("DOWNPOUR"), FROZEN)
+        compare_state(examples.main_script("DOWNPOUR"), FROZEN)
 
 
 OWN_MOVES = "*[v.assign(m - e) for v, m, e in zip(own, moved, force)]"
@@ -249,12 +249,12 @@ OWN_VELOCITY_MOVES = "*[v.assign(new) for v, new in zip(own_v, v_k)],"
 def test_a_push_that_is_ahead_of_the_last_step_is_caught(folder, lines):
     """The force needs only the steps before, so the chief's state would be that before the last."""
     with support.caught("moving mean"):
-        compare_state(support.main_script(folder), [(line, "") for line in lines])
+        compare_state(examples.main_script(folder), [(line, "") for line in lines])
 
 
 def compare_seeds(folder, changes=()):
     """Asserts that each worker of Train-and-Evaluate draws masks of its own, once a mini-batch."""
-    script = support.main_script("Operations/Train-and-Evaluate")
+    script = examples.main_script("Operations/Train-and-Evaluate")
     text = keeping(script, changes).replace("data.x_train.shape[1:]", "data.shape")
     data, _ = problem.records(script, 2, folder)
     with interleaved.Workers(script, 2, command_line({}), data, text) as workers:
@@ -280,8 +280,8 @@ def test_no_two_workers_that_read_files_draw_the_same_masks(tmp_path):
 
 def compare_late(changes=()):
     """Asserts that a worker of AEASGD that begins anew draws the mini-batches of now."""
-    script = support.main_script("AEASGD")
-    flags, text = command_line({"local_steps": 1, "rho": 1.5}), support.replaced(script, changes)
+    script = examples.main_script("AEASGD")
+    flags, text = command_line({"local_steps": 1, "rho": 1.5}), examples.replaced(script, changes)
     with interleaved.Workers(script, 2, flags, text=text) as workers:
         one, late = workers
         for _ in range(3):
@@ -302,7 +302,7 @@ def test_a_worker_that_comes_later_does_not_begin_with_the_first_batches():
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=3))
 def test_a_mistake_is_caught(script, fails, changes, tmp_path):
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     with support.caught(fails):
         compare(script, tmp_path, text=text)
 

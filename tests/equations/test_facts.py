@@ -17,8 +17,8 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import regions
 import support
+from common import examples
 from problem import BATCH
 from tfrun.launch import cluster
 
@@ -139,7 +139,7 @@ def local_steps(flags, number):
 
 def check_rows(script, ps, folder, changes=(), times=True):
     """The named comparisons of numbers that a mistake must fail."""
-    rows, wrong = Rows(script, ps, folder, support.replaced(script, changes) + GATES), []
+    rows, wrong = Rows(script, ps, folder, examples.replaced(script, changes) + GATES), []
     seen, least = {}, rows.flags.get("--post-local", 0)
     for attempt in range(12):  # a trace often lacks some of what a server has received
         _, row, edges = rows.make(trace=True)[-1]
@@ -200,7 +200,7 @@ def test_a_row_says_what_crossed_and_who_waited(script, ps, tmp_path):
 
 WITH_METRICS = [
     path
-    for path in regions.scripts()
+    for path in examples.scripts()
     if "\nclass Metrics" in path.read_text() and "import horovod" not in path.read_text()
 ]
 TASKS = [("worker", 0), ("worker", 1), ("worker", 2)]
@@ -230,10 +230,10 @@ def given(script, folder, patch):
 
 def check_facts(path, folder, patch, changes=()):
     """The named comparisons of what the chief has written with what it was given."""
-    text = support.replaced(path, changes)
+    text = examples.replaced(path, changes)
     mark = '\nPUSH = "push_time'
     assert text.count(mark) == 1
-    script, wrong = support.load(path, text.replace(mark, DIRECTIONS + mark)), []
+    script, wrong = examples.load(path, text.replace(mark, DIRECTIONS + mark)), []
     flags, values = given(script, folder, patch)
     variables = [
         script.tf.Variable(np.zeros(shape), name=name)
@@ -310,7 +310,7 @@ def loops():
     for path in sorted(
         WITH_METRICS, key=lambda path: path.stem not in ("hogwild", "ring_allreduce")
     ):
-        kind, text = support.kind_of(path), path.read_text()
+        kind, text = examples.kind_of(path), path.read_text()
         # A process has one set of logical devices, and one group of a collective.
         if kind in ("coordinator", "train and evaluate") or "Strategy(" in text:
             continue
@@ -322,16 +322,16 @@ def loops():
 
 def check_run(path, folder, patch, changes=()):
     """The named comparisons of the tests and the facts of a run with what it was."""
-    kind = support.kind_of(path)
+    kind = examples.kind_of(path)
     ps = 2 if kind.startswith("parameter server") else 0
     np.savez(folder / "data.npz", **interleaved.Data(*problem.digits_like())._asdict())
     settings = {"dataset": str(folder / "data.npz"), "steps": 4, "checkpoint_steps": 2}
     flags = problem.command_line(settings)
-    text, out = support.replaced(path, changes) + SLOW_TEST, folder / "run"
+    text, out = examples.replaced(path, changes) + SLOW_TEST, folder / "run"
     out.mkdir()
     copy = folder / path.name
     copy.write_text(text)
-    script = support.load(copy)
+    script = examples.load(copy)
     with contextlib.ExitStack() as stack:
         if ps or "parallel" in kind:
             started, addresses, _ = interleaved.servers()
@@ -384,12 +384,12 @@ def test_a_test_begins_before_it_and_ends_after_it(script, tmp_path, monkeypatch
 
 # Mistakes ----------------------------------------------------------------------------------------
 
-HOGWILD, EASY = support.main_script("HogWild"), support.main_script("DOWNPOUR-Easy")
-SYNC = support.main_script("Synchronous-SGD")
+HOGWILD, EASY = examples.main_script("HogWild"), examples.main_script("DOWNPOUR-Easy")
+SYNC = examples.main_script("Synchronous-SGD")
 SUPERVISOR = support.ROOT / "Distributed-Setup" / "distributed_setup_supervisor.py"
-RING = support.main_script("Ring-AllReduce")
-DILOCO = support.main_script("Further-Algorithms/DiLoCo")
-LOCAL = support.main_script("Further-Algorithms/Local-SGD")
+RING = examples.main_script("Ring-AllReduce")
+DILOCO = examples.main_script("Further-Algorithms/DiLoCo")
+LOCAL = examples.main_script("Further-Algorithms/Local-SGD")
 SENT = "for t in update.pulled + update.pushed)"
 TIMES = "    pulled, ready, pushed = times\n"
 COUNT = "local_steps * flags.batch_size * batches_per_update\n"

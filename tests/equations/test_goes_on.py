@@ -17,8 +17,8 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import regions
 import support
+from common import examples
 from tfrun.runs.data import RunData
 
 STEPS = 16
@@ -67,7 +67,7 @@ def train(script, text, directory, data, more, afresh=False):
     """
     started, addresses, _ = interleaved.servers()
     jobs = {job: addresses[job][:1] for job in ("ps", "worker")}
-    if not support.kind_of(script).startswith(("parameter", "train")):
+    if not examples.kind_of(script).startswith(("parameter", "train")):
         jobs.pop("ps")
     config = {"cluster": jobs, "task": {"type": "worker", "index": 0}}
     words = [str(part) for flag in {**flags_of(script), **more}.items() for part in flag]
@@ -76,7 +76,7 @@ def train(script, text, directory, data, more, afresh=False):
         patch.setenv("TF_CONFIG", json.dumps(config))
         patch.setenv("OUTPUT_DIR", str(directory))
         patch.setattr(sys, "argv", [script.name, *words])
-        module = support.load(script, text)
+        module = examples.load(script, text)
         server = types.SimpleNamespace(target=started["worker", 0].target)
         tf = module.tf
         for owner, name, value in [
@@ -166,7 +166,7 @@ def losses(directory):
 
 def check(script, changes, folder, **more):
     """The named comparisons of numbers that a mistake must fail."""
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     more = {"--" + name.replace("_", "-"): value for name, value in more.items()}
     made = equations.of(script).PROBLEM(script, 1, folder)[0]
     data = made or interleaved.Data(*problem.digits_like())
@@ -203,8 +203,8 @@ def scripts():
     """Returns the scripts that run here, by their kinds."""
     return [
         path
-        for path in regions.scripts()
-        if support.kind_of(path).startswith(tuple(KINDS)) and path.stem not in OTHER_PROCESSES
+        for path in examples.scripts()
+        if examples.kind_of(path).startswith(tuple(KINDS)) and path.stem not in OTHER_PROCESSES
     ]
 
 
@@ -237,7 +237,7 @@ def test_a_run_goes_on_as_without_a_stop(script, tmp_path):
 @pytest.mark.parametrize("stage", [pytest.param("1", marks=pytest.mark.long), *nightly("0", "2")])
 def test_a_shard_goes_on(stage, tmp_path):
     """The other stages than 3, which is the default."""
-    check(support.main_script("Further-Algorithms/Sharded-Training"), [], tmp_path, stage=stage)
+    check(examples.main_script("Further-Algorithms/Sharded-Training"), [], tmp_path, stage=stage)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_a_shard_goes_on(stage, tmp_path):
 )
 def test_a_compressor_goes_on(compress, tmp_path):
     """The others than power, which is the default."""
-    script = support.main_script("Further-Algorithms/Compressed-AllReduce")
+    script = examples.main_script("Further-Algorithms/Compressed-AllReduce")
     check(script, [], tmp_path, compress=compress)
 
 

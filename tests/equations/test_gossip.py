@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import ringed
 import support
+from common import examples
 from tfrun import errors
 from tfrun.launch import cluster
 
-SCRIPT = support.main_script("Further-Algorithms/Gossip-SGD")
+SCRIPT = examples.main_script("Further-Algorithms/Gossip-SGD")
 EQUATION = equations.of(SCRIPT)
 SIZE, LR = 7, 0.25
 BYTES = 2 * (8 + 4 * SIZE)  # of an exchange
@@ -74,7 +75,7 @@ class Over(Exception):
 
 def prepared(text):
     """Returns the script as a module, whose listeners can be closed, and whose threads end."""
-    script = support.load(SCRIPT, text)
+    script = examples.load(SCRIPT, text)
     connect, serve, keep = script.connect, script.Pairs.serve_all, script.Pairs.keep_connected
 
     def connect_unless_over(pairs, side, deadline):
@@ -291,7 +292,7 @@ def test_averages_come_in_any_order_and_nothing_is_lost():
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=1))
 def test_a_mistake_is_caught(script, fails, changes):
     with support.caught(fails):
-        CHECKS.get(fails, check_asynchronous)(support.replaced(script, changes))
+        CHECKS.get(fails, check_asynchronous)(examples.replaced(script, changes))
 
 
 @pytest.mark.nightly
@@ -388,7 +389,7 @@ def test_who_is_done_stays_for_a_slow_neighbour():
 )
 def test_a_mistake_in_leaving_is_caught(fails, changes):
     with support.caught(fails):
-        check_leaving(1, support.replaced(SCRIPT, changes))
+        check_leaving(1, examples.replaced(SCRIPT, changes))
 
 
 def test_a_neighbour_hangs_or_is_gone_and_comes_again(capfd):

@@ -10,12 +10,13 @@ import numpy as np
 import problem
 import pytest
 import support
+from common import examples
 
-DYNSGD = support.main_script("DynSGD")
-HOGWILD = support.main_script("HogWild")
-COMPENSATION = support.main_script("Further-Algorithms/Delay-Compensation")
-DELAYED = support.main_script("Further-Algorithms/Async-Local-SGD")
-BOUNDED = support.main_script("Further-Algorithms/Bounded-Staleness")
+DYNSGD = examples.main_script("DynSGD")
+HOGWILD = examples.main_script("HogWild")
+COMPENSATION = examples.main_script("Further-Algorithms/Delay-Compensation")
+DELAYED = examples.main_script("Further-Algorithms/Async-Local-SGD")
+BOUNDED = examples.main_script("Further-Algorithms/Bounded-Staleness")
 
 
 def workers(path, n, loss, start=(0.0,), text=None, ps=1, **flags):
@@ -48,7 +49,7 @@ def noisy_bowl(tf, w, number):
 
 def test_the_gradients_of_a_window_differ():
     """From 0 at lr 0.1 they are -100 * 0.9^j: the sums of T differ by just these."""
-    script, sums = support.main_script("DOWNPOUR-Easy"), [0.0]
+    script, sums = examples.main_script("DOWNPOUR-Easy"), [0.0]
     for T in range(1, 8):
         with workers(script, 1, bowl, local_steps=T, learning_rate=0.1) as (alone, *_):
             sums.append(alone.session.run(alone.update.pushed)[0][0])
@@ -85,7 +86,7 @@ def in_a_ring(path, n, rounds, random=None, text=None, **flags):
 def test_the_sum_diverges_with_many_workers_and_the_mean_does_not(folder, n, random, grows):
     """T = 10, lr = 0.05. In turn, a step of s = 1 - 0.95^T = 0.40, n - 1 late, is stable where
     s < 2 sin(pi / (4 n - 2)): up to n = 4. The mean's step is a tenth, stable up to n = 39."""
-    script, random = support.main_script(folder), np.random.RandomState(0) if random else None
+    script, random = examples.main_script(folder), np.random.RandomState(0) if random else None
     largest = in_a_ring(script, n, 40, random, local_steps=10, learning_rate=0.05)
     assert (largest > 10) == grows, largest
 
@@ -96,7 +97,9 @@ def test_the_elastic_move_conserves_the_sum():
     def flat(tf, w, _):
         return 0.0 * tf.reduce_sum(w[0])
 
-    with workers(support.main_script("AEASGD"), 3, flat, [5.0, 1.0], local_steps=3, rho=3) as group:
+    with workers(
+        examples.main_script("AEASGD"), 3, flat, [5.0, 1.0], local_steps=3, rho=3
+    ) as group:
         for k, worker in enumerate(group):
             own = next(v for v in worker.locals if v.op.name.endswith("_k"))
             worker.session.run(own.initializer, {own.initializer.inputs[1]: [k**2, -3.0 * k]})
@@ -124,7 +127,7 @@ def test_where_elastic_averaging_stops_to_be_stable(factor, grows):
         return 0.5 * tf.reduce_sum(tf.square(w[0]))
 
     flags = dict(local_steps=1, learning_rate=lr, rho=alpha / lr)
-    with workers(support.main_script("AEASGD"), 3, unit, [1.0], **flags) as group:
+    with workers(examples.main_script("AEASGD"), 3, unit, [1.0], **flags) as group:
         for push in range(300):
             group.workers[push % 3].push()
         last = abs(group.values()["parameters"][0])
@@ -234,7 +237,7 @@ OUTSIDE = {
 @pytest.mark.parametrize("fails, changes", support.mistakes(OUTSIDE, core=2))
 def test_a_clock_apart_from_its_update_is_caught(fails, changes):
     with support.caught(fails):
-        together(support.replaced(DYNSGD, changes))
+        together(examples.replaced(DYNSGD, changes))
 
 
 # Half an update: each ps has a part of w, which it updates as a whole, but apart from the others.
@@ -245,7 +248,7 @@ def moved_by_the_first_part(ps, changes=()):
 
     The push has reached one part of w, the first, and none of the others.
     """
-    text, flags = support.replaced(HOGWILD, changes), problem.command_line({})
+    text, flags = examples.replaced(HOGWILD, changes), problem.command_line({})
     with interleaved.Workers(HOGWILD, 2, flags, text=text, ps=ps) as (one, other):
         before = other.session.run(other.update.pulled)
         ops = one.session.graph.get_operations()
@@ -276,7 +279,7 @@ def check_pulls(changes=()):
 
     Each update moves all numbers by the same.
     """
-    over, torn, text = threading.Event(), 0, support.replaced(HOGWILD, changes)
+    over, torn, text = threading.Event(), 0, examples.replaced(HOGWILD, changes)
     run = workers(HOGWILD, 2, all_ones, np.zeros(300000), text, learning_rate=1.0)
     with run as (one, other):
 
@@ -355,7 +358,7 @@ def check_two_pushes_at_once(changes=()):
             pause = tf.numpy_function(lambda: time.sleep(0.3), [], [])
         with tf.control_dependencies([pause]):
             missed = flags.compensation * g * g * (tf.identity(now) - w_k)"""
-    text = support.replaced(COMPENSATION, [(missed, pause), *changes])
+    text = examples.replaced(COMPENSATION, [(missed, pause), *changes])
     flags = dict(learning_rate=0.5, compensation=1.0)
     with workers(COMPENSATION, 2, all_ones, [0.0], text, **flags) as group:
         threads = [
@@ -417,7 +420,7 @@ def check_delay(delay, grows, changes=()):
     """
     flags = dict(local_steps=1, learning_rate=0.2, outer_momentum=0.9)
     flags |= dict(momentum_delay=delay, outer_rate=0.125 * delay)
-    text = support.replaced(DELAYED, changes)
+    text = examples.replaced(DELAYED, changes)
     largest = in_a_ring(DELAYED, 8, 60, text=text, **flags)
     assert (largest > 10) == grows, f"largest: |w| = {largest}"
 
@@ -447,7 +450,7 @@ def run_bounded(lead, changes=()):
 
     Returns [(ticket, worker, its clock before the update, updates in the w that it pulled)].
     """
-    text, pushes = support.replaced(BOUNDED, [(PUSH, SLOW_PUSH), *changes]), []
+    text, pushes = examples.replaced(BOUNDED, [(PUSH, SLOW_PUSH), *changes]), []
     flags = dict(steps=60, learning_rate=1.0, max_lead=lead)
     with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
         tf = group.workers[0].tf
@@ -492,7 +495,7 @@ def check_the_idle(changes=()):
 
     Before, all push for longer than 2 s, and each counts.
     """
-    text = support.replaced(BOUNDED, changes)
+    text = examples.replaced(BOUNDED, changes)
     flags = dict(learning_rate=1.0, max_lead=2, step_timeout=2)
     with workers(BOUNDED, 3, all_ones, [0.0], text, **flags) as group:
         one, two, paused = group
@@ -588,16 +591,16 @@ def test_a_mistake_about_the_bound_is_caught(check, fails, changes):
 @pytest.mark.nightly
 def test_the_mistaken_scripts_run(tmp_path):
     texts = {
-        name: support.replaced(DYNSGD, changes)
+        name: examples.replaced(DYNSGD, changes)
         for named in OUTSIDE.values()
         for name, changes in named.items()
     }
-    texts["in halves"] = support.replaced(HOGWILD, IN_HALVES)
-    texts["no lock"] = support.replaced(COMPENSATION, NO_LOCK)
+    texts["in halves"] = examples.replaced(HOGWILD, IN_HALVES)
+    texts["no lock"] = examples.replaced(COMPENSATION, NO_LOCK)
     texts |= {
-        name: support.replaced(BOUNDED, changes)
+        name: examples.replaced(BOUNDED, changes)
         for named in [*CORE_BOUNDS.values(), *BOUNDS.values()]
         for name, changes in named.items()
     }
-    texts["in more parts"] = support.replaced(HOGWILD, [MORE_PARTS])
+    texts["in more parts"] = examples.replaced(HOGWILD, [MORE_PARTS])
     support.run_well(texts, tmp_path)

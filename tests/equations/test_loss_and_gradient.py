@@ -19,27 +19,28 @@ import ringed
 import support
 import test_model_parallelism
 import test_sharded
+from common import examples
 from problem import BATCH, LR, SEED, command_line
 
 WEIGHTED = support.ROOT / "tests" / "problems" / "weighted.py"
 OPTIMIZER = support.ROOT / "Synchronous-SGD" / "synchronous_sgd_optimizer.py"
-TOWERS = support.main_script("Multiple-GPUs-Single-Machine")
+TOWERS = examples.main_script("Multiple-GPUs-Single-Machine")
 MIRRORED = TOWERS.with_name("multiple_gpus_single_machine_mirrored.py")
-HOROVOD = support.main_script("Horovod-RingAllReduce")
-FILES = support.main_script("Operations/Train-and-Evaluate")
-COMPRESSED = support.main_script("Further-Algorithms/Compressed-AllReduce")
+HOROVOD = examples.main_script("Horovod-RingAllReduce")
+FILES = examples.main_script("Operations/Train-and-Evaluate")
+COMPRESSED = examples.main_script("Further-Algorithms/Compressed-AllReduce")
 SHARDED, PLACES = test_sharded.SCRIPT, test_model_parallelism.SCRIPT
 # Tables of words have a loss of their own, in which noise words count --noise-words times: that is
 # in their references, problem.words and test_horovod.py.
 TABLES = ["Sparse-Embeddings/sparse_embeddings.py", "Horovod-RingAllReduce/horovod_embeddings.py"]
-SCRIPTS = [s for s in regions.scripts() if s.relative_to(support.ROOT).as_posix() not in TABLES]
+SCRIPTS = [s for s in examples.scripts() if s.relative_to(support.ROOT).as_posix() not in TABLES]
 UPDATES = 3  # of each worker
 
 
 @functools.cache
 def weighted():
     """Returns the module of the model, and its data."""
-    module = support.load(WEIGHTED)
+    module = examples.load(WEIGHTED)
     return module, module.load_data("words")
 
 
@@ -56,7 +57,7 @@ def small_words(monkeypatch):
 
 def plugged(script, changes=()):
     """Returns the script's text with these changes and with that model."""
-    text, model = support.replaced(script, changes), regions.regions(WEIGHTED)["problem"]
+    text, model = examples.replaced(script, changes), regions.regions(WEIGHTED)["problem"]
     own = dict(regions.split(text))
     if "problem" in own:
         return text.replace("\n".join(own["problem"]), model)
@@ -403,20 +404,20 @@ WAYS = {
     SHARDED: shards,
     TOWERS: towers,
     MIRRORED: replicas,
-    support.main_script("Collective-AllReduce"): replicas,
+    examples.main_script("Collective-AllReduce"): replicas,
     HOROVOD: ranks,
 }
 
 
 def check(script, folder, changes=()):
     """The named comparisons of numbers that a mistake must fail."""
-    way = WAYS.get(script) or WAYS[support.kind_of(script)]
+    way = WAYS.get(script) or WAYS[examples.kind_of(script)]
     way(script, plugged(script, changes), folder)
 
 
 # One with each form of the regions that compute gradients.
-HOGWILD, RING = support.main_script("HogWild"), support.main_script("Ring-AllReduce")
-COORDINATOR = support.main_script("Parameter-Server-Strategy")
+HOGWILD, RING = examples.main_script("HogWild"), examples.main_script("Ring-AllReduce")
+COORDINATOR = examples.main_script("Parameter-Server-Strategy")
 CORE = [RING, PLACES]
 
 

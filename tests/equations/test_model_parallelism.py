@@ -19,10 +19,11 @@ import problem
 import psutil
 import pytest
 import support
+from common import examples
 from tfrun import errors
 from tfrun.launch import cluster
 
-SCRIPT = support.main_script("Model-Parallelism")
+SCRIPT = examples.main_script("Model-Parallelism")
 LAYOUTS = {  # name: (places, does each have a server, layers in each place)
     "two workers": (["/job:worker/task:0", "/job:worker/task:1"], True, [1, 2]),
     "three workers": (["/job:worker/task:%d" % k for k in range(3)], True, [1, 1, 1]),
@@ -321,10 +322,7 @@ def test_another_model_is_cut():
 
 def check_kept(changes=(), schedule="1f1b"):
     """The named comparisons of numbers, with Keras's own, that a mistake must fail."""
-    text = plugged(KEEPING)
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
+    text = examples.replaced(plugged(KEEPING), changes)
     with Model("two workers", text=text, schedule=schedule) as model:
         w, state = model.parameters(), model.session.run(model.state)
         losses, last = model.make_updates(3), model.parameters()
@@ -378,7 +376,7 @@ def test_the_test_is_that_of_the_whole_model():
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=2))
 def test_a_mistake_is_caught(script, fails, changes):
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     with support.caught(fails):
         if fails in ("parameters", "losses"):
             compare("two workers", text=text)
@@ -408,7 +406,7 @@ def test_a_refused_request_is_sent_again(tmp_path):
         ("def traced(", "refused = []\n\n\ndef traced("),
     ]
     script = tmp_path / "script.py"
-    script.write_text(support.replaced(SCRIPT, changes))
+    script.write_text(examples.replaced(SCRIPT, changes))
     with support.QuickCluster(ps=0) as quick:
         codes, output = quick.run(script, tmp_path / "run", "--steps", "20")
     assert not any(codes), output

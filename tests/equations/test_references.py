@@ -4,10 +4,10 @@ import ast
 
 import equations
 import pytest
-import regions
 import support
+from common import examples
 
-SCRIPTS = regions.scripts()
+SCRIPTS = examples.scripts()
 IMPORTS = {"numpy", "problem", "references"}  # what a reference may need
 
 
@@ -39,7 +39,7 @@ def test_a_script_has_a_reference(script):
         assert named, f"{file.COMPARED_BY} does not compare {script.name}"
         assert not hasattr(file, "REFERENCE") or "REFERENCE" in text, f"{path} ignores it"
     else:
-        kind = support.kind_of(script)
+        kind = examples.kind_of(script)
         advice = "name the test that does it in COMPARED_BY"
         kinds = equations.INTERLEAVED + equations.TOGETHER
         assert kind in kinds, f"no test compares the reference of a {kind}: {advice}"
@@ -59,7 +59,7 @@ def test_its_mistakes_fit_the_script(script):
     """Each text stands in it once; so a script that was changed fails here, in the core tier."""
     for named in equations.of(script).MISTAKES.values():
         for name, changes in named.items():
-            assert support.replaced(script, changes) != script.read_text(), name
+            assert examples.replaced(script, changes) != script.read_text(), name
 
 
 def test_a_file_has_a_script():

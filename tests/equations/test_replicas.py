@@ -7,20 +7,18 @@ import json
 import re
 import signal
 import socket
-import sys
 import time
 
 import equations
 import numpy as np
 import pytest
 import support
+from common import examples
 
-sys.path[:0] = [str(support.ROOT / "Measurements" / folder) for folder in ("One-Step", "")]
-import one_step
-
-TOWERS = support.main_script("Multiple-GPUs-Single-Machine")
+one_step = examples.load(examples.main_script("Measurements/One-Step"))
+TOWERS = examples.main_script("Multiple-GPUs-Single-Machine")
 MIRRORED = TOWERS.with_name("multiple_gpus_single_machine_mirrored.py")
-COLLECTIVE = support.main_script("Collective-AllReduce")
+COLLECTIVE = examples.main_script("Collective-AllReduce")
 SCRIPTS = {"towers": TOWERS, "mirrored": MIRRORED, "collective": COLLECTIVE}
 
 
@@ -78,14 +76,14 @@ def test_replicas_are_one_worker_on_the_union_of_their_batches(name, run):
 def test_a_mistake_is_caught(script, fails, changes, run):
     """The mistaken script runs to exit 0, and the comparison fails on it by name."""
     name = next(name for name, path in SCRIPTS.items() if path == script)
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     with support.caught(fails):
         union(run, name, 2, text)
 
 
 def test_w_is_the_same_to_the_last_bit_on_all_workers(run):
     """After 20 steps, and the first values, which are broadcast, before them."""
-    text = support.replaced(
+    text = examples.replaced(
         COLLECTIVE,
         [
             (
@@ -123,7 +121,7 @@ def test_each_tower_is_on_its_device(run):
         with open(os.path.join(os.environ["OUTPUT_DIR"], "ops.json"), "w") as file:
             json.dump(ops, file)
 """
-    text = support.replaced(TOWERS, [(build, build + note)])
+    text = examples.replaced(TOWERS, [(build, build + note)])
     folder, _ = run("towers", 2, "--steps", "20", text=text)
     made = collections.Counter(map(tuple, json.loads((folder / "ops.json").read_text())))
     found = {}
@@ -159,7 +157,7 @@ def test_a_wrong_flag(name, flag, value, words, as_tasks, as_graphs, tmp_path):
 def with_limit(seconds, *changes):
     """The text of Collective-AllReduce where a worker waits only so long for the others."""
     limit = "REQUIRED_WAIT_SECONDS = "
-    return support.replaced(COLLECTIVE, [(limit + "120", limit + str(seconds)), *changes])
+    return examples.replaced(COLLECTIVE, [(limit + "120", limit + str(seconds)), *changes])
 
 
 def test_a_worker_that_never_comes(as_tasks, tmp_path):
@@ -187,7 +185,7 @@ def test_addresses_of_ipv6(ipv6, run, monkeypatch):
         with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
             host = "[::1]"
     else:
-        text = support.replaced(COLLECTIVE, [("socket.has_dualstack_ipv6()", "False")])
+        text = examples.replaced(COLLECTIVE, [("socket.has_dualstack_ipv6()", "False")])
     addresses = functools.partial(support.cluster.addresses, names=[host] * 2)
     monkeypatch.setattr(support.cluster, "addresses", addresses)
     print("the workers are at", host)
@@ -227,7 +225,7 @@ def test_workers_that_see_other_checkpoints(as_tasks, tmp_path):
     script = tmp_path / COLLECTIVE.name
     own = 'os.environ.get("OUTPUT_DIR") or "output"'
     change = own, own + " if task == ('worker', 0) else 'own'"
-    script.write_text(support.replaced(COLLECTIVE, [change]))
+    script.write_text(examples.replaced(COLLECTIVE, [change]))
     codes, output = as_tasks.run(script, tmp_path, "--steps", "20")
     assert codes == [0, 0], output
     codes, output = as_tasks.run(script, tmp_path, "--steps", "40")
@@ -251,7 +249,7 @@ def test_an_error_of_its_own_is_not_that_of_another(as_tasks, tmp_path):
     script = tmp_path / COLLECTIVE.name
     g = "    loss, g = gradient(w_k, version)\n"
     wrong = g + "    g = [tf.gather(d[None], 9) for d in g]\n"
-    script.write_text(support.replaced(COLLECTIVE, [(g, wrong)]))
+    script.write_text(examples.replaced(COLLECTIVE, [(g, wrong)]))
     codes, output = as_tasks.run(script, tmp_path, "--steps", "20")
     assert codes == [1, 1], output
     assert "InvalidArgumentError" in output and "ConnectionError" not in output, output
@@ -285,7 +283,7 @@ def test_all_end_where_one_waits_for_something_else(as_tasks, tmp_path):
     script = tmp_path / COLLECTIVE.name
     hangs = "            for row in steps_at_once("
     sleep = "            time.sleep(1000 * (metrics.step > 20 and not metrics.is_chief))\n"
-    script.write_text(support.replaced(COLLECTIVE, [(hangs, sleep + hangs)]))
+    script.write_text(examples.replaced(COLLECTIVE, [(hangs, sleep + hangs)]))
     codes, output = as_tasks.run(script, tmp_path, "--steps", "100000", "--step-timeout", "4")
     assert codes == [1, 1], output
     assert "TimeoutError: No step was made in 4 s; " in output

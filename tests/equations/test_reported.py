@@ -14,8 +14,8 @@ import equations
 import interleaved
 import numpy as np
 import pytest
-import references
 import support
+from common import examples, references
 from problem import BATCH, SEED, command_line, draw
 from support import SHAPES
 from tfrun.commands import export
@@ -31,10 +31,10 @@ def quick():
 
 def run(quick, folder, example, changes, *flags, workers=2, ps=1):
     """Runs a copy of the example's script with these changes; returns the run directory."""
-    script = support.main_script(example)
+    script = examples.main_script(example)
     folder.mkdir(exist_ok=True)
-    (folder / script.name).write_text(support.replaced(script, changes))
-    kind = support.kind_of(script)
+    (folder / script.name).write_text(examples.replaced(script, changes))
+    kind = examples.kind_of(script)
     quick.ps = ps if kind.startswith(("parameter server", "coordinator")) else 0
     quick.chief = int(kind == "coordinator")
     workers -= workers > 1 and quick.chief  # there are as many tasks
@@ -45,9 +45,9 @@ def run(quick, folder, example, changes, *flags, workers=2, ps=1):
 
 def interleaved_workers(n, example, changes, **flags):
     """So many workers of the example's script with these changes."""
-    script = support.main_script(example)
+    script = examples.main_script(example)
     flags = {**command_line({}), **flags}
-    return interleaved.Workers(script, n, flags, text=support.replaced(script, changes))
+    return interleaved.Workers(script, n, flags, text=examples.replaced(script, changes))
 
 
 def saved(path):
@@ -86,8 +86,8 @@ def check_test(example, changes, quick, folder):
 
 def check_rows(example, changes, quick, folder):
     """No row of the test is one of training."""
-    script = support.main_script(example)
-    data = support.load(script, support.replaced(script, changes)).load_data("digits")
+    script = examples.main_script(example)
+    data = examples.load(script, examples.replaced(script, changes)).load_data("digits")
     rows = {row.tobytes() for row in data.x_train}
     shared = sum(row.tobytes() in rows for row in data.x_test)
     assert shared == 0 and len(data.x_test) == 360, "rows: %d are in both" % shared
@@ -104,8 +104,8 @@ PARAGRAPHS = [list(map(str, ORDER[i : i + 90])) for i in range(0, 3600, 90)]
 def check_pairs(example, changes, quick, folder):
     """Every pair of words at most five apart, of each tenth paragraph in the test."""
     (folder / "text.txt").write_text("\n\n".join(" ".join(words) for words in PARAGRAPHS))
-    script = support.main_script(example)
-    module = support.load(script, support.replaced(script, changes))
+    script = examples.main_script(example)
+    module = examples.load(script, examples.replaced(script, changes))
     data = module.load_data(str(folder / "text.txt"))
     assert set(data.vocabulary) == set(WORDS)
     due = collections.Counter(), collections.Counter()
@@ -194,7 +194,7 @@ def check_going_on(example, changes, quick, folder):
 
 def with_layers(*names):
     """The change of the model to two hidden layers of the same size, with these names."""
-    text = support.main_script("HogWild").read_text()
+    text = examples.main_script("HogWild").read_text()
     begin, end = (
         text.index("            keras.layers.Dense(128,"),
         text.index("keras.layers.Dense(int"),
@@ -205,8 +205,8 @@ def with_layers(*names):
 
 def begin_again(quick, folder, directory, layers):
     """What a chief without a ps says at last when it finds that run, with a model of its own."""
-    script = support.main_script("HogWild")
-    (folder / script.name).write_text(support.replaced(script, [with_layers(*layers)]))
+    script = examples.main_script("HogWild")
+    (folder / script.name).write_text(examples.replaced(script, [with_layers(*layers)]))
     tasks = {"ps": ["127.0.0.1:9"], "worker": ["127.0.0.1:0"]}
     config = json.dumps({"cluster": tasks, "task": {"type": "worker", "index": 0}})
     env = {"TF_CONFIG": config, "OUTPUT_DIR": str(directory), "REQUIRED_WAIT_SECONDS": "1"}
@@ -240,7 +240,7 @@ def against_another(example, changes, calls=60, local_steps=1):
     other one has counted meanwhile, and before the call).
     """
     flags, found = {"--steps": 10**8, "--learning-rate": 1e-30}, []
-    if '"local-steps"' in support.main_script(example).read_text():
+    if '"local-steps"' in examples.main_script(example).read_text():
         flags["--local-steps"] = local_steps
     with interleaved_workers(2, example, changes, **flags) as (worker, other):
         tf, over = worker.tf, threading.Event()
@@ -361,7 +361,7 @@ def check_examples(example, changes, quick, folder):
     """The examples of all updates are those of all mini-batches, less a last call that is void."""
     flags = ["--steps", "12", "--batch-size", "8"]
     flags += STEPS_ALONE.get(example, [])
-    text = support.main_script(example).read_text()
+    text = examples.main_script(example).read_text()
     changes = [(draw, draw + NOTE) for draw in DRAWS if draw in text] + changes
     directory = run(quick, folder, example, changes, *flags, workers=1)
     drawn = np.loadtxt(directory / "drawn.txt").sum()

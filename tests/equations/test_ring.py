@@ -17,10 +17,11 @@ import pytest
 import recovery
 import ringed
 import support
+from common import examples
 from tfrun import errors
 from tfrun.commands import export
 
-SCRIPT = support.main_script("Ring-AllReduce")
+SCRIPT = examples.main_script("Ring-AllReduce")
 EQUATION = equations.of(SCRIPT)
 
 
@@ -140,14 +141,14 @@ MISTAKES = {
 @pytest.mark.parametrize("fails, changes", support.mistakes(MISTAKES, core=3))
 def test_a_mistake_in_the_sum_is_caught(fails, changes):
     with support.caught(fails):
-        check_all_reduce(3, 60, support.replaced(SCRIPT, changes))
+        check_all_reduce(3, 60, examples.replaced(SCRIPT, changes))
 
 
 def test_who_sends_first_and_then_receives_waits_for_ever():
     """Where the vector is longer than the buffers; shorter ones get through."""
     first = [("if into else [self.right]", "if not out else [self.right]")]
-    check_all_reduce(3, 60, support.replaced(SCRIPT, first))
-    with ringed.rings(SCRIPT, 2, support.replaced(SCRIPT, first), timeout=1) as (script, made):
+    check_all_reduce(3, 60, examples.replaced(SCRIPT, first))
+    with ringed.rings(SCRIPT, 2, examples.replaced(SCRIPT, first), timeout=1) as (script, made):
 
         def work(ring):
             script.join(ring, "the same")
@@ -230,7 +231,7 @@ def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
     texts = {
-        name: support.replaced(SCRIPT, changes)
+        name: examples.replaced(SCRIPT, changes)
         for named in MISTAKES.values()
         for name, changes in named.items()
     }
@@ -375,7 +376,7 @@ def test_workers_that_do_not_match(quick, tmp_path):
 
 def test_a_worker_of_another_example(capfd):
     """Catches a greeting that says nothing of the example: with equal flags it would be let in."""
-    other = support.load(support.main_script("Further-Algorithms/D-PSGD"))
+    other = examples.load(examples.main_script("Further-Algorithms/D-PSGD"))
     with ringed.rings(SCRIPT, 2) as (script, made):
         own = [script, other]
         found = ringed.together(made, lambda ring: own[ring.rank].join(ring, "the same"))
@@ -412,7 +413,7 @@ def test_bad_input_is_raised_and_explained(quick, tmp_path):
     for number, (flags, env, words, code) in enumerate(WRONG):
         folder = tmp_path / str(number)
         folder.mkdir()
-        (folder / "ring_allreduce.py").write_text(support.replaced(SCRIPT, [HURRIED]))
+        (folder / "ring_allreduce.py").write_text(examples.replaced(SCRIPT, [HURRIED]))
         with socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
             port = IN_USE % server.getsockname()[1]
             env = {name: value.replace(IN_USE, port) for name, value in env.items()}

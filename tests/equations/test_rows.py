@@ -11,13 +11,14 @@ import problem
 import pytest
 import ringed
 import support
+from common import examples
 from problem import BATCH, command_line
 from test_ring import received_by_kernel
 
 # {script: the flags of each of its forms}; a script with a ring of its own has a form at least.
 FORMS = {
-    support.main_script("Ring-AllReduce"): [{}],
-    support.main_script("Further-Algorithms/Compressed-AllReduce"): [
+    examples.main_script("Ring-AllReduce"): [{}],
+    examples.main_script("Further-Algorithms/Compressed-AllReduce"): [
         {"compress": name} for name in ("power", "top-k", "sign", "qsgd")
     ],
 }
@@ -50,7 +51,7 @@ def check(script, form, n, changes=()):
     all_here = threading.Barrier(n)
 
     own = [EAGER] if form.get("compress") == "qsgd" else []
-    with ringed.rings(script, n, support.replaced(script, [*own, *changes])) as (module, made):
+    with ringed.rings(script, n, examples.replaced(script, [*own, *changes])) as (module, made):
         assert module.PUSH == PUSH
         done = ringed.together_built(module, made, command_line(form), work)
     came, size, wrong = [part for *_, part in done], len(done[0][0]), []

@@ -14,9 +14,10 @@ import problem
 import pytest
 import ringed
 import support
+from common import examples
 from tfrun.commands import export
 
-SCRIPT = support.main_script("Further-Algorithms/Sharded-Training")
+SCRIPT = examples.main_script("Further-Algorithms/Sharded-Training")
 EQUATION = equations.of(SCRIPT)
 SIZE = sum(int(np.prod(shape)) for shape in ringed.SHAPES)
 STEPS = 6
@@ -191,9 +192,9 @@ def per_parameter(n):
 
 def check_memory(n, stage, text=None):
     """What NumPy has allocated, by tracemalloc, and what the events of a step say."""
-    text, wrong = support.replaced(SCRIPT, WIDE) if text is None else text, []
+    text, wrong = examples.replaced(SCRIPT, WIDE) if text is None else text, []
     numpy_s = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
-    support.load(SCRIPT)  # to import TensorFlow under tracemalloc takes long
+    examples.load(SCRIPT)  # to import TensorFlow under tracemalloc takes long
     tracemalloc.start()
     try:
         workers = train(n, text, steps=2, stage=stage)
@@ -284,7 +285,7 @@ def check(fails, text):
 def test_a_mistake_is_caught(script, fails, changes):
     more = WIDE if fails == "memory" else []
     with support.caught(fails):
-        check(fails, support.replaced(script, [*changes, *more]))
+        check(fails, examples.replaced(script, [*changes, *more]))
 
 
 @pytest.mark.nightly
@@ -347,7 +348,7 @@ def test_a_checkpoint_of_shards_loads_with_another_number_of_workers(before, aft
 def test_a_shard_that_is_read_from_another_place_is_caught(tmp_path):
     first = [("first = shard[0] if shard.size else begin", "first = begin")]
     with support.caught("shards"):
-        check_checkpoint(tmp_path, (1, "0"), (3, "3"), support.replaced(SCRIPT, first))
+        check_checkpoint(tmp_path, (1, "0"), (3, "3"), examples.replaced(SCRIPT, first))
 
 
 @pytest.fixture(scope="module")

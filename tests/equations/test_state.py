@@ -15,10 +15,9 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
-import regions
 import small
 import support
+from common import examples, references
 from plugging import plug
 from problem import BATCH, SEED, command_line
 from tfrun.commands import export
@@ -100,14 +99,14 @@ def quick():
 
 @functools.cache
 def data():
-    return support.load(COUNTED).load_data("counted")
+    return examples.load(COUNTED).load_data("counted")
 
 
 def chiefs_masks():
     """Returns the numbers of the masks that the chief may draw, in their order."""
     import keras
 
-    module = support.load(COUNTED)
+    module = examples.load(COUNTED)
     keras.utils.set_random_seed(SEED)
     masks = module.make_model(data()).layers[0].masks
     drawn = [keras.random.uniform((1,), seed=masks) for _ in range(4 * STEPS[1])]
@@ -156,14 +155,12 @@ def plug_files(script, folder):
     model = model[model.index("class Counted") : model.index("# endregion: problem")]
     model = model.replace("data.x_train.shape[1:]", "data.shape")
     text = text[:begin] + model + text[end:]
-    for old, new in [
+    changes = [
         ("FixedLenFeature([], tf.int64)", "FixedLenFeature([], tf.float32)"),
         ('tf.cast(example["y"], tf.int32)', 'example["y"]'),
-    ]:
-        assert text.count(old) == 1
-        text = text.replace(old, new)
+    ]
     path = folder / script.name
-    path.write_text(text)
+    path.write_text(examples.replaced(text, changes))
     return path
 
 
@@ -173,11 +170,11 @@ def train(script, changes, quick, folder):
     The pushes are {task: rows}; a row also has the `version` that its mini-batch has for a number.
     """
     name = script.relative_to(support.ROOT).as_posix()
-    kind = support.kind_of(script)
+    kind = examples.kind_of(script)
     source = folder / "changed" / script.name
     source.parent.mkdir()
     source.write_text(
-        support.replaced(script, [*changes, *(AT_ONCE if name == COORDINATOR else [])])
+        examples.replaced(script, [*changes, *(AT_ONCE if name == COORDINATOR else [])])
     )
     rate = RATE if exact(script) else 1e-30
     flags = ["--seed", SEED, "--batch-size", FILE_BATCH if name == FILES else BATCH]
@@ -222,7 +219,7 @@ def exact(script):
     """Whether each step is known: those of workers that wait for one another, but for Adam's."""
     kinds = ("single process", "model parallel")
     return script.stem not in ("diloco", "sharded_training") and (
-        support.synchronous(script) or support.kind_of(script) in kinds
+        support.synchronous(script) or examples.kind_of(script) in kinds
     )
 
 
@@ -353,7 +350,7 @@ def test_the_state_is_that_of_rank_0(tmp_path):
 
 
 def test_each_script_has_its_proof():
-    scripts = [script.relative_to(support.ROOT).as_posix() for script in regions.scripts()]
+    scripts = [script.relative_to(support.ROOT).as_posix() for script in examples.scripts()]
     assert sorted([*CORE, *OTHERS, HOROVOD, *WITHOUT]) == sorted(scripts)
 
 
@@ -363,7 +360,7 @@ def check_words(script, changes, cluster, folder):
 
     (folder / "prose.txt").write_text(problem.PROSE)
     # Both tables begin at random, because neighbours that are 0 make all losses equal.
-    text = support.replaced(script, [('("neighbours", 0)', '("neighbours", -1)'), *changes])
+    text = examples.replaced(script, [('("neighbours", 0)', '("neighbours", -1)'), *changes])
     path = folder / script.name
     path.write_text(text)
     flags = ["--dataset", folder / "prose.txt", "--dimensions", 4, "--noise-words", 6]
@@ -375,7 +372,7 @@ def check_words(script, changes, cluster, folder):
         assert not any(codes), output
     saved = tf.train.load_checkpoint(str(folder / "run"))
     w = [saved.get_tensor(name).astype(float) for name in ("words_0", "neighbours_0")]
-    train = support.load(path).load_data(str(folder / "prose.txt")).train
+    train = examples.load(path).load_data(str(folder / "prose.txt")).train
     rows, wrong = RunData.read(folder / "run").rows("pushes"), []
     for row in rows:
         k, version = int(row["task"].removeprefix("worker-")), row["global_step"] - 1
@@ -465,7 +462,7 @@ ACCURACIES = [0.1, 0.5, 0.4, 0.5, 0.3, 0.2, 0.1, 0.1]
 @pytest.mark.parametrize("patience, tests", [(1, 3), (2, 4), (3, 5), (4, 6), (0, 8)])
 def test_so_many_tests_without_a_better_one_end_training(patience, tests, tmp_path, monkeypatch):
     """The best is the second test; an equal one is no better. Catches: one test more, or less."""
-    script = support.load(support.main_script("Operations/Train-and-Evaluate"))
+    script = examples.load(examples.main_script("Operations/Train-and-Evaluate"))
     accuracies, tf = iter(ACCURACIES), script.tf
     done = []
 
@@ -504,7 +501,7 @@ def test_so_many_tests_without_a_better_one_end_training(patience, tests, tmp_pa
 
 def test_the_chief_alone_makes_the_model(tmp_path):
     """Catches a worker that makes it before the chief does, from values of its own."""
-    script = support.main_script("HogWild")
+    script = examples.main_script("HogWild")
     interleaved.forget()
     workers = [interleaved.Worker(script, None, k, 2, command_line({}), None) for k in range(2)]
     addresses = interleaved.servers()[1]
@@ -537,7 +534,7 @@ def test_the_chief_alone_makes_the_model(tmp_path):
 
 def check_rows(text=None):
     """No two words begin with the same vector, in whatever parts of the table they are."""
-    script = support.load(problem.SPARSE, text)
+    script = examples.load(problem.SPARSE, text)
     tf = script.tf
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(SEED)
@@ -553,4 +550,4 @@ def check_rows(text=None):
 def test_no_two_words_begin_as_one():
     check_rows()
     with support.caught("rows"):
-        check_rows(support.replaced(problem.SPARSE, [("seed=part)", "seed=0)")]))
+        check_rows(examples.replaced(problem.SPARSE, [("seed=part)", "seed=0)")]))

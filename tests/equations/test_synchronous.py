@@ -11,16 +11,16 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import references
 import support
+from common import examples, references
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
-SYNC = support.main_script("Synchronous-SGD")
-SAGN = support.main_script("SAGN")
-RATES = support.main_script("Synchronous-SGD-different-learning-rates")
-LOCAL = support.main_script("Further-Algorithms/Local-SGD")
-DILOCO = support.main_script("Further-Algorithms/DiLoCo")
+SYNC = examples.main_script("Synchronous-SGD")
+SAGN = examples.main_script("SAGN")
+RATES = examples.main_script("Synchronous-SGD-different-learning-rates")
+LOCAL = examples.main_script("Further-Algorithms/Local-SGD")
+DILOCO = examples.main_script("Further-Algorithms/DiLoCo")
 SCRIPTS = equations.compared(equations.TOGETHER)
 
 
@@ -257,14 +257,14 @@ MISTAKES = {
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes(SCRIPTS, core=1))
 def test_a_mistake_is_caught(script, fails, changes):
     """On three workers."""
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     with support.caught(fails):
         compare(script, n=3, text=text)
 
 
 @pytest.mark.parametrize("check, fails, changes", support.mistakes(MISTAKES, core=1))
 def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
-    text = support.replaced(SYNC, changes)
+    text = examples.replaced(SYNC, changes)
     with support.caught(fails):
         check(text)
 
@@ -274,7 +274,7 @@ def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
 def test_the_mistaken_scripts_run(tmp_path):
     texts = equations.mistaken(SCRIPTS)
     for named in MISTAKES.values():
-        texts |= {name: support.replaced(SYNC, changes) for name, changes in named.items()}
+        texts |= {name: examples.replaced(SYNC, changes) for name, changes in named.items()}
     support.run_well(texts, tmp_path)
 
 
@@ -305,7 +305,7 @@ def test_a_worker_that_is_slow_from_the_start_and_a_backup(tmp_path):
     copy.mkdir()
     push = "    def push(self, row):\n"
     slow = "        time.sleep(0.3 * self.file.name.endswith('worker-2.csv'))\n"
-    (copy / SYNC.name).write_text(support.replaced(SYNC, [(push, push + slow)]))
+    (copy / SYNC.name).write_text(examples.replaced(SYNC, [(push, push + slow)]))
     (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
     (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
     flags = ["--steps", "200", "--backup-workers", "1"]
@@ -380,7 +380,7 @@ def test_the_ps_ends_although_a_worker_is_stopped(tmp_path):
     """A copy of the example, whose tasks wait for others 3 s instead of 30, its ps ten times so."""
     copy, change = tmp_path / "copy", ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 3")
     copy.mkdir()
-    (copy / SYNC.name).write_text(support.replaced(SYNC, [change]))
+    (copy / SYNC.name).write_text(examples.replaced(SYNC, [change]))
     (copy / "run.sh").write_text((SYNC.parent / "run.sh").read_text())
     (tmp_path / "activate.sh").write_text("source '%s/activate.sh'\n" % support.ROOT)
     directory, flags = tmp_path / "run", ["--backup-workers", "1", "--steps", "400"]

@@ -8,17 +8,17 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import regions
 import small
 import support
+from common import examples
+from common.references import perceptron
 from problem import digits_like, draw
-from references import perceptron
 from tfrun.commands import export
 from tfrun.launch import cluster
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
-CLUSTERS = [path for path in regions.scripts() if "class Cluster" in path.read_text()]
+CLUSTERS = [path for path in examples.scripts() if "class Cluster" in path.read_text()]
 TASKS = [("chief", 0), ("worker", 0), ("worker", 1)]
 
 
@@ -31,10 +31,10 @@ def names(script):
 
 def who_is_who(script, folder, monkeypatch, text=None):
     """The named comparisons of who each task is with who it has to be."""
-    module, wrong = support.load(script, text), []
-    coordinator = support.kind_of(script) == "coordinator"
+    module, wrong = examples.load(script, text), []
+    coordinator = examples.kind_of(script) == "coordinator"
     jobs = {"chief": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4"]}
-    if not (coordinator or support.kind_of(script).startswith(("parameter", "train"))):
+    if not (coordinator or examples.kind_of(script).startswith(("parameter", "train"))):
         del jobs["ps"]
     monkeypatch.setenv("OUTPUT_DIR", str(folder))
     for rank, task in enumerate(TASKS):
@@ -88,9 +88,9 @@ def test_who_is_who(script, tmp_path, monkeypatch):
     ],
 )
 def test_a_mistake_in_who_is_who_is_caught(folder, fails, change, tmp_path, monkeypatch):
-    script = support.main_script(folder)
+    script = examples.main_script(folder)
     with support.caught(fails):
-        who_is_who(script, tmp_path, monkeypatch, support.replaced(script, [change]))
+        who_is_who(script, tmp_path, monkeypatch, examples.replaced(script, [change]))
 
 
 def test_gpus_of_a_chief(monkeypatch):
@@ -178,7 +178,7 @@ def check_losses(run, w, n):
 def check_chief(name, folder, changes=()):
     """The named comparisons of a run with a chief that a mistake must fail."""
     script = support.ROOT / name
-    run = train(name, folder, support.replaced(script, changes))
+    run = train(name, folder, examples.replaced(script, changes))
     n = 1 if "parallelism" in name else 1 + KINDS[name][1]
     data = RunData.read(run)
     assert data.flags["tasks"] == [f"{job}-{index}" for job, index in TASKS[:n]], "tasks: others"
@@ -191,7 +191,7 @@ def check_chief(name, folder, changes=()):
     assert checkpoint.endswith(f"-{STEPS}"), f"checkpoint: {checkpoint} is the last"
     if "embeddings" in name:
         return
-    module = support.load(script)
+    module = examples.load(script)
     module.keras.utils.set_random_seed(problem.SEED)
     model = module.make_model(module.Data(*digits_like()))
     w = [v.numpy() for v in model.trainable_variables]

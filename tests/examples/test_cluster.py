@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import support
+from common import examples
 from tfrun.launch import cluster
 
 PS_SCRIPTS = support.ps_scripts()
@@ -45,11 +46,11 @@ def messages_in_loops(trace):
 
 def count_messages_in_loops(changes):
     """Runs an update of DOWNPOUR-Easy, of ten local steps; returns how many messages they need."""
-    script = support.main_script("DOWNPOUR-Easy")
-    module = support.load(script)
+    script = examples.main_script("DOWNPOUR-Easy")
+    module = examples.load(script)
     data, trace = module.load_data(module.DATASET), module.tf.RunMetadata()
     full = module.tf.RunOptions(trace_level=module.tf.RunOptions.FULL_TRACE)
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     with interleaved.Workers(script, 1, {}, data, text) as (worker, *_):
         worker.session.run(worker.pushed, None, full, trace)
     return len(messages_in_loops(trace))
@@ -66,7 +67,7 @@ def test_a_local_step_that_waits_for_the_ps_is_caught():
 )
 def test_where_everything_is(script):
     """Tests that w is on the ps in equal parts, and data, loss and gradients are on the worker."""
-    module = support.load(script)
+    module = examples.load(script)
     data, tf = module.load_data(module.DATASET), module.tf
     with interleaved.Workers(script, 1, {}, data, ps=2) as (worker, *_):
         ran, trace = {}, tf.RunMetadata()  # name of an op -> (task, the op)
@@ -146,7 +147,7 @@ def test_where_everything_is(script):
 @pytest.mark.parametrize("cuts", [[], [8613], [64 * 128, 9000]], ids=str)
 def test_what_distributed_setup_says_of_the_layers(cuts, capsys):
     """Compares it with a list that names the layer of each single parameter."""
-    module = support.load(support.main_script("Distributed-Setup"))
+    module = examples.load(examples.main_script("Distributed-Setup"))
     model = module.make_model(module.load_data("digits"))
     owners = [v.path for v in model.trainable_variables for _ in range(int(np.prod(v.shape)))]
     parts = np.split(np.array(owners), cuts)  # 64 * 128 is between two layers
@@ -271,7 +272,7 @@ def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
             return call()
 """
     script = tmp_path / "hogwild.py"
-    script.write_text(support.replaced(support.main_script("HogWild"), [(old, new)]))
+    script.write_text(examples.replaced(examples.main_script("HogWild"), [(old, new)]))
     with support.QuickCluster() as quick:
         codes, output = quick.run(script, tmp_path / "run", "--steps", "200")
     assert codes == [0, 0, 0] and output.count("cancelled") == 2, output

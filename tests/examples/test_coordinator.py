@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import small
 import support
+from common import examples
 from problem import BATCH, LR, SEED, digits_like, gradient_on_digits
 from tfrun import errors
 from tfrun.commands import export
@@ -17,7 +18,7 @@ from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
 FOLDER = support.ROOT / "Parameter-Server-Strategy"
-SCRIPT = support.main_script("Parameter-Server-Strategy")
+SCRIPT = examples.main_script("Parameter-Server-Strategy")
 LAUNCHER = FOLDER / "run.sh"
 STEPS = 37  # closures of 10, and a shorter one
 
@@ -38,7 +39,7 @@ def train(quick, tmp_path_factory):
     def train(*flags, changes=(), ps=1, workers=1, small=True):
         folder = tmp_path_factory.mktemp("run")
         script = folder / SCRIPT.name
-        script.write_text(support.replaced(SCRIPT, changes))
+        script.write_text(examples.replaced(SCRIPT, changes))
         data = dict(zip(("x_train", "y_train", "x_test", "y_test"), digits_like()))
         np.savez(folder / "small.npz", **data)
         own = ["--dataset", folder / "small.npz", "--learning-rate", LR, "--batch-size", BATCH]
@@ -61,7 +62,7 @@ def first_values():
     """w before the first update, as Keras makes it of the seed."""
     import keras
 
-    script = support.load(SCRIPT)
+    script = examples.load(SCRIPT)
     keras.utils.set_random_seed(SEED)
     model = script.make_model(script.Data(*digits_like()))
     return [v.numpy().astype(float) for v in model.trainable_variables]
@@ -303,7 +304,7 @@ def alone(quick, folder, job, seconds):
     """Starts one task whose peers never come, and that waits so long: how it ended."""
     (old, new), folder = QUICK, folder / job
     folder.mkdir()
-    (folder / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % seconds)]))
+    (folder / SCRIPT.name).write_text(examples.replaced(SCRIPT, [(old, new % seconds)]))
     jobs, (ports, held) = {"ps": 1, "chief": 1, "worker": 1}, cluster.hold_ports(3)
     env = cluster.environments(jobs, ports, folder / "output")[job, 0]
     ended = quick.zygotes[0].run(SCRIPT.name, [], folder, **env)
@@ -330,7 +331,7 @@ def test_a_worker_that_hangs_is_named(tmp_path):
     """One that is suspended keeps its closure: nothing in TensorFlow ends the wait for it."""
     old, new = QUICK
     # The chief builds its graph before the first update, which takes seconds, too.
-    (tmp_path / SCRIPT.name).write_text(support.replaced(SCRIPT, [(old, new % 15)]))
+    (tmp_path / SCRIPT.name).write_text(examples.replaced(SCRIPT, [(old, new % 15)]))
     flags = ["--chief", "--ps", "1", "--workers", "2", "--timeout", "90"]
     run = small.start(tmp_path, *flags, script=SCRIPT.name, arguments=["--steps", "100000"])
     try:

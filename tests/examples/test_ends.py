@@ -4,6 +4,7 @@ import interleaved
 import problem
 import pytest
 import support
+from common import examples
 from tfrun.runs.data import RunData
 
 BOUNDED = "Further-Algorithms/Bounded-Staleness/bounded_staleness.py"
@@ -37,7 +38,7 @@ RUNS = {  # (an example, its workers, its ps): flags
 def check_the_end(run, folder, changes=()):
     """The named comparisons of a run's end that a mistake must fail."""
     (name, workers, ps), path = run, folder / run[0].split("/")[-1]
-    text = support.replaced(support.ROOT / name, changes)
+    text = examples.replaced(support.ROOT / name, changes)
     slow = (
         (TICKET, TICKET.replace("tf.", "slowly(tf.") + ")")
         if TICKET in text
@@ -46,15 +47,8 @@ def check_the_end(run, folder, changes=()):
     seconds = "OPTIONAL_WAIT_SECONDS = %d"
     wait = (seconds % 30, seconds % support.patience(8))
     late = 0.4 if ps == 2 else 0.1
-    for old, new in (
-        slow,
-        (WAIT, TOLD),
-        wait,
-        ("def algorithm(", SLOW.lstrip().replace("LATE", str(late)) + "def algorithm("),
-    ):
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    path.write_text(text)
+    begins = "def algorithm(", SLOW.lstrip().replace("LATE", str(late)) + "def algorithm("
+    path.write_text(examples.replaced(text, [slow, (WAIT, TOLD), wait, begins]))
     with support.QuickCluster(ps=ps, tasks=ps + workers) as quick:
         flags = ["--steps", str(STEPS), *RUNS[run]]
         codes, output = quick.run(path, folder / "run", *flags, workers=workers)
@@ -95,7 +89,7 @@ RINGS = [
 
 def check_the_end_of_a_ring(script, n, folder, changes=()):
     """The named comparisons of a run's end, whose last worker is late in every exchange."""
-    text = support.replaced(script, [(EXCHANGE, LATE + EXCHANGE), *changes])
+    text = examples.replaced(script, [(EXCHANGE, LATE + EXCHANGE), *changes])
     path = folder / script.name
     path.write_text(text)
     with support.QuickCluster(ps=0, tasks=n) as quick:
@@ -110,7 +104,7 @@ def check_the_end_of_a_ring(script, n, folder, changes=()):
 @pytest.mark.parametrize("name, n", RINGS)
 def test_a_ring_ends(name, n, tmp_path):
     """Catches a worker that leaves while a neighbour still waits for what another one sends."""
-    check_the_end_of_a_ring(support.main_script(name), n, tmp_path)
+    check_the_end_of_a_ring(examples.main_script(name), n, tmp_path)
 
 
 LEAVE = "        select.select([ring.left], [], [], ring.timeout)\n"
@@ -119,7 +113,7 @@ LEAVE = "        select.select([ring.left], [], [], ring.timeout)\n"
 def test_a_worker_that_leaves_a_ring_early_is_caught(tmp_path):
     with support.caught("codes"):
         changes = [(LEAVE, "        ring.left.close()\n        ring.right.close()\n")]
-        check_the_end_of_a_ring(support.main_script("Ring-AllReduce"), 3, tmp_path, changes)
+        check_the_end_of_a_ring(examples.main_script("Ring-AllReduce"), 3, tmp_path, changes)
 
 
 HOGWILD = next(iter(RUNS))
@@ -155,7 +149,7 @@ def test_a_mistake_about_the_end_is_caught(run, fails, changes, tmp_path):
 def check_who_is_ahead(changes=()):
     """Asserts that a worker ahead of the slowest ends at once when all updates are made."""
     script = support.ROOT / BOUNDED
-    text = support.replaced(script, changes)
+    text = examples.replaced(script, changes)
     flags = problem.command_line({"steps": 4, "max_lead": 2})
     with interleaved.Workers(script, 3, flags, text=text) as (one, two, _):
         errors = one.tf.errors

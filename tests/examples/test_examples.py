@@ -8,15 +8,16 @@ import subprocess
 import numpy as np
 import pytest
 import support
+from common import examples
 from tfrun.runs.data import RunData
 
 LAUNCHERS = support.launchers()
-CLUSTERS = [path for path in LAUNCHERS if support.kind_of(support.script_of(path)) != "driver"]
+CLUSTERS = [path for path in LAUNCHERS if examples.kind_of(examples.script_of(path)) != "driver"]
 
 
 def of_words(launcher):
     """Whether what it trains are word vectors."""
-    return "# region: words" in support.script_of(launcher).read_text()
+    return "# region: words" in examples.script_of(launcher).read_text()
 
 
 def name(path):
@@ -26,8 +27,8 @@ def name(path):
 def test_every_folder_is_seen():
     folders = {path.parent for path in LAUNCHERS}
     beside = [path for folder in folders for path in folder.glob("*.py")]
-    scripts = {path for path in beside if "\nKind: " in path.read_text()}
-    assert scripts == {support.script_of(path) for path in LAUNCHERS}, "a script without its run.sh"
+    there = {path for path in beside if "\nKind: " in path.read_text()}
+    assert there == {examples.script_of(path) for path in LAUNCHERS}, "a script without its run.sh"
     assert len(folders) >= 4
     for folder in folders:
         assert (folder / "README.md").is_file(), folder
@@ -46,7 +47,7 @@ def run_and_check(launcher, directory, steps=None):
         records = str(directory / "my-records")
         code, output, ports = support.launch(launcher, directory, *flags, RECORDS=records)
     assert code == 0, output
-    script, result = support.script_of(launcher), support.result(directory)
+    script, result = examples.script_of(launcher), support.result(directory)
     steps = steps or steps_of(script)
 
     # The updates: exactly as many as asked for, each counted once, shared by all workers.
@@ -59,7 +60,7 @@ def run_and_check(launcher, directory, steps=None):
         assert result["pushes_per_worker"] == [steps] * result["workers"]
         assert not support.synchronous(script) or not any(result["late_per_worker"])
         assert sorted(row["global_step"] for row in pushes) == sorted(made * result["workers"])
-    elif support.kind_of(script) == "model parallel":  # one client makes all
+    elif examples.kind_of(script) == "model parallel":  # one client makes all
         assert result["pushes_per_worker"] == [steps]
         assert [row["global_step"] for row in pushes] == made
     else:
@@ -191,9 +192,7 @@ def test_a_driver(launcher, tmp_path):
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
     benchmarks, compare, messages, packing, pipeline, scaling, slow, staleness = (
-        support.load(
-            support.ROOT / "Measurements" / name / (name.lower().replace("-", "_") + ".py")
-        )
+        examples.load(examples.main_script(f"Measurements/{name}"))
         for name in (
             *("Benchmarks", "Compare", "Messages", "Packing", "Pipeline"),
             *("Scaling", "Slow-Network", "Staleness"),
@@ -203,7 +202,7 @@ def test_what_the_drivers_change_is_there():
     found += [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
     found += [
-        (messages.drivers.script_of(folder), changes)
+        (examples.main_script(folder), changes)
         for folder, changes, *_ in benchmarks.EXAMPLES.values()
     ]
     found += [
@@ -211,16 +210,16 @@ def test_what_the_drivers_change_is_there():
         for name in (*scaling.SEVEN, *scaling.LATE)
     ]
     found += [
-        (messages.drivers.script_of(folder), [*changes, *slow.WIDE])
+        (examples.main_script(folder), [*changes, *slow.WIDE])
         for folder, _, _, changes in slow.PROGRAMS.values()
     ]
     found += [
-        (scaling.drivers.script_of(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
+        (examples.main_script(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
         for name in sorted({case.script for case in staleness.all_cases()})
     ]
-    found += [(scaling.drivers.script_of(name), compare.CONVOLUTIONAL) for name in compare.FEW]
+    found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.FEW]
     for script, changes in found:
-        assert messages.drivers.changed(script, changes) != script.read_text() or not changes
+        assert examples.replaced(script, changes) != script.read_text() or not changes
     assert len(found) == 18 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
 
 
@@ -231,7 +230,7 @@ def test_a_run_with_two_ps_and_four_workers_learns(tmp_path):
     test_where_everything_is has all examples with two ps.
     """
     launcher = support.ROOT / "Synchronous-SGD" / "run.sh"
-    few = str(steps_of(support.script_of(launcher)) // 5)
+    few = str(steps_of(examples.script_of(launcher)) // 5)
     code, output, _ = support.launch(launcher, tmp_path, "--steps", few, PS="2", WORKERS="4")
     assert code == 0, output
     result = support.result(tmp_path)

@@ -14,8 +14,8 @@ import numpy as np
 import plugging
 import problem
 import pytest
-import references
 import support
+from common import examples, references
 from recovery import checkpoint
 from small import TFRUN
 from tfrun import errors
@@ -24,7 +24,7 @@ from tfrun import errors
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400, func_only=True)]
 
 FOLDER = support.ROOT / "Horovod-RingAllReduce"
-DENSE = support.main_script("Horovod-RingAllReduce")
+DENSE = examples.main_script("Horovod-RingAllReduce")
 ROWS = FOLDER / "horovod_embeddings.py"
 BUILD = FOLDER / "build" / "build.py"
 GONE = "Another worker is gone or did not answer in time"  # as tfrun explains it
@@ -61,7 +61,7 @@ def union_of_digits(n, number, w):
 
 def union_of_words(folder):
     """The same for the embeddings: noise words are those of a rank's own mini-batch."""
-    train = support.load(problem.SPARSE).load_data(str(folder / "prose.txt")).train
+    train = examples.load(problem.SPARSE).load_data(str(folder / "prose.txt")).train
 
     def union(n, number, w):
         taken = []
@@ -206,7 +206,7 @@ def test_a_mistake_is_caught(script, fails, name, two):
 def test_what_the_rows_weigh(two):
     """Of the bytes in the metrics: rows, to one other rank, against whole tables in a ring."""
     folder, runs = two
-    script = support.load(problem.SPARSE)
+    script = examples.load(problem.SPARSE)
     data = script.load_data(str(folder / "prose.txt"))
     words, sent = len(data.vocabulary), {}
     for name in ("rows", "tables"):
@@ -400,7 +400,7 @@ def elsewhere(tmp_path):
     )
     return {
         **os.environ,
-        "PYTHONPATH": str(tmp_path / "old"),
+        "PYTHONPATH": f"{tmp_path}/old:{support.ROOT}",
         "HOROVOD_WHEELS": str(tmp_path / "wheels"),
         "PIP_NO_INDEX": "",
         "PIP_FIND_LINKS": "",

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import regions
 import support
+from common import examples
 from tfrun.runs import run_directory
 
-SCRIPTS = regions.scripts()
+SCRIPTS = examples.scripts()
 WITHOUT_LOCKS = errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP
 PATTERNS = ["lr=[0.2]", "lr=[0.1,0.2]", "a[b", "all*", "wh?t", "back\\slash"]
 ODD = [
@@ -108,6 +109,7 @@ FINITE = """
 import sys, types
 sys.path.insert(0, "tools")
 import numpy as np, tensorflow as tf2, regions
+from common import examples
 
 class Model:
     trainable_variables = [types.SimpleNamespace(shape=(3,))]
@@ -117,7 +119,7 @@ class Model:
 known = {"np": np, "METRICS": {}, "loss": lambda y, outputs: outputs, "keras": None}
 known["unpack"] = lambda model, w: w
 forms = {}
-for script in regions.scripts():
+for script in examples.scripts():
     for name, text in regions.regions(script).items():
         if name in ("layers", "flat", "model", "places", "variables"):
             forms.setdefault(name, (text, tf2.compat.v1 if "compat.v1 as tf" in script.read_text()

@@ -12,6 +12,7 @@ import types
 import numpy as np
 import pytest
 import support
+from common import examples
 from problem import digits_like
 from tfrun.commands import evaluate
 from tfrun.runs.data import RunData
@@ -79,7 +80,7 @@ def updates(directory):
 @pytest.fixture(scope="module")
 def pipeline(records):
     """(the data; order(files, place, n): the next n mini-batches of eight, with their places)"""
-    script = support.load(SCRIPT)
+    script = examples.load(SCRIPT)
     tf, flags = script.tf, collections.namedtuple("F", "seed shuffle_buffer batch_size")(3, 100, 8)
 
     def order(files, place, n):
@@ -168,7 +169,7 @@ def judged(directory, monkeypatch, steps, changes=(), patience=0, begin=0, in_a_
     before. in_a_test: how often the chief saves during a test. lost: how many checkpoints it
     removes as soon as the evaluator has found them.
     """
-    script = support.load(SCRIPT, support.replaced(SCRIPT, changes))
+    script = examples.load(SCRIPT, examples.replaced(SCRIPT, changes))
     x, y = digits_like()[2:]
     data = script.Data([], x, y, [6], 3)
     script.keras.utils.set_random_seed(0)  # the same parameters each time
@@ -361,7 +362,7 @@ def test_a_worker_that_dies_repeats_one_mini_batch_at_most(records, tmp_path):
         support.wait_until(lambda: lines() > before + 50, 60, "worker 1 trains again")
         (directory / "stop").touch()
         job.ends_well()
-    data = support.load(SCRIPT).load_data(str(records))
+    data = examples.load(SCRIPT).load_data(str(records))
     pushes = support.result(directory)["pushes_per_worker"]
     for rank, (kills, count) in enumerate(zip((0, 2), pushes)):
         read = rows_read(support.newest_checkpoint(directory), data, rank)

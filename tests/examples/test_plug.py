@@ -17,6 +17,7 @@ import recovery
 import regions
 import support
 import tensorflow as tf
+from common import examples
 from plugging import PROBLEMS, compare_export, plug
 from tfrun import errors
 from tfrun.commands import export
@@ -30,18 +31,18 @@ EVERYTHING = ["HogWild", "Synchronous-SGD", "Collective-AllReduce"]
 def plugs():
     """Each script with its problems: three with all, the others with one; core has HogWild."""
     others = 0
-    for script in regions.scripts():
+    for script in examples.scripts():
         if "# region: problem" not in script.read_text() or support.needs_build(
             script.parent / "run.sh"
         ):
             continue
         names = list(PROBLEMS)
         if (
-            script != support.main_script(script.parent.name)
+            script != examples.main_script(script.parent.name)
             or script.parent.name not in EVERYTHING
         ):
             # A Sequential model can be cut; the first of the problems is one.
-            first = 0 if support.kind_of(script) == "model parallel" else others % len(names)
+            first = 0 if examples.kind_of(script) == "model parallel" else others % len(names)
             names, others = names[first : first + 1], others + 1
         marks = [] if script.parent.name == "HogWild" else [pytest.mark.long]
         for name in names:
@@ -58,7 +59,7 @@ def quick():
 def trained(quick, tmp_path_factory):
     """A run of HogWild with layers that keep something: (its directory, its script)."""
     folder = tmp_path_factory.mktemp("trained")
-    script = plug(support.main_script("HogWild"), "convolution", folder)
+    script = plug(examples.main_script("HogWild"), "convolution", folder)
     codes, output = quick.run(script, folder / "run", "--steps", "240")
     assert not any(codes), output
     return folder / "run", script
@@ -67,7 +68,7 @@ def trained(quick, tmp_path_factory):
 @pytest.mark.parametrize("script, problem", list(plugs()))
 def test_another_problem(script, problem, quick, tmp_path, monkeypatch, request):
     """Tests that it trains, and that the exported model has the metrics of the run."""
-    reused = (script, problem) == (support.main_script("HogWild"), "convolution")
+    reused = (script, problem) == (examples.main_script("HogWild"), "convolution")
     if reused:
         directory, path = request.getfixturevalue("trained")
     else:
@@ -76,7 +77,7 @@ def test_another_problem(script, problem, quick, tmp_path, monkeypatch, request)
     print(*difflib.unified_diff(before.splitlines(), text.splitlines(), n=0, lineterm=""), sep="\n")
     assert regions.difference(script, path) == [], "the region is all that differs"
     assert regions.regions(path).pop("problem") != regions.regions(script).pop("problem")
-    kind = support.kind_of(script)
+    kind = examples.kind_of(script)
     steps = (
         ["--steps", "80", "--local-steps", "4"] if "--local-steps" in text else ["--steps", "240"]
     )
@@ -105,7 +106,7 @@ def test_another_problem(script, problem, quick, tmp_path, monkeypatch, request)
 )
 def test_a_problem_that_cannot_be(old, new, words, quick, tmp_path, monkeypatch):
     """It ends at once, and tfrun knows why."""
-    script = support.main_script("Non-Distributed-Setup")
+    script = examples.main_script("Non-Distributed-Setup")
     lost = """class Lost(keras.layers.Layer):
     ones = keras.ops.ones(64)
 
@@ -115,7 +116,7 @@ def test_a_problem_that_cannot_be(old, new, words, quick, tmp_path, monkeypatch)
 
 def make_model(data):"""
     changes = [(old, new), ("def make_model(data):", lost)]
-    (tmp_path / script.name).write_text(support.replaced(script, changes))
+    (tmp_path / script.name).write_text(examples.replaced(script, changes))
     monkeypatch.setattr(quick, "ps", 0)
     (code,), output = quick.run(tmp_path / script.name, tmp_path / "run", workers=1)
     assert code == 1 and words in (errors.explain(output) or ""), output
@@ -129,7 +130,7 @@ def test_the_files_of_an_export_predict(trained, tmp_path):
     result = summary.summarize(RunData.read(directory))
     accuracy = "test accuracy %.1f%%" % (100 * result["test_accuracy"])
     assert done.returncode == 0 and accuracy in done.stdout.splitlines()[0], done
-    data = support.load(script).load_data("digits")
+    data = examples.load(script).load_data("digits")
     np.savez(tmp_path / "test.npz", x=data.x_test, y=data.y_test)
     program = """
 import sys
@@ -153,12 +154,12 @@ def test_an_export_that_cannot_be(trained, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "begun").mkdir()
     shutil.copy(directory / "flags.json", tmp_path / "begun")
-    (tmp_path / "other.py").write_text(support.main_script("HogWild").read_text())
+    (tmp_path / "other.py").write_text(examples.main_script("HogWild").read_text())
     older = shutil.copytree(directory, tmp_path / "older")
     flags = json.loads((older / "flags.json").read_text())
     del flags["variables"]
     (older / "flags.json").write_text(json.dumps(flags))
-    words = support.main_script("Sparse-Embeddings")
+    words = examples.main_script("Sparse-Embeddings")
     for arguments, expected in [
         ([tmp_path / "empty"], "there is no checkpoint in"),
         ([tmp_path / "begun"], "there is no checkpoint in"),
@@ -186,7 +187,7 @@ def test_the_state_outlives_its_ps(tmp_path):
     folder.mkdir()
     shutil.copy(support.ROOT / "HogWild" / "run.sh", folder)
     (tmp_path / "activate.sh").write_text("source '%s'\n" % (support.ROOT / "activate.sh"))
-    plug(support.main_script("HogWild"), "convolution", folder)
+    plug(examples.main_script("HogWild"), "convolution", folder)
     process = recovery.begin(directory, 1500, folder / "run.sh", TFRUN_RESTARTS="2")
     support.wait_until(lambda: recovery.checkpoint(directory) >= 500, 60, "a checkpoint at 500")
     killed = time.time()
@@ -203,7 +204,7 @@ def test_the_state_outlives_its_ps(tmp_path):
 @pytest.mark.long
 def test_from_a_copy_to_a_prediction(tmp_path):
     """README's own lines, as they stand there, in a copy of the project."""
-    for path in regions.tracked("*"):
+    for path in examples.tracked("*"):
         copy = tmp_path / path.relative_to(support.ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
@@ -237,7 +238,7 @@ def test_a_text_of_ones_own(quick, tmp_path):
     )
     (tmp_path / "mine.txt").write_text(text)
     flags = ["--dataset", str(tmp_path / "mine.txt"), "--steps", "600", "--noise-words", "32"]
-    codes, output = quick.run(support.main_script("Sparse-Embeddings"), tmp_path / "run", *flags)
+    codes, output = quick.run(examples.main_script("Sparse-Embeddings"), tmp_path / "run", *flags)
     assert codes == [0, 0, 0], output
     assert summary.summarize(RunData.read(tmp_path / "run"))["test_accuracy"] > 0.8, output
 
@@ -267,7 +268,7 @@ def test_the_loaders_of_known_data_sets(name, tmp_path, monkeypatch):
         for kind, array, header in ("images-idx3", x, 16), ("labels-idx1", y, 8):
             with gzip.open(tmp_path / f"{part}-{kind}-ubyte.gz", "wb") as file:
                 file.write(b"\0" * header + array[rows].tobytes())
-    script = support.load(support.main_script("HogWild"))
+    script = examples.load(examples.main_script("HogWild"))
     module = importlib.import_module("keras.src.datasets." + name)
     monkeypatch.setattr(module, "get_file", lambda fname, **_: str(tmp_path / fname))
     data = script.load_data(name)

@@ -13,6 +13,7 @@ import time
 import equations
 import pytest
 import support
+from common import examples
 from recovery import LAUNCHER, STEPS, begin, check_the_end, checkpoint
 from tfrun.launch import cluster
 from tfrun.runs import summary
@@ -72,7 +73,7 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
     """In three orders, all at once. They wait 9 s, instead of half a minute, and 10 s pass."""
     script = tmp_path / "hogwild.py"
     change = ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 9")
-    script.write_text(support.replaced(LAUNCHER.parent / "hogwild.py", [change]))
+    script.write_text(examples.replaced(LAUNCHER.parent / "hogwild.py", [change]))
     folders = [tmp_path / str(number) for number in range(len(ORDERS))]
     with concurrent.futures.ThreadPoolExecutor(len(ORDERS)) as pool:
         list(pool.map(by_hand, folders, ORDERS, [10] * 3, [3000] * 3, [script] * 3))
@@ -129,10 +130,10 @@ def test_a_further_algorithm_learns_with_four_workers_of_which_one_is_killed(lau
 
     Where workers do not wait for the chief, which saves often here, they would be done by then.
     """
-    script, directory = support.script_of(launcher), tmp_path / "run"
+    script, directory = examples.script_of(launcher), tmp_path / "run"
     steps = int(re.search(r"(?m)^STEPS, .* = (\d+),", script.read_text())[1])
     process = begin(directory, steps, launcher, TFRUN_RESTARTS="1", WORKERS="4")
-    part = 5 if support.kind_of(script) == "gossip, asynchronous" else 2
+    part = 5 if examples.kind_of(script) == "gossip, asynchronous" else 2
     support.wait_until(lambda: checkpoint(directory) >= steps / part, 60, "enough updates")
     support.task(directory, "worker", 2).kill()
     _, output = check_the_end(process, directory, steps, accuracy=0.97)

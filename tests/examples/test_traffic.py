@@ -4,12 +4,12 @@ import json
 
 import pytest
 import support
+from common import examples
 
 # In a process of its own, which moves into a network that nobody else uses. Each script runs twice;
 # the difference is what a push costs, without what start and end cost.
 COUNT = """
 import json, pathlib, sys
-sys.path[:0] = sys.argv[1:4]
 from tfrun.launch import isolate
 isolate.enter()  # before anything starts a thread
 import support
@@ -18,8 +18,8 @@ def sent():
     lines = pathlib.Path("/proc/net/dev").read_text().splitlines()
     return next(int(line.split()[9]) for line in lines if line.strip().startswith("lo:"))
 
-folder, counted = pathlib.Path(sys.argv[4]), {}
-with support.QuickCluster(ps=int(sys.argv[5])) as quick:
+folder, counted = pathlib.Path(sys.argv[1]), {}
+with support.QuickCluster(ps=int(sys.argv[2])) as quick:
     for script in sorted(folder.glob("*.py")):
         spent = []
         for steps in (20, 220):
@@ -39,8 +39,8 @@ def count(folder, scripts, ps=1):
     """{name: (bytes of a push on the wire, bytes by the metrics, examples of a push)}."""
     for name, text in scripts.items():
         (folder / (name + ".py")).write_text(text)
-    paths = [str(support.ROOT / name) for name in (".", "tests/support", "tools")]
-    process = support.python(COUNT, *paths, str(folder), str(ps), seconds=100)
+    path = support.PYTHONPATH
+    process = support.python(COUNT, str(folder), str(ps), seconds=100, PYTHONPATH=path)
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
 
@@ -49,7 +49,7 @@ def count(folder, scripts, ps=1):
 def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
     """Bytes per example, HogWild against the family at T = 10, the same batch size."""
     names = {"hogwild": "HogWild", "easy": "DOWNPOUR-Easy", "aeasgd": "AEASGD"}
-    scripts = {name: support.main_script(folder).read_text() for name, folder in names.items()}
+    scripts = {name: examples.main_script(folder).read_text() for name, folder in names.items()}
     counted = count(tmp_path, scripts)
     per_example = {name: wire / examples for name, (wire, _, examples) in counted.items()}
     for name in "easy", "aeasgd":
@@ -60,7 +60,7 @@ def test_ten_local_steps_cost_a_tenth_of_the_bytes(tmp_path):
 
 def test_the_bytes_of_replicas(tmp_path):
     """Each byte crosses once between two workers; the sender and the receiver both count it."""
-    script = support.main_script("Collective-AllReduce")
+    script = examples.main_script("Collective-AllReduce")
     ((wire, metrics, _),) = count(tmp_path, {"collective": script.read_text()}, ps=0).values()
     assert 1 < wire / metrics < 1.2, (wire, metrics)
 
@@ -89,8 +89,8 @@ DENSE = [
 
 @pytest.mark.long
 def test_only_touched_rows_cross_the_network(tmp_path):
-    script = support.main_script("Sparse-Embeddings")
-    dense = support.replaced(script, DENSE)
+    script = examples.main_script("Sparse-Embeddings")
+    dense = examples.replaced(script, DENSE)
     counted = count(tmp_path, {"sparse": script.read_text(), "dense": dense})
     (wire, metrics, _), (dense_wire, dense_metrics, _) = counted["sparse"], counted["dense"]
     assert dense_wire / wire > 5, counted

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import support
+from common import examples
 from packaging.requirements import Requirement
 
 BROKEN = "there-is-no-such-package==1.0 --hash=sha256:%s\n" % ("0" * 64)
@@ -50,7 +51,13 @@ def activate(root, then="python -c 'import sys; print(sys.prefix)'", **env):
     return done.returncode, done.stdout.strip(), done.stderr.splitlines()
 
 
+WHERE = "import common; print(common.__path__[0])"
+
+
 def test_first_use_second_use_and_a_new_lock(project):
+    """Catches, too: another clone's modules before our own; ours not found after a move."""
+    (project / "common").mkdir()
+    (project / "common" / "__init__.py").touch()
     code, prefix, told = activate(project)
     assert code == 0 and prefix == str(project / ".venv"), told
     assert told[0].startswith("setting up %s/.venv" % project) and told[-1].startswith("set up in")
@@ -64,6 +71,12 @@ def test_first_use_second_use_and_a_new_lock(project):
     code, _, told = activate(project)
     assert code == 0 and told[-1].startswith("set up in")
     assert not (project / ".venv" / "mark").exists(), "made anew"
+    ours = activate(project, f"cd /; python -c '{WHERE}'", PYTHONPATH=str(support.ROOT))
+    assert ours == (0, str(project / "common"), [])
+    moved = project.rename(project.with_name("moved"))
+    python, env = moved / ".venv" / "bin" / "python", environment(PYTHONPATH="")
+    done = support.finished(python, "-c", WHERE, cwd="/", env=env)
+    assert done.stdout.strip() == str(moved / "common"), done.stderr
 
 
 @pytest.mark.long
@@ -116,7 +129,7 @@ def test_progress_goes_on_to_the_last_package(project, capsys):
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").write_text(PIP)
     (venv / "bin" / "python").chmod(0o755)
-    support.load(support.ROOT / "tools" / "environment.py").install(venv, lock)
+    examples.load(support.ROOT / "tools" / "environment.py").install(venv, lock)
     assert capsys.readouterr().err.splitlines() == [
         "fetching package 2 of 3: one-1.0-py3-none-any.whl",
         "fetching package 3 of 3: two==2.0",

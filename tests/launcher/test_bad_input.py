@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 import pytest
-import regions
 import support
+from common import examples
 from tfrun import errors
 
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "non_distributed_setup.py"
@@ -23,12 +23,12 @@ EASY = support.ROOT / "DOWNPOUR-Easy" / "downpour_easy.py"
 DOWNPOUR = support.ROOT / "DOWNPOUR" / "downpour.py"
 AEASGD = support.ROOT / "AEASGD" / "aeasgd.py"
 SPARSE = support.ROOT / "Sparse-Embeddings" / "sparse_embeddings.py"
-SYNCHRONOUS = support.main_script("Synchronous-SGD")
-PLACES = support.main_script("Model-Parallelism")
-COLLECTIVE = support.main_script("Collective-AllReduce")
-RING = support.main_script("Ring-AllReduce")
-RATES = support.main_script("Synchronous-SGD-different-learning-rates")
-COORDINATOR = support.main_script("Parameter-Server-Strategy")
+SYNCHRONOUS = examples.main_script("Synchronous-SGD")
+PLACES = examples.main_script("Model-Parallelism")
+COLLECTIVE = examples.main_script("Collective-AllReduce")
+RING = examples.main_script("Ring-AllReduce")
+RATES = examples.main_script("Synchronous-SGD-different-learning-rates")
+COORDINATOR = examples.main_script("Parameter-Server-Strategy")
 MIRRORED = SINGLE.parents[1] / "Multiple-GPUs-Single-Machine"
 MIRRORED = MIRRORED / "multiple_gpus_single_machine_mirrored.py"
 
@@ -95,7 +95,7 @@ def two_types(folder):
     """Writes a HogWild whose second layer has parameters of another type than the others."""
     old = 'keras.layers.Dense(64, "relu"),'
     new = 'keras.layers.Dense(64, "relu", dtype="float16"),'
-    (folder / "hogwild.py").write_text(support.replaced(HOGWILD, [(old, new)]))
+    (folder / "hogwild.py").write_text(examples.replaced(HOGWILD, [(old, new)]))
 
 
 def quick(folder):
@@ -129,7 +129,7 @@ def one_of_two(folder):
     It waits 2 s instead of 120.
     """
     wait = "REQUIRED_WAIT_SECONDS = %d"
-    (folder / PLACES.name).write_text(support.replaced(PLACES, [(wait % 120, wait % 2)]))
+    (folder / PLACES.name).write_text(examples.replaced(PLACES, [(wait % 120, wait % 2)]))
     with socket.create_server(("", 0)) as s:
         tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"]}
     return None, {"TF_CONFIG": config(tasks)}
@@ -381,7 +381,7 @@ def test_a_mistake_in_an_own_model_is_explained_by_what_it_is(zygote, tmp_path):
         script, changes, arrays, words = case
         folder = tmp_path / ("case %d" % number)
         folder.mkdir()
-        (folder / script.name).write_text(support.replaced(script, changes))
+        (folder / script.name).write_text(examples.replaced(script, changes))
         dataset(folder, **arrays)
         process = zygote.run(script.name, [*NPZ, "--steps", "2"], folder)
         said = errors.explain(process.stderr) or "not explained: " + process.stderr
@@ -407,7 +407,7 @@ def test_a_wrong_entry_of_metrics_is_refused_at_the_start(
 ):
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / SINGLE.name).write_text(support.replaced(SINGLE, [(METRIC, entry)]))
+    (folder / SINGLE.name).write_text(examples.replaced(SINGLE, [(METRIC, entry)]))
     process = zygote.run(SINGLE.name, ["--steps", "3"], folder)
     words = 'ValueError: METRICS needs ("max" or "min", function), not ' + shown
     assert process.returncode == 1, process.stderr
@@ -419,7 +419,7 @@ def test_a_wrong_entry_of_metrics_is_refused_at_the_start(
 def test_no_script_waits_by_a_clock_that_can_be_set():
     """Tests that no example calculates or compares with time.time(): it may jump back an hour."""
     checked = 0
-    for path in regions.scripts():
+    for path in examples.scripts():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, (ast.BinOp, ast.Compare)):
                 checked += "time.monotonic()" in ast.unparse(node)
@@ -433,7 +433,7 @@ def two_layers(folder, first, second):
     new = "".join(
         '            keras.layers.Dense(128, name="%s"),\n' % name for name in (first, second)
     )
-    (folder / SINGLE.name).write_text(support.replaced(SINGLE, [(old, new)]))
+    (folder / SINGLE.name).write_text(examples.replaced(SINGLE, [(old, new)]))
 
 
 def without_variables(folder, *_):

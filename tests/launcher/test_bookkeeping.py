@@ -17,10 +17,9 @@ from unittest import mock
 import made_run
 import pytest
 import support
+from common import drivers, examples
 
 MEASUREMENTS = support.ROOT / "Measurements"
-sys.path.append(str(MEASUREMENTS))
-import drivers
 
 TESTS = ["test_loss", "test_accuracy"]
 
@@ -42,7 +41,7 @@ def write(directory, rows):
 
 def load(*parts):
     """Returns the module of a script."""
-    return support.load(support.ROOT.joinpath(*parts))
+    return examples.load(support.ROOT.joinpath(*parts))
 
 
 def cells(table):
@@ -169,7 +168,7 @@ def test_all_train_for_the_same_seconds(compare, tmp_path, monkeypatch):
     """Catches: a setting chosen on the test rows, seeds that differ, a broken run that ends all."""
     calls = []
 
-    def train(context, example, task, flags, directory):
+    def train(example, task, flags, directory):
         value = dict(zip(flags[::2], flags[1::2]))
         calls.append((example, value))
         if example == "ADAG":
@@ -188,7 +187,6 @@ def test_all_train_for_the_same_seconds(compare, tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "train", train)
     monkeypatch.setattr(compare, "numbers", numbers)
     monkeypatch.setattr(compare.RunData, "read", lambda directory: None)
-    monkeypatch.setattr(compare.forked, "context", lambda: None)
     flags = types.SimpleNamespace(seconds=None, seeds=2, anyway=True)
     plan = [("digits", "HogWild"), ("digits", "ADAG")]
     results, _ = compare.compare(drivers.Console(), tmp_path, flags, plan)
@@ -356,7 +354,7 @@ def test_what_others_disturb_is_measured_again(tmp_path, monkeypatch):
     """Catches: a disturbed number that is kept, a share that is forgotten, no end of tries."""
     shares = iter([0.5, 0.02, 0.04, 0.2, 0.3, 0.15])
     others = types.SimpleNamespace(share=lambda: next(shares))
-    monkeypatch.setattr(drivers.quiet, "Others", lambda: others)
+    monkeypatch.setattr(drivers.idle, "Others", lambda: others)
     numbers, kept = itertools.count(), tmp_path / "measured.json"
     turns = drivers.Console(), [("a",), ("b",)], 1, lambda case, _: next(numbers), kept, 3
     assert drivers.by_turns(*turns) == {"a": [1], "b": [2]}
@@ -425,7 +423,7 @@ def test_each_gradient_of_a_worker_draws_a_delay(scaling, monkeypatch):
 
 def test_a_rate_leaves_out_the_start_and_the_first_tenth():
     """Catches: the time in which workers wait for the last one, or the set-up of its graph."""
-    forked = load("Measurements", "forked.py")
+    forked = load("common", "forked.py")
     late = [(time, f"worker-{time % 3}") for time in range(100, 130)]
     pushes = [
         {"push_time": time, "task": task, "global_step": step}
@@ -605,7 +603,7 @@ def test_slow_network_says_how_full_a_link_is(tmp_path):
 @pytest.mark.parametrize(("code", "trained"), [(0, True), (3, None)])
 def test_a_task_that_fails_last_fails_the_run(code, trained, tmp_path, monkeypatch):
     """Catches a failure between two looks, behind which no task is left."""
-    forked = load("Measurements", "forked.py")
+    forked = load("common", "forked.py")
     alive = iter([True, False])
     process = mock.Mock(exitcode=code, is_alive=lambda: next(alive))
     monkeypatch.setattr(forked, "SAMPLE_SECONDS", 0)
@@ -619,8 +617,8 @@ def test_a_task_that_fails_last_fails_the_run(code, trained, tmp_path, monkeypat
         return 0.0
 
     looks, process.start = itertools.count(), start
-    context = mock.Mock(Process=lambda **_: process)
-    arguments = context, "script.py", {"worker": 1}, [], tmp_path / "run", look
+    monkeypatch.setattr(forked, "context", lambda: mock.Mock(Process=lambda **_: process))
+    arguments = "script.py", {"worker": 1}, [], tmp_path / "run", look
     if trained is None:
         with pytest.raises(SystemExit, match="worker-0 of script.py failed: it failed"):
             forked.train(*arguments)
@@ -826,7 +824,7 @@ EXPERIMENTS = support.ROOT / "Beyond-One-Machine" / "Parallel-Experiments"
 
 def test_an_experiment_is_tested_on_rows_that_it_never_saw(monkeypatch):
     """Without Keras, which is played. Catches: an accuracy of training rows; loss as accuracy."""
-    digits = support.load(EXPERIMENTS / "digits.py")
+    digits = examples.load(EXPERIMENTS / "digits.py")
     keras = mock.MagicMock()
     model = keras.Sequential.return_value
     model.evaluate.return_value = 0.25, 0.75
@@ -846,7 +844,7 @@ def test_an_experiment_is_tested_on_rows_that_it_never_saw(monkeypatch):
 
 def test_each_result_has_the_numbers_of_its_own_run(tmp_path):
     """In the table and in the file, the best first. Catches rows that are sorted apart."""
-    report = support.load(EXPERIMENTS / "report.py")
+    report = examples.load(EXPERIMENTS / "report.py")
     results = [
         {
             "run": f"x={x}",
@@ -907,7 +905,7 @@ LOADED = {"Beyond-One-Machine/TensorFlowOnSpark/tfos.py": ["HogWild/hogwild.py"]
 def programs():
     """Returns all programs of the project that have flags, but those of tfrun, tools and tests."""
     found = []
-    for path in support.regions.tracked("*.py"):
+    for path in examples.tracked("*.py"):
         name = path.relative_to(support.ROOT).as_posix()
         folders = ("tests/", "tfrun/", "tools/", "Basics-Tutorial/")
         text = path.read_text()

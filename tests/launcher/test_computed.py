@@ -10,7 +10,7 @@ import made_run
 import numpy as np
 import psutil
 import pytest
-from tfrun.commands import common, logs, monitor, run, status, trace
+from tfrun.commands import common, job, logs, monitor, status, trace
 from tfrun.commands import curves as curves_command
 from tfrun.launch import cluster, resources, supervisor
 from tfrun.launch.task import Task
@@ -584,7 +584,7 @@ def test_the_exit_code_and_the_slots_of_a_grid(monkeypatch, tmp_path, capsys):
     codes, seen = {"a=1,b=x": 0, "a=1,b=y": -9, "a=2,b=x": 3, "a=2,b=y": 0}, {}
     monkeypatch.setattr(cluster, "core_numbers", lambda: [0, 1, 4, 5, 6])
     monkeypatch.setattr(cluster, "gpus", lambda: ["g", "h", "i"])
-    monkeypatch.setattr(run.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(job.signal, "signal", lambda *_: None)
 
     def start(command, env, cores, number):
         name = os.path.basename(env["OUTPUT_DIR"])
@@ -596,10 +596,10 @@ def test_the_exit_code_and_the_slots_of_a_grid(monkeypatch, tmp_path, capsys):
                 json.dump(result, file)
         return types.SimpleNamespace(stdout=[b"line\n"], wait=lambda: codes[name])
 
-    monkeypatch.setattr(run, "start_process", start)
-    job = {"grid": {"a": [1, 2], "b": ["x", "y"]}, "arguments": {"c": True, "d": False, "a": 9}}
-    job |= {"roles": {}, "environment": {}, "script": "train.py"}
-    assert run.run_grid(job, 1, tmp_path) == 137
+    monkeypatch.setattr(job, "start_process", start)
+    grid = {"grid": {"a": [1, 2], "b": ["x", "y"]}, "arguments": {"c": True, "d": False, "a": 9}}
+    grid |= {"roles": {}, "environment": {}, "script": "train.py"}
+    assert job.run_grid(grid, 1, tmp_path) == 137
     assert [*seen] == [*codes]
     assert seen["a=2,b=x"] == (
         ["--", "train.py", "--c", "--a", "2", "--b", "x"],
@@ -615,8 +615,8 @@ def test_the_exit_code_and_the_slots_of_a_grid(monkeypatch, tmp_path, capsys):
     assert lines[2] == ["1", "y", "exit", "code", "137"] and lines[3][-1] == "3"
     assert lines[4] == ["2", "y", "test", "accuracy", "40.0%", "7", "2.5", "done"]
     slots = []
-    monkeypatch.setattr(run.grids, "run", lambda points, dealt, *_: slots.extend(dealt))
-    run.run_grid(job, 2, tmp_path)
+    monkeypatch.setattr(job.grids, "run", lambda points, dealt, *_: slots.extend(dealt))
+    job.run_grid(grid, 2, tmp_path)
     assert slots == [([0, 4, 6], ["g", "i"]), ([1, 5], ["h"])]
 
 
@@ -624,9 +624,9 @@ def test_runs_at_once_have_enough(monkeypatch):
     """Catches the cores of one task for those of all, and a whole machine for each run."""
     monkeypatch.setattr(cluster, "core_numbers", lambda: [*range(8)])
     shares = {("worker", k): resources.Share([2 * k, 2 * k + 1], None, None) for k in range(2)}
-    run.fits(2, shares)
+    job.fits(2, shares)
     with pytest.raises(ValueError, match="3 runs at once share the 8 cores .* each asks for 4"):
-        run.fits(3, shares)
+        job.fits(3, shares)
 
 
 # restarts ----------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import re
 import sys
 
 import pytest
-import regions
 import support
+from common import examples
 from small import TFRUN, run, write
 from tfrun import errors, known_errors
 
@@ -52,7 +52,7 @@ WORDS = ["1", "worker 1", "'boss'", "gpipe", "nan", "TF_CONFIG must list a ps"]
 def test_each_error_that_a_script_raises_is_explained():
     """Catches a message, such as that of a wrong --stage, for which there is no entry."""
     messages = {}
-    for script in regions.scripts():
+    for script in examples.scripts():
         messages.update(raised(script))
     assert len(messages) > 35
     unknown = [

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import support
+from common import examples
 from tfrun.commands import evaluate, export
 from tfrun.runs import metrics_csv
 from tfrun.runs.data import RunData
@@ -58,7 +59,7 @@ def steps_tested(directory):
 def real(tmp_path_factory):
     """(the directory of a HogWild run that tfrun --evaluator has started, what it printed)"""
     directory = tmp_path_factory.mktemp("real") / "run"
-    script = support.main_script("HogWild")
+    script = examples.main_script("HogWild")
     command = [TFRUN, "--ps", "1", "--workers", "2", "--evaluator", "--"]
     done = subprocess.run(
         [*command, script, "--steps", "4000", "--checkpoint-steps", "100"],
@@ -112,15 +113,15 @@ MISTAKES = {
 def test_mistakes_of_the_evaluator(real, tmp_path, monkeypatch, name):
     """Each mutant of export.py still runs, and has other numbers than the chief."""
     path, changes = support.ROOT / "tfrun" / "commands" / "export.py", MISTAKES[name]
-    text = support.replaced(path, [*zip(changes[::2], changes[1::2])])
-    monkeypatch.setattr(evaluate, "export", support.load(path, text))
+    text = examples.replaced(path, [*zip(changes[::2], changes[1::2])])
+    monkeypatch.setattr(evaluate, "export", examples.load(path, text))
     with pytest.raises(AssertionError, match="test_loss"):
         compare_with_the_chief(real[0], tmp_path)
 
 
 def test_a_script_does_not_evaluate(tmp_path):
     """As a task of the type evaluator it ends with one sentence that tfrun explains."""
-    script = support.main_script("HogWild")
+    script = examples.main_script("HogWild")
     cluster, task = {"ps": ["a:1"], "worker": ["a:2"]}, {"type": "evaluator", "index": 0}
     config = json.dumps({"cluster": cluster, "task": task})
     done = subprocess.run(
@@ -180,7 +181,7 @@ class Known:
         return self.by_numpy(values, state)
 
     def by_numpy(self, w, state):
-        data = support.load(self.script).load_data("digits")
+        data = examples.load(self.script).load_data("digits")
         h = (data.x_test @ w[0] + w[1]) @ w[2] + w[3]
         h = (h - state[0]) / np.sqrt(state[1] + 1e-3) * w[4] + w[5]
         outputs = h @ w[6] + w[7]

@@ -10,10 +10,11 @@ import time
 import numpy as np
 import pytest
 import support
+from common import examples
 from tfrun.runs import metrics_csv
 
 LAUNCHERS = [
-    path for path in support.launchers() if support.kind_of(support.script_of(path)) != "driver"
+    path for path in support.launchers() if examples.kind_of(examples.script_of(path)) != "driver"
 ]
 SINGLE = support.ROOT / "Non-Distributed-Setup" / "run.sh"
 
@@ -102,7 +103,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
 def progress(monkeypatch, capsys, directory, pushes, task=("worker", 0)):
     """Returns what a task prints for these pushes."""
     monkeypatch.setenv("OUTPUT_DIR", str(directory))
-    script = support.load(support.main_script("HogWild"))
+    script = examples.load(examples.main_script("HogWild"))
     flags = argparse.Namespace(steps=3000)
     metrics = script.Metrics(task, [("worker", 0), ("worker", 1)], [], flags)
     capsys.readouterr()

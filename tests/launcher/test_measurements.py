@@ -16,11 +16,10 @@ import made_run
 import numpy as np
 import pytest
 import support
+from common import delays, drivers, examples
 from rich.console import Console
 
 MEASUREMENTS = support.ROOT / "Measurements"
-sys.path.append(str(MEASUREMENTS))
-import drivers
 
 
 def place_of(name):
@@ -28,19 +27,17 @@ def place_of(name):
     path = support.ROOT / name
     if path.suffix:
         return path
-    return MEASUREMENTS / name / (name.lower().replace("-", "_") + ".py")
+    return examples.main_script(f"Measurements/{name}")
 
 
 def load(name, changes=()):
-    """Returns the module of a script with these changes; `drivers` in it may be replaced."""
+    """Returns the module of a script with these changes; what it has of common may be replaced."""
     path = place_of(name)
-    sys.path.insert(0, str(path.parent))  # as if it were started
-    try:
-        module = support.load(path, support.replaced(path, changes))
-    finally:
-        sys.path.remove(str(path.parent))
-    if hasattr(module, "drivers"):  # a copy, in which a test may replace functions
-        module.drivers = types.SimpleNamespace(**vars(drivers))
+    module = examples.load(path, examples.replaced(path, changes))
+    for shared in drivers, examples:  # a copy, in which a test may replace functions
+        name = shared.__name__.rpartition(".")[2]
+        if hasattr(module, name):
+            setattr(module, name, types.SimpleNamespace(**vars(shared)))
     return module
 
 
@@ -138,7 +135,7 @@ def test_a_table_of_a_page_is_that_of_its_results(name):
 
 # What all share ----------------------------------------------------------------------------------
 
-SHARED = "Measurements/drivers.py"
+SHARED = "common/drivers.py"
 
 
 @check
@@ -278,7 +275,7 @@ def check_a_report(load, tmp_path):
     module, drawn, place = load(SHARED), [], tmp_path / "A-Name"
     results = {"a": [1.5, [2, [3]], "a, b", {"b": [0.1, 2e-9]}], "c": [], "d": None}
     module.output_directory = lambda name: tmp_path
-    module.quiet = types.SimpleNamespace(
+    module.idle = types.SimpleNamespace(
         wait=lambda anyway: types.SimpleNamespace(share=lambda: 0.5),
         words=lambda share: f"others {share}",
     )
@@ -383,9 +380,9 @@ def check_which_cases(load, tmp_path):
     same("chosen", chosen("--only", ": a"), ([0, 1], 3))
     path = tmp_path / "script.py"
     path.write_text("a b c")
-    same("changed", module.changed(path, [("a", "b"), ("b b", "c"), ("c c", "d")]), "d")
-    with pytest.raises(SystemExit, match="stands 2 times"):
-        module.changed(path, [("b", "a"), ("a", "x")])
+    same("changed", examples.replaced(path, [("a", "b"), ("b b", "c"), ("c c", "d")]), "d")
+    with pytest.raises(ValueError, match="stands 2 times"):
+        examples.replaced(path, [("b", "a"), ("a", "x")])
 
 
 @check
@@ -394,8 +391,7 @@ def check_digests(load, tmp_path):
     load(SHARED).leave_digests(["HogWild", "DynSGD", "HogWild"], tmp_path)
     digests = json.loads((tmp_path / "results_digests.json").read_text())
     due = {
-        name: support.regions.example_digest(support.main_script(name))
-        for name in ("DynSGD", "HogWild")
+        name: examples.example_digest(examples.main_script(name)) for name in ("DynSGD", "HogWild")
     }
     same("digests", digests, due)
 
@@ -419,7 +415,7 @@ def check_the_validation_rows(load, tmp_path):
     x, y = random.rand(1437, 3).astype("float32"), random.randint(0, 10, 1437)
     data = collections.namedtuple("Data", "x_train y_train x_test y_test")
     given = data(x, y, -x[:5], -1 - y[:5])
-    module.drivers.load = lambda path: types.SimpleNamespace(load_data=lambda name: given)
+    module.examples.load = lambda path: types.SimpleNamespace(load_data=lambda name: given)
     with np.load(module.validation_data(tmp_path)) as file:
         parts = [file[name] for name in data._fields]
     check_rows("validation", parts, x, y, [1077, 1077, 360, 360])
@@ -519,7 +515,7 @@ def check_the_length_of_compared_runs(load, tmp_path):
     A rate is that of the same setting, and of the pilot where that one has none.
     """
     module, flags_of = load("Compare"), []
-    module.train = lambda _, example, task, flags, place: flags_of.append(flags)
+    module.train = lambda example, task, flags, place: flags_of.append(flags)
     module.RunData = types.SimpleNamespace(read=lambda place: None)
     module.numbers = lambda run, trained, waits: waits
     found = {"digits: HogWild: pilot": [{"updates_per_second": 100.0}]}
@@ -530,7 +526,7 @@ def check_the_length_of_compared_runs(load, tmp_path):
 
     def words(name, example, words, seconds, data=None):
         case = ("", name, example, words)
-        waits = module.measure(None, case, 3, seconds, found, data)
+        waits = module.measure(case, 3, seconds, found, data)
         row = dict(zip(flags_of[-1][::2], flags_of[-1][1::2]))
         keys = ("--steps", "--checkpoint-steps", "--seed", "--batch-size", "--dataset")
         return [*(row.get(key) for key in keys), waits]
@@ -588,7 +584,7 @@ def check_what_is_sent_and_received(load, tmp_path):
     module.train = lambda *_: True
     module.numbers = lambda run, trained, waits: sum(push["bytes"] for push in run.rows("pushes"))
     sent = [
-        module.measure(None, ("", "digits", example, "pilot"), 0, 3, {}, None)
+        module.measure(("", "digits", example, "pilot"), 0, 3, {}, None)
         for example in ("HogWild", "Horovod-RingAllReduce")
     ]
     same("bytes", sent, [1600, 3200])
@@ -677,19 +673,18 @@ MISTAKES["what_it_takes_to_the_target", "(examples|reached)"] = {
 def check_delays_of_compare(load, tmp_path):
     """Each seed has delays of its own, for as many workers as train; else a script is as it is."""
     module, given = load("Compare"), []
-    module.delays = types.SimpleNamespace(changes=lambda *words: given.append(words) or [])
-    module.drivers.changed = lambda script, changes: repr(changes)
+    module.delays = types.SimpleNamespace(
+        changes=lambda *words: given.append(words) or [], ONE_A_CALL=delays.ONE_A_CALL
+    )
+    module.examples.replaced = lambda script, changes: repr(changes)
     module.forked = types.SimpleNamespace(
-        train=lambda _, copy, jobs, flags, place: (jobs, flags, copy.read_text())
+        train=lambda copy, jobs, flags, place: (jobs, flags, copy.read_text())
     )
     flags = ["--steps", 10, "--seed", 3]
     place = tmp_path / "run"
-    same(
-        "jobs",
-        module.train(None, "HogWild --x 1", "8 workers", flags, place),
-        {"worker": 8, "ps": 1},
-    )
-    same("jobs", module.train(None, "Ring-AllReduce", "digits", flags, place), {"worker": 2})
+    jobs = module.train("HogWild --x 1", "8 workers", flags, place)
+    same("jobs", jobs, {"worker": 8, "ps": 1})
+    same("jobs", module.train("Ring-AllReduce", "digits", flags, place), {"worker": 2})
     same("delays", given, [("exponential", 0.03, 8, 4)])
 
 
@@ -1119,7 +1114,7 @@ MISTAKES["the_updates_of_a_pipeline", "(updates|line|stored|nearest|table)"] = {
 def trained(calls):
     """Returns what stands for forked.train, and notes (jobs, {flag: value}) of each run."""
 
-    def train(context, script, jobs, flags, directory, *more):
+    def train(script, jobs, flags, directory, *more):
         calls.append((jobs, dict(zip(flags[::2], flags[1::2]))))
         return True, [(0, [0.0])]
 
@@ -1134,7 +1129,7 @@ def check_the_bytes_of_compression(load, tmp_path):
     module.found = lambda ended, place: {"kilobytes": {}}
     module.drivers.pushes = lambda place: [{"bytes": 2000 * int(place.name)}, {"bytes": 0}]
     flags, case = types.SimpleNamespace(updates=70), ("", "Ring-AllReduce", ["--a", 1], True)
-    counted = [module.measure(None, case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
+    counted = [module.measure(case, repeat, flags)["kilobytes"] for repeat in (0, 1)]
     same("kilobytes", counted, [{"4": 2.0, "8": 4.0}, {}])
     found = [(jobs["worker"], row["--steps"], row["--seed"], row["--a"]) for jobs, row in calls]
     same("runs", found, [(2, 70, 0, 1), (4, 20, 0, 1), (8, 20, 0, 1), (2, 70, 1, 1)])
@@ -1163,7 +1158,7 @@ MISTAKES["the_bytes_of_compression", "(kilobytes|runs|last|drawn)"] = {
     ),
     "of two workers": (
         "Compression",
-        [("train(context, case, workers, COUNTED", "train(context, case, WORKERS, COUNTED")],
+        [("train(case, workers, COUNTED", "train(case, WORKERS, COUNTED")],
     ),
     "the last loss": ("Compression", [('-max(1, len(run["losses"]) // 10) :]', "-1:]")]),
     "with e and without": (
@@ -1180,7 +1175,7 @@ def check_the_runs_of_scaling(load, tmp_path):
     module.forked, module.found = trained(calls), lambda *words: {"words": words[:3]}
 
     def steps(name, n, delay, batches=1000):
-        result = module.measure(None, ("", name, n, delay, 0.1), 2, batches)
+        result = module.measure(("", name, n, delay, 0.1), 2, batches)
         return calls[-1][1]["--steps"], result["batches"]
 
     due = {"HogWild": 1000, "DOWNPOUR-Easy": 100, "Synchronous-SGD": 125, "DynSGD": 1000}
@@ -1242,7 +1237,7 @@ def check_the_runs_of_a_slow_network(load, tmp_path):
         "SAGN, T = 10, lr 0.5",
         "Ring-AllReduce, 4 workers",
     ):
-        each, rate = module.measure(None, [1] * 6, ("", name, module.SMALL, 100, 2000), 1)
+        each, rate = module.measure([1] * 6, ("", name, module.SMALL, 100, 2000), 1)
         found[name] = each, rate, calls[-1][1]["--steps"], calls[-1][0]
     two = {"ps": 1, "worker": 2}
     same(
@@ -1324,7 +1319,7 @@ def check_the_runs_of_staleness(load, tmp_path):
         "N = 8, warm start",
         "no momentum",
     ):
-        module.measure(None, cases[name], 1, flags)
+        module.measure(cases[name], 1, flags)
     rows = [row for _, row in calls]
     same("steps", [row["--steps"] for row in rows], [1000, 1000, 1000, 400, 100, 400, 400])
     same("warm", warm, [0, 0, 0, 0, 100, 0])
@@ -1473,7 +1468,7 @@ MISTAKES["the_rates_of_spark", "(rate|spread|table)"] = {
 @check
 def check_what_a_page_says_of_runs(load, tmp_path):
     """Medians of an even number; the sample and the pictures are those of the seed 0."""
-    module = load("Measurements/pages.py")
+    module = load("common/pages.py")
     same("spread", module.spread([4, 1, 2, 9]), "3.0 (1.0 to 9.0)")
     reported = {"x": ("words", "%.1f", 100), "y": ("others", "%d", 1)}
     runs = [{"x": x, "y": 1} for x in (0.4, 0.1, 0.2)] + [{"x": 0.9}]
@@ -1491,7 +1486,7 @@ def check_what_a_page_says_of_runs(load, tmp_path):
     module = load("tools/results.py")
     kept, seeds = [], []
 
-    def run(command, folder):
+    def run(command, folder, **_):
         seeds.append(int(command[-1]))
         facts = {"versions": {"tensorflow": str(seeds[-1])}}
         (pathlib.Path(folder) / "result.json").write_text(json.dumps(facts))
@@ -1516,7 +1511,7 @@ MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)"] = 
         [("            if seed == 0:\n", "            if seed == repeats - 1:\n")],
     ),
     "the lower middle": (
-        "Measurements/pages.py",
+        "common/pages.py",
         [("(statistics.median(values), min", "(statistics.median_low(values), min")],
     ),
     "failed runs left out": (

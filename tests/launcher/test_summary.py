@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import support
+from common import examples
 from made_run import COLUMNS, TESTS, flags, metrics, push, test
 from tfrun import formatting
 from tfrun.commands.summary import conclude
@@ -407,7 +408,7 @@ def test_events_for_tensorboard(tmp_path):
 def test_mistakes_of_the_events(tmp_path, monkeypatch, old, new):
     path = support.ROOT / "tfrun" / "runs" / "events.py"
     monkeypatch.setattr(
-        sys.modules[__name__], "events", support.load(path, support.replaced(path, [(old, new)]))
+        sys.modules[__name__], "events", examples.load(path, examples.replaced(path, [(old, new)]))
     )
     with pytest.raises(AssertionError):
         check_events(tmp_path / "run")

@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 import pytest
-import regions
 import support
+from common import examples
 from small import TFRUN, run, start, write
 from tfrun import errors
 from tfrun.launch import task
@@ -285,7 +285,7 @@ def test_any_shell_starts_a_script_of_bash(tmp_path):
     (tmp_path / "bash").chmod(0o755)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     dash = shutil.which("dash") or "sh"  # sh may be bash, which needs no other
-    scripts = [path for path in regions.tracked("*.sh") if path.read_text().startswith("#!")]
+    scripts = [path for path in examples.tracked("*.sh") if path.read_text().startswith("#!")]
     assert len(scripts) > 50
     for script in scripts:
         done = support.finished(dash, script, "--steps", "a b", env=env)

@@ -1,5 +1,6 @@
 """A new example begins without numbers, and a contributor's wrong step ends with a sentence."""
 
+import os
 import re
 import shutil
 import sys
@@ -7,9 +8,9 @@ import sys
 import new_example
 import pytest
 import readmes
-import regions
 import support
 import wordcount
+from common import examples
 
 LIMITS = ["limits.txt", "words.txt"]
 FEW = ["Non-Distributed-Setup", "Distributed-Setup", "HogWild"]
@@ -22,9 +23,10 @@ def few_examples(tmp_path_factory):
     """A clone with the tools and three examples, which a contributor may spoil."""
     root = tmp_path_factory.mktemp("clone")
     patterns = ["*.py", "*.sh", "*.md", "*.txt", "*.json"]
-    for path in sum((regions.tracked(pattern) for pattern in patterns), []):
+    copied = (*FEW, "tools", "tfrun", "common", "Measurements")
+    for path in sum((examples.tracked(pattern) for pattern in patterns), []):
         name = path.relative_to(support.ROOT)
-        if name.parts[0] in (*FEW, "tools", "tfrun", "Measurements") or name.name in LIMITS:
+        if name.parts[0] in copied or name.name in LIMITS:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, root / name)
     shutil.rmtree(root / "tfrun" / "bin", ignore_errors=True)
@@ -47,7 +49,8 @@ def few_examples(tmp_path_factory):
 
 def tool(root, *words):
     """Runs a tool in such a clone; returns (the exit code, all that it printed)."""
-    done = support.finished(sys.executable, root / "tools" / words[0], *words[1:], cwd=root)
+    command, env = [sys.executable, root / "tools" / words[0]], {**os.environ, "PYTHONPATH": root}
+    done = support.finished(*command, *words[1:], cwd=root, env=env)
     return done.returncode, done.stdout + done.stderr
 
 

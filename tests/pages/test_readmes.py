@@ -14,13 +14,13 @@ import made_run
 import new_example
 import picture_marks
 import pytest
-import reading_order
 import readmes
 import regions
 import results
 import support
 import wordcount
 import yaml
+from common import examples, reading_order
 from PIL import Image
 
 
@@ -36,24 +36,24 @@ def test_generated_parts_are_up_to_date():
         ), "an empty line after a folded part of %s" % path
     assert parts >= 10
     there = support.launchers() + support.engines()
-    there += [path for path in regions.tracked("README.md") if path.parents[1] == engines.FOLDER]
-    examples = {path.parent.relative_to(support.ROOT).as_posix() for path in there}
-    assert set(reading_order.names()) == examples, "docs/reading-order.txt: name every example"
+    there += [path for path in examples.tracked("README.md") if path.parents[1] == engines.FOLDER]
+    named = {path.parent.relative_to(support.ROOT).as_posix() for path in there}
+    assert set(reading_order.names()) == named, "docs/reading-order.txt: name every example"
 
 
 def test_nothing_is_left_to_write():
     """Catches what tools/new_example.py wants to be written: on a page, in a script, in a test."""
-    paths = readmes.files() + regions.scripts() + regions.tracked("tests/equations/*.py")
+    paths = readmes.files() + examples.scripts() + examples.tracked("tests/equations/*.py")
     marked = [str(path) for path in paths if new_example.TODO in path.read_text()]
     assert not marked, "write what %s asks for in %s" % (new_example.TODO, ", ".join(marked))
 
 
 def result_files():
     """Returns (a run.sh, its results) of all examples that git knows, in whatever folder."""
-    found, scripts = [], regions.scripts()
-    for path in regions.tracked("results*.json"):
+    found, scripts = [], examples.scripts()
+    for path in examples.tracked("results*.json"):
         launcher = path.with_name(path.stem.replace("results", "run") + ".sh")
-        if launcher.exists() and regions.script_of(launcher) in scripts:
+        if launcher.exists() and examples.script_of(launcher) in scripts:
             found.append((launcher, path))
     return found
 
@@ -66,7 +66,7 @@ def test_results_are_of_the_example_that_shows_them():
     measured = [readmes.words_of(launcher) for launcher, _ in files]
     missing = " ".join(name for name in readmes.measured_examples() if name not in measured)
     assert not missing, f"no results: run python tools/results.py {missing}"
-    for path in regions.tracked("*_digests.json"):
+    for path in examples.tracked("*_digests.json"):
         source = path.with_name(path.name.replace("_digests", ""))
         for name, runs in readmes.read_json(source).items():
             readmes.check_compared(name, runs, source)
@@ -75,7 +75,7 @@ def test_results_are_of_the_example_that_shows_them():
 def test_new_results_name_their_example(monkeypatch):
     """Of runs that are not made: what tools/results.py writes can be shown on that page only."""
 
-    def run(command, folder):
+    def run(command, folder, **_):
         (pathlib.Path(folder) / "result.json").write_text('{"versions": {}}')
         return ""
 
@@ -86,7 +86,7 @@ def test_new_results_name_their_example(monkeypatch):
     found = results.measure(launcher, 3, anyway=True)
     readmes.check_provenance(found, launcher)
     assert len(found["runs"]) == 3
-    with pytest.raises(regions.ToolError, match="HogWild's results.json is shown on DynSGD's"):
+    with pytest.raises(examples.ToolError, match="HogWild's results.json is shown on DynSGD's"):
         readmes.check_provenance(found, other)
 
 
@@ -100,9 +100,9 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
     launcher, script = folder / "run.sh", folder / "hogwild.py"
     found = json.loads((folder / "results.json").read_text())
     assert found["example"] == "HogWild"
-    with pytest.raises(regions.ToolError, match="^HogWild's results.json is shown on .*'s page: "):
+    with pytest.raises(examples.ToolError, match="^HogWild's results.json is shown on .*'s page: "):
         readmes.check_provenance(found, launcher)
-    found["example"] = regions.shown(folder)  # as if it were measured here
+    found["example"] = examples.shown(folder)  # as if it were measured here
     readmes.check_provenance(found, launcher)
     text = script.read_text()
     for old, new, outdated in [
@@ -118,9 +118,9 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
         ("import time\n", "import time\nimport types\n", False),
         ("OPTIONAL_WAIT_SECONDS = 30", "OPTIONAL_WAIT_SECONDS = 31", False),
     ]:
-        script.write_text(support.replaced(support.ROOT / "HogWild" / "hogwild.py", [(old, new)]))
+        script.write_text(examples.replaced(support.ROOT / "HogWild" / "hogwild.py", [(old, new)]))
         if outdated:
-            with pytest.raises(regions.ToolError, match="outdated.*python tools/results.py"):
+            with pytest.raises(examples.ToolError, match="outdated.*python tools/results.py"):
                 readmes.check_provenance(found, launcher)
         else:
             readmes.check_provenance(found, launcher)
@@ -129,7 +129,7 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
 
 def test_foreign_numbers_of_compare_are_found():
     runs = readmes.read_json(readmes.COMPARE)
-    with pytest.raises(regions.ToolError, match="shows HogWild's numbers as digits: DynSGD's"):
+    with pytest.raises(examples.ToolError, match="shows HogWild's numbers as digits: DynSGD's"):
         readmes.check_compared("digits: DynSGD", runs["digits: HogWild"], readmes.COMPARE)
 
 
@@ -167,8 +167,8 @@ def test_pictures_are_of_todays_code_and_results():
     for path, (picture, _) in marks.items():
         assert picture not in pictures, f"{path} is a copy of {pictures[picture]}"
         pictures[picture] = path
-    results = {picture_marks.digest(path) for path in regions.tracked("*.json")}
-    for path in regions.tracked("*.png"):
+    results = {picture_marks.digest(path) for path in examples.tracked("*.json")}
+    for path in examples.tracked("*.png"):
         source = Image.open(path).text.get("Drawn from")
         assert source is None or source in results, f"{path} shows other results"
 
@@ -322,18 +322,18 @@ def test_commands_exist():
                 launcher = folder / found[1]
                 assert launcher.is_file(), "%s: %s" % (path, line)
                 script = (
-                    support.script_of(launcher)
+                    examples.script_of(launcher)
                     if launcher.name.startswith("run") and launcher.parent.name != "tests"
                     else launcher
                 )
                 words = shlex.split(found[2], comments=True)
                 texts = [script.read_text(), '"--help"']
-                if "import drivers" in texts[0]:
-                    texts.append((support.ROOT / "Measurements" / "drivers.py").read_text())
+                if re.search(r"from common import .*\bdrivers\b", texts[0]):
+                    texts.append((support.ROOT / "common" / "drivers.py").read_text())
                 if path.parent.name in ("Spark-Cluster", "Ray"):  # run.sh starts any script
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
                     texts += [each.read_text() for each in own]
-                    texts += [support.main_script("HogWild").read_text()]
+                    texts += [examples.main_script("HogWild").read_text()]
                 for word in words:
                     if word.endswith(".py") and (folder / word).exists():
                         texts.append((folder / word).read_text())
@@ -395,10 +395,10 @@ def test_flags_in_the_table_are_argparse_s():
 def test_style():
     """ruff and shellcheck have nothing to say."""
     tools = os.path.dirname(sys.executable)
-    python = regions.tracked("*.py")
+    python = examples.tracked("*.py")
     shell = [*support.ROOT.glob("*.sh"), *support.launchers(), *support.engines()]
     shell += [support.ROOT / folder / "run.sh" for folder in ("tests", "Basics-Tutorial")]
-    shell += [*regions.tracked("*.sbatch"), *regions.tracked("submit.sh")]
+    shell += [*examples.tracked("*.sbatch"), *examples.tracked("submit.sh")]
     for command in (
         ["ruff", "check", "."],
         ["ruff", "format", "--check", *python],

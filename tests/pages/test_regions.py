@@ -11,8 +11,9 @@ import readmes
 import regions
 import support
 import wordcount
+from common import examples
 
-SCRIPTS = regions.scripts()
+SCRIPTS = examples.scripts()
 LIMITS, WORDS = regions.LIMITS, wordcount.WORDS
 ALGORITHM_LINES = 60
 # The regions below the divider, in their order; no script has all of them.
@@ -23,7 +24,7 @@ BELOW = [
     *("all_reduce", "ring", "connections", "neighbours", "pairs"),
     *("variables", "vector", "tensors", "flat"),
     *("model", "layers", "skip_gram", "places"),
-    *("per_worker", "closures", "schedule"),
+    *("per_worker", "schedule"),
     *("metrics", "evaluator"),
     "prepare",
     *("session", "stoppable_session", "local_session", "monitored_session"),
@@ -45,8 +46,8 @@ def test_all_copies_are_the_same():
     found, copies = regions.problems()
     assert not found, "\n".join(found)
     assert copies >= 20
-    run = {support.script_of(path) for path in support.launchers()}
-    kinds = {path: support.kind_of(path) for path in run}
+    run = {examples.script_of(path) for path in support.launchers()}
+    kinds = {path: examples.kind_of(path) for path in run}
     assert set(SCRIPTS) >= {path for path, kind in kinds.items() if kind != "driver"}
 
 
@@ -54,7 +55,7 @@ def test_a_difference_is_found(tmp_path):
     """In a copy of two scripts: a changed word, a lost marker, one function in two scripts."""
     for folder in ("HogWild", "DOWNPOUR"):
         (tmp_path / folder).mkdir()
-        script = support.main_script(folder)
+        script = examples.main_script(folder)
         (tmp_path / folder / script.name).write_text(script.read_text())
         (tmp_path / folder / "run.sh").touch()
     support.git(tmp_path, "init", "-q")
@@ -69,7 +70,7 @@ def test_a_difference_is_found(tmp_path):
         ("\n\nSTEPS, ", "\n\ndef helper():\n    pass\n\n\nSTEPS, "),
     ]:
         for script in [victim, neighbour] if "helper" in new else [victim]:
-            script.write_text(support.replaced(script, [(old, new)]))
+            script.write_text(examples.replaced(script, [(old, new)]))
         assert regions.problems(tmp_path)[0], "not found: %r" % new
         victim.write_text(whole)
 
@@ -80,13 +81,13 @@ LANDMARKS = ["imports", "algorithm", "defaults", "load_data", "build", "main"]
 
 def test_every_script_says_its_kind():
     for launcher in support.launchers():
-        assert support.kind_of(support.script_of(launcher)) in KINDS, launcher
+        assert examples.kind_of(examples.script_of(launcher)) in KINDS, launcher
 
 
 def order_faults(text):
     """Returns what is wrong with the order of a script, a sentence each."""
     lines = text.splitlines()
-    dividers = [number for number, line in enumerate(lines) if line.startswith(regions.DIVIDER)]
+    dividers = [number for number, line in enumerate(lines) if line.startswith(examples.DIVIDER)]
     if len(dividers) != 1:
         return ["it has %d dividers" % len(dividers)]
     above = ast.parse("\n".join(lines[: dividers[0]]))
@@ -147,14 +148,14 @@ def test_the_example_stands_above_the_divider(script):
     ],
 )
 def test_another_order_is_found(old, new):
-    script = support.main_script("HogWild")
+    script = examples.main_script("HogWild")
     assert not order_faults(script.read_text())
-    assert order_faults(support.replaced(script, [(old, new)]))
+    assert order_faults(examples.replaced(script, [(old, new)]))
 
 
 def test_swapped_regions_are_found():
     """In HogWild's text: flags and cluster, one in the place of the other."""
-    script = support.main_script("HogWild")
+    script = examples.main_script("HogWild")
     whole, text = regions.regions(script), script.read_text()
     text = text.replace(whole["flags"], "HERE").replace(whole["cluster"], whole["flags"])
     assert order_faults(text.replace("HERE", whole["cluster"]))
@@ -166,7 +167,7 @@ def size_faults(script, text):
     (algorithm,) = [function for function in functions if function.name == "algorithm"]
     lines, tokens = regions.read_limits(LIMITS.read_text())[name(script)]
     sizes = {  # what: how much there is, how much there may be
-        "lines above the divider": (regions.lines_above(text), lines),
+        "lines above the divider": (examples.lines_above(text), lines),
         "tokens": (regions.tokens(text), tokens),
         "lines of algorithm": (algorithm.end_lineno - algorithm.lineno + 1, ALGORITHM_LINES),
     }
@@ -180,10 +181,10 @@ def test_a_script_is_short(script):
 
 def test_a_longer_script_is_found():
     """Catches a count that counts nothing: a line and a token too many, each by itself."""
-    script = support.main_script("HogWild")
+    script = examples.main_script("HogWild")
     text = script.read_text()
     lines, tokens = regions.read_limits(LIMITS.read_text())[name(script)]
-    missing_lines = lines + 1 - regions.lines_above(text)
+    missing_lines = lines + 1 - examples.lines_above(text)
     longer = text.replace(
         "import argparse\n", "# a comment\n" * missing_lines + "import argparse\n"
     )
@@ -258,9 +259,9 @@ def neighbours():
     for script in SCRIPTS:
         folder = script.parent.relative_to(support.ROOT).as_posix()
         other = re.search(r"(?m)^Differs from: +([\w/-]+): ", script.read_text())
-        if other and script == support.main_script(folder):
-            neighbour = support.main_script(other[1])
-            if support.kind_of(script) == KIND == support.kind_of(neighbour):
+        if other and script == examples.main_script(folder):
+            neighbour = examples.main_script(other[1])
+            if examples.kind_of(script) == KIND == examples.kind_of(neighbour):
                 pairs.append((folder, other[1]))
     return pairs
 
@@ -268,7 +269,7 @@ def neighbours():
 @pytest.mark.parametrize("folder, neighbour", neighbours())
 def test_neighbours_differ_little(folder, neighbour):
     """Only so many lines come or go between two neighbours, their regions folded."""
-    script = support.main_script(folder)
-    lines = regions.difference(support.main_script(neighbour), script)
+    script = examples.main_script(folder)
+    lines = regions.difference(examples.main_script(neighbour), script)
     changed = [line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert 2 <= len(changed) <= equations.of(script).DIFFERS, "\n".join(changed)

@@ -3,8 +3,8 @@
 import functools
 
 import problem
-import regions
 import support
+from common import examples
 
 FOLDER = support.ROOT / "tests" / "equations"
 # The kinds of script that test_equations.py compares, and those of test_synchronous.py.
@@ -32,7 +32,7 @@ def of(script):
     name, path = (p.relative_to(support.ROOT).as_posix() for p in (script, path_of(script)))
     advice = f"write {path} with REFERENCE, FLAGS and MISTAKES (CONTRIBUTING.md)"
     assert path_of(script).exists(), f"{name} has no reference: {advice}"
-    module = support.load(path_of(script))
+    module = examples.load(path_of(script))
     needed = {"MISTAKES"} if hasattr(module, "COMPARED_BY") else {"REFERENCE", "FLAGS", "MISTAKES"}
     missing = needed - set(vars(module))
     assert not missing, f"the reference of {name} lacks {', '.join(sorted(missing))}: {advice}"
@@ -51,7 +51,7 @@ def compared(kinds):
 
     test_references.py fails for a script that has no file.
     """
-    there = [path for path in regions.scripts() if support.kind_of(path) in kinds]
+    there = [path for path in examples.scripts() if examples.kind_of(path) in kinds]
     return [path for path in there if path_of(path).exists() and not of(path).COMPARED_BY]
 
 
@@ -85,7 +85,7 @@ def mistakes(scripts, core):
 def mistaken(scripts):
     """Returns {name: text} of these scripts with each mistake but for those of NOT_RUN."""
     return {
-        f"{script.stem}: {name}": support.replaced(script, changes)
+        f"{script.stem}: {name}": examples.replaced(script, changes)
         for script in scripts
         for named in of(script).MISTAKES.values()
         for name, changes in named.items()

@@ -17,7 +17,7 @@ import equations
 import numpy as np
 import problem
 import pytest
-import support
+from common import examples
 from tfrun.launch import cluster
 
 PS, WORKERS = 3, 3
@@ -58,7 +58,7 @@ def loaded(path, text, flags):
     with pytest.MonkeyPatch.context() as patch:
         words = [str(part) for flag in flags.items() for part in flag]
         patch.setattr(sys, "argv", [path.name, *words])
-        script = support.load(path, text)
+        script = examples.load(path, text)
         return script, script.parse_flags()
 
 

@@ -3,11 +3,10 @@
 import functools
 
 import numpy as np
-import references
-import support
+from common import examples, references
 
 LR, BATCH, SEED = 0.3, 8, 5
-SPARSE = support.main_script("Sparse-Embeddings")
+SPARSE = examples.main_script("Sparse-Embeddings")
 PROSE = "\n\n".join(
     " ".join("abcdefghijklmnopqrstuvwxyz"[(7 * a * b + a + b) % 19] * 2 for b in range(12))
     for a in range(30)
@@ -58,7 +57,7 @@ def words(script, n, folder):
     The script's tables have their rows on two ps; the gradient is the dense one of the same model.
     """
     (folder / "prose.txt").write_text(PROSE)
-    data = support.load(script).load_data(str(folder / "prose.txt"))
+    data = examples.load(script).load_data(str(folder / "prose.txt"))
 
     def gradient(k, number, w):
         assert [len(table) for table in w] == [10, 9, 10, 9], "19 words in two parts"
@@ -88,7 +87,7 @@ def records(script, n, folder):
                 }
                 example = tf.train.Example(features=tf.train.Features(feature=features))
                 writer.write(example.SerializeToString())
-    data = support.load(script).Data(files, x_test, y_test, list(x.shape[1:]), 3)
+    data = examples.load(script).Data(files, x_test, y_test, list(x.shape[1:]), 3)
     return data, lambda k, number, w: references.perceptron(w, x[rows[k]], y[rows[k]])
 
 

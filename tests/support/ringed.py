@@ -11,7 +11,7 @@ import interleaved
 import numpy as np
 import problem
 import pytest
-import support
+from common import examples
 from tfrun import errors
 from tfrun.launch import cluster
 
@@ -34,7 +34,7 @@ def rings(path, n, text=None, timeout=20):
         if text:  # in a file, where tf.function looks for the lines of a function
             path = pathlib.Path(folder, path.name)
             path.write_text(text)
-        script = support.load(path)
+        script = examples.load(path)
         with joining(script, n, timeout) as made:
             yield script, made
 
@@ -113,7 +113,7 @@ def check_refused(path, n, error):
         patch.setenv("TF_CONFIG", json.dumps(config))
         patch.setattr(sys, "argv", [path.name])
         with pytest.raises(ValueError, match=error) as raised:
-            support.load(path).main()
+            examples.load(path).main()
     assert errors.explain(f"ValueError: {raised.value}")
 
 
@@ -151,7 +151,7 @@ def train(quick, path, folder, *flags, changes=(), steps=20, n=3, calls=True):
     data = interleaved.Data(*problem.digits_like())._asdict()
     np.savez(folder / "data.npz", **data)
     script, run = folder / path.name, folder / "run"
-    script.write_text(support.replaced(path, changes))
+    script.write_text(examples.replaced(path, changes))
     settings = problem.command_line({"dataset": folder / "data.npz"})
     if calls:
         settings["--steps-per-call"] = 1

@@ -5,12 +5,10 @@ import concurrent.futures
 import contextlib
 import csv
 import functools
-import importlib.util
 import itertools
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import socket
@@ -23,11 +21,10 @@ import time
 import numpy as np
 import psutil
 import pytest
-import regions
 import stand_in
+from common.examples import ROOT, kind_of, scripts, tracked
 from tfrun.launch import cluster
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
 PYTHONPATH = f"{ROOT}:{ROOT}/tests/support"  # of the small scripts that tests start
 ENGINES = "Beyond-One-Machine"  # the folder of what needs another engine
@@ -44,7 +41,7 @@ def launchers():
     """
     return [
         path
-        for path in regions.tracked("run*.sh")
+        for path in tracked("run*.sh")
         if path.parent.name != "tests"
         and path.parent.parent.name != ENGINES
         and not list(path.parent.glob("*.ipynb"))
@@ -53,7 +50,7 @@ def launchers():
 
 def engines():
     """Every run.sh that needs another engine: Spark, Slurm and so on."""
-    return [path for path in regions.tracked("run*.sh") if path.parent.parent.name == ENGINES]
+    return [path for path in tracked("run*.sh") if path.parent.parent.name == ENGINES]
 
 
 def needs_build(launcher):
@@ -68,35 +65,9 @@ def build(launcher):
         subprocess.run(command, check=True, timeout=BUILD_SECONDS)
 
 
-def script_of(launcher):
-    """The script that a run.sh starts."""
-    command = re.split(r"(?m)^ *(?:exec|tfrun) ", launcher.read_text(), maxsplit=1)[1]
-    return launcher.parent / re.search(r"(?:here/)?([\w./]+\.py)", command)[1]
-
-
-def kind_of(script):
-    """What the docstring says after `Kind:`."""
-    return re.search(r"^Kind: +(.+)$", script.read_text(), re.MULTILINE)[1]
-
-
 def ps_scripts():
     """Returns all scripts with parameter servers, in order."""
-    return [path for path in regions.scripts() if kind_of(path).startswith("parameter server")]
-
-
-def main_script(folder):
-    """Returns the main script of an example, by the name of its folder, such as "HogWild"."""
-    name = pathlib.PurePath(folder).name
-    return ROOT / folder / (name.replace("-", "_").lower() + ".py")
-
-
-def replaced(path, changes):
-    """The text of a script after [(what stands in it just once, what replaces it)]."""
-    text = path.read_text()
-    for old, new in changes:
-        assert text.count(old) == 1, "%d times in %s: %s" % (text.count(old), path, old)
-        text = text.replace(old, new)
-    return text
+    return [path for path in scripts() if kind_of(path).startswith("parameter server")]
 
 
 def run_well(texts, folder, ps=1):
@@ -165,18 +136,6 @@ def mistakes(groups, core):
 def caught(fails):
     """Passes where an assertion fails, one of whose lines begins with this name."""
     return pytest.raises(AssertionError, match=r"(?m)^ *%s: " % fails)
-
-
-def load(path, text=None):
-    """The module of a script, a fresh one at each call; `text` instead of the file's, if given."""
-    if "tensorflow" in sys.modules:  # as in a process of the script's own: others switch it off
-        sys.modules["tensorflow"].compat.v1.enable_control_flow_v2()
-    name = "script_%d" % time.monotonic_ns()
-    module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
-    exec(
-        compile(text if text is not None else path.read_text(), str(path), "exec"), module.__dict__
-    )
-    return module
 
 
 def ask(method, default):
@@ -417,7 +376,7 @@ def warm():
     """Returns the variables with which programs run in the fork server; see its sitecustomize."""
     if COLD or sys.platform != "linux":
         return {}
-    return {"WARM_SOCKET": fork_server()[1], "PYTHONPATH": str(WARM)}
+    return {"WARM_SOCKET": fork_server()[1], "PYTHONPATH": f"{WARM}:{ROOT}"}
 
 
 class Zygote:

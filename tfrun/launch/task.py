@@ -169,12 +169,12 @@ def start_process(command, env, cpus=None, number=signal.SIGKILL, **more) -> sub
         stdin=subprocess.DEVNULL,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=lambda: end_with_parent(cpus, number),
+        preexec_fn=lambda: end_with_parent(number, cpus),
         **{"stdout": subprocess.PIPE, **more},
     )
 
 
-def end_with_parent(cpus=None, number=signal.SIGKILL):
+def end_with_parent(number=signal.SIGKILL, cpus=None):
     """In a new process, on Linux: it gets a signal when tfrun dies, and keeps to these cores.
 
     It ends at SIGTERM, which tfrun may ignore.

@@ -2,11 +2,8 @@
 
 import json
 import math
-import sys
 
-from drawings.shapes import FIGURES, ROOT, animate, box, figure, left, line, rect, text
-
-sys.path.append(str(ROOT))
+from drawings.shapes import FIGURES, animate, box, figure, left, line, rect, text
 from tfrun.runs.data import RunData
 
 SHOWN = 16  # pushes

@@ -3,9 +3,9 @@
 import functools
 import re
 
-import regions
+from common.examples import ROOT, ToolError
 
-PATH = regions.ROOT / "docs" / "reading-order.txt"
+PATH = ROOT / "docs" / "reading-order.txt"
 FOLDED = " (folded)"
 
 
@@ -19,9 +19,9 @@ def read(text):
         if not words[0].isspace():
             folders = groups[words] = []
         elif not groups:
-            raise regions.ToolError(f"{where}: write a group's title above the first folder")
+            raise ToolError(f"{where}: write a group's title above the first folder")
         elif words.strip() in seen:
-            raise regions.ToolError(f"{where}: remove {words.strip()}, which stands there twice")
+            raise ToolError(f"{where}: remove {words.strip()}, which stands there twice")
         else:
             folders.append(words.strip())
             seen.add(words.strip())
@@ -33,7 +33,7 @@ def _groups():
     try:
         return read(PATH.read_text())
     except OSError:
-        raise regions.ToolError(
+        raise ToolError(
             f"docs/{PATH.name} is missing: get it back with `git checkout docs/{PATH.name}`"
         ) from None
 
@@ -73,4 +73,4 @@ def inserted(text, name, source):
         if title == parent.lower() or any(folder.startswith(parent + "/") for folder in folders):
             last = re.escape(folders[-1] if folders else line)
             return re.sub(rf"(?m)^( *{last})$", rf"\g<1>\n  {name}", text)
-    raise regions.ToolError(f"add a group for {parent} to docs/{PATH.name} first")
+    raise ToolError(f"add a group for {parent} to docs/{PATH.name} first")

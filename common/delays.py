@@ -9,12 +9,16 @@ import numpy as np
 
 CALL = "sparse_categorical_crossentropy(y, outputs, from_logits=True)"
 BEFORE = "def loss(y, outputs):\n"
+ONE_A_CALL = ["--updates-per-call", "1"]  # as for a slow model
 
 
 def changes(delay, mean, n, seed):
     """Returns the changes of a script for n workers: its outputs' gradient comes late."""
     late = f"delays.late(outputs, {delay!r}, {mean}, {n}, {seed})"
-    return [(CALL, CALL.replace("outputs", late)), (BEFORE, "import delays\n\n\n" + BEFORE)]
+    return [
+        (CALL, CALL.replace("outputs", late)),
+        (BEFORE, "from common import delays\n\n\n" + BEFORE),
+    ]
 
 
 @functools.cache

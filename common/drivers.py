@@ -2,10 +2,9 @@
 
 import argparse
 import contextlib
-import ctypes
 import datetime
+import functools
 import hashlib
-import importlib.util
 import json
 import os
 import pathlib
@@ -17,17 +16,19 @@ import subprocess
 import sys
 
 import psutil
-import quiet
+from common import idle
+from common.examples import example_digest, main_script
 from rich import box
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from tfrun.launch.task import end_with_parent
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))  # for tfrun
-
+ENVIRONMENT = dict(os.environ)  # what the examples get, whatever a measurement sets for itself
 OTHERS = "others"  # in a file of what was measured: what they used during each measurement
 TARGET = 0.97  # a test accuracy
+# In a new process: it gets SIGTERM when its parent dies. A launcher then stops its tasks.
+end_with_us = functools.partial(end_with_parent, signal.SIGTERM)
 FAMILIES = ["#1f77b4", "#d95f02", "#2a9d5c", "#8c564b"]  # a colour for cases of one kind
 
 
@@ -95,10 +96,7 @@ class Parser(argparse.ArgumentParser):
 
 def leave_digests(examples, directory):
     """Writes results_digests.json: which script of each example was measured."""
-    sys.path.append(str(ROOT / "tools"))
-    import regions  # here, because most measurements need no digest
-
-    digests = {name: regions.example_digest(script_of(name)) for name in sorted(set(examples))}
+    digests = {name: example_digest(main_script(name)) for name in sorted(set(examples))}
     (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
@@ -117,9 +115,9 @@ def by_turns(console, cases, repeats, measure, kept=None, tries=1):
         if len(results[case[0]]) > repeat:
             continue
         for _ in range(tries):
-            others = quiet.Others()
+            others = idle.Others()
             found, share = measure(case, repeat), others.share()
-            if share < quiet.MOST:
+            if share < idle.MOST:
                 break
         results[case[0]].append(found)
         shares.setdefault(case[0], []).append(share)
@@ -161,6 +159,12 @@ def spread(values, form):
         return ""
     middle = statistics.median(known)
     return f"{form} ({form}-{form})".format(middle, min(known), max(known))
+
+
+def middle(runs, key):
+    """Returns the median of what the runs have found, of those that have; None if none has."""
+    values = [run[key] for run in runs if run[key] is not None]
+    return statistics.median(values) if values else None
 
 
 def to_target(runs, what="seconds", target=TARGET):
@@ -209,12 +213,12 @@ def report(script, flags, width, measure, table_of, draw):
         return
     directory = output_directory(folder.name)
     try:
-        others = quiet.wait(flags.anyway)
+        others = idle.wait(flags.anyway)
     except TimeoutError as error:
         sys.exit(f"{name}: {error}")
     results, words, *share = measure(console, directory)
     console.print(table_of(results))
-    console.print(f"{words}; {quiet.words(*share or [others.share()])}")
+    console.print(f"{words}; {idle.words(*share or [others.share()])}")
     # A list of numbers stands on one line.
     text = json.dumps(results, indent=1)
     text = re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
@@ -260,19 +264,10 @@ def bars(title, label, values, colours, form, path, source):
     save(figure, path, source)
 
 
-def end_with_us(how=signal.SIGTERM):
-    """In the new process, on Linux: this signal reaches it when its parent dies.
-
-    At SIGTERM, an example's launcher stops its tasks.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, how)  # 1: PR_SET_PDEATHSIG
-
-
-def run(command, directory, env=os.environ, **more):
+def run(command, directory, env=ENVIRONMENT, **more):
     """Runs an example to its end in `directory`, with `more` in its environment.
 
-    When it fails this process ends with its last lines.
+    Returns what it prints. When it fails this process ends with its last lines.
     """
     env = {**env, "OUTPUT_DIR": str(directory), **more}
     if command[0] == "bash":  # a run.sh refuses what means nothing to it
@@ -292,6 +287,7 @@ def run(command, directory, env=os.environ, **more):
         last = done.stdout.splitlines()[-10:]
         failed = " ".join(map(str, command))
         sys.exit("\n".join([*last, f"failed with exit code {done.returncode}: {failed}"]))
+    return done.stdout
 
 
 def tasks(directory):
@@ -305,29 +301,6 @@ def tasks(directory):
                     task = json.loads(env["TF_CONFIG"])["task"]
                     running.setdefault((task["type"], task["index"]), process)
     return running
-
-
-def script_of(folder):
-    """Returns the script of an example."""
-    return ROOT / folder / (pathlib.Path(folder).name.replace("-", "_").lower() + ".py")
-
-
-def load(path):
-    """Returns the module of a script."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def changed(script, changes):
-    """Returns a script's text after [(what stands in it just once, what takes its place)]."""
-    text = script.read_text()
-    for old, new in changes:
-        if text.count(old) != 1:
-            sys.exit(f"{old!r} stands {text.count(old)} times in {script}")
-        text = text.replace(old, new)
-    return text
 
 
 def output_directory(name):

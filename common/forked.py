@@ -4,18 +4,18 @@ Nine imports would take most of a short run's time. Each task runs the script as
 """
 
 import ctypes
+import functools
 import multiprocessing
 import os
 import runpy
-import signal
 import sys
 import threading
 import time
 
-import drivers
 import numpy as np
-import quiet
+from common import idle
 from tfrun.launch import cluster
+from tfrun.launch.task import end_with_parent
 
 RUN_SECONDS = 600  # for one run
 SAMPLE_SECONDS = 0.25  # between two looks at the machine
@@ -23,6 +23,7 @@ DIVERGED = "FloatingPointError"  # with it a worker ends whose loss is no number
 CLONE_NEWNET = 0x40000000
 
 
+@functools.cache
 def context():
     """Returns what forks the tasks: a process that has imported TensorFlow."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -36,7 +37,7 @@ def task(script, flags, env, output, namespace):
 
     namespace: the file of a network namespace to enter first, or None.
     """
-    drivers.end_with_us(signal.SIGKILL)
+    end_with_parent()
     # The process that forks outlives the measurement if that one is killed; this task does not.
     measurement = multiprocessing.parent_process()
     threading.Thread(target=lambda: (measurement.join(), os._exit(1)), daemon=True).start()
@@ -52,7 +53,7 @@ def task(script, flags, env, output, namespace):
         runpy.run_path(str(script), run_name="__main__")
 
 
-def train(context, script, jobs, flags, directory, look=quiet.own_seconds, hosts=None):
+def train(script, jobs, flags, directory, look=idle.own_seconds, hosts=None):
     """Trains to the end, in `directory`; returns (whether it did not diverge, what look() saw).
 
     look: called every SAMPLE_SECONDS. Returns its answers as [(seconds since 1970, answer)].
@@ -70,7 +71,7 @@ def train(context, script, jobs, flags, directory, look=quiet.own_seconds, hosts
             output = directory / f"{job}-{index}.txt"
             arguments = (script, flags, env, output, hosts[number][1] if hosts else None)
             # Daemons: they end with this process.
-            tasks[output] = context.Process(target=task, args=arguments, daemon=True)
+            tasks[output] = context().Process(target=task, args=arguments, daemon=True)
             tasks[output].start()
         while True:
             # A ps ends with the last worker. Who has ended is asked first, then how.
