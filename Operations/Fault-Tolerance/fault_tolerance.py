@@ -126,8 +126,9 @@ class Run:
         """Waits until it has trained for a while, and has a checkpoint that is not quite new."""
 
         def ready():
-            step = max((step for _, step in self.pushes()), default=0)
+            # In this order: to read the updates takes long enough to save again meanwhile.
             saved = (run_directory.saved_step(self.directory) or 0) if saves else 0
+            step = max((step for _, step in self.pushes()), default=0)
             return step > 3 * SAVE and step > saved + SAVE // 4
 
         if not self.until(ready, "training"):
