@@ -80,9 +80,9 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
     "folder, fails, changes",
     [
         ("HogWild", "losses", [(CHAIN, "pass")]),
-        ("AEASGD", "losses", [(CHAIN, "pass")]),
+        pytest.param("AEASGD", "losses", [(CHAIN, "pass")], marks=pytest.mark.long),
         ("HogWild", "steps", [(NOTED, "\n"), SLOW]),
-        ("HogWild", "messages", [ON_THE_WORKER]),
+        pytest.param("HogWild", "messages", [ON_THE_WORKER], marks=pytest.mark.long),
     ],
 )
 def test_a_mistake_is_caught(folder, fails, changes, quick, tmp_path):

@@ -425,7 +425,9 @@ def check_delay(delay, grows, changes=()):
     assert (largest > 10) == grows, f"largest: |w| = {largest}"
 
 
-@pytest.mark.parametrize("delay, grows", [(1, True), (8, False)])
+@pytest.mark.parametrize(
+    "delay, grows", [pytest.param(1, True, marks=pytest.mark.long), (8, False)]
+)
 def test_delaying_the_momentum_makes_late_pushes_stable(delay, grows):
     check_delay(delay, grows)
 
@@ -485,7 +487,7 @@ def check_bound(lead, changes=()):
     assert lacks <= 0, f"pulled: w lacks {lacks} updates that it must have had"
 
 
-@pytest.mark.parametrize("lead", [1, 4])
+@pytest.mark.parametrize("lead", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_no_worker_is_too_far_ahead(lead):
     check_bound(lead)
 

@@ -48,8 +48,10 @@ ONE_WORKER = [
 ]
 ELASTIC = ["AEASGD/aeasgd.py", "AEAMSGD/aeamsgd.py"]  # a worker counts its own mini-batches
 # One of each kind; the others have the same regions around the algorithm.
-CORE = [SYNCHRONOUS, RING, TOWERS, "Collective-AllReduce/collective_allreduce.py"]
+CORE = [SYNCHRONOUS, RING]
 OTHERS = [
+    TOWERS,
+    "Collective-AllReduce/collective_allreduce.py",
     *ONE_WORKER[1:],
     COORDINATOR,
     *ELASTIC,

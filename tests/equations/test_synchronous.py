@@ -56,7 +56,7 @@ def compare(script, n=2, reference=None, flags=None, text=None):
         check(workers, first, expected, pushes, due)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("script", SCRIPTS, ids=equations.ids)
 def test_the_step_is_the_equation(script, n):
     compare(script, n)

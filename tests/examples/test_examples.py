@@ -253,7 +253,13 @@ def test_distributed_is_non_distributed(tmp_path):
     assert len(losses[0]) == 50 and losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.long),
+        pytest.param(signal.SIGKILL, id="kill -9"),
+    ],
+)
 def test_nothing_is_left_of_a_stopped_run(number, tmp_path):
     """In the middle of training, through run.sh, which has become tfrun by then.
 

@@ -94,7 +94,9 @@ def pipeline(records):
     return script.load_data(str(records)), order
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long), 3]
+)
 def test_over_an_epoch_every_example_comes_once(workers, pipeline, records):
     data, order = pipeline
     from sklearn.datasets import load_digits

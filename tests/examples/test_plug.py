@@ -29,7 +29,10 @@ EVERYTHING = ["HogWild", "Synchronous-SGD", "Collective-AllReduce"]
 
 
 def plugs():
-    """Each script with its problems: three with all, the others with one; core has HogWild."""
+    """Each script with its problems: three with all, the others with one.
+
+    Core has HogWild with two.
+    """
     others = 0
     for script in examples.scripts():
         if "# region: problem" not in script.read_text() or support.needs_build(
@@ -44,8 +47,9 @@ def plugs():
             # A Sequential model can be cut; the first of the problems is one.
             first = 0 if examples.kind_of(script) == "model parallel" else others % len(names)
             names, others = names[first : first + 1], others + 1
-        marks = [] if script.parent.name == "HogWild" else [pytest.mark.long]
+        core = names[:2] if script.parent.name == "HogWild" else []
         for name in names:
+            marks = [] if name in core else [support.beyond_core(script)]
             yield pytest.param(script, name, id="%s-%s" % (script.stem, name), marks=marks)
 
 
@@ -122,6 +126,7 @@ def make_model(data):"""
     assert code == 1 and words in (errors.explain(output) or ""), output
 
 
+@pytest.mark.long
 def test_the_files_of_an_export_predict(trained, tmp_path):
     """As a program does that knows nothing of us: Keras loads one, TensorFlow the other."""
     directory, script = trained

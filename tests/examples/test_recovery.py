@@ -83,9 +83,8 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
 
 
 TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
-KILLS = [("HogWild", 2, "the last ps")]  # while the other lives
-KILLS += [("HogWild", 1, victim) for victim in ("a worker", "the chief")]
-KILLS += [("Synchronous-SGD", 1, victim) for victim in TASKS]
+KILLS = [("HogWild", 2, "the last ps"), ("HogWild", 1, "the chief")]  # while the other ps lives
+KILLS += [("Synchronous-SGD", 1, "a worker"), ("Synchronous-SGD", 1, "the last ps")]
 KILLS += [
     pytest.param(*kill, marks=pytest.mark.nightly)
     for kill in itertools.product(["HogWild", "Synchronous-SGD"], [1, 2], TASKS)
@@ -123,8 +122,15 @@ def test_a_task_that_is_killed_comes_back(example, ps, victim, tmp_path):
 FURTHER = sorted((support.ROOT / "Further-Algorithms").glob("*/run.sh"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("launcher", FURTHER, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        # Every second one, and those that all tests leave to the night.
+        pytest.param(path, marks=pytest.mark.nightly if n % 2 else support.beyond_core(path))
+        for n, path in enumerate(FURTHER)
+    ],
+    ids=lambda path: path.parent.name,
+)
 def test_a_further_algorithm_learns_with_four_workers_of_which_one_is_killed(launcher, tmp_path):
     """With its own number of updates, once more than half of them are made.
 

@@ -213,8 +213,12 @@ def test_the_ps_of_sessions_waits_while_they_train(monkeypatch, capsys):
     [
         ("n = 1\n1 / 0", "ZeroDivisionError"),
         ("while True: pass", "not done after 5 s"),
-        ("import os; os._exit(1)", "its kernel died"),
-        ("import subprocess; p = subprocess.Popen(['sleep', '100'])", "leaves running"),
+        pytest.param("import os; os._exit(1)", "its kernel died", marks=pytest.mark.long),
+        pytest.param(
+            "import subprocess; p = subprocess.Popen(['sleep', '100'])",
+            "leaves running",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_run_that_fails_says_why(tmp_path, code, found):
@@ -223,6 +227,7 @@ def test_a_run_that_fails_says_why(tmp_path, code, found):
         notebooks.execute(tmp_path / "Broken.py", notebook, seconds=5 if "while" in code else 60)
 
 
+@pytest.mark.long
 def test_run_sh_names_the_cell_that_failed(tmp_path):
     """Basics-Tutorial/run.sh --execute on a notebook that runs and one that fails."""
     folder = tmp_path / "a project" / "Basics-Tutorial"
