@@ -139,9 +139,9 @@ def new_limits(text, source, name):
     limits, old = regions.read_limits(text), shown(readmes.script(ROOT / source))
     if old not in limits:
         raise ToolError(f"tests/limits.txt has no line of {old}: add it first")
-    lines, tokens = limits[old]
-    lines += MORE_LINES
-    return with_row(text, f"{name}/{stem(name)}.py {lines} {tokens + MORE_TOKENS}")
+    above, tokens, lines = limits[old]
+    limits = f"{above + MORE_LINES} {tokens + MORE_TOKENS} {lines + MORE_LINES}"
+    return with_row(text, f"{name}/{stem(name)}.py {limits}")
 
 
 def new_words(text, name):

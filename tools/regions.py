@@ -167,10 +167,10 @@ def read_limits(text):
 
 
 def size(name):
-    """Returns what a line of tests/limits.txt limits: lines above the divider, and tokens."""
+    """Returns what tests/limits.txt limits: lines above the divider, tokens, and all lines."""
     parsed(ROOT / name)
     text = read(ROOT / name)
-    return lines_above(text) or sys.maxsize, tokens(text)
+    return lines_above(text) or sys.maxsize, tokens(text), len(text.splitlines())
 
 
 def lower_limits(only=(), path=LIMITS, size=size):

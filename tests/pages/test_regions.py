@@ -165,10 +165,11 @@ def size_faults(script, text):
     """Returns what is above a script's limits, a text each."""
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     (algorithm,) = [function for function in functions if function.name == "algorithm"]
-    lines, tokens = regions.read_limits(LIMITS.read_text())[name(script)]
+    above, tokens, lines = regions.read_limits(LIMITS.read_text())[name(script)]
     sizes = {  # what: how much there is, how much there may be
-        "lines above the divider": (examples.lines_above(text), lines),
+        "lines above the divider": (examples.lines_above(text), above),
         "tokens": (regions.tokens(text), tokens),
+        "lines": (len(text.splitlines()), lines),
         "lines of algorithm": (algorithm.end_lineno - algorithm.lineno + 1, ALGORITHM_LINES),
     }
     return ["%s %s of %d" % (n, what, most) for what, (n, most) in sizes.items() if n > most]
@@ -180,21 +181,21 @@ def test_a_script_is_short(script):
 
 
 def test_a_longer_script_is_found():
-    """Catches a count that counts nothing: a line and a token too many, each by itself."""
+    """Catches a count that counts nothing: of lines above, of tokens, and of all lines."""
     script = examples.main_script("HogWild")
     text = script.read_text()
-    lines, tokens = regions.read_limits(LIMITS.read_text())[name(script)]
-    missing_lines = lines + 1 - examples.lines_above(text)
+    above, tokens, lines = regions.read_limits(LIMITS.read_text())[name(script)]
+    missing_lines = above + 1 - examples.lines_above(text)
     longer = text.replace(
         "import argparse\n", "# a comment\n" * missing_lines + "import argparse\n"
     )
     assert regions.tokens(longer) == regions.tokens(text)
-    assert size_faults(script, longer) == [
-        "%d lines above the divider of %d" % (lines + 1, lines),
-    ]
+    assert size_faults(script, longer)[0] == "%d lines above the divider of %d" % (above + 1, above)
+    whole = text + "# a comment\n" * (lines + 1 - len(text.splitlines()))
+    assert size_faults(script, whole) == ["%d lines of %d" % (lines + 1, lines)]
     missing_tokens = tokens + 1 - regions.tokens(text)
-    heavier = text + "\n" + "1\n" * missing_tokens
-    assert size_faults(script, heavier) == ["%d tokens of %d" % (tokens + 1, tokens)]
+    heavier = text + "1\n" * missing_tokens
+    assert size_faults(script, heavier)[0] == "%d tokens of %d" % (tokens + 1, tokens)
     body = "".join("    x = %d\n" % number for number in range(ALGORITHM_LINES))
     found = size_faults(
         script, text.replace("    loss, g = gradient(", body + "    loss, g = gradient(")
