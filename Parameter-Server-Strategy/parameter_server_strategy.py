@@ -127,12 +127,12 @@ def build(strategy, coordinator, model, data, flags, n):
     @tf.function
     def closure(batches, count):
         rank = tf.distribute.coordinator.experimental_get_current_worker_index()
-        rows = []
+        written = []
         for _ in range(count):  # unrolled: a loop of the graph would make them at half the rate
             gradient = gradients(model, w, state, *next(batches), rank)
             update = algorithm([part for v in w for part in parts(v)], step, gradient, flags)
-            rows.append(push_row(update, step, flags))
-        return rank, tf.stack(rows)
+            written.append(push_row(update, step, flags))
+        return rank, tf.stack(written)
 
     def schedule(count):
         return coordinator.schedule(closure, (batches(), count))
@@ -487,8 +487,8 @@ def train(coordinator, built, metrics, cluster, flags):
             continue
         if fetched is None:  # it failed just now, and schedule or join will raise why
             continue
-        rank, rows = fetched
-        for row in rows:
+        rank, written = fetched
+        for row in written:
             metrics[rank].push(row)
             made = max(made, metrics[rank].step)
         cluster.last_sign = time.monotonic()

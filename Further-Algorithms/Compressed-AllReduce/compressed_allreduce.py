@@ -203,13 +203,13 @@ def build(ring, model, data, flags):
 
     @tf.function
     def steps(count):
-        rows = tf.TensorArray(tf.float64, count)
+        written = tf.TensorArray(tf.float64, count)
         for i in tf.range(count):
             update = algorithm(w, e[(k + 1) % n], step, gradient, model, compress, ring, flags)
             row = tf.unstack(push_row(update, step, flags))
             row[-2] = tf.cast(update.moved, "float64")  # bytes, counted by the ring, not computed
-            rows = rows.write(i, row)
-        return rows.stack()
+            written = written.write(i, row)
+        return written.stack()
 
     def make_steps(count):
         rows = steps(count)

@@ -161,10 +161,10 @@ def build(pairs, model, data, flags):
 
     @tf.function
     def make_steps(count):
-        rows = tf.TensorArray(tf.float64, count)
+        written = tf.TensorArray(tf.float64, count)
         for i in tf.range(count):
-            rows = rows.write(i, one_step())
-        return rows.stack()
+            written = written.write(i, one_step())
+        return written.stack()
 
     @tf.function
     def evaluate():
