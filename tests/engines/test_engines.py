@@ -105,10 +105,19 @@ def test_bad_use_ends_with_one_line(command, env, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.needs(*needs)) for name, (_, needs) in WAYS.items()],
+    [
+        pytest.param(
+            name,
+            # The examples' own tests start tfrun, with and without --dry-run.
+            marks=[
+                pytest.mark.nightly if name in ("tfrun", "dry run") else pytest.mark.long,
+                pytest.mark.needs(*needs),
+            ],
+        )
+        for name, (_, needs) in WAYS.items()
+    ],
 )
 def test_one_file_trains_everywhere(name, tmp_path):
     """Catches an engine that runs something else, or changes the file; facts that stay where they

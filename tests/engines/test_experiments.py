@@ -453,7 +453,7 @@ def test_runs_here_have_gpus_of_their_own(tmp_path, odd, monkeypatch):
     assert {result["metrics"]["gpu"] for result in runs.values()} == {0, 1}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.needs("java")
 def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
     """Catches: code that only the driver's folder has; GPUs that Spark names and nobody sets."""

@@ -81,7 +81,7 @@ def test_killed_processes_come_back(tmp_path):
     assert "%.1f%%; everything of this run is in" % (100 * result["test_accuracy"]) in output
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_script_that_always_fails(tmp_path):
     """Its last lines are the error, after as many attempts as were allowed."""
     script = tmp_path / "train.py"
@@ -151,7 +151,7 @@ def test_too_few_cpus_of_a_cluster_that_runs(tmp_path):
             engines.none_is_left(known)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @engines.one_kill(signal.SIGKILL, signal.SIGINT)
 def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     """Ctrl-C in the terminal of run.sh, and kill -9. Ray listens on the loopback address only."""
