@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     known = name in COMMANDS + WATCHING
     try:
         # This one only: what the others import would slow a launch down.
-        own = {"run": "job"}.get(name, name) if known else "launch"
+        own = {"run": "job"}.get(name, name) if known else "start"
         module = importlib.import_module(f"tfrun.commands.{own}")
         code = module.command(arguments[known:])
         if name in WATCHING:

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from tfrun import formatting
 from tfrun.arguments import fail
-from tfrun.commands import common, launch
+from tfrun.commands import common, start
 from tfrun.launch import cluster, quiet, signals
 from tfrun.launch import grid as grids
 from tfrun.launch.task import shell_code, start_process
@@ -175,7 +175,7 @@ def command(arguments):
         lines = [command_line(job, point) for point in grids.product(job["grid"])]
         n = min(int(job.get("parallel", 1)), len(lines))
         for line in lines:  # what is wrong is told before the first run
-            fits(n, launch.check(line)[2])
+            fits(n, start.check(line)[2])
     except (OSError, ValueError) as error:
         return fail(f"{flags.job}: {error}")
     if flags.dry_run:
@@ -183,7 +183,7 @@ def command(arguments):
             print(shlex.join(["tfrun", *line]))
         return 0
     if not job["grid"]:
-        return launch.command(lines[0])
+        return start.command(lines[0])
     try:
         directory = run_directory.RunDirectory(job["script"].parent.name)
     except OSError as error:

@@ -184,7 +184,7 @@ def command(arguments: list[str]) -> int:
         if flags.isolate:
             error = f"--isolate does not work on this machine: {error}"
         return max([fail(line) for line in str(error).splitlines()], default=128 + signal.SIGINT)
-    return launch(spec, directory, resume)
+    return supervise(spec, directory, resume)
 
 
 def finished(program: list[str]) -> str | None:
@@ -200,8 +200,8 @@ def finished(program: list[str]) -> str | None:
     return None
 
 
-def launch(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str) -> int:
-    """Launches, and says what came out; returns the exit code.
+def supervise(spec: LaunchSpec, directory: run_directory.RunDirectory, resume: str) -> int:
+    """Runs the tasks, and says what came out; returns the exit code.
 
     resume: the command that goes on with this run.
     """
