@@ -351,7 +351,7 @@ def test_tensorboard_shows_the_hparams(both):
             assert values[name] == pytest.approx(value, rel=1e-6)  # TensorBoard's are float32
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.needs("java")
 def test_on_spark_failures_are_rows_and_run_again(on_spark):
     """Catches: a combination that ends the job of the others, whichever way it fails; a result that

@@ -130,7 +130,7 @@ def test_too_few_slots(tmp_path):
 
 
 @pytest.mark.needs("java")
-@pytest.mark.long
+@pytest.mark.nightly
 @engines.one_kill(signal.SIGKILL, signal.SIGINT)
 def test_nothing_is_left_of_a_run_that_is_ended(number, tmp_path):
     """Ctrl-C in the terminal of run.sh; kill -9 of the process that has started the cluster."""

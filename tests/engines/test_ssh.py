@@ -250,7 +250,7 @@ if index == 2:
 
 
 @virtual
-@pytest.mark.long
+@pytest.mark.nightly
 def test_hosts_that_cannot_be_used(tmp_path):
     """One line for each, with the host and what to do, and soon; nothing is started anywhere."""
     code, empty, tools, alone = (

@@ -305,7 +305,7 @@ def test_a_rank_that_dies_and_a_run_that_goes_on(tmp_path):
         assert restart == "# restart" and row.split(",")[2] == str(step + 1)
 
 
-@pytest.mark.parametrize("whom", ["tfrun", "horovodrun"])
+@pytest.mark.parametrize("whom", [pytest.param("tfrun", marks=pytest.mark.nightly), "horovodrun"])
 def test_nothing_is_left_after_kill_9(whom, tmp_path):
     with begin(tmp_path, WORKERS="3") as process:
         trains(process)
@@ -322,6 +322,7 @@ def test_nothing_is_left_after_kill_9(whom, tmp_path):
         assert "horovodrun was killed by SIGKILL" in output
 
 
+@pytest.mark.nightly
 def test_a_rank_that_does_not_answer(tmp_path):
     """The others do not wait for ever, and say so."""
     seconds = str(int(support.patience(5)))  # also for the ranks to find each other
