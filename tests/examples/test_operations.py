@@ -274,7 +274,7 @@ def test_only_the_evaluator_tests(stopped):
     """It tests checkpoints once each, in their order and up to the last; the chief tests none."""
     assert len(steps_of_tests(stopped)) >= 2
     assert evaluations(stopped, "worker-0") == []
-    assert support.result(stopped)["test_accuracy"] == evaluations(stopped)[-1][1] > 0.9
+    assert support.result(stopped)["test_accuracy"] == evaluations(stopped)[-1][1] > 0.8
 
 
 def test_tfrun_evaluate_agrees(stopped, tmp_path):
