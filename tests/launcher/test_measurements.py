@@ -1527,8 +1527,8 @@ MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)"] = 
         "tools/results.py",
         [
             (
-                "            began = time.monotonic()\n            output",
-                "            began = began if seed else time.monotonic()\n            output",
+                "            began = time.monotonic()\n            command",
+                "            began = began if seed else time.monotonic()\n            command",
             )
         ],
     ),
