@@ -93,13 +93,14 @@ def wrong_answers(source):
     return [(title.partition(":")[0], code.strip()) for title, _, code in parts]
 
 
-QUICK = {"Ring-AllReduce"}  # those that the tier core runs
+# What core runs, and what `all` leaves to the night: its exercises are tested by their checks.
+TIERS = {"Ring-AllReduce": [], "Classic-Mistakes-Practice": [pytest.mark.nightly]}
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        pytest.param(source, marks=[] if name(source) in QUICK else [pytest.mark.long])
+        pytest.param(source, marks=TIERS.get(name(source), [pytest.mark.long]))
         for source in SOURCES[::-1]  # the last ones take longest, and none runs alone at the end
     ],
     ids=name,
