@@ -33,9 +33,7 @@ class Job(support.Run):
         with open(self.text, "a") as output:
             self.process = subprocess.Popen(
                 command,
-                env=support.warm_environment(
-                    directory, TFRUN_TIMEOUT=str(int(support.patience(120)))
-                ),
+                env=support.warm_environment(directory, **support.at_most(120)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -43,7 +41,7 @@ class Job(support.Run):
 
     def ends_well(self):
         """Waits for the end; returns the output."""
-        code = self.process.wait(support.patience(130))
+        code = support.ended(self.process, 130)
         assert code == 0, self.text.read_text()
         return self.text.read_text()
 

@@ -63,7 +63,7 @@ def real(tmp_path_factory):
     command = [TFRUN, "--ps", "1", "--workers", "2", "--evaluator", "--"]
     done = subprocess.run(
         [*command, script, "--steps", "4000", "--checkpoint-steps", "100"],
-        env=support.warm_environment(directory, TFRUN_TIMEOUT=str(int(support.patience(120)))),
+        env=support.warm_environment(directory, **support.at_most(120)),
         capture_output=True,
         text=True,
         timeout=support.patience(150),

@@ -11,7 +11,7 @@ STEPS = 2500  # long enough for a task that was restarted to take part again
 def begin(directory, steps=STEPS, launcher=LAUNCHER, **env):
     """Starts a run with a checkpoint every 100 updates; its output goes to directory.txt."""
     flags = ["--checkpoint-steps", "100"]
-    env = {"TFRUN_TIMEOUT": str(int(support.patience(100))), **env}
+    env = {**support.at_most(100), **env}
     with open(directory.with_suffix(".txt"), "a") as output:
         return support.begin(
             launcher, directory, "--steps", str(steps), *flags, output=output, **env
@@ -27,7 +27,7 @@ def checkpoint(directory):
 def check_the_end(process, directory, steps=STEPS, accuracy=0.95):
     """The run ends by itself, with exactly `steps` updates and a model that has learned."""
     try:
-        code = process.wait(support.patience(110))
+        code = support.ended(process, 110)
     finally:
         process.kill()
     output = directory.with_suffix(".txt").read_text()

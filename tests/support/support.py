@@ -29,6 +29,7 @@ SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variab
 PYTHONPATH = f"{ROOT}:{ROOT}/tests/support"  # of the small scripts that tests start
 ENGINES = "Beyond-One-Machine"  # the folder of what needs another engine
 WARM = ROOT / "tests" / "support" / "warm"
+PATIENCE = 4  # times as long as it should take, at most, may something take on a busy machine
 COLD = False  # in the tier nightly: each process imports TensorFlow by itself
 BUILD_SECONDS = 1500  # at most, for what a run.sh builds; 4 minutes on 2 cores are usual
 
@@ -196,8 +197,26 @@ def ports_of(processes):
 
 
 def patience(seconds):
-    """A limit of time that grows with the load of the machine, to four times as long at most."""
-    return seconds * min(4.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+    """A limit of time that grows with the load of the machine, to PATIENCE times at most."""
+    return seconds * min(PATIENCE, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
+class Limit:
+    """A limit of time as `patience`, which goes on to grow while the load does."""
+
+    def __init__(self, seconds):
+        self.least, self.seconds, self.began = seconds, seconds, time.monotonic()
+
+    def over(self):
+        """Returns whether the time is up."""
+        self.seconds = max(self.seconds, patience(self.least))
+        return time.monotonic() > self.began + self.seconds
+
+
+def ended(process, seconds):
+    """Waits for a process to end; returns its exit code. Fails after that many seconds."""
+    wait_until(lambda: process.poll() is not None, seconds, "ended")
+    return process.returncode
 
 
 def bound(ports):
@@ -212,9 +231,9 @@ def bound(ports):
 
 def wait_until(condition, seconds, what):
     """Waits for `condition()` to be true; fails with `what` after that many seconds."""
-    began = time.monotonic()
+    limit = Limit(seconds)
     while not (value := condition()):
-        assert time.monotonic() < began + patience(seconds), "after %s s: not %s" % (seconds, what)
+        assert not limit.over(), "after %s s: not %s" % (limit.seconds, what)
         time.sleep(0.05)
     return value
 
@@ -238,6 +257,11 @@ def warm_environment(directory, **more):
     return environment(directory, **{**warm(), **more})
 
 
+def at_most(seconds):
+    """Returns the variable with which tfrun ends a run at the longest that a Limit may become."""
+    return {"TFRUN_TIMEOUT": str(PATIENCE * seconds + 15)}
+
+
 def begin(launcher, directory, *arguments, output=subprocess.PIPE, **env):
     """Starts a run.sh, whose output, as text, can be read or goes to a file."""
     return subprocess.Popen(
@@ -253,16 +277,15 @@ def begin(launcher, directory, *arguments, output=subprocess.PIPE, **env):
 def launch(launcher, directory, *arguments, seconds=100, **env):
     """Runs a run.sh to its end: (exit code, output, ports it used). Kills it after `seconds`."""
     build(launcher)
-    seconds = int(patience(seconds))
-    process = begin(launcher, directory, *arguments, TFRUN_TIMEOUT=str(seconds), **env)
-    ports = set()
+    process = begin(launcher, directory, *arguments, **at_most(seconds), **env)
+    ports, limit = set(), Limit(seconds)
     try:
-        deadline = time.monotonic() + seconds + 15
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.poll() is None and not limit.over():
             if not ports:
                 ports = ports_of(processes_of(directory))
             time.sleep(0.2)
-        output = process.communicate(timeout=5)[0]
+        process.terminate()  # where its time is up
+        output = process.communicate(timeout=20)[0]
     finally:
         process.kill()
     return process.returncode, output, ports
@@ -332,8 +355,7 @@ class Run:
 
     def __init__(self, launcher, directory, *flags, **env):
         self.directory = directory
-        env = {"TFRUN_TIMEOUT": str(int(patience(100))), **env}
-        self.process = begin(launcher, directory, *flags, **env)
+        self.process = begin(launcher, directory, *flags, **{**at_most(100), **env})
 
     def __enter__(self):
         return self
@@ -466,15 +488,21 @@ def newest_checkpoint(directory):
 
 def finished(*command, seconds=60, cwd=ROOT, env=None):
     """Runs a command; returns the finished process, with its output as text."""
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=patience(seconds),
-    )
+    pipes = dict.fromkeys(["stdout", "stderr"], subprocess.PIPE)
+    limit = Limit(seconds)
+    with subprocess.Popen(
+        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, text=True, **pipes
+    ) as process:
+        try:
+            while True:
+                try:
+                    output, errors = process.communicate(timeout=1)
+                    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+                except subprocess.TimeoutExpired:
+                    if limit.over():
+                        raise
+        finally:
+            process.kill()
 
 
 def python(code, *arguments, seconds=60, **env):
