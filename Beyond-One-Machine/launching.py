@@ -179,6 +179,21 @@ def run_directory(engine, script):
     return pathlib.Path(os.environ.get("OUTPUT_DIR") or runs / now).resolve()
 
 
+def command(script, arguments, output):
+    """Makes the folder `output`; returns what each task runs: the script and its arguments.
+
+    With PROBLEM it is a copy of the script, in that folder, which the hosts must then share.
+    """
+    from common import problems  # here, because the hosts of the tasks may not have it
+
+    output.mkdir(parents=True, exist_ok=True)
+    try:
+        return problems.plug(os.environ.get("PROBLEM"), [str(script), *arguments], output)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
 def write_facts(facts, output):
     """Writes [{file name: its text}]; where the hosts share the folder, they are there already."""
     for texts in facts:

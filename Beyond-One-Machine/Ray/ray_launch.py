@@ -182,7 +182,7 @@ def main():
     except ImportError as error:
         print(f"[ray] {error}: pip install ray==2.60.0, or use run.sh", file=sys.stderr)
         return 2
-    output.mkdir(parents=True, exist_ok=True)
+    command = launching.command(script, flags.arguments, output)
     roles = launching.tasks(flags.ps, flags.workers, flags.chief)
     launching.handle(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with contextlib.ExitStack() as stack:
@@ -203,7 +203,7 @@ def main():
         for number in range(1, flags.attempts + 1):
             print(f"[ray] attempt {number}: all tasks begin", flush=True)
             try:
-                facts = attempt([str(script), *flags.arguments], roles, output, flags.cpus_timeout)
+                facts = attempt(command, roles, output, flags.cpus_timeout)
                 break
             except AttemptFailed as error:
                 print(f"[ray] {str(error).rstrip()}", file=sys.stderr, flush=True)

@@ -170,7 +170,7 @@ def main():
     except ImportError as error:
         print(f"[spark] {error}: pip install pyspark==4.0.5, or use run.sh", file=sys.stderr)
         return 2
-    output.mkdir(parents=True, exist_ok=True)
+    command = launching.command(script, flags.arguments, output)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(flags.master).appName(script.stem)
     for name, value in {
@@ -197,7 +197,7 @@ def main():
     print(f"[spark] {script.parent.name}: {tasks}, in {output}", flush=True)
     roles = launching.tasks(flags.ps, flags.workers, flags.chief)
     try:
-        facts = launch(spark, [str(script), *flags.arguments], roles, {"OUTPUT_DIR": str(output)})
+        facts = launch(spark, command, roles, {"OUTPUT_DIR": str(output)})
     except Exception as error:  # what the JVM raises has many types
         print(f"[spark] {explain(error)}", file=sys.stderr)
         return 1

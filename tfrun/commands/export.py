@@ -28,6 +28,7 @@ def load(path):
     """Returns the module of a script. Raises ValueError where it has no model from Keras."""
     if not path.is_file():
         raise ValueError(f"there is no script {path} any more: --script names the one to use")
+    sys.path.insert(0, str(path.parent))  # where a problem of one's own has its modules
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -130,16 +131,21 @@ def evaluate(model, data, module):
 
 
 def write(model, directory):
-    """Writes model.keras and saved_model/, each whole or not at all; returns their paths."""
-    paths = directory / "model.keras", directory / "saved_model"
+    """Writes model.keras and saved_model/, each whole or not at all; yields a line about each.
+
+    Of a problem of one's own it is the user's model.
+    """
+    model, names = getattr(model, "own", model), ["model.keras", "saved_model"]
     with tempfile.TemporaryDirectory(prefix=".export-", dir=directory) as folder:
         partial = pathlib.Path(folder)
-        model.save(partial / "model.keras")
         model.export(partial / "saved_model", verbose=False)
+        try:
+            model.save(partial / "model.keras")
+        except (NotImplementedError, TypeError, ValueError) as error:  # a layer has no get_config()
+            yield f"no {names.pop(0)}: {' '.join(str(error).split())[:300]}"
         shutil.rmtree(directory / "saved_model", ignore_errors=True)
-        for path in paths:
-            (partial / path.name).replace(path)
-    return paths
+        for name in names:
+            yield f"wrote {(partial / name).replace(directory / name)}"
 
 
 def parser(name, description):
@@ -165,8 +171,8 @@ def run(flags):
     model, data, module, step = trained_model(directory, flags.script)
     tests = [formatting.test(*test) for test in evaluate(model, data, module).items()]
     print(f"after {step} updates: {', '.join(tests)}")
-    for path in write(model, directory):
-        print(f"wrote {path}")
+    for line in write(model, directory):
+        print(line)
 
 
 def main(arguments=None):

@@ -19,6 +19,7 @@ import shutil
 import signal
 import sys
 
+from common import problems
 from tfrun.arguments import Parser, count, fail, seconds
 from tfrun.launch import horovod, isolate, quiet, resources
 from tfrun.launch.supervisor import LaunchSpec, Run
@@ -69,6 +70,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     text = "start the tasks over ssh: N on each host, [user@]host:N; in this order"
     add("--hosts", type=hosts.parse, metavar="HOST:N,...", help=text)
+    text = "put the data and the model of this file into the script's place for them (PROBLEM)"
+    add("--problem", default=variables.get("PROBLEM"), metavar="FILE", help=text)
     text = "print a bash script that does the same without tfrun (also: DRY_RUN=1)"
     add("--dry-run", action="store_true", default=bool(variables.get("DRY_RUN")), help=text)
     add("script", help="the training script; or horovodrun, which starts the workers itself")
@@ -114,6 +117,7 @@ def contradiction(flags: argparse.Namespace) -> str | None:
 def check(arguments: list[str]):
     """Returns (flags, {job: number of tasks}, their shares). Exits with 2, or raises ValueError."""
     flags = parse(arguments)
+    flags.files = problems.files(flags.problem, [flags.script, *flags.arguments])
     numbers = {"chief": int(flags.chief), "ps": flags.ps, "worker": flags.workers}
     numbers["evaluator"] = int(flags.evaluator or flags.own_evaluator)
     jobs = {job: n for job, n in numbers.items() if n}
@@ -144,13 +148,18 @@ def command(arguments: list[str]) -> int:
         from tfrun.launch import dry_run  # here, because Jinja would slow each launch down
 
         started = {} if by_horovodrun else jobs
-        print(dry_run.script(started, program, example, shares, flags.env, flags.evaluator), end="")
-        return 0
-    if message := finished(program):
-        print(f"[tfrun] {message}")
+        more = flags.env, flags.evaluator, flags.files
+        print(dry_run.script(started, program, example, shares, *more), end="")
         return 0
     try:
+        problems.refuse_another(run_directory.given(), scripts[0], flags.files)
+        if message := finished(program):
+            print(f"[tfrun] {message}")
+            return 0
         directory = run_directory.RunDirectory(example)
+        program = problems.put(directory.path, flags.files, program)
+    except ValueError as error:
+        return fail(error)
     except OSError as error:
         return fail(run_directory.UNWRITABLE.format(error))
     spec = LaunchSpec(
@@ -184,7 +193,7 @@ def command(arguments: list[str]) -> int:
         if flags.isolate:
             error = f"--isolate does not work on this machine: {error}"
         return max([fail(line) for line in str(error).splitlines()], default=128 + signal.SIGINT)
-    return supervise(spec, directory, resume)
+    return supervise(spec, directory, problems.again(resume))
 
 
 def finished(program: list[str]) -> str | None:

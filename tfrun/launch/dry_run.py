@@ -7,19 +7,22 @@ import shlex
 
 import jinja2
 
+from common import problems
 from tfrun.launch import cluster
 from tfrun.runs import run_directory
 
 TEMPLATE = pathlib.Path(__file__).with_name("dry_run.sh.jinja")
 
 
-def script(jobs, command, example, shares, variables, evaluate) -> str:
+def script(jobs, command, example, shares, variables, evaluate, texts) -> str:
     """Returns a bash script that starts the tasks, waits for them, and stops what is left.
 
     The ports are free when the script is written; nobody holds them until it runs. Without jobs
     `command` is all that is started. shares, variables: as cluster.environments takes them; nobody
     watches the memory there. evaluate: the evaluator runs `tfrun evaluate`, not the command.
+    texts: of problems.files().
     """
+    words, files = problems.in_bash(texts, command)
     new = f"{run_directory.base(example)}/$(date +%Y-%m-%d_%H-%M-%S)"
     ports = cluster.free_ports(len(cluster.tasks(jobs)))
     addresses, tasks = cluster.addresses(jobs, ports), []
@@ -29,7 +32,7 @@ def script(jobs, command, example, shares, variables, evaluate) -> str:
         if job == "ps" or share.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus or []) or "-1"
         env["TF_CONFIG"] = json.dumps({"cluster": addresses, "task": {"type": job, "index": index}})
-        program = shlex.join(command)
+        program = words
         if evaluate and job == "evaluator":
             program = 'tfrun evaluate "$OUTPUT_DIR" --follow'
         if share.cpus:
@@ -50,5 +53,6 @@ def script(jobs, command, example, shares, variables, evaluate) -> str:
         finished=run_directory.FINISHED.format("$OUTPUT_DIR"),
         tasks=tasks,
         chief="chief" if "chief" in jobs else "worker",
-        command=shlex.join(command),
+        command=words,
+        files=files,
     )

@@ -177,9 +177,7 @@ def start_process(command, env, cpus=None, number=signal.SIGKILL, **more) -> sub
 def end_with_parent(number=signal.SIGKILL, cpus=None):
     """In a new process, on Linux: it gets a signal when tfrun dies, and keeps to these cores.
 
-    It ends at SIGTERM, which tfrun may ignore.
-
-    The watchdog ends what the process has started.
+    It ends at SIGTERM, which tfrun may ignore. The watchdog ends what it has started.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":

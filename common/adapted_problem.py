@@ -1,0 +1,234 @@
+"""A problem of one's own, in the form that every script takes.
+
+A script takes four arrays of numbers with a row for each example, a model with one input and one
+output, a loss and metrics of each row. Tables, lists and sparse matrices become arrays here.
+Several inputs, outputs or targets become the columns of one array, while make_model, loss and
+METRICS of own_problem.py see them as they were.
+"""
+
+import collections
+import json
+import math
+import os
+import pathlib
+import re
+import sys
+import types
+
+import keras
+import numpy as np
+
+FILE = __file__
+SEVERAL = 64  # a longer list is rows, and not several inputs
+LARGEST = 2**24  # the first whole number beside which float32 has gaps
+
+
+def load_own():
+    """Returns the module of the user's file, whose errors name that file and its lines."""
+    text = pathlib.Path(__file__).with_name("own_problem.py").read_text(encoding="utf-8")
+    module = types.ModuleType("own_problem")
+    module.__file__ = FILE
+    sys.modules["own_problem"] = module
+    exec(compile(text, FILE, "exec"), module.__dict__)
+    return module
+
+
+own = load_own()
+Four = collections.namedtuple("Data", "x_train y_train x_test y_test")
+DATASET, DATASETS = getattr(own, "DATASET", "own"), getattr(own, "DATASETS", FILE)
+forms = {}  # of "x", "y" and "outputs": their Columns, where they are several
+
+
+class Data(Four):
+    """The four arrays; `own` has the same as the user's load_data() grouped them."""
+
+
+class Columns:
+    """Several arrays, with a row for each example, as the columns of one matrix, and back.
+
+    parts: arrays or tensors in lists, tuples and dicts.
+    """
+
+    def __init__(self, parts):
+        self.form = keras.tree.map_structure(lambda part: 0, parts)
+        flat = keras.tree.flatten(parts)
+        self.shapes = [tuple(part.shape[1:]) for part in flat]
+        self.dtypes = [keras.backend.standardize_dtype(part.dtype) for part in flat]
+        self.ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
+
+    def pack(self, parts, ops=np):
+        """Returns the matrix of float32, [rows, columns]."""
+        flat = [ops.reshape(part, (-1, size)) for part, size in zip(*self.sizes(parts))]
+        return ops.concatenate([keras.ops.cast(part, "float32") for part in flat], axis=1)
+
+    def sizes(self, parts):
+        """Returns the parts in their order, and how many columns each has."""
+        return keras.tree.flatten(parts), np.diff([0, *self.ends]).tolist()
+
+    def unpack(self, matrix):
+        """Returns the parts of a matrix, an array or a tensor, in their shapes and types."""
+        parts = [
+            keras.ops.cast(keras.ops.reshape(matrix[:, begin:end], (-1, *shape)), dtype)
+            for begin, end, shape, dtype in zip(
+                [0, *self.ends], self.ends, self.shapes, self.dtypes
+            )
+        ]
+        return keras.tree.pack_sequence_as(self.form, parts)
+
+
+def load_data(name):
+    """Returns Data with four arrays of numbers. Raises ValueError where that is not possible."""
+    parts = [*own.load_data(name)]
+    if len(parts) != 4:
+        raise ValueError(
+            f"load_data returns x_train, y_train, x_test and y_test, not {len(parts)} parts"
+        )
+    grouped = Four(*[arrays(part, where) for part, where in zip(parts, Four._fields)])
+    flat = []
+    for kind, train, test in ("x", 0, 2), ("y", 1, 3):
+        forms.pop(kind, None)
+        if not isinstance(grouped[train], np.ndarray):
+            forms[kind] = Columns(grouped[train])
+            if Columns(grouped[test]).parts != forms[kind].parts:
+                raise ValueError(f"{kind}_train and {kind}_test have other parts, or other shapes")
+    for where, part in zip(Four._fields, grouped):
+        columns = forms.get(where[0])
+        flat.append(np.asarray(columns.pack(part)) if columns else part)
+    data = Data(*flat)
+    data.own = grouped
+    for x, y in ("x_train", "y_train"), ("x_test", "y_test"):
+        rows = len(getattr(data, x)), len(getattr(data, y))
+        if rows[0] != rows[1] or not rows[0]:
+            raise ValueError(f"{x} has {rows[0]} rows, and {y} has {rows[1]}: each needs the same")
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    workers = sum(len(cluster.get(job, [])) for job in ("chief", "worker"))
+    workers = max(workers, int(os.environ.get("HOROVOD_SIZE", 1)))
+    if len(data.x_train) < workers:
+        raise ValueError(f"x_train has {len(data.x_train)} rows for {workers} workers: add rows")
+    return data
+
+
+def arrays(part, where):
+    """Returns one part of the data as an array, or several in the lists and dicts they came in."""
+    if isinstance(part, dict):
+        return {key: arrays(each, f"{where}[{key!r}]") for key, each in part.items()}
+    if isinstance(part, (list, tuple)) and 0 < len(part) <= SEVERAL:
+        if all(len(getattr(each, "shape", ())) for each in part):
+            return [arrays(each, f"{where}[{i}]") for i, each in enumerate(part)]
+    return array(part, where)
+
+
+def array(part, where):
+    """Returns numbers in the byte order of this machine. Raises ValueError where there are none."""
+    for convert in "toarray", "to_numpy", "numpy":  # of scipy.sparse, of pandas, of a tensor
+        if hasattr(part, convert):
+            part = getattr(part, convert)()
+            break
+    try:
+        part = np.asarray(part)
+    except ValueError:
+        raise ValueError(
+            f"{where} has rows of different lengths: pad them in load_data, "
+            "as keras.utils.pad_sequences does"
+        ) from None
+    if part.dtype.kind not in "biuf" or not part.ndim:
+        raise ValueError(
+            f"{where} holds {part.dtype.name}, not numbers: number words and names in load_data, "
+            "as keras.layers.TextVectorization or np.unique(..., return_inverse=True) does"
+        )
+    if not np.isfinite(part).all():
+        raise ValueError(f"{where} has NaN or infinite numbers: drop or fill them in load_data")
+    if part.dtype.kind == "f":
+        return part.astype("float32")
+    return part.astype(part.dtype.newbyteorder("="))
+
+
+class Unpack(keras.layers.Layer):
+    """Gives the model its inputs."""
+
+    def call(self, x):
+        return forms["x"].unpack(x)
+
+
+class Pack(keras.layers.Layer):
+    """Makes the columns of one matrix of the model's outputs."""
+
+    def call(self, outputs):
+        return forms["outputs"].pack(outputs, keras.ops)
+
+
+def make_model(data):
+    """Returns the user's model, or one around it with one input and one output.
+
+    Raises ValueError where no script can train it.
+    """
+    model = own.make_model(data.own)
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"make_model returns no keras.Model, but {type(model).__name__}")
+    for layer in model._flatten_layers():
+        freeze(layer)
+    if "x" in forms:
+        for part in keras.tree.flatten(data.own.x_train):
+            if part.dtype.kind != "f" and np.abs(part.astype("float64")).max() >= LARGEST:
+                raise ValueError(
+                    f"an input has whole numbers above {LARGEST}, and there are several inputs: "
+                    "number them from 0 in load_data"
+                )
+    x = keras.Input(data.x_train.shape[1:], dtype=data.x_train.dtype.name)
+    outputs = model(Unpack()(x) if "x" in forms else x)
+    forms.pop("outputs", None)
+    if keras.tree.is_nested(outputs):
+        forms["outputs"] = Columns(outputs)
+        outputs = Pack()(outputs)
+    if not model.trainable_variables:
+        raise ValueError("make_model returns a model that has nothing to train")
+    known = (keras.Sequential, keras.src.models.Functional)
+    if not forms.keys() & {"x", "outputs"} and isinstance(model, known):
+        return model
+    around = keras.Model(x, outputs)
+    around.__dict__["own"] = model  # what `tfrun export` writes; not a second time a layer
+    return around
+
+
+def freeze(layer):
+    """Turns what a layer has learned before training into arrays, as a graph takes no tensor."""
+    if hasattr(layer, "get_vocabulary"):
+        raise ValueError(f"the layer {layer.name} looks words up in a table: use it in load_data")
+    if isinstance(layer, keras.layers.Normalization) and getattr(layer, "mean", None) is not None:
+        layer.mean, layer.variance = np.asarray(layer.mean), np.asarray(layer.variance)
+
+
+def grouped(kind, values):
+    """Returns targets or outputs as the user's functions take them; outputs as float32."""
+    if kind in forms:
+        return forms[kind].unpack(values)
+    return values if kind == "y" else keras.ops.cast(values, "float32")
+
+
+def of_each_row(function):
+    """Returns a loss or metric of one's own, as a function of what scripts have."""
+
+    def value(y, outputs):
+        found = function(grouped("y", y), grouped("outputs", outputs))
+        return keras.ops.cast(found, "float32")
+
+    return value
+
+
+def checked(metrics):
+    """Returns METRICS for the scripts. Raises ValueError where one has no name or no function."""
+    for name, pair in metrics.items():
+        if not re.fullmatch(r"(?!loss$)[\w %@.-]+", name):
+            raise ValueError(
+                f"METRICS has {name!r}: use another name than loss, of letters, digits and _"
+            )
+        if not (isinstance(pair, tuple) and len(pair) == 2 and callable(pair[1])):
+            raise ValueError(f"METRICS[{name!r}] must be ('max' or 'min', a function)")
+    return {
+        # An object with update_state() goes on as it is: the script says what is wrong with it.
+        name: (better, function if hasattr(function, "update_state") else of_each_row(function))
+        for name, (better, function) in metrics.items()
+    }
+
+
+loss, METRICS = of_each_row(own.loss), checked(own.METRICS)

@@ -1,0 +1,150 @@
+"""Puts a problem of one's own, a file with data and a model, into a copy of any script.
+
+The run directory then has what runs: the copy, whose region `problem` imports from
+adapted_problem.py; that, which gives every script the form that it takes; and own_problem.py, the
+user's file. What the file imports from beside it comes along.
+
+    python -m common.problems FILE SCRIPT DIRECTORY    prints the path of the copy
+"""
+
+import ast
+import os
+import pathlib
+import re
+import shlex
+import sys
+
+OWN, ADAPTED = "own_problem.py", "adapted_problem.py"
+NEEDED = ("load_data", "make_model", "loss", "METRICS")
+REGION = re.compile(r"(?ms)^# region: problem\b.*?^# endregion: problem$")
+IMPORTS = """# region: problem -- of {}
+from adapted_problem import DATASET, DATASETS, METRICS, Data, load_data, loss, make_model
+# endregion: problem"""
+
+
+def read(path):
+    """Returns (the text of a file, its syntax tree). Raises ValueError, a line for the user."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, ast.parse(text)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no text in UTF-8") from None
+    except SyntaxError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
+
+
+def defined(tree):
+    """Returns the names that a module defines, by statements of any kind."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name)
+    return names
+
+
+def modules(path, tree, found):
+    """Adds what a file imports from beside it to {name: text}. Raises ValueError."""
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    for name in {name.split(".")[0] for name in names if name} - found.keys():
+        beside = path.with_name(f"{name}.py")
+        if (path.parent / name / "__init__.py").exists():
+            raise ValueError(
+                f"{path} imports {name}, a folder: put what it needs into one file, {beside}"
+            )
+        if beside.exists() and f"{name}.py" not in found:
+            found[f"{name}.py"], tree = read(beside)
+            modules(beside, tree, found)
+
+
+def files(problem, command):
+    """Returns {name: text} of what a run directory gets, first the copy of the script.
+
+    problem: the path of the file; nothing is needed without. command: the first word in it that
+    ends with .py is the script. Raises ValueError, one line, where either does not fit.
+    """
+    if not problem:
+        return {}
+    problem = pathlib.Path(problem).resolve()
+    script = pathlib.Path(next((word for word in command if word.endswith(".py")), command[0]))
+    if not problem.is_file():
+        raise ValueError(f"there is no problem {problem}")
+    text, tree = read(problem)
+    if missing := [name for name in NEEDED if name not in defined(tree)]:
+        raise ValueError(
+            f"{problem} defines no {' and no '.join(missing)}: see Your-Model/README.md"
+        )
+    copy, regions = REGION.subn(lambda _: IMPORTS.format(problem.name), script.read_text())
+    if not regions:
+        raise ValueError(f"{script} takes no other problem: it has no region `problem`")
+    adapted = pathlib.Path(__file__).with_name(ADAPTED).read_text()
+    found = {script.name: copy, OWN: text}
+    found[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")
+    modules(problem, tree, found)
+    return found
+
+
+def refuse_another(directory, script, texts):
+    """Raises ValueError where a run directory has a run of another problem than OWN in `texts`.
+
+    directory: None for a new one. script: of the command; the copy itself may run again.
+    """
+    if not directory or pathlib.Path(script).resolve().parent == directory:
+        return
+    own = directory / OWN
+    ran = own.read_text() if own.exists() else None
+    if (directory / "flags.json").exists() and ran != texts.get(OWN):
+        raise ValueError(
+            f"the run in {directory} has another problem: set OUTPUT_DIR to another folder"
+        )
+
+
+def again(command):
+    """Returns a command, with the problem in front that PROBLEM has named."""
+    name = os.environ.get("PROBLEM")
+    return f"PROBLEM={shlex.quote(os.path.abspath(name))} {command}" if name else command
+
+
+def put(directory, texts, command):
+    """Writes the files into a run directory; returns the command with the copy as its script."""
+    for name, text in texts.items():
+        (directory / name).write_text(text)
+    copy = next(iter(texts), None)
+    return [str(directory / copy) if pathlib.Path(word).name == copy else word for word in command]
+
+
+def plug(problem, command, directory):
+    """Does all of it; returns the command. Raises ValueError, one line, or OSError."""
+    texts = files(problem, command)
+    refuse_another(directory, command[0], texts)
+    return put(directory, texts, command)
+
+
+def in_bash(texts, command):
+    """Returns the command as bash, with the copy in $OUTPUT_DIR, and lines that write the files."""
+    copy = next(iter(texts), None)
+    words = [
+        f'"$OUTPUT_DIR"/{copy}' if pathlib.Path(word).name == copy else shlex.quote(word)
+        for word in command
+    ]
+    files = [
+        f"cat > \"$OUTPUT_DIR\"/{name} <<'END of {name}'\n{text}\nEND of {name}\n"
+        for name, text in texts.items()
+    ]
+    return " ".join(words), "".join(files)
+
+
+if __name__ == "__main__":
+    try:
+        made = pathlib.Path(sys.argv[3]).resolve()
+        made.mkdir(parents=True, exist_ok=True)
+        print(plug(sys.argv[1], [sys.argv[2]], made)[0])
+    except (ValueError, OSError) as reason:
+        sys.exit(str(reason))
