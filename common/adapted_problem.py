@@ -46,32 +46,31 @@ class Data(Four):
 class Columns:
     """Several arrays, with a row for each example, as the columns of one matrix, and back.
 
-    parts: arrays or tensors in lists, tuples and dicts.
+    parts: arrays or tensors in lists, tuples and dicts. The matrix is of float32.
     """
 
     def __init__(self, parts):
-        self.form = keras.tree.map_structure(lambda part: 0, parts)
         flat = keras.tree.flatten(parts)
+        self.form = keras.tree.map_structure(lambda part: 0, parts)
         self.shapes = [tuple(part.shape[1:]) for part in flat]
-        self.dtypes = [keras.backend.standardize_dtype(part.dtype) for part in flat]
-        self.ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
+        dtypes = [keras.backend.standardize_dtype(part.dtype) for part in flat]
+        self.dtypes = ["float32" if dtype == "float64" else dtype for dtype in dtypes]
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
+        self.columns = [slice(*pair) for pair in zip([0, *ends], ends)]
 
-    def pack(self, parts, ops=np):
-        """Returns the matrix of float32, [rows, columns]."""
-        flat = [ops.reshape(part, (-1, size)) for part, size in zip(*self.sizes(parts))]
-        return ops.concatenate([keras.ops.cast(part, "float32") for part in flat], axis=1)
-
-    def sizes(self, parts):
-        """Returns the parts in their order, and how many columns each has."""
-        return keras.tree.flatten(parts), np.diff([0, *self.ends]).tolist()
+    def pack(self, parts):
+        """Returns the matrix, [rows, columns]."""
+        flat = [
+            keras.ops.reshape(part, (-1, columns.stop - columns.start))
+            for part, columns in zip(keras.tree.flatten(parts), self.columns)
+        ]
+        return keras.ops.concatenate([keras.ops.cast(part, "float32") for part in flat], axis=1)
 
     def unpack(self, matrix):
         """Returns the parts of a matrix, an array or a tensor, in their shapes and types."""
         parts = [
-            keras.ops.cast(keras.ops.reshape(matrix[:, begin:end], (-1, *shape)), dtype)
-            for begin, end, shape, dtype in zip(
-                [0, *self.ends], self.ends, self.shapes, self.dtypes
-            )
+            keras.ops.cast(keras.ops.reshape(matrix[:, columns], (-1, *shape)), dtype)
+            for columns, shape, dtype in zip(self.columns, self.shapes, self.dtypes)
         ]
         return keras.tree.pack_sequence_as(self.form, parts)
 
@@ -89,7 +88,8 @@ def load_data(name):
         forms.pop(kind, None)
         if not isinstance(grouped[train], np.ndarray):
             forms[kind] = Columns(grouped[train])
-            if Columns(grouped[test]).parts != forms[kind].parts:
+            other = Columns(grouped[test])
+            if (other.form, other.shapes) != (forms[kind].form, forms[kind].shapes):
                 raise ValueError(f"{kind}_train and {kind}_test have other parts, or other shapes")
     for where, part in zip(Four._fields, grouped):
         columns = forms.get(where[0])
@@ -138,8 +138,6 @@ def array(part, where):
         )
     if not np.isfinite(part).all():
         raise ValueError(f"{where} has NaN or infinite numbers: drop or fill them in load_data")
-    if part.dtype.kind == "f":
-        return part.astype("float32")
     return part.astype(part.dtype.newbyteorder("="))
 
 
@@ -154,7 +152,7 @@ class Pack(keras.layers.Layer):
     """Makes the columns of one matrix of the model's outputs."""
 
     def call(self, outputs):
-        return forms["outputs"].pack(outputs, keras.ops)
+        return forms["outputs"].pack(outputs)
 
 
 def make_model(data):
@@ -199,18 +197,26 @@ def freeze(layer):
 
 
 def grouped(kind, values):
-    """Returns targets or outputs as the user's functions take them; outputs as float32."""
-    if kind in forms:
-        return forms[kind].unpack(values)
-    return values if kind == "y" else keras.ops.cast(values, "float32")
+    """Returns targets or outputs as the user's functions take them."""
+    return forms[kind].unpack(values) if kind in forms else values
+
+
+def widened(values):
+    """Returns the same in float32 where they have half of it: a mean over rows needs more."""
+
+    def wide(part):
+        half = keras.backend.standardize_dtype(part.dtype) in ("float16", "bfloat16")
+        return keras.ops.cast(part, "float32") if half else part
+
+    return keras.tree.map_structure(wide, values)
 
 
 def of_each_row(function):
     """Returns a loss or metric of one's own, as a function of what scripts have."""
 
     def value(y, outputs):
-        found = function(grouped("y", y), grouped("outputs", outputs))
-        return keras.ops.cast(found, "float32")
+        found = function(grouped("y", y), widened(grouped("outputs", outputs)))
+        return widened(found)
 
     return value
 

@@ -394,11 +394,15 @@ def fork_server():
     return process, f"{folder}/socket"
 
 
+ONE_SERVER = threading.Lock()  # two threads that call fork_server() for the first time make two
+
+
 def warm():
     """Returns the variables with which programs run in the fork server; see its sitecustomize."""
     if COLD or sys.platform != "linux":
         return {}
-    return {"WARM_SOCKET": fork_server()[1], "PYTHONPATH": f"{WARM}:{ROOT}"}
+    with ONE_SERVER:
+        return {"WARM_SOCKET": fork_server()[1], "PYTHONPATH": f"{WARM}:{ROOT}"}
 
 
 class Zygote:

@@ -1,4 +1,4 @@
-"""A block of a Transformer, with a layer of one's own. Its region can replace a script's."""
+"""A block of a Transformer, with a layer of your own."""
 
 import collections
 

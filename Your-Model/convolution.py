@@ -1,4 +1,4 @@
-"""A convolutional network for images. Its region can replace a script's."""
+"""A convolutional network for images, with Dropout, BatchNormalization and a penalty."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Word vectors, as a layer of Keras: dense ones. Its region can replace a script's."""
+"""Word vectors, as a layer of Keras: dense ones."""
 
 import collections
 

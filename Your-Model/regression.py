@@ -1,4 +1,4 @@
-"""A regression: the targets are no whole numbers. Its region can replace a script's."""
+"""A regression: the targets are no whole numbers."""
 
 import collections
 

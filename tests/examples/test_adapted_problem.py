@@ -1,0 +1,217 @@
+"""What a problem of one's own may give: each is trained as it is, or refused in a line."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from common import examples, problems
+
+SCRIPT = examples.main_script("Non-Distributed-Setup")
+X = np.random.RandomState(0).rand(48, 6).astype("float32")
+Y = (X.sum(axis=1) > 3).astype("int32")
+TEMPLATE = """import keras
+import numpy as np
+
+
+def load_data(name):
+    x = np.random.RandomState(0).rand(48, 6).astype("float32")
+    y = (x.sum(axis=1) > 3).astype("int32")
+    {data}
+    return x, y, x, y
+
+
+def make_model(data):
+    {model}
+
+
+def loss(y, outputs):
+    {loss}
+
+
+METRICS = {{{metrics}}}
+"""
+DENSE = "return keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])"
+ENTROPY = "return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)"
+ACCURACY = '"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)'
+
+
+@pytest.fixture
+def adapted(tmp_path, monkeypatch):
+    """A function of the parts of a problem, which returns (its module as scripts see it, data)."""
+
+    def make(data="", model=DENSE, loss=ENTROPY, metrics=ACCURACY, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        path = tmp_path / "mine.py"
+        path.write_text(TEMPLATE.format(data=data, model=model, loss=loss, metrics=metrics))
+        problems.plug(path, [str(SCRIPT)], tmp_path)
+        module = examples.load(tmp_path / problems.ADAPTED)
+        return module, module.load_data("own")
+
+    yield make
+    sys.modules.pop("own_problem", None)
+
+
+def in_a_graph(module, data):
+    """Returns {what: numbers} of one step of SGD as scripts make it: in a graph, by its outputs."""
+    model = module.make_model(data)
+    kept = {id(v): np.asarray(v) for v in model.variables}
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        get = tf.compat.v1.get_variable
+        w = [get(f"w{i}", initializer=kept[id(v)]) for i, v in enumerate(model.trainable_variables)]
+        state = [tf.constant(kept[id(v)]) for v in model.non_trainable_variables]
+        outputs, _, penalties = model.stateless_call(
+            [v.read_value() for v in w],
+            state,
+            tf.constant(data.x_train),
+            training=False,
+            return_losses=True,
+        )
+        y, outputs = tf.constant(data.y_train), tf.identity(outputs)
+        loss = tf.add_n([tf.reduce_mean(module.loss(y, outputs)), *penalties])
+        found = {
+            name: tf.reduce_mean(function(y, outputs))
+            for name, (_, function) in module.METRICS.items()
+        }
+        session.run(tf.compat.v1.global_variables_initializer())
+        return session.run({**found, "loss": loss, "gradient": tf.gradients(loss, w)}), model
+
+
+def by_keras(own, data, model):
+    """Returns the same of the user's own functions and data, by Keras alone."""
+    model = getattr(model, "own", model)
+    with tf.GradientTape() as tape:
+        outputs = model(data.x_train, training=False)
+        loss = tf.reduce_mean(own.loss(data.y_train, outputs))
+        loss = tf.cast(loss, "float32") + sum(model.losses)
+    found = {
+        name: tf.reduce_mean(function(data.y_train, outputs))
+        for name, (_, function) in own.METRICS.items()
+    }
+    found |= {"loss": loss, "gradient": tape.gradient(loss, model.trainable_variables)}
+    return keras.tree.map_structure(np.asarray, found)
+
+
+TWO = "x = {'a': x[:, :2], 'b': x[:, 2:].astype('int64').reshape(48, 2, 2)}"
+TWO_INPUTS = """a, b = keras.Input((2,), name="a"), keras.Input((2, 2), name="b", dtype="int64")
+    flat = keras.layers.Flatten()(keras.ops.cast(b, "float32"))
+    h = keras.layers.Concatenate()([a, flat])
+    return keras.Model({"a": a, "b": b}, keras.layers.Dense(2)(h))"""
+IN_A_LIST = TWO_INPUTS.replace('{"a": a, "b": b}', "[a, b]")
+TWO_OUTPUTS = """x = keras.Input((6,))
+    return keras.Model(x, {"kind": keras.layers.Dense(2)(x), "size": keras.layers.Dense(1)(x)})"""
+TWO_LOSSES = """entropy = keras.losses.sparse_categorical_crossentropy
+    kind = entropy(y["kind"], outputs["kind"], from_logits=True)
+    return kind + 0.5 * keras.losses.mean_squared_error(y["size"], outputs["size"])"""
+SIZE = '"size": ("min", lambda y, out: keras.losses.mean_absolute_error(y["size"], out["size"]))'
+TARGETS = "y = {'kind': y, 'size': x[:, :1] * 3}"
+WEIGHTED = "return y[1] * " + ENTROPY.removeprefix("return ").replace("(y,", "(y[0],")
+OWN_CLASS = """class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.last = keras.layers.Dense(5, "tanh"), keras.layers.Dense(2)
+
+        def call(self, x):
+            return self.last(self.hidden(x))
+
+    model = Own()
+    {more}
+    return model"""
+ADAPTED = """norm = keras.layers.Normalization()
+    norm.adapt(data.x_train)
+    return keras.Sequential([keras.Input((6,)), norm, keras.layers.Dense(2)])"""
+HALF = """keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        penalty = keras.regularizers.L2(0.1)
+        return keras.Sequential(
+            [keras.Input((6,)), keras.layers.Dense(2, kernel_regularizer=penalty)]
+        )
+    finally:
+        keras.config.set_dtype_policy("float32")"""
+TRAINS = {
+    "arrays": {},
+    "inputs in a dict": {"data": TWO, "model": TWO_INPUTS},
+    "inputs in a list": {"data": TWO + "\n    x = [x['a'], x['b']]", "model": IN_A_LIST},
+    "outputs and targets in dicts": {
+        "data": TARGETS,
+        "model": TWO_OUTPUTS,
+        "loss": TWO_LOSSES,
+        "metrics": SIZE,
+    },
+    "a weight for each row": {
+        "data": "y = (y, np.linspace(0.5, 2, 48))",
+        "loss": WEIGHTED,
+        "metrics": "",
+    },
+    "no Input": {"model": "return keras.Sequential([keras.layers.Dense(2)])"},
+    "a class of models": {"model": OWN_CLASS.format(more="")},
+    "a class of models, built": {"model": OWN_CLASS.format(more="model.build((None, 6))")},
+    "an adapted layer": {"model": ADAPTED},
+    "half precision and a penalty": {"model": HALF},
+    "the other byte order": {"data": "x, y = x.astype('>f4'), y.astype('>i8')"},
+    "lists": {"data": "x, y = x.tolist(), y.tolist()"},
+    "a tensor": {"data": "x = keras.ops.convert_to_tensor(x)"},
+    "a sparse matrix": {"data": "import scipy.sparse\n    x = scipy.sparse.csr_matrix(x)"},
+    "images of bytes": {"data": "x = (255 * x).astype('uint8')"},
+}
+
+
+@pytest.mark.parametrize("parts", TRAINS.values(), ids=TRAINS)
+def test_it_is_trained_as_it_is(parts, adapted):
+    """The loss, its gradient and the metrics of the adapted model are those of one's own."""
+    module, data = adapted(**parts)
+    assert all(type(part) is np.ndarray and part.dtype.isnative for part in data)
+    found, model = in_a_graph(module, data)
+    expected = by_keras(module.own, data.own, model)
+    close = 2e-2 if "half" in str(parts) or "bfloat16" in str(parts) else 1e-5
+    assert found.keys() == expected.keys()
+    for name in found.keys() - {"gradient"}:
+        assert found[name] == pytest.approx(expected[name], rel=close, abs=close), name
+    for g, h in zip(found["gradient"], expected["gradient"], strict=True):
+        np.testing.assert_allclose(g, h, rtol=close, atol=close)
+
+
+REFUSED = {
+    "x_train holds str": {"data": "x = np.array(['a', 'b'] * 24)"},
+    "x_train holds object": {"data": "x = x.astype(object)"},
+    "x_train has rows of different lengths": {"data": "x = [[1.0], [1.0, 2.0]] * 24"},
+    r"x_train\['a'\] has NaN": {"data": "x = {'a': x * np.nan, 'b': x}"},
+    "x_train has 47 rows, and y_train has 48": {"data": "x = x[1:]"},
+    "x_train has 48 rows for 49 workers": {
+        "TF_CONFIG": '{"cluster": {"worker": ["a:1"%s]}}' % (', "a:1"' * 48)
+    },
+    "not 3 parts": {"data": "return x, y, x"},
+    "x_train and x_test have other parts": {"data": "return (x, x), y, (x, x[:, :2]), y"},
+    "whole numbers above 16777216": {
+        "data": "x = {'a': x[:, :2], 'b': np.full((48, 2, 2), 2**25)}",
+        "model": TWO_INPUTS,
+    },
+    "returns no keras.Model, but str": {"model": "return 'Dense'"},
+    "nothing to train": {"model": "return keras.Sequential([keras.Input((6,))])"},
+    "looks words up in a table": {
+        "model": "return keras.Sequential([keras.layers.IntegerLookup(vocabulary=[1, 2])])"
+    },
+    "METRICS has 'loss'": {"metrics": '"loss": ("max", keras.metrics.sparse_categorical_accuracy)'},
+    "METRICS has 'a,b'": {"metrics": '"a,b": ("max", keras.metrics.sparse_categorical_accuracy)'},
+    r"METRICS\['accuracy'\] must be": {"metrics": '"accuracy": len'},
+}
+
+
+@pytest.mark.parametrize("parts, words", [(parts, words) for words, parts in REFUSED.items()])
+def test_what_cannot_be_trained_is_refused(parts, words, adapted):
+    """By a ValueError of one line, which names the part and the cure."""
+    with pytest.raises(ValueError, match=words) as raised:
+        module, data = adapted(**parts)
+        module.make_model(data)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_an_error_names_the_file_and_its_line(adapted, tmp_path):
+    module, data = adapted(model="return 1 / 0")
+    with pytest.raises(ZeroDivisionError) as raised:
+        module.make_model(data)
+    last = raised.traceback[-1]
+    assert str(last.path) == str(tmp_path / "mine.py")
+    assert "1 / 0" in (tmp_path / "mine.py").read_text().splitlines()[last.lineno]
