@@ -27,6 +27,7 @@ import time
 
 from tfrun.launch import signals, watchdog
 from tfrun.launch.task import end_with_parent
+from tfrun.runs import times
 from tools.environment import fail, for_pip, pip_failed, say
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -87,11 +88,12 @@ def run(command, log, progress=None, **options):
     )
     # As tfrun does: whatever becomes of us, none of the compilers stays behind.
     guard = subprocess.Popen(
-        [sys.executable, "-SE", watchdog.__file__],
+        [sys.executable, "-SE", "-m", watchdog.__name__],
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    guard.stdin.write(b"+%d\n" % process.pid)
+    guard.stdin.write(f"+{process.pid} {times.start_of(process.pid)}\n".encode())
     guard.stdin.flush()
     timer = threading.Timer(LIMIT, guard.stdin.close)
     timer.daemon = True

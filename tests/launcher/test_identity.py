@@ -185,6 +185,27 @@ def test_the_watchdog_ends_what_is_left_and_nothing_else(start):
     support.wait_until(lambda: not psutil.pid_exists(orphan) or zombie(orphan), 5, "ended")
 
 
+def test_a_build_that_is_killed_leaves_no_compiler(tmp_path):
+    """Catches a watchdog that cannot start, and one that is told too little to end anything."""
+    code = """
+import runpy, sys
+build = runpy.run_path(sys.argv[1])
+compilers = "sleep 100 & echo $! $$ > %s; exec sleep 100" % sys.argv[2]
+build["run"](["sh", "-c", compilers], open(sys.argv[2] + ".log", "w"))
+"""
+    path, started = support.ROOT / "Horovod-RingAllReduce" / "build" / "build.py", tmp_path / "ids"
+    killed = subprocess.Popen([sys.executable, "-c", code, path, started], stderr=subprocess.PIPE)
+    try:
+        support.wait_until(lambda: started.exists() and started.read_text(), 30, "started")
+        time.sleep(0.5)  # the watchdog is told
+    finally:
+        killed.kill()
+    ids = map(int, started.read_text().split())
+    for pid in ids:
+        support.wait_until(lambda pid=pid: not psutil.pid_exists(pid) or zombie(pid), 5, "ended")
+    assert not killed.communicate(timeout=10)[1]
+
+
 def line(process):
     """Returns what stands behind the sign in a line to the watchdog, as tfrun writes it."""
     read, write = os.pipe()

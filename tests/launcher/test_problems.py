@@ -1,0 +1,190 @@
+"""tfrun --problem: what is put into the run directory, and what is refused before a run begins."""
+
+import os
+import shlex
+import subprocess
+
+import pytest
+import support
+from common import examples, problems
+from small import TFRUN
+
+HOGWILD = examples.main_script("HogWild")
+GOOD = """import numpy as np
+
+import {module}
+
+SHIFT = {module}.SHIFT
+
+
+def load_data(name):
+    x = np.ones((8, 2), "float32")
+    return x, x, x, x
+
+
+def make_model(data):
+    return None
+
+
+def loss(y, outputs):
+    return y
+
+
+METRICS = {{}}
+"""
+
+
+PLAIN = GOOD.format(module="math")
+
+
+def problem(folder, text=PLAIN, **beside):
+    """Writes a problem, and modules beside it; returns its path."""
+    folder.mkdir(exist_ok=True)
+    for name, content in beside.items():
+        (folder / f"{name}.py").write_text(content)
+    path = folder / "mine.py"
+    path.write_text(text)
+    return path
+
+
+def test_what_a_run_directory_gets(tmp_path):
+    """The file as it was, the modules that it needs, and a script of which one region differs."""
+    text = GOOD.format(module="near")
+    path = problem(tmp_path / "own", text, near="import far\nSHIFT = far.X", far="X = 1", other="")
+    found = problems.files(path, [str(HOGWILD), "--steps", "20"])
+    assert list(found)[0] == "hogwild.py"
+    assert found["own_problem.py"] == text
+    assert found.keys() - {"hogwild.py", "own_problem.py", "adapted_problem.py"} == {
+        "near.py",
+        "far.py",
+    }
+    old, new = HOGWILD.read_text(), found["hogwild.py"]
+    before, _, rest = old.partition("# region: problem")
+    after = rest.partition("# endregion: problem")[2]
+    assert new.startswith(before) and new.endswith(after)
+    region = new[len(before) : -len(after)]
+    assert "mine.py" in region and "from adapted_problem import" in region
+    assert "load_digits" not in region and len(region.splitlines()) == 3
+    assert f"FILE = {str(path)!r}" in found["adapted_problem.py"]
+
+
+def test_horovod_runs_the_copy(tmp_path):
+    """The script is the first word that ends with .py, wherever it stands."""
+    script = examples.main_script("Horovod-RingAllReduce")
+    command = ["horovodrun", "-np", "2", "python", str(script), "--steps", "20"]
+    found = problems.plug(problem(tmp_path / "own"), command, tmp_path)
+    assert found == [*command[:4], str(tmp_path / script.name), *command[5:]]
+    assert "from adapted_problem import" in (tmp_path / script.name).read_text()
+
+
+REFUSED = {
+    "there is no problem ": "gone",
+    "mine.py defines no make_model and no METRICS: see": "load_data = loss = 0",
+    "mine.py, line 2: ": "import math\ndef load_data(:\n",
+    "mine.py is no text": b"\xff\xfe",
+    "mine.py imports near, a folder": GOOD.format(module="near"),
+    "near.py, line 1: ": GOOD.format(module="bad"),
+}
+
+
+@pytest.mark.parametrize("words, text", REFUSED.items())
+def test_what_is_no_problem_is_refused(words, text, tmp_path):
+    """With exit code 2 and one line, before anything is made."""
+    folder, runs = tmp_path / "own", tmp_path / "runs"
+    path = problem(folder, bad="import worse", worse="")
+    (folder / "bad.py").write_text("def SHIFT(:\n")
+    (folder / "near").mkdir()
+    (folder / "near" / "__init__.py").touch()
+    if isinstance(text, bytes):
+        path.write_bytes(text)
+    elif text == "gone":
+        path = folder / "gone.py"
+    else:
+        path.write_text(text)
+    words = words.replace("near.py, line 1", "bad.py, line 1")
+    done = support.tfrun("--problem", str(path), "--", str(HOGWILD), RUNS_DIR=str(runs))
+    lines = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == 2 and len(lines) == 1 and words in lines[0], done
+    assert not runs.exists()
+
+
+def test_a_script_without_the_region_is_refused(tmp_path):
+    words = examples.main_script("Sparse-Embeddings")
+    with pytest.raises(ValueError, match="takes no other problem"):
+        problems.files(problem(tmp_path / "own"), [str(words)])
+
+
+def test_another_problem_has_another_directory(tmp_path):
+    """The run goes on with its own problem only, by the copy of the script, too."""
+    run, own = tmp_path / "run", problem(tmp_path / "own")
+    run.mkdir()
+    problems.plug(own, [str(HOGWILD)], run)
+    texts, other = problems.files(own, [str(HOGWILD)]), {**problems.files(own, [str(HOGWILD)])}
+    other["own_problem.py"] += "\n"
+    problems.refuse_another(run, str(HOGWILD), other)  # nothing has run yet
+    (run / "flags.json").write_text("{}")
+    problems.refuse_another(run, str(HOGWILD), texts)
+    problems.refuse_another(run, str(run / "hogwild.py"), {})
+    problems.refuse_another(None, str(HOGWILD), texts)
+    for wrong in other, {}:
+        with pytest.raises(ValueError, match="has another problem: set OUTPUT_DIR"):
+            problems.refuse_another(run, str(HOGWILD), wrong)
+    # A run of the example's own problem does not go on with another.
+    (run / "own_problem.py").unlink()
+    problems.refuse_another(run, str(HOGWILD), {})
+    with pytest.raises(ValueError, match="has another problem"):
+        problems.refuse_another(run, str(HOGWILD), texts)
+
+
+def test_tfrun_refuses_it_before_it_says_that_a_run_is_finished(tmp_path):
+    own = problem(tmp_path / "own")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "flags.json").write_text("{}")
+    (tmp_path / "run" / "result.json").write_text('{"steps": 100}')
+    env = {"PROBLEM": str(own), "OUTPUT_DIR": str(tmp_path / "run")}
+    done = support.tfrun("--", str(HOGWILD), "--steps", "20", **env)
+    assert done.returncode == 2 and "has another problem" in done.stderr, done
+
+
+def test_the_plain_commands_write_the_files(tmp_path):
+    """Catches: a copy that nobody starts, and a file that bash changes."""
+    text = GOOD.format(module="math").replace("SHIFT = math.SHIFT", "SHIFT = '$HOME \\\\ `x`'")
+    own, run = problem(tmp_path / "own", text), tmp_path / "a run"
+    done = support.tfrun(
+        *["--dry-run", "--ps", "1", "--problem", str(own), "--", str(HOGWILD)],
+        OUTPUT_DIR=str(run),
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("servers=()"))
+    script = "\n".join(lines[:start])
+    subprocess.run(["bash", "-c", script], check=True, timeout=30)
+    assert (run / "own_problem.py").read_text().rstrip("\n") == text.rstrip("\n")
+    assert "from adapted_problem import" in (run / "hogwild.py").read_text()
+    starts = [line for line in lines if line.startswith("    /") and "hogwild.py" in line]
+    assert len(starts) == 2, starts
+    for line in starts:
+        words = subprocess.run(
+            ["bash", "-c", f"OUTPUT_DIR={shlex.quote(str(run))}; echo {line.partition(' > ')[0]}"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert words.stdout.split(" ", 1)[1].strip() == str(run / "hogwild.py"), words
+
+
+def test_the_line_that_goes_on_names_the_problem(monkeypatch):
+    monkeypatch.setenv("PROBLEM", "my model.py")
+    path = os.path.abspath("my model.py")
+    assert problems.again("OUTPUT_DIR=run tfrun") == f"PROBLEM='{path}' OUTPUT_DIR=run tfrun"
+    monkeypatch.delenv("PROBLEM")
+    assert problems.again("OUTPUT_DIR=run tfrun") == "OUTPUT_DIR=run tfrun"
+
+
+def test_it_can_be_written_without_tfrun(tmp_path):
+    own = problem(tmp_path / "own")
+    command = [*TFRUN[:1], "-m", "common.problems", str(own), str(HOGWILD), str(tmp_path / "run")]
+    done = support.finished(*command)
+    assert done.stdout.strip() == str(tmp_path / "run" / "hogwild.py"), done
+    done = support.finished(*command[:3], str(tmp_path / "gone.py"), *command[4:])
+    assert done.returncode == 1 and "there is no problem" in done.stderr, done
