@@ -134,8 +134,9 @@ def array(part, where):
             "as keras.utils.pad_sequences does"
         ) from None
     if part.dtype.kind not in "biuf" or not part.ndim:
+        what = "text" if part.dtype.kind in "US" else part.dtype
         raise ValueError(
-            f"{where} holds {part.dtype.name}, not numbers: number words and names in load_data, "
+            f"{where} holds {what}, not numbers: number words and names in load_data, "
             "as keras.layers.TextVectorization or np.unique(..., return_inverse=True) does"
         )
     if not np.isfinite(part).all():
@@ -175,8 +176,10 @@ class InPieces(keras.layers.Layer):
             parallel_iterations=1,
             fn_output_signature=self.model.output.dtype,
         )
-        outputs = keras.ops.reshape(outputs, (whole, *outputs.shape[2:]))
-        return keras.ops.concatenate([outputs, self.model(x[whole:], training=False)])
+        outputs = [keras.ops.reshape(outputs, (whole, *outputs.shape[2:]))]
+        if whole < rows:
+            outputs.append(self.model(x[whole:], training=False))
+        return keras.ops.concatenate(outputs)
 
 
 def make_model(data):
