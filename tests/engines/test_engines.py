@@ -138,4 +138,35 @@ def test_one_file_trains_everywhere(name, tmp_path):
         assert all(f"[{task}] " in text for task in ("ps 0", "worker 0", "worker 1"))
         assert "oneDNN" not in text
     assert result == summary.summarize(RunData.read(directory))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Slurm in `all`: its job begins in bash.
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.long if name == "Slurm" else pytest.mark.nightly,
+                pytest.mark.needs(*needs),
+            ],
+        )
+        for name, (_, needs) in WAYS.items()
+    ],
+)
+def test_a_problem_of_ones_own_trains_everywhere(name, tmp_path):
+    """Catches an engine that runs the script as it is, with PROBLEM in its environment or not."""
+    script, directory = tmp_path / "hogwild.py", tmp_path / "run"
+    shutil.copy(HOGWILD, script)
+    problem = support.ROOT / "Your-Model" / "convolution.py"
+    more = {"PATH": PATH, "PROBLEM": str(problem)}
+    with engines.Run(WAYS[name][0](script, directory), directory, **more) as run:
+        code, text = run.end(150)
+    assert code == 0, text
+    copy = str(directory / "hogwild.py")
+    tasks = {(job, index) for job, index, *command in run.tasks if copy in command}
+    assert tasks == TASKS, (tasks, text)
+    assert (directory / "own_problem.py").read_bytes() == problem.read_bytes()
+    result = support.result(directory)
+    assert result["test_top_2_accuracy"] > 0.9 and (result["ps"], result["workers"]) == (1, 2), text
     assert not list(directory.glob(".host-*")), "tfrun's marks of the hosts"
