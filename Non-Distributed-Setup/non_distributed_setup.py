@@ -78,7 +78,7 @@ def make_model(data):
             keras.Input(data.x_train.shape[1:]),
             keras.layers.Dense(128, "relu"),
             keras.layers.Dense(64, "relu"),
-            keras.layers.Dense(int(data.y_train.max()) + 1),
+            keras.layers.Dense(np.bincount(data.y_train.flat).size),
         ]
     )
 

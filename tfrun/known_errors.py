@@ -421,6 +421,14 @@ group(
         "and their numbers. Number the labels of training and test together.",
     ),
     (
+        r"Cannot cast array data from dtype\('float.*to dtype\('int64'\)",
+        "TypeError: Cannot cast array data from dtype('float32') to dtype('int64') according to "
+        "the rule 'safe'",
+        "The labels are no whole numbers, as those of classes are.",
+        "Save y.astype(int), or y.argmax(axis=-1) of one-hot labels. To predict a number, take "
+        "another loss and other METRICS, as Your-Model/regression.py does.",
+    ),
+    (
         r"could not convert string to float|Cannot cast",
         "ValueError: could not convert string to float: np.str_('a')",
         "The arrays hold something other than numbers.",

@@ -352,6 +352,12 @@ ONE_HOT = {"y_train": np.eye(2)[np.arange(8) % 2], "y_test": np.eye(2)[np.arange
 OWN_MODELS = {
     "inputs with more axes": (SINGLE, [], MORE_AXES, "keras.layers.Flatten()"),
     "one-hot labels": (SINGLE, [], ONE_HOT, "y.argmax(axis=-1)"),
+    "a number to predict": (
+        SINGLE,
+        [],
+        {"y_train": np.linspace(0, 9, 8), "y_test": np.linspace(0, 9, 4)},
+        "To predict a number",
+    ),
     "arguments the wrong way round": (
         SINGLE,
         [("def loss(y, outputs):", "def loss(outputs, y):")],
@@ -360,7 +366,7 @@ OWN_MODELS = {
     ),
     "too few outputs": (
         SINGLE,
-        [("Dense(int(data.y_train.max()) + 1)", "Dense(1)")],
+        [("Dense(np.bincount(data.y_train.flat).size)", "Dense(1)")],
         {},
         "fewer outputs than there are classes",
     ),
