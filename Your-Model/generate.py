@@ -17,10 +17,9 @@ import pathlib
 import platform
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before the import, or its notes come first
-os.environ["KERAS_BACKEND"] = "tensorflow"
 import numpy as np
 from tfrun.commands import export
+from tfrun.launch import quiet
 from tfrun.runs import run_directory
 from tfrun.runs.data import RunData
 
@@ -122,4 +121,6 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if "QUIET" in os.environ:
+        sys.exit(main())
+    sys.exit(quiet.run([sys.executable, *sys.argv], QUIET="1"))  # without TensorFlow's notices

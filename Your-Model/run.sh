@@ -12,14 +12,14 @@ PROBLEM=gpt.py example=DiLoCo
 if [[ "${1:-}" =~ ^[^-] ]]; then PROBLEM="$1"; shift; fi
 if [[ "${1:-}" =~ ^[^-] ]]; then example="$1"; shift; fi
 if [ ! -e "$PROBLEM" ] && [ -e "$here/$PROBLEM" ]; then PROBLEM="$here/$PROBLEM"; fi
-launcher="$(find "$here/.." -maxdepth 3 -path "*/$example/run.sh" -not -path "*/.*" | sed -n 1p)"
+launcher="$(cd "$here/.." && find . -maxdepth 3 -path "*/$example/run.sh" -not -path "./.*" | sed -n 1p)"
 if [ -z "$launcher" ]; then echo "run.sh: there is no example $example; README.md lists all" >&2; exit 2; fi
 export PROBLEM OUTPUT_DIR="${OUTPUT_DIR:-$RUNS_DIR/Your-Model/$(date +%Y-%m-%d_%H-%M-%S)}"
 if [ "$example" = DiLoCo ]; then set -- --learning-rate 0.003 --steps 50 --checkpoint-steps 10 "$@"; fi
 if [ "$PROBLEM" != "$here/gpt.py" ] || [ -n "${DRY_RUN:-}" ] || [[ " $* " =~ " -h "|" --help " ]]; then
-    exec bash "$launcher" "$@"
+    exec bash "$here/../$launcher" "$@"
 fi
-bash "$launcher" "$@"
+bash "$here/../$launcher" "$@"
 echo
 python "$here/generate.py" "$OUTPUT_DIR" --save "$OUTPUT_DIR"
 echo "its curve: $OUTPUT_DIR/loss.png"

@@ -265,8 +265,9 @@ def test_a_run_survives_a_killed_worker(tmp_path):
 @pytest.mark.long
 def test_a_run_survives_a_killed_ps_and_a_killed_chief(tmp_path):
     """Everything stands until the chief is back; it goes on from the checkpoint."""
-    directory = tmp_path / "run"
-    with Lossy(LAUNCHER, directory, 3000) as run:
+    # So many that none of the kills comes after the last, where this test is slow to see them.
+    directory, steps = tmp_path / "run", min(12000, int(support.patience(3000)))
+    with Lossy(LAUNCHER, directory, steps) as run:
         run.trains()
         workers = [run.worker(index).pid for index in range(2)]
         for job in "ps", "chief":
@@ -276,7 +277,7 @@ def test_a_run_survives_a_killed_ps_and_a_killed_chief(tmp_path):
             assert not [at for at in rows if killed + 0.5 < at < killed + 2]
         assert [run.worker(index).pid for index in range(2)] == workers
         result, output = run.ends_well()
-    assert result["test_accuracy"] >= 0.97 and result["steps"] == 3000
+    assert result["test_accuracy"] >= 0.97 and result["steps"] == steps
     assert re.search(r"scheduled (\d+) updates, made \1\n", output)
     log = (directory / "chief-0.log").read_text()
     error = re.search(r"ConnectionError: ps 0 did not answer at 127.0.0.1:\d+", log)
