@@ -166,7 +166,14 @@ TRAINS = {
 
 
 @pytest.mark.parametrize("parts", TRAINS.values(), ids=TRAINS)
-@pytest.mark.parametrize("piece", [None, 10, 12], ids=["", "pieces and a rest", "pieces"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        pytest.param(None, id="whole"),
+        pytest.param(10, id="pieces and a rest", marks=pytest.mark.long),
+        pytest.param(12, id="pieces", marks=pytest.mark.long),
+    ],
+)
 def test_it_is_trained_as_it_is(parts, piece, adapted, monkeypatch):
     """The loss, its gradient and the metrics of the adapted model are those of one's own."""
     module, data = adapted(**parts)
