@@ -95,8 +95,8 @@ def main():
     parser.add_argument("run", metavar="RUN", type=pathlib.Path, help="the run directory")
     parser.add_argument("--prompt", default="The statement ", help="how the text begins")
     parser.add_argument("--bytes", type=int, default=300, metavar="N", help="to write (300)")
-    words = "below 1 likelier bytes come more often (0.7)"
-    parser.add_argument("--temperature", type=float, default=0.7, metavar="T", help=words)
+    words = "below 1 likelier bytes come more often (0.5)"
+    parser.add_argument("--temperature", type=float, default=0.5, metavar="T", help=words)
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
     words = "also write loss.png and results.json into this folder"
     parser.add_argument("--save", type=pathlib.Path, metavar="DIR", help=words)
