@@ -22,7 +22,8 @@ TIMELINE = [
     "tfrun/runs/metrics_csv.py",
 ]
 COMPARE = ["Measurements/Compare/drawing.py", DRIVERS]
-CODE = {  # what draws a picture, by its name; another is drawn by the script beside it
+CODE = {  # what draws a picture, by its path or name; another is drawn by the script beside it
+    "Your-Model/loss.png": ["Your-Model/generate.py"],
     "curves.png": [
         "tfrun/formatting.py",
         "tfrun/pictures/curves.py",
@@ -44,13 +45,15 @@ def today():
     """Returns {path of a picture: (digest of the picture, digest of its code)}."""
     marks = {}
     for picture in examples.tracked("*.png"):
+        path = picture.relative_to(ROOT).as_posix()
         beside = picture.with_name(picture.stem.replace("-", "_") + ".py")
-        code = [ROOT / name for name in CODE.get(picture.name, [beside, DRIVERS])]
+        names = CODE.get(path) or CODE.get(picture.name, [beside, DRIVERS])
+        code = [ROOT / name for name in names]
         if not all(path.is_file() for path in code):
             raise ToolError(
                 f"{shown(picture)}: name the code that draws it in CODE in tools/picture_marks.py"
             )
-        marks[picture.relative_to(ROOT).as_posix()] = digest(picture), digest(*code)
+        marks[path] = digest(picture), digest(*code)
     return marks
 
 
