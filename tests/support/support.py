@@ -319,15 +319,16 @@ class ThreadCounts:
                 return
 
     def growth(self, since):
-        """By how many threads a process that was there grew at most after that time.
+        """By how many threads a process that was there grew at least in each fifth of that time.
 
-        Those of calls come and go, the more the busier the machine is; those left behind stay.
+        Those that updates leave behind grow from fifth to fifth. A pool grows, too, the more the
+        busier the machine is, but not all the time; and threads of calls come and go.
         """
         there = [each for each in self.counts.values() if each[0][0] < since]
         later = [[n for at, n in each if at >= since] for each in there]
-        grown = [np.median(each[-len(each) // 10 :]) - each[0] for each in later if each]
-        assert grown, "no process was seen before that time"
-        return max(grown)
+        fifths = [np.array_split(each, 5) for each in later if len(each) >= 5]
+        assert fifths, "no process was seen before that time, or none for long enough"
+        return max(np.diff([np.median(part) for part in parts]).min() for parts in fifths)
 
 
 def result(directory):
