@@ -68,7 +68,7 @@ def run_and_check(launcher, directory, steps=None):
         assert min(result["pushes_per_worker"]) >= 1, result["pushes_per_worker"]
         assert sorted(row["global_step"] for row in pushes) == made
 
-    # An update leaves no thread behind: one for each would be 130 or more in each fifth of the last
+    # An update leaves no thread behind: one for each would be 60 or more in each fifth of the last
     # two thirds of a run. A short run shows nothing: pools grow late on a busy machine.
     if steps >= 1000:
         times = [each.pushes["push_time"] for each in RunData.read(directory).tasks.values()]
