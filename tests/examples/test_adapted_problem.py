@@ -52,6 +52,7 @@ def adapted(tmp_path, monkeypatch):
 
     yield make
     sys.modules.pop("own_problem", None)
+    keras.config.set_dtype_policy("float32")
 
 
 def in_a_graph(module, data, tested=False):
@@ -134,6 +135,11 @@ HALF = """keras.config.set_dtype_policy("mixed_bfloat16")
         )
     finally:
         keras.config.set_dtype_policy("float32")"""
+ROWS_OF_A_TABLE = """keras.config.set_dtype_policy("mixed_bfloat16")
+    a, b = keras.Input((2,), name="a"), keras.Input((4,), name="b", dtype="int64")
+    table = keras.layers.Dense(3, kernel_initializer=keras.initializers.RandomNormal(stddev=1))
+    h = keras.layers.Flatten()(table(keras.ops.one_hot(b, 3000)))
+    return keras.Model({"a": a, "b": b}, keras.layers.Dense(2)(keras.ops.append(a, h, 1)))"""
 TRAINS = {
     "arrays": {},
     "inputs in a dict": {"data": TWO, "model": TWO_INPUTS},
@@ -154,6 +160,10 @@ TRAINS = {
     "a class of models, built": {"model": OWN_CLASS.format(more="model.build((None, 6))")},
     "an adapted layer": {"model": ADAPTED},
     "half precision and a penalty": {"model": HALF},
+    "half precision beside large numbers": {
+        "data": "x = {'a': x[:, :2], 'b': (3000 * x[:, 2:]).astype('int64')}",
+        "model": ROWS_OF_A_TABLE,
+    },
     "the other byte order": {"data": "x, y = x.astype('>f4'), y.astype('>i8')"},
     "lists": {"data": "x, y = x.tolist(), y.tolist()"},
     "a tensor": {"data": "x = keras.ops.convert_to_tensor(x)"},
