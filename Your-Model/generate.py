@@ -120,8 +120,8 @@ def main():
     print(flags.prompt + text)
     if flags.save:
         draw(flags.run.resolve(), flags.save / "loss.png")
-        found = json.dumps(facts(flags.run.resolve(), flags.prompt + text), indent=1)
-        (flags.save / "results.json").write_text(found + "\n")
+        found = {"prompt": flags.prompt, **facts(flags.run.resolve(), text)}
+        (flags.save / "results.json").write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

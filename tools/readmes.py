@@ -492,9 +492,10 @@ def written(_, __):
                 f"{shown(path)} is outdated, because {name} has changed: run Your-Model/run.sh, "
                 "then python Your-Model/generate.py RUN --save Your-Model"
             )
+    text = "\n".join(map(str.rstrip, (found["prompt"] + found["written"]).splitlines()))
     rounds = f"{found['updates']} rounds of {found['arguments']['local_steps']} steps"
     return (
-        f"```text\n{found['written'].strip()}\n```\n"
+        f"```text\n{text}\n```\n"
         f"*{found['example']}, {found['workers']} workers, {rounds} in {found['seconds']:.0f} s: "
         f"{found['test_bits_per_byte']:.2f} bits a byte in the test, "
         f"where one who knows nothing has 8. {found['date']}, {found['cores']} cores.*"

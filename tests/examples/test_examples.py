@@ -169,7 +169,7 @@ FEW = {  # the flags with which a driver measures little
     "Parameter-Server-Strategy": ["--repeats", "1", "--steps", "600"],
     "Synchronous-SGD": ["--seeds", "1", "--examples", "2048"],
     "Synchronous-SGD-different-learning-rates": ["--seeds", "1", "--steps", "20"],
-    "Your-Model": ["--steps", "2", "--local-steps", "2"],
+    "Your-Model": ["--help"],  # test_your_model.py has a run
 }
 # Of a driver, where it has others than `long`.
 MARKS = {"Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")]}
@@ -188,10 +188,6 @@ def test_a_driver(launcher, tmp_path):
     assert not support.processes_of(tmp_path)
     if launcher.parent.name == "One-Step":  # each other example has a test of its own of its step
         assert len(re.findall(r"│ 2 +│ \d\.\de-\d\d ", output)) == 1, output
-    if launcher.parent.name == "Your-Model":  # what the GPT has written, and where its curve is
-        found = json.loads((tmp_path / "results.json").read_text())
-        assert found["updates"] == 2 and found["written"] in output, output
-        assert (tmp_path / "loss.png").stat().st_size > 10000
 
 
 def test_what_the_drivers_change_is_there():
