@@ -18,6 +18,7 @@ import platform
 import sys
 
 import numpy as np
+from common import examples
 from tfrun.commands import export
 from tfrun.launch import quiet
 from tfrun.runs import run_directory
@@ -71,10 +72,14 @@ def facts(directory, text):
     """Returns what stands beside the figures of a run: its result, its text, this machine."""
     result = run_directory.result(directory)
     flags = run_directory.read_flags(directory)
-    learned = sys.modules["own_problem"].read(flags["arguments"]["dataset"])
+    own, name = sys.modules["own_problem"], pathlib.Path(flags["script"]).name
+    learned = own.read(flags["arguments"]["dataset"])
+    sources = [examples.ROOT / parent / flags["example"] / name for parent in examples.PARENTS]
+    sources = [path for path in [pathlib.Path(own.__file__), *sources] if path.is_file()]
     return {
         "date": datetime.date.today().isoformat(),
         "example": flags["example"],
+        "digests": {examples.shown(path): examples.example_digest(path) for path in sources},
         "arguments": flags["arguments"],
         "workers": result["workers"],
         "updates": result["steps"],
@@ -115,8 +120,8 @@ def main():
     print(flags.prompt + text)
     if flags.save:
         draw(flags.run.resolve(), flags.save / "loss.png")
-        found = json.dumps(facts(flags.run.resolve(), text), indent=1)
-        (flags.save / "results.json").write_text(found + "\n")
+        found = {"prompt": flags.prompt, **facts(flags.run.resolve(), text)}
+        (flags.save / "results.json").write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

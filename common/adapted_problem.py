@@ -162,7 +162,7 @@ class InPieces(keras.layers.Layer):
     """Gives a model a large test set in pieces, one after another: all at once need much memory."""
 
     def __init__(self, model):
-        super().__init__()
+        super().__init__(dtype="float32")
         self.model = model
 
     def call(self, x, training=False):
@@ -200,11 +200,12 @@ def make_model(data):
                     "number them from 0 in load_data"
                 )
     x = keras.Input(data.x_train.shape[1:], dtype=data.x_train.dtype.name)
-    outputs = model(Unpack()(x) if "x" in forms else x)
+    # In float32, whatever policy make_model has left: half of it has gaps above 256.
+    outputs = model(Unpack(dtype="float32")(x) if "x" in forms else x)
     forms.pop("outputs", None)
     if keras.tree.is_nested(outputs):
         forms["outputs"] = Columns(outputs)
-        outputs = Pack()(outputs)
+        outputs = Pack(dtype="float32")(outputs)
     if not model.trainable_variables:
         raise ValueError("make_model returns a model that has nothing to train")
     known = (keras.Sequential, keras.src.models.Functional)

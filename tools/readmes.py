@@ -477,11 +477,36 @@ def excerpt(folder, launcher):
     return "```\n%s\n```" % "\n".join([*lines[:2], "...", lines[-1], found["output"][-1]])
 
 
+YOUR_MODEL = ROOT / "Your-Model"
+
+
+def written(_, __):
+    """What the GPT of Your-Model has written, and the run that trained it."""
+    path = YOUR_MODEL / "results.json"
+    if not path.exists():
+        return TO_DO
+    found = read_json(path)
+    for name, digest in found["digests"].items():
+        if example_digest(ROOT / name) != digest:
+            raise ToolError(
+                f"{shown(path)} is outdated, because {name} has changed: run Your-Model/run.sh, "
+                "then python Your-Model/generate.py RUN --save Your-Model"
+            )
+    text = "\n".join(map(str.rstrip, (found["prompt"] + found["written"]).splitlines()))
+    rounds = f"{found['updates']} rounds of {found['arguments']['local_steps']} steps"
+    return (
+        f"```text\n{text}\n```\n"
+        f"*{found['example']}, {found['workers']} workers, {rounds} in {found['seconds']:.0f} s: "
+        f"{found['test_bits_per_byte']:.2f} bits a byte in the test, "
+        f"where one who knows nothing has 8. {found['date']}, {found['cores']} cores.*"
+    )
+
+
 PARTS = {
     part.__name__: part
     for part in (
         *(examples, compare, scaling, glossary, errors, links, text),
-        *(diff, flags, result, output, excerpt),
+        *(diff, flags, result, output, excerpt, written),
     )
 }
 
@@ -505,12 +530,20 @@ def planted_mistakes():
     return int(done.stdout)
 
 
+def plugged():
+    """Returns the cells of Your-Model/matrix.json: how each example took each problem file."""
+    cells = read_json(YOUR_MODEL / "matrix.json")["cells"]
+    return [cell for row in cells.values() for cell in row.values()]
+
+
 NUMBERS = {  # words around a number on the front page: what the number is
     r"(They catch )\d+( mistakes)": planted_mistakes,
     r"(\*\*)\d+( faults in real runs\*\*)": lambda: len(
         read_json(ROOT / "Operations" / "Fault-Tolerance" / "results.json")
     ),
     r"( has )\d+( notebooks)": lambda: len(tracked("*.ipynb")),
+    r"()\d+( of \d+ pairs)": lambda: plugged().count("trains"),
+    r"( of )\d+( pairs)": lambda: len(plugged()),
 }
 
 

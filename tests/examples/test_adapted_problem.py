@@ -1,10 +1,12 @@
 """What a problem of one's own may give: each is trained as it is, or refused in a line."""
 
+import re
 import sys
 
 import keras
 import numpy as np
 import pytest
+import support
 import tensorflow as tf
 from common import examples, problems
 
@@ -52,6 +54,7 @@ def adapted(tmp_path, monkeypatch):
 
     yield make
     sys.modules.pop("own_problem", None)
+    keras.config.set_dtype_policy("float32")
 
 
 def in_a_graph(module, data, tested=False):
@@ -134,6 +137,11 @@ HALF = """keras.config.set_dtype_policy("mixed_bfloat16")
         )
     finally:
         keras.config.set_dtype_policy("float32")"""
+ROWS_OF_A_TABLE = """keras.config.set_dtype_policy("mixed_bfloat16")
+    a, b = keras.Input((2,), name="a"), keras.Input((4,), name="b", dtype="int64")
+    table = keras.layers.Dense(3, kernel_initializer=keras.initializers.RandomNormal(stddev=1))
+    h = keras.layers.Flatten()(table(keras.ops.one_hot(b, 3000)))
+    return keras.Model({"a": a, "b": b}, keras.layers.Dense(2)(keras.ops.append(a, h, 1)))"""
 TRAINS = {
     "arrays": {},
     "inputs in a dict": {"data": TWO, "model": TWO_INPUTS},
@@ -154,6 +162,10 @@ TRAINS = {
     "a class of models, built": {"model": OWN_CLASS.format(more="model.build((None, 6))")},
     "an adapted layer": {"model": ADAPTED},
     "half precision and a penalty": {"model": HALF},
+    "half precision beside large numbers": {
+        "data": "x = {'a': x[:, :2], 'b': (3000 * x[:, 2:]).astype('int64')}",
+        "model": ROWS_OF_A_TABLE,
+    },
     "the other byte order": {"data": "x, y = x.astype('>f4'), y.astype('>i8')"},
     "lists": {"data": "x, y = x.tolist(), y.tolist()"},
     "a tensor": {"data": "x = keras.ops.convert_to_tensor(x)"},
@@ -211,7 +223,8 @@ REFUSED = {
     "returns no keras.Model, but str": {"model": "return 'Dense'"},
     "nothing to train": {"model": "return keras.Sequential([keras.Input((6,))])"},
     "looks words up in a table": {
-        "model": "return keras.Sequential([keras.layers.IntegerLookup(vocabulary=[1, 2])])"
+        "model": "layer = keras.layers.IntegerLookup(vocabulary=[1, 2], name='lookup')\n"
+        "    return keras.Sequential([layer])"
     },
     "METRICS has 'loss'": {"metrics": '"loss": ("max", keras.metrics.sparse_categorical_accuracy)'},
     "METRICS has 'a,b'": {"metrics": '"a,b": ("max", keras.metrics.sparse_categorical_accuracy)'},
@@ -226,6 +239,33 @@ def test_what_cannot_be_trained_is_refused(parts, words, adapted):
         module, data = adapted(**parts)
         module.make_model(data)
     assert len(str(raised.value).splitlines()) == 1
+    for sentence in filter(re.compile(words).search, SENTENCES):
+        assert str(raised.value).startswith(sentence)
+
+
+PAGE = (support.ROOT / "Your-Model" / "README.md").read_text()
+# As the page's table has them; test_problems.py has the one with a folder.
+SENTENCES = re.findall(r"(?m)^\| [^|]+ \| `([^`…]+)` \| [^|]+ \|$", PAGE)
+
+
+def test_each_sentence_of_the_page_is_tested():
+    """Catches a sentence that the test above passes over."""
+    assert len(SENTENCES) >= 7
+    for sentence in SENTENCES:
+        assert any(re.search(words, sentence) for words in REFUSED), sentence
+
+
+@pytest.mark.long
+def test_the_file_of_the_page_learns(tmp_path):
+    """As a reader does: the lines in a file, and one of the commands below them."""
+    (text,) = re.findall(r"(?ms)^```python\n(.*?)^```$", PAGE)
+    assert f"These {sum(map(bool, text.splitlines()))} lines are enough" in PAGE
+    (tmp_path / "my.py").write_text(text)
+    launcher, flags = support.ROOT / "HogWild" / "run.sh", ["--steps", "600"]
+    more = {"PROBLEM": str(tmp_path / "my.py")}
+    code, output, _ = support.launch(launcher, tmp_path / "run", *flags, **more)
+    assert code == 0, output
+    assert support.result(tmp_path / "run")["test_accuracy"] > 0.85, output
 
 
 def test_an_error_names_the_file_and_its_line(adapted, tmp_path):

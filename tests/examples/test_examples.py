@@ -168,6 +168,7 @@ FEW = {  # the flags with which a driver measures little
     "Parameter-Server-Strategy": ["--repeats", "1", "--steps", "600"],
     "Synchronous-SGD": ["--seeds", "1", "--examples", "2048"],
     "Synchronous-SGD-different-learning-rates": ["--seeds", "1", "--steps", "20"],
+    "Your-Model": ["--help"],  # test_your_model.py has a run
 }
 # Of a driver, where it has others than `long`.
 MARKS = {"Slow-Network": [pytest.mark.long, pytest.mark.needs("root", "ip")]}

@@ -314,6 +314,9 @@ def test_commands_exist():
         folder = support.ROOT if path.parent.name in ("docs", ".github") else path.parent
         for block in re.findall(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
             for line in "".join(block).replace("\\\n", " ").splitlines():
+                line = re.sub(
+                    r"(python) -m common\.(\w+)", rf"\1 {support.ROOT}/common/\2.py", line
+                )
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.
                 if not found or found[1].startswith(("My-Algorithm", "My-Model", "-c")):
@@ -334,6 +337,9 @@ def test_commands_exist():
                     own = [*launcher.parent.glob("*.py"), launcher.parents[1] / "launching.py"]
                     texts += [each.read_text() for each in own]
                     texts += [examples.main_script("HogWild").read_text()]
+                if path.parent.name == "Your-Model":  # run.sh starts any example
+                    there = [main for main in examples.scripts() if main.parent.name in words]
+                    texts += [main.read_text() for main in there]
                 for word in words:
                     if word.endswith(".py") and (folder / word).exists():
                         texts.append((folder / word).read_text())
