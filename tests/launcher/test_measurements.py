@@ -802,6 +802,7 @@ def check_what_benchmarks_run(load, tmp_path):
         directory.mkdir(parents=True)
         (directory / "result.json").write_text('{"examples_per_second": 6400}')
         (directory / "rate.json").write_text("55")
+        same("threads", environment["TF_NUM_INTRAOP_THREADS"], "1")
         for task, times in (("worker-0", (103, 104, 120)), ("worker-1", (107, 110, 121))):
             rows = [made_run.push(time, n) for n, time in enumerate(times)]
             made_run.metrics(directory, task, *rows)
@@ -811,16 +812,25 @@ def check_what_benchmarks_run(load, tmp_path):
     same("start", module.start_up(tmp_path / "start"), 7)
     for name, model, rate in (("HogWild (10)", "digits", 200), ("HogWild (10)", "wide", 64)):
         (tmp_path / model).mkdir()
-        same(name, module.example(name, model, tmp_path / model, {}), rate)
+        same(name, module.example(name, model, tmp_path / model, module.ONE_THREAD), rate)
         row = commands[-1]
         found = [row[row.index(flag) + 1] for flag in ("--workers", "--steps", "--batch-size")]
         same(name, found, ["2", *(["4000", "32"] if model == "digits" else ["800", "100"])])
         same(name, "--dataset" in row, model == "wide")
-    module.peer("MultiWorkerMirroredStrategy (10 steps a call)", "wide", tmp_path / "peer", {})
+    module.peer(
+        "MultiWorkerMirroredStrategy (10 steps a call)",
+        "wide",
+        tmp_path / "peer",
+        module.ONE_THREAD,
+    )
     row = commands[-1][commands[-1].index("multi-worker") :]
     same("peer", row[2::2], ["[784, 512, 512, 10]", "100", "10", "3"])
+    rates = [
+        module.measure(n, "digits", module.ONE_THREAD) for n in ("HogWild, timed", module.TWICE)
+    ]
+    same("measured", rates, [55, 400])
     pairs = module.ratios(
-        {"HogWild (10)": {"digits": [6.0, 1]}, module.ALONE: {"digits": [3.0, 2]}}
+        {"HogWild (10)": {"digits": [6.0, 1]}, module.ALONE: {"digits": [3.0, 2, 9]}}
     )
     drawn = figures(module)
     module.draw(
