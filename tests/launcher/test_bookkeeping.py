@@ -18,8 +18,7 @@ import made_run
 import pytest
 import support
 from common import drivers, examples
-
-MEASUREMENTS = support.ROOT / "Measurements"
+from test_measurements import MEASUREMENTS, cells
 
 TESTS = ["test_loss", "test_accuracy"]
 
@@ -42,11 +41,6 @@ def write(directory, rows):
 def load(*parts):
     """Returns the module of a script."""
     return examples.load(support.ROOT.joinpath(*parts))
-
-
-def cells(table):
-    """Returns the rows of a table as lists of texts."""
-    return [list(row) for row in zip(*(column.cells for column in table.columns))]
 
 
 # Compare -----------------------------------------------------------------------------------------
@@ -302,36 +296,6 @@ def test_what_a_place_stores_and_how_long_it_is_idle(tmp_path):
 # Benchmarks --------------------------------------------------------------------------------------
 
 
-def test_ratios_are_of_the_same_round():
-    """Catches a ratio of medians, another order, and a round that only one program has."""
-    benchmarks = load("Measurements", "Benchmarks", "benchmarks.py")
-    results = {
-        "HogWild (10)": {"digits": [100.0, 300.0, 200.0]},
-        "Non-Distributed-Setup": {"digits": [400.0, 600.0, 1000.0, 1.0]},
-    }
-    *rates, ratio = cells(benchmarks.table_of(results))
-    assert [row[1] for row in rates] == ["200 (100-300)", "500 (1-1,000)"]
-    assert ratio[0].split() == "HogWild (10) ÷ Non-Distributed-Setup".split()
-    assert ratio[1] == "0.25 (0.20-0.50)"
-
-
-def test_a_benchmark_counts_mini_batches_of_all_workers(tmp_path, monkeypatch):
-    """Catches examples for mini-batches, and the tests' time in what is timed without them."""
-    benchmarks = load("Measurements", "Benchmarks", "benchmarks.py")
-
-    def run(command, directory, **environment):
-        directory.mkdir()
-        (directory / "result.json").write_text('{"examples_per_second": 3200}')
-        (directory / "rate.json").write_text("77")
-        assert environment["TF_NUM_INTRAOP_THREADS"] == "1"
-
-    monkeypatch.setattr(benchmarks.drivers, "run", run)
-    for name, rate in (("HogWild (10)", 100), ("HogWild, timed", 77), ("DDP", 77)):
-        assert benchmarks.measure(name, "digits", benchmarks.ONE_THREAD) == rate
-    assert benchmarks.measure("HogWild (10)", "wide", benchmarks.ONE_THREAD) == 32
-    assert benchmarks.measure(benchmarks.TWICE, "digits", benchmarks.ONE_THREAD) == 200
-
-
 def test_a_second_sitting_measures_what_is_left(tmp_path):
     """Catches a repeat that is measured twice, lost, or put to another case."""
     done = []
@@ -487,18 +451,6 @@ def test_the_committed_rates_follow_the_laws(scaling):
     assert len(late) == 4
     for counted, computed in late:
         assert counted == pytest.approx(computed, rel=0.01)
-
-
-def test_the_table_of_scaling(scaling):
-    """Medians over the runs, and those that diverged apart. Catches a mean, or a best run."""
-    names = "test_loss", "staleness_mean", "staleness_by_rates", "cores", "seconds"
-    runs = [(0.2, 1.0, 7.0, 0.25, 4.0), (0.1, 3.0, 2.0, 0.5, 1.0), (None, 8, None, 0.75, 2)]
-    others = {"batches_per_second": 100, "batches": 1000, "waiting": 0.02, "twice": 0.5}
-    results = {"8 workers, exponential: ADAG": [dict(zip(names, run)) | others for run in runs]}
-    (row,) = cells(scaling.table_of(results))
-    assert row[:2] == ["8 workers, exponential", "ADAG"]
-    assert row[4:7] == ["3.00 / 4.50", "2%", ""]  # no worker pushes twice where none waits
-    assert row[7:] == ["0.150 (0.100-0.200) 1 diverged", "2", "0.50"]
 
 
 # Staleness ---------------------------------------------------------------------------------------
@@ -666,36 +618,6 @@ def test_ring_bandwidth_counts_what_one_worker_sends(n, monkeypatch):
             process.join()
         for held in getattr(processes, "held", []):
             held.close()
-
-
-def test_what_all_send_together_is_compared_with_tcp():
-    """Each repeat with its own. Catches: medians that are divided, the workers left out.
-
-    And the costs of two workers beside each other: seconds for milliseconds, another ring's.
-    """
-    bandwidth = load("Measurements", "Ring-Bandwidth", "ring_bandwidth.py")
-    results = {
-        "raw TCP, 1000 bytes": [8e6, 2e6, 4e6],
-        "ring, 3 workers, 1000 bytes": [2e6, 2e6, 4e6],
-        "ring, 2 workers, 1000 bytes": [1e6, 5e6, 2e6],
-        "raw TCP, 2000000 bytes": [9e6, 9e6, 9e6],
-        "ring, 3 workers, 2000000 bytes": [3e6, 3e6, 6e6],
-        "ring, 2 workers, 2000000 bytes": [9e6, 9e6, 9e6],
-    }
-    for key, rates in results.items():
-        results[key] = [
-            {"rate": rate, "seconds": 1e4 / rate, "processor": 1e3 / rate, "waits": rate / 1e6}
-            for rate in rates
-        ]
-    rates, costs = bandwidth.table_of(results).renderables
-    assert cells(rates) == [
-        ["0.001 MB", "    4", "    2   3.00", "    2   1.00"],
-        ["2 MB", "    9", "    3   1.00", "    9   2.00"],
-    ]
-    assert cells(costs) == [
-        ["0.001 MB", "   5.00   0.50     2"],
-        ["2 MB", "   1.11   0.11     9"],
-    ]
 
 
 # Fault-Tolerance ---------------------------------------------------------------------------------

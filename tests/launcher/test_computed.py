@@ -259,8 +259,16 @@ def test_how_far_a_run_is(tmp_path):
     assert found["tasks"]["worker-0"]["steps_per_second"] == pytest.approx(30 / 5)
     mean = (sum(k % 4 for k in range(51, 80)) + 0) / 30
     assert found["tasks"]["worker-0"]["staleness"] == pytest.approx(mean)
+    assert found["tasks"]["worker-1"]["update"] is None  # it has tested, and made no update
+    later = progress.of_run("r", 5200.0, ["worker-0"])["tasks"]["worker-0"]
+    assert (later["steps_per_second"], later["staleness"], later["loss"]) == (0, None, 0.5)
     ended = progress.of_run("r", 9000.0)["tasks"]["worker-0"]  # 4994 to 4999
     assert ended["steps_per_second"] == pytest.approx(40 / 5)
+    made_run.metrics(
+        "r", "worker-1", made_run.push(1, 1, loss="nan"), made_run.push(2, 2, loss="nan")
+    )
+    diverged = progress.of_run("r", 2.0)["tasks"]["worker-1"]
+    assert diverged["loss"] is None and diverged["steps_per_second"] == 1.0, "JSON has no NaN"
 
 
 def test_a_long_file_is_read_from_its_end(monkeypatch):
@@ -379,6 +387,7 @@ def test_what_the_picture_shows(drawn):
     for bar in counts.patches:
         bins[bar.get_x() + bar.get_width() / 2] += bar.get_height()
     assert {x: n for x, n in bins.items() if n} == pytest.approx({0: 1, 1: 2, 3: 1})
+    assert counts.get_title() == "Staleness, mean 1.25"  # not the mean of the means of workers
     # Worker 0 pulls for 0.85 s and 0.6 s, and evaluates for 0.125 s and 0.5 s.
     assert widths(parts) == {
         "worker 1": [0, 100, 50, 0, 0],

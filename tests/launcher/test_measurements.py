@@ -60,7 +60,7 @@ def cells(table):
 
 
 CHECKS = {}  # name: a check(load, tmp_path)
-MISTAKES = {}  # (name of a check, what fails): {the mistake: (the script, [(text, another)])}
+MISTAKES = {}  # (name of a check, what fails, the script): {the mistake: [(text, another)]}
 
 
 def check(function):
@@ -147,23 +147,13 @@ def check_medians(load, tmp_path):
     same("spread", spread([None], "{:.0f}"), "")
 
 
-MISTAKES["medians", "spread"] = {
-    "the mean": (
-        SHARED,
-        [("statistics.median(known)", "statistics.fmean(known)")],
-    ),
-    "the lower middle": (
-        SHARED,
-        [("statistics.median(known)", "statistics.median_low(known)")],
-    ),
-    "the range of others": (
-        SHARED,
-        [("middle, min(known), max(known)", "middle, known[0], known[-1]")],
-    ),
-    "none counts as 0": (
-        SHARED,
-        [("[value for value in values if value is not None]", "[value or 0 for value in values]")],
-    ),
+MISTAKES["medians", "spread", SHARED] = {
+    "the mean": [("statistics.median(known)", "statistics.fmean(known)")],
+    "the lower middle": [("statistics.median(known)", "statistics.median_low(known)")],
+    "the range of others": [("middle, min(known), max(known)", "middle, known[0], known[-1]")],
+    "none counts as 0": [
+        ("[value for value in values if value is not None]", "[value or 0 for value in values]")
+    ],
 }
 
 
@@ -185,21 +175,14 @@ def check_the_target(load, tmp_path):
     same("target", module.to_target(runs, "megabytes", 0.99), [8, None, None, None])
 
 
-MISTAKES["the_target", "target"] = {
-    "only above": (SHARED, [("if right >= target)", "if right > target)")]),
-    "the last one": (
-        SHARED,
-        [("in pairs if right >= target)", "in [*pairs][::-1] if right >= target)")],
-    ),
-    "the best test": (
-        SHARED,
-        [("pairs = zip(tests[what], ", "pairs = zip(sorted(tests[what])[::-1], ")],
-    ),
-    "another target": (SHARED, [("if right >= target)", "if right >= TARGET)")]),
-    "those that never came are left out": (
-        SHARED,
-        [("    return found\n\n\ndef after", "    return [x for x in found if x]\n\n\ndef after")],
-    ),
+MISTAKES["the_target", "target", SHARED] = {
+    "only above": [("if right >= target)", "if right > target)")],
+    "the last one": [("in pairs if right >= target)", "in [*pairs][::-1] if right >= target)")],
+    "the best test": [("pairs = zip(tests[what], ", "pairs = zip(sorted(tests[what])[::-1], ")],
+    "another target": [("if right >= target)", "if right >= TARGET)")],
+    "those that never came are left out": [
+        ("    return found\n\n\ndef after", "    return [x for x in found if x]\n\n\ndef after")
+    ],
 }
 
 
@@ -212,13 +195,12 @@ def check_the_test_at_a_time(load, tmp_path):
     same("after 3", after(run, 3), 0.4)
 
 
-MISTAKES["the_test_at_a_time", "after .*"] = {
-    "before that moment": (SHARED, [("if at <= (seconds or at)", "if at < (seconds or at + 1)")]),
-    "the best one": (
-        SHARED,
-        [("return (early or tests[what])[-1 if early else 0]", "return min(early or tests[what])")],
-    ),
-    "the last of all": (SHARED, [("[-1 if early else 0]", "[-1]")]),
+MISTAKES["the_test_at_a_time", "after .*", SHARED] = {
+    "before that moment": [("if at <= (seconds or at)", "if at < (seconds or at + 1)")],
+    "the best one": [
+        ("return (early or tests[what])[-1 if early else 0]", "return min(early or tests[what])")
+    ],
+    "the last of all": [("[-1 if early else 0]", "[-1]")],
 }
 
 
@@ -236,17 +218,14 @@ def check_the_others(load, tmp_path):
     )
 
 
-MISTAKES["the_others", "others"] = {
-    "the last": (
-        SHARED,
-        [
-            (
-                "max((share for name in names for share in shares[name])",
-                "max((shares[name][-1] for name in names)",
-            )
-        ],
-    ),
-    "all cases": (SHARED, [("if name.startswith(tuple(begins))]", "]")]),
+MISTAKES["the_others", "others", SHARED] = {
+    "the last": [
+        (
+            "max((share for name in names for share in shares[name])",
+            "max((shares[name][-1] for name in names)",
+        )
+    ],
+    "all cases": [("if name.startswith(tuple(begins))]", "]")],
 }
 
 
@@ -336,11 +315,10 @@ def check_bars(load, tmp_path):
     same("dots", dots, [[(x, 0) for x in values["a"]], [(5, 1)]])
 
 
-MISTAKES["bars", "bars"] = {
-    "the best run": (
-        SHARED,
-        [("        middle = statistics.median(runs)\n", "        middle = max(runs)\n")],
-    ),
+MISTAKES["bars", "bars", SHARED] = {
+    "the best run": [
+        ("        middle = statistics.median(runs)\n", "        middle = max(runs)\n")
+    ],
 }
 
 
@@ -422,23 +400,13 @@ def check_the_validation_rows(load, tmp_path):
 
 
 PARTS = "parts = (x[:-VALIDATION], y[:-VALIDATION], x[-VALIDATION:], y[-VALIDATION:])"
-MISTAKES["the_validation_rows", "validation.*"] = {
-    "labels of other rows": (
-        "Compare",
-        [(PARTS, PARTS.replace(" y[-VALIDATION:]", " y[:VALIDATION]"))],
-    ),
-    "rows in both": (
-        "Compare",
-        [(PARTS, PARTS.replace("(x[:-VALIDATION], y[:-VALIDATION]", "(x, y"))],
-    ),
-    "the rows of the test": (
-        "Compare",
-        [(PARTS, PARTS.replace("x[-VALIDATION:], y[-VALIDATION:]", "data.x_test, data.y_test"))],
-    ),
-    "one row lost": (
-        "Compare",
-        [(PARTS, PARTS.replace("(x[:-V", "(x[1:-V").replace(" y[:-V", " y[1:-V"))],
-    ),
+MISTAKES["the_validation_rows", "validation.*", "Compare"] = {
+    "labels of other rows": [(PARTS, PARTS.replace(" y[-VALIDATION:]", " y[:VALIDATION]"))],
+    "rows in both": [(PARTS, PARTS.replace("(x[:-VALIDATION], y[:-VALIDATION]", "(x, y"))],
+    "the rows of the test": [
+        (PARTS, PARTS.replace("x[-VALIDATION:], y[-VALIDATION:]", "data.x_test, data.y_test"))
+    ],
+    "one row lost": [(PARTS, PARTS.replace("(x[:-V", "(x[1:-V").replace(" y[:-V", " y[1:-V"))],
 }
 
 
@@ -467,31 +435,19 @@ def check_the_rows_of_experiments(load, tmp_path):
 
 
 SPLIT = "x, y, x_test, y_test = x[:-360], y[:-360], x[-360:], y[-360:]"
-MISTAKES["the_rows_of_experiments", "digits.*"] = {
-    "labels that were not shuffled": (
-        EXPERIMENTS + "digits.py",
-        [("x, y = x[order] / 16, y[order]", "x = x[order] / 16")],
-    ),
-    "the first labels": (
-        EXPERIMENTS + "digits.py",
-        [(SPLIT, SPLIT.replace("y[-360:]", "y[:360]"))],
-    ),
-    "rows in both": (
-        EXPERIMENTS + "digits.py",
-        [(SPLIT, SPLIT.replace("= x[:-360], y[:-360]", "= x, y"))],
-    ),
-    "another scale": (EXPERIMENTS + "digits.py", [("x[order] / 16", "x[order] / 15")]),
+MISTAKES["the_rows_of_experiments", "digits.*", EXPERIMENTS + "digits.py"] = {
+    "labels that were not shuffled": [("x, y = x[order] / 16, y[order]", "x = x[order] / 16")],
+    "the first labels": [(SPLIT, SPLIT.replace("y[-360:]", "y[:360]"))],
+    "rows in both": [(SPLIT, SPLIT.replace("= x[:-360], y[:-360]", "= x, y"))],
+    "another scale": [("x[order] / 16", "x[order] / 15")],
 }
-MISTAKES["the_rows_of_experiments", "mnist.*"] = {
-    "training rows are tested": (
-        EXPERIMENTS + "digits.py",
-        [
-            (
-                "x, x_test = [each.reshape(len(each), -1) / 255 for each in (x, x_test)]",
-                "x, x_test = [each.reshape(len(each), -1) / 255 for each in (x, x[:10])]",
-            )
-        ],
-    ),
+MISTAKES["the_rows_of_experiments", "mnist.*", EXPERIMENTS + "digits.py"] = {
+    "training rows are tested": [
+        (
+            "x, x_test = [each.reshape(len(each), -1) / 255 for each in (x, x_test)]",
+            "x, x_test = [each.reshape(len(each), -1) / 255 for each in (x, x[:10])]",
+        )
+    ],
 }
 
 
@@ -547,30 +503,20 @@ def check_the_length_of_compared_runs(load, tmp_path):
     same("own", own, [200, 200, 3, None, None, True])
 
 
-MISTAKES["the_length_of_compared_runs", "(pilot|lr|local).*"] = {
-    "updates for mini-batches": ("Compare", [("task.pilot // together", "task.pilot")]),
-    "the other setting's rate": (
-        "Compare",
-        [
-            (
-                'found.get(": ".join((task, example, words)))',
-                "found.get(list(found)[1])",
-            )
-        ],
-    ),
-    "one worker's mini-batches": (
-        "Compare",
-        [("task.local * workers_of(name, example) / together", "task.local / together")],
-    ),
-    "a ps counts as a worker": (
-        "Compare",
-        [
-            (
-                'return jobs_of(example.split()[0], TASKS[task].workers)["worker"]',
-                "return sum(jobs_of(example.split()[0], TASKS[task].workers).values())",
-            )
-        ],
-    ),
+MISTAKES["the_length_of_compared_runs", "(pilot|lr|local).*", "Compare"] = {
+    "updates for mini-batches": [("task.pilot // together", "task.pilot")],
+    "the other setting's rate": [
+        ('found.get(": ".join((task, example, words)))', "found.get(list(found)[1])")
+    ],
+    "one worker's mini-batches": [
+        ("task.local * workers_of(name, example) / together", "task.local / together")
+    ],
+    "a ps counts as a worker": [
+        (
+            'return jobs_of(example.split()[0], TASKS[task].workers)["worker"]',
+            "return sum(jobs_of(example.split()[0], TASKS[task].workers).values())",
+        )
+    ],
 }
 
 
@@ -590,15 +536,9 @@ def check_what_is_sent_and_received(load, tmp_path):
     same("bytes", sent, [1600, 3200])
 
 
-MISTAKES["what_is_sent_and_received", "bytes"] = {
-    "all twice": (
-        "Compare",
-        [("        if with_horovod(folder):  # whose", "        if True:  # whose")],
-    ),
-    "Horovod's once": (
-        "Compare",
-        [('metrics.pushes["bytes"] *= 2', 'metrics.pushes["bytes"] *= 1')],
-    ),
+MISTAKES["what_is_sent_and_received", "bytes", "Compare"] = {
+    "all twice": [("        if with_horovod(folder):  # whose", "        if True:  # whose")],
+    "Horovod's once": [('metrics.pushes["bytes"] *= 2', 'metrics.pushes["bytes"] *= 1')],
 }
 
 
@@ -625,24 +565,14 @@ def check_the_best_setting(load, tmp_path):
     same("edge", edges, [True, True, False, False, True, True, True, False, True, False, False])
 
 
-MISTAKES["the_best_setting", "(best|edge)"] = {
-    "the greatest": (
-        "Compare",
-        [("return min(known, key=known.get)", "return max(known, key=known.get)")],
-    ),
-    "only the least rate": (
-        "Compare",
-        [("own in (min(all_rates), max(all_rates))", "own in (min(all_rates),)")],
-    ),
-    "its place in the list": (
-        "Compare",
-        [
-            (
-                "own in (min(all_rates), max(all_rates))",
-                "chosen in (list(search)[0], list(search)[-1])",
-            )
-        ],
-    ),
+MISTAKES["the_best_setting", "(best|edge)", "Compare"] = {
+    "the greatest": [("return min(known, key=known.get)", "return max(known, key=known.get)")],
+    "only the least rate": [
+        ("own in (min(all_rates), max(all_rates))", "own in (min(all_rates),)")
+    ],
+    "its place in the list": [
+        ("own in (min(all_rates), max(all_rates))", "chosen in (list(search)[0], list(search)[-1])")
+    ],
 }
 
 
@@ -660,12 +590,11 @@ def check_what_it_takes_to_the_target(load, tmp_path):
     same("lost", module.lost(runs, runs[1:]), " 1 of 4 failed")
 
 
-MISTAKES["what_it_takes_to_the_target", "(examples|reached)"] = {
-    "the least": ("Compare", [("middle = statistics.median_high(values)", "middle = min(values)")]),
-    "those that came are counted": (
-        "Compare",
-        [("never = sum(value is None for", "never = sum(value is not None for")],
-    ),
+MISTAKES["what_it_takes_to_the_target", "(examples|reached)", "Compare"] = {
+    "the least": [("middle = statistics.median_high(values)", "middle = min(values)")],
+    "those that came are counted": [
+        ("never = sum(value is None for", "never = sum(value is not None for")
+    ],
 }
 
 
@@ -688,12 +617,9 @@ def check_delays_of_compare(load, tmp_path):
     same("delays", given, [("exponential", 0.03, 8, 4)])
 
 
-MISTAKES["delays_of_compare", "(delays|jobs)"] = {
-    "the same delays for each seed": (
-        "Compare",
-        [('jobs["worker"], seed + 1)', 'jobs["worker"], 1)')],
-    ),
-    "of two workers": ("Compare", [('task.mean, jobs["worker"], seed', "task.mean, 2, seed")]),
+MISTAKES["delays_of_compare", "(delays|jobs)", "Compare"] = {
+    "the same delays for each seed": [('jobs["worker"], seed + 1)', 'jobs["worker"], 1)')],
+    "of two workers": [('task.mean, jobs["worker"], seed', "task.mean, 2, seed")],
 }
 
 
@@ -739,36 +665,26 @@ def check_the_pictures_of_compare(load, tmp_path):
 
 
 DRAWING = "Measurements/Compare/drawing.py"
-MISTAKES["the_pictures_of_compare", "(dots|bars|front|curves|rounds)"] = {
-    "a median without those that never came": (
-        DRAWING,
-        [('known + [float("inf")] * (len(values) - len(known)))', "known)")],
-    ),
-    "the front page's target": (
-        DRAWING,
-        [("drivers.to_target(runs[example], target=0.95)", "drivers.to_target(runs[example])")],
-    ),
-    "the front page's best run": (
-        DRAWING,
-        [('statistics.median(each or float("inf") for', 'min(each or float("inf") for')],
-    ),
-    "never is at once": (
-        DRAWING,
-        [('statistics.median(each or float("inf") for', "statistics.median(each or 0 for")],
-    ),
-    "the first run": (
-        DRAWING,
-        [
-            (
-                'statistics.median(run["evaluations"][name][i] for run in runs)',
-                'runs[0]["evaluations"][name][i]',
-            )
-        ],
-    ),
-    "the least loss": (
-        DRAWING,
-        [("middles = [statistics.median(losses)", "middles = [min(losses)")],
-    ),
+MISTAKES["the_pictures_of_compare", "(dots|bars|front|curves|rounds)", DRAWING] = {
+    "a median without those that never came": [
+        ('known + [float("inf")] * (len(values) - len(known)))', "known)")
+    ],
+    "the front page's target": [
+        ("drivers.to_target(runs[example], target=0.95)", "drivers.to_target(runs[example])")
+    ],
+    "the front page's best run": [
+        ('statistics.median(each or float("inf") for', 'min(each or float("inf") for')
+    ],
+    "never is at once": [
+        ('statistics.median(each or float("inf") for', "statistics.median(each or 0 for")
+    ],
+    "the first run": [
+        (
+            'statistics.median(run["evaluations"][name][i] for run in runs)',
+            'runs[0]["evaluations"][name][i]',
+        )
+    ],
+    "the least loss": [("middles = [statistics.median(losses)", "middles = [min(losses)")],
 }
 
 
@@ -847,43 +763,31 @@ def check_the_rates_of_peers(load, tmp_path):
 
 
 PEERS = "Measurements/Benchmarks/peers.py"
-MISTAKES["the_rates_of_peers", "(alone|closures|replicas|ddp)"] = {
-    "PyTorch's rate of one worker": (
-        PEERS,
-        [
-            (
-                "distributed.barrier()\n    return number * flags.together * len(WORKERS) /",
-                "distributed.barrier()\n    return number * flags.together /",
-            )
-        ],
-    ),
-    "closures count once for each worker": (
-        PEERS,
-        [
-            (
-                "return rate_of(call, flags.seconds, at_once * flags.together)",
-                "return rate_of(call, flags.seconds, at_once * flags.together * len(WORKERS))",
-            )
-        ],
-    ),
-    "the first calls": (
-        PEERS,
-        [
-            (
-                "    for _ in range(WARM_UP):\n        call()\n    began = time.monotonic()\n",
-                "    began = time.monotonic()\n",
-            )
-        ],
-    ),
-    "calls for steps": (
-        PEERS,
-        [
-            (
-                "        steps()\n    return number * flags.together * len(WORKERS)",
-                "        steps()\n    return number * len(WORKERS)",
-            )
-        ],
-    ),
+MISTAKES["the_rates_of_peers", "(alone|closures|replicas|ddp)", PEERS] = {
+    "PyTorch's rate of one worker": [
+        (
+            "distributed.barrier()\n    return number * flags.together * len(WORKERS) /",
+            "distributed.barrier()\n    return number * flags.together /",
+        )
+    ],
+    "closures count once for each worker": [
+        (
+            "return rate_of(call, flags.seconds, at_once * flags.together)",
+            "return rate_of(call, flags.seconds, at_once * flags.together * len(WORKERS))",
+        )
+    ],
+    "the first calls": [
+        (
+            "    for _ in range(WARM_UP):\n        call()\n    began = time.monotonic()\n",
+            "    began = time.monotonic()\n",
+        )
+    ],
+    "calls for steps": [
+        (
+            "        steps()\n    return number * flags.together * len(WORKERS)",
+            "        steps()\n    return number * len(WORKERS)",
+        )
+    ],
 }
 
 
@@ -898,6 +802,7 @@ def check_what_benchmarks_run(load, tmp_path):
         directory.mkdir(parents=True)
         (directory / "result.json").write_text('{"examples_per_second": 6400}')
         (directory / "rate.json").write_text("55")
+        same("threads", environment["TF_NUM_INTRAOP_THREADS"], "1")
         for task, times in (("worker-0", (103, 104, 120)), ("worker-1", (107, 110, 121))):
             rows = [made_run.push(time, n) for n, time in enumerate(times)]
             made_run.metrics(directory, task, *rows)
@@ -907,16 +812,25 @@ def check_what_benchmarks_run(load, tmp_path):
     same("start", module.start_up(tmp_path / "start"), 7)
     for name, model, rate in (("HogWild (10)", "digits", 200), ("HogWild (10)", "wide", 64)):
         (tmp_path / model).mkdir()
-        same(name, module.example(name, model, tmp_path / model, {}), rate)
+        same(name, module.example(name, model, tmp_path / model, module.ONE_THREAD), rate)
         row = commands[-1]
         found = [row[row.index(flag) + 1] for flag in ("--workers", "--steps", "--batch-size")]
         same(name, found, ["2", *(["4000", "32"] if model == "digits" else ["800", "100"])])
         same(name, "--dataset" in row, model == "wide")
-    module.peer("MultiWorkerMirroredStrategy (10 steps a call)", "wide", tmp_path / "peer", {})
+    module.peer(
+        "MultiWorkerMirroredStrategy (10 steps a call)",
+        "wide",
+        tmp_path / "peer",
+        module.ONE_THREAD,
+    )
     row = commands[-1][commands[-1].index("multi-worker") :]
     same("peer", row[2::2], ["[784, 512, 512, 10]", "100", "10", "3"])
+    rates = [
+        module.measure(n, "digits", module.ONE_THREAD) for n in ("HogWild, timed", module.TWICE)
+    ]
+    same("measured", rates, [55, 400])
     pairs = module.ratios(
-        {"HogWild (10)": {"digits": [6.0, 1]}, module.ALONE: {"digits": [3.0, 2]}}
+        {"HogWild (10)": {"digits": [6.0, 1]}, module.ALONE: {"digits": [3.0, 2, 9]}}
     )
     drawn = figures(module)
     module.draw(
@@ -927,34 +841,26 @@ def check_what_benchmarks_run(load, tmp_path):
     same("drawn", [x for x, _ in points(dots) + points(middle)], [2, 0.5, 1, 1])
 
 
-MISTAKES["what_benchmarks_run", "(start|HogWild.*|ratios|drawn|peer)"] = {
-    "the first worker's start": (
-        "Benchmarks",
-        [("return max(first.values()) - began", "return min(first.values()) - began")],
-    ),
-    "the last push": (
-        "Benchmarks",
-        [
-            (
-                'first.setdefault(push["task"], push["push_time"])',
-                'first[push["task"]] = push["push_time"]',
-            )
-        ],
-    ),
-    "batches of another model": (
-        "Benchmarks",
-        [
-            (
-                'return result["examples_per_second"] / batch_size',
-                'return result["examples_per_second"] / 32',
-            )
-        ],
-    ),
-    "the other way round": ("Benchmarks", [("values = [a / b for", "values = [b / a for")]),
-    "a median of another pair": (
-        "Benchmarks",
-        [("axes.plot(statistics.median(values), height", "axes.plot(values[0], height")],
-    ),
+MISTAKES["what_benchmarks_run", "(start|HogWild.*|ratios|drawn|peer)", "Benchmarks"] = {
+    "the first worker's start": [
+        ("return max(first.values()) - began", "return min(first.values()) - began")
+    ],
+    "the last push": [
+        (
+            'first.setdefault(push["task"], push["push_time"])',
+            'first[push["task"]] = push["push_time"]',
+        )
+    ],
+    "batches of another model": [
+        (
+            'return result["examples_per_second"] / batch_size',
+            'return result["examples_per_second"] / 32',
+        )
+    ],
+    "the other way round": [("values = [a / b for", "values = [b / a for")],
+    "a median of another pair": [
+        ("axes.plot(statistics.median(values), height", "axes.plot(values[0], height")
+    ],
 }
 
 
@@ -1001,21 +907,14 @@ def check_the_rates_of_messages(load, tmp_path):
     same("drawn", [bar.get_width() for bar in drawn[0].axes[0].patches], [3.5, 2, 3])
 
 
-MISTAKES["the_rates_of_messages", "(rate|table|drawn)"] = {
-    "examples for updates": (
-        "Messages",
-        [('result["examples_per_second"] / flags.batch_size', 'result["examples_per_second"]')],
-    ),
-    "times of the case, not of the base": (
-        "Messages",
-        [
-            (
-                "{case['rate'] / middle[BASE]['rate']:.2f}",
-                "{middle[BASE]['rate'] / case['rate']:.2f}",
-            )
-        ],
-    ),
-    "the first run": ("Messages", [("np.median([run[key] for run in each], 0)", "each[0][key]")]),
+MISTAKES["the_rates_of_messages", "(rate|table|drawn)", "Messages"] = {
+    "examples for updates": [
+        ('result["examples_per_second"] / flags.batch_size', 'result["examples_per_second"]')
+    ],
+    "times of the case, not of the base": [
+        ("{case['rate'] / middle[BASE]['rate']:.2f}", "{middle[BASE]['rate'] / case['rate']:.2f}")
+    ],
+    "the first run": [("np.median([run[key] for run in each], 0)", "each[0][key]")],
 }
 
 
@@ -1043,19 +942,10 @@ def check_milliseconds_of_packing(load, tmp_path):
     )
 
 
-MISTAKES["milliseconds_of_packing", "(step|gradients|table)"] = {
-    "one worker's examples": (
-        "Packing",
-        [('flags.batch_size * result["workers"]', "flags.batch_size")],
-    ),
-    "one gradient a step": (
-        "Packing",
-        [("[2000 / time for time in runs]", "[1000 / time for time in runs]")],
-    ),
-    "to the first": (
-        "Packing",
-        [("last = middle.get(CASES[-1][0])", "last = middle.get(CASES[0][0])")],
-    ),
+MISTAKES["milliseconds_of_packing", "(step|gradients|table)", "Packing"] = {
+    "one worker's examples": [('flags.batch_size * result["workers"]', "flags.batch_size")],
+    "one gradient a step": [("[2000 / time for time in runs]", "[1000 / time for time in runs]")],
+    "to the first": [("last = middle.get(CASES[-1][0])", "last = middle.get(CASES[0][0])")],
 }
 
 
@@ -1096,15 +986,12 @@ def check_the_updates_of_a_pipeline(load, tmp_path):
     same("table", row, ["1F1B", "2", "4", "80", "25% 50%", "38%", "20%", "2 1", "1.25"])
 
 
-MISTAKES["the_updates_of_a_pipeline", "(updates|line|stored|nearest|table)"] = {
-    "an update of the warm-up": ("Pipeline", [("if step > WARM_UP]", "if step >= WARM_UP]")]),
-    "the least that is stored": (
-        "Pipeline",
-        [("most = [max(stored(ops, k)", "most = [min(stored(ops, k)")],
-    ),
-    "the farthest update": ("Pipeline", [("apart.index(min(apart))", "apart.index(max(apart))")]),
-    "a slow-down": ("Pipeline", [("{alone / seconds:.2f}", "{seconds / alone:.2f}")]),
-    "the bubble of M - 1": ("Pipeline", [("(K - 1) / (M + K - 1)", "(K - 1) / (M + K)")]),
+MISTAKES["the_updates_of_a_pipeline", "(updates|line|stored|nearest|table)", "Pipeline"] = {
+    "an update of the warm-up": [("if step > WARM_UP]", "if step >= WARM_UP]")],
+    "the least that is stored": [("most = [max(stored(ops, k)", "most = [min(stored(ops, k)")],
+    "the farthest update": [("apart.index(min(apart))", "apart.index(max(apart))")],
+    "a slow-down": [("{alone / seconds:.2f}", "{seconds / alone:.2f}")],
+    "the bubble of M - 1": [("(K - 1) / (M + K - 1)", "(K - 1) / (M + K)")],
 }
 
 
@@ -1151,20 +1038,11 @@ def check_the_bytes_of_compression(load, tmp_path):
     )
 
 
-MISTAKES["the_bytes_of_compression", "(kilobytes|runs|last|drawn)"] = {
-    "what is received, too": (
-        "Compression",
-        [(" for push in pushes) / 2 / 1000", " for push in pushes) / 1000")],
-    ),
-    "of two workers": (
-        "Compression",
-        [("train(case, workers, COUNTED", "train(case, WORKERS, COUNTED")],
-    ),
-    "the last loss": ("Compression", [('-max(1, len(run["losses"]) // 10) :]', "-1:]")]),
-    "with e and without": (
-        "Compression",
-        [('("none", name, name + WITHOUT)', '("none", name + WITHOUT, name)')],
-    ),
+MISTAKES["the_bytes_of_compression", "(kilobytes|runs|last|drawn)", "Compression"] = {
+    "what is received, too": [(" for push in pushes) / 2 / 1000", " for push in pushes) / 1000")],
+    "of two workers": [("train(case, workers, COUNTED", "train(case, WORKERS, COUNTED")],
+    "the last loss": [('-max(1, len(run["losses"]) // 10) :]', "-1:]")],
+    "with e and without": [('("none", name, name + WITHOUT)', '("none", name + WITHOUT, name)')],
 }
 
 
@@ -1204,22 +1082,19 @@ def check_the_runs_of_scaling(load, tmp_path):
 
 
 MISTAKES[
-    "the_runs_of_scaling", "(HogWild|DOWN.*|Sync.*|SAGN|least|short|own|losses|needed|backup)"
+    "the_runs_of_scaling",
+    "(HogWild|DOWN.*|Sync.*|SAGN|least|short|own|losses|needed|backup)",
+    "Scaling",
 ] = {
-    "one worker's mini-batches": (
-        "Scaling",
-        [("batches // local // needed(name, n))", "batches // local)")],
-    ),
-    "a backup counts": ("Scaling", [('return n - name.endswith("a backup")', "return n")]),
-    "steps for mini-batches": ("Scaling", [("batches // local // needed", "batches // needed")]),
-    "the delay is its own": (
-        "Scaling",
-        [('"batches_per_second") - MEAN if alone', '"batches_per_second") if alone')],
-    ),
-    "those that came are lost": (
-        "Scaling",
-        [('lost = sum(run["test_loss"] is None', 'lost = sum(run["test_loss"] is not None')],
-    ),
+    "one worker's mini-batches": [("batches // local // needed(name, n))", "batches // local)")],
+    "a backup counts": [('return n - name.endswith("a backup")', "return n")],
+    "steps for mini-batches": [("batches // local // needed", "batches // needed")],
+    "the delay is its own": [
+        ('"batches_per_second") - MEAN if alone', '"batches_per_second") if alone')
+    ],
+    "those that came are lost": [
+        ('lost = sum(run["test_loss"] is None', 'lost = sum(run["test_loss"] is not None')
+    ],
 }
 
 
@@ -1282,23 +1157,19 @@ def check_the_runs_of_a_slow_network(load, tmp_path):
     same("moved", own.moved(0), (10, 80))
 
 
-MISTAKES["the_runs_of_a_slow_network", "(runs|full|rule|moved)"] = {
-    "workers that push alone, together": (
-        "Slow-Network",
-        [("(n if folder in TOGETHER else 1)", "n")],
-    ),
-    "the mean link": (
-        "Slow-Network",
-        [('max(run["links"][which], default=0)', 'statistics.fmean(run["links"][which] or [0])')],
-    ),
-    "the ps among the workers": (
-        "Slow-Network",
-        [("(slice(0, ps), slice(ps, None))", "(slice(0, ps), slice(0, None))")],
-    ),
-    "packets for bytes": (
-        "Measurements/Slow-Network/hosts.py",
-        [("return numbers[0], numbers[8]", "return numbers[1], numbers[9]")],
-    ),
+MISTAKES["the_runs_of_a_slow_network", "(runs|full|rule|moved)", "Slow-Network"] = {
+    "workers that push alone, together": [("(n if folder in TOGETHER else 1)", "n")],
+    "the mean link": [
+        ('max(run["links"][which], default=0)', 'statistics.fmean(run["links"][which] or [0])')
+    ],
+    "the ps among the workers": [
+        ("(slice(0, ps), slice(ps, None))", "(slice(0, ps), slice(0, None))")
+    ],
+}
+MISTAKES[
+    "the_runs_of_a_slow_network", "(runs|full|rule|moved)", "Measurements/Slow-Network/hosts.py"
+] = {
+    "packets for bytes": [("return numbers[0], numbers[8]", "return numbers[1], numbers[9]")],
 }
 
 
@@ -1350,24 +1221,15 @@ def check_the_runs_of_staleness(load, tmp_path):
     same("drawn", points(right.lines[0]) + points(right.lines[1])[:1], [(2, 0.375), (0, 3)])
 
 
-MISTAKES["the_runs_of_staleness", "(steps|warm|lead|momentum|some|drawn)"] = {
-    "an outer rate that does not grow": (
-        "Staleness",
-        [("outer = case.value * flags.move", "outer = flags.move")],
-    ),
-    "half of the pushes": (
-        "Staleness",
-        [("updates // 4 if case.warm", "updates // 2 if case.warm")],
-    ),
-    "never of those that came": (
-        "Staleness",
-        [
-            (
-                "    lost = sum(run[key] is None for run in runs)\n",
-                "    lost = sum(run[key] is not None for run in runs)\n",
-            )
-        ],
-    ),
+MISTAKES["the_runs_of_staleness", "(steps|warm|lead|momentum|some|drawn)", "Staleness"] = {
+    "an outer rate that does not grow": [("outer = case.value * flags.move", "outer = flags.move")],
+    "half of the pushes": [("updates // 4 if case.warm", "updates // 2 if case.warm")],
+    "never of those that came": [
+        (
+            "    lost = sum(run[key] is None for run in runs)\n",
+            "    lost = sum(run[key] is not None for run in runs)\n",
+        )
+    ],
 }
 
 
@@ -1394,15 +1256,9 @@ def check_the_start_of_an_engine(load, tmp_path):
     same("seconds", list(module.run("run.sh", 100, 5)), [3, 10])
 
 
-MISTAKES["the_start_of_an_engine", "seconds"] = {
-    "the last update's start": (
-        "Beyond-One-Machine/start_up.py",
-        [("return pushes[0] - began", "return pushes[-1] - began")],
-    ),
-    "from the first update on": (
-        "Beyond-One-Machine/start_up.py",
-        [("ended - pushes[-1]", "ended - pushes[0]")],
-    ),
+MISTAKES["the_start_of_an_engine", "seconds", "Beyond-One-Machine/start_up.py"] = {
+    "the last update's start": [("return pushes[0] - began", "return pushes[-1] - began")],
+    "from the first update on": [("ended - pushes[-1]", "ended - pushes[0]")],
 }
 
 
@@ -1440,28 +1296,16 @@ def check_the_rates_of_spark(load, tmp_path):
     )
 
 
-MISTAKES["the_rates_of_spark", "(rate|spread|table)"] = {
-    "of both workers": (
-        RATES,
-        [('return {"rate": statistics.mean(rates)}', 'return {"rate": sum(rates)}')],
-    ),
-    "from the first update on, with its examples": (
-        RATES,
-        [
-            (
-                "first, *pushes = drivers.pushes(folder, task=task)",
-                "pushes = drivers.pushes(folder, task=task)\n        first = pushes[0]",
-            )
-        ],
-    ),
-    "to the best rate": (
-        RATES,
-        [('base = statistics.median(each["rate"]', 'base = max(each["rate"]')],
-    ),
-    "the mean": (
-        RATES,
-        [('{"median": statistics.median(values)', '{"median": statistics.mean(values)')],
-    ),
+MISTAKES["the_rates_of_spark", "(rate|spread|table)", RATES] = {
+    "of both workers": [('return {"rate": statistics.mean(rates)}', 'return {"rate": sum(rates)}')],
+    "from the first update on, with its examples": [
+        (
+            "first, *pushes = drivers.pushes(folder, task=task)",
+            "pushes = drivers.pushes(folder, task=task)\n        first = pushes[0]",
+        )
+    ],
+    "to the best rate": [('base = statistics.median(each["rate"]', 'base = max(each["rate"]')],
+    "the mean": [('{"median": statistics.median(values)', '{"median": statistics.mean(values)')],
 }
 
 
@@ -1505,33 +1349,33 @@ def check_what_a_page_says_of_runs(load, tmp_path):
     same("sample", shown, ["[tfrun] a", *lines[:2], "...", lines[-1], "[tfrun] .../runs/X/<time>"])
 
 
-MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)"] = {
-    "the last run's sample": (
-        "tools/results.py",
-        [("            if seed == 0:\n", "            if seed == repeats - 1:\n")],
-    ),
-    "the lower middle": (
-        "common/pages.py",
-        [("(statistics.median(values), min", "(statistics.median_low(values), min")],
-    ),
-    "failed runs left out": (
-        "tools/readmes.py",
-        [
-            (
-                '    if len(known) < len(runs):\n        words.append(f"{len(runs) - len(known)}',
-                '    if False:\n        words.append(f"{len(runs) - len(known)}',
-            )
-        ],
-    ),
-    "seconds of all runs": (
-        "tools/results.py",
-        [
-            (
-                "            began = time.monotonic()\n            command",
-                "            began = began if seed else time.monotonic()\n            command",
-            )
-        ],
-    ),
+MISTAKES[
+    "what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)", "tools/results.py"
+] = {
+    "the last run's sample": [
+        ("            if seed == 0:\n", "            if seed == repeats - 1:\n")
+    ],
+    "seconds of all runs": [
+        (
+            "            began = time.monotonic()\n            command",
+            "            began = began if seed else time.monotonic()\n            command",
+        )
+    ],
+}
+MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)", "common/pages.py"] = {
+    "the lower middle": [
+        ("(statistics.median(values), min", "(statistics.median_low(values), min")
+    ],
+}
+MISTAKES[
+    "what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)", "tools/readmes.py"
+] = {
+    "failed runs left out": [
+        (
+            '    if len(known) < len(runs):\n        words.append(f"{len(runs) - len(known)}',
+            '    if False:\n        words.append(f"{len(runs) - len(known)}',
+        )
+    ],
 }
 
 
@@ -1587,25 +1431,16 @@ def check_what_a_drill_reads(load, tmp_path):
     same("lost", [run.lost(), sorted(run.twice())], [0, []])
 
 
-MISTAKES["what_a_drill_reads", "(pushes|gap|accuracy)"] = {
-    "the first test": (
-        FAULTS,
-        [('self.tests("evaluator-0")[-1][1]', 'self.tests("evaluator-0")[0][1]')],
-    ),
-    "the worker's test": (FAULTS, [('self.tests("evaluator-0")[-1][1]', "self.tests()[-1][1]")]),
-    "a gap from the end of the fault on": (
-        FAULTS,
-        [("self.faults[0][0] - 0.5", "self.faults[0][1] + 1")],
-    ),
-    "gaps of all": (
-        FAULTS,
-        [
-            (
-                "for at, _ in self.pushes(self.faults[0][0] - 0.5, task)]",
-                "for at, _ in self.pushes(self.faults[0][0] - 0.5)]",
-            )
-        ],
-    ),
+MISTAKES["what_a_drill_reads", "(pushes|gap|accuracy)", FAULTS] = {
+    "the first test": [('self.tests("evaluator-0")[-1][1]', 'self.tests("evaluator-0")[0][1]')],
+    "the worker's test": [('self.tests("evaluator-0")[-1][1]', "self.tests()[-1][1]")],
+    "a gap from the end of the fault on": [("self.faults[0][0] - 0.5", "self.faults[0][1] + 1")],
+    "gaps of all": [
+        (
+            "for at, _ in self.pushes(self.faults[0][0] - 0.5, task)]",
+            "for at, _ in self.pushes(self.faults[0][0] - 0.5)]",
+        )
+    ],
 }
 
 
@@ -1617,13 +1452,8 @@ def test_what_is_counted(name, tmp_path):
     CHECKS[name](load, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name, fails, mistake",
-    support.mistakes(MISTAKES, core=1),
-)
-def test_a_mistake_is_caught(name, fails, mistake, tmp_path):
-    place, changes = mistake
-
+@pytest.mark.parametrize("name, fails, place, changes", support.mistakes(MISTAKES, core=1))
+def test_a_mistake_is_caught(name, fails, place, changes, tmp_path):
     def mistaken(name, more=()):
         return load(name, [*changes, *more] if name == place else more)
 

@@ -286,19 +286,6 @@ def test_the_end_of_a_run_reads_each_file_once(tmp_path, monkeypatch):
     assert len(said) == 1 and said[0].startswith("test accuracy 90.0%") and "curves.png" in said[0]
 
 
-def test_the_mean_staleness_in_the_picture(tmp_path, monkeypatch):
-    """It is that of all pushes: (0 + 3 + 3 + 3) / 4, not the mean of the means of the workers."""
-    flags(tmp_path, steps=4)
-    metrics(tmp_path, "worker-0", push(1.0, 1), push(1.3, 2, 3), push(1.6, 3, 3))
-    metrics(tmp_path, "worker-1", push(1.9, 4, 3))
-    monkeypatch.setattr(curves.plt, "close", lambda figure: None)
-    curves.draw(RunData.read(tmp_path))
-    titles = [axes.get_title() for axes in curves.plt.gcf().axes]
-    monkeypatch.undo()
-    curves.plt.close("all")
-    assert "Staleness, mean 2.25" in titles
-
-
 def test_time_in_which_nothing_ran_does_not_count(tmp_path):
     """The run stopped at 2.2 and went on at 100; worker 1 alone had started again before that."""
     flags(tmp_path, steps=8)
