@@ -115,6 +115,13 @@ def pytest_sessionfinish(session):
     shutil.rmtree(session.records, ignore_errors=True)
 
 
+@pytest.fixture(scope="module")
+def quick(request):
+    """Returns the cluster that serves all tests of a module, with what its QUICK asks for."""
+    with support.QuickCluster(**getattr(request.module, "QUICK", {})) as cluster:
+        yield cluster
+
+
 @pytest.fixture(autouse=True)
 def no_child_left():
     """Fails a test after which a process that it started still runs; ends that process."""

@@ -26,12 +26,6 @@ ON_THE_WORKER = [
 ]
 
 
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster() as cluster:
-        yield cluster
-
-
 def rows(quick, script, folder, changes, together):
     """Returns the pushes of each task, and the messages of an update.
 

@@ -16,6 +16,7 @@ from tfrun import errors
 from tfrun.commands import export
 
 SCRIPT = examples.main_script("Further-Algorithms/Compressed-AllReduce")
+QUICK = dict(ps=0)  # of the fixture quick
 EQUATION = equations.of(SCRIPT)
 CASES = {  # {case: the flags of a training}
     "power": {"compress": "power", "rank": 2},
@@ -267,12 +268,6 @@ def test_without_e_top_k_and_sign_stall():
 
 
 # Training, by processes of its own.
-
-
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster(ps=0) as cluster:
-        yield cluster
 
 
 RECORD = [

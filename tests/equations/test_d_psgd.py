@@ -81,12 +81,6 @@ def test_a_mistake_is_caught(script, fails, changes):
         check(4, examples.replaced(script, changes))
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_the_scripts_with_a_mistake_run(tmp_path):
-    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
-
-
 FIRST = EQUATION.MISTAKES["w"]["the step comes before the averaging"]
 
 

@@ -295,12 +295,6 @@ def test_a_mistake_is_caught(script, fails, changes):
         CHECKS.get(fails, check_asynchronous)(examples.replaced(script, changes))
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_the_scripts_with_a_mistake_run(tmp_path):
-    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
-
-
 # Who is slow, gone, or new -----------------------------------------------------------------------
 
 

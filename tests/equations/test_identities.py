@@ -347,42 +347,6 @@ def test_compensation_is_exact_where_the_squared_gradient_is_the_hessian():
     assert np.abs(last - (before - lr * h * (start - c))).max() > 0.01, "that is HogWild's step"
 
 
-def check_two_pushes_at_once(changes=()):
-    """Two workers have pulled 0 and push 1 each, at once: the later push finds w moved by -0.5.
-
-    Between the read of w and the update of w each push pauses.
-    """
-    missed = "missed = flags.compensation * g * g * (v.read_value() - w_k)"
-    pause = """now = v.read_value()
-        with tf.control_dependencies([now]):
-            pause = tf.numpy_function(lambda: time.sleep(0.3), [], [])
-        with tf.control_dependencies([pause]):
-            missed = flags.compensation * g * g * (tf.identity(now) - w_k)"""
-    text = examples.replaced(COMPENSATION, [(missed, pause), *changes])
-    flags = dict(learning_rate=0.5, compensation=1.0)
-    with workers(COMPENSATION, 2, all_ones, [0.0], text, **flags) as group:
-        threads = [
-            threading.Thread(target=worker.push, args=[held])
-            for worker, held in [(worker, worker.pull()) for worker in group]
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        last = group.values()["parameters"][0]
-    due = -0.5 - 0.5 * (1 - 0.5)
-    assert abs(last - due) < 1e-5, f"w: {last} after two pushes, not {due}"
-
-
-NO_LOCK = [("lock.execute(functools.partial(push, v, pair))", "push(v, pair)")]
-
-
-def test_compensation_reads_and_updates_under_a_lock():
-    check_two_pushes_at_once()
-    with support.caught("w"):
-        check_two_pushes_at_once(NO_LOCK)
-
-
 # Momentum on the ps, moved at every N-th push.
 
 
@@ -592,17 +556,7 @@ def test_a_mistake_about_the_bound_is_caught(check, fails, changes):
 
 @pytest.mark.nightly
 def test_the_mistaken_scripts_run(tmp_path):
-    texts = {
-        name: examples.replaced(DYNSGD, changes)
-        for named in OUTSIDE.values()
-        for name, changes in named.items()
-    }
+    texts = support.changed(DYNSGD, OUTSIDE) | support.changed(BOUNDED, CORE_BOUNDS | BOUNDS)
     texts["in halves"] = examples.replaced(HOGWILD, IN_HALVES)
-    texts["no lock"] = examples.replaced(COMPENSATION, NO_LOCK)
-    texts |= {
-        name: examples.replaced(BOUNDED, changes)
-        for named in [*CORE_BOUNDS.values(), *BOUNDS.values()]
-        for name, changes in named.items()
-    }
     texts["in more parts"] = examples.replaced(HOGWILD, [MORE_PARTS])
     support.run_well(texts, tmp_path)

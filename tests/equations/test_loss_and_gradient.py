@@ -418,7 +418,7 @@ def check(script, folder, changes=()):
 # One with each form of the regions that compute gradients.
 HOGWILD, RING = examples.main_script("HogWild"), examples.main_script("Ring-AllReduce")
 COORDINATOR = examples.main_script("Parameter-Server-Strategy")
-CORE = [RING, PLACES]
+CORE = [HOGWILD, RING, PLACES]
 
 
 @pytest.mark.parametrize(
@@ -439,6 +439,7 @@ ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.value
 ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
 MISTAKES = {
     (HOGWILD, "losses"): {
+        "all have the same masks": [("tf.cast(rank, v", "tf.cast(0, v")],
         "the penalty is in the gradient only": [
             (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
         ],

@@ -385,12 +385,6 @@ def test_a_mistake_is_caught(script, fails, changes):
                 check_places("two workers", text, micro_batches=8 if fails == "order" else M)
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_the_mistaken_scripts_run(tmp_path):
-    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
-
-
 TWICE = "The same RunGraph (Worker) request was received twice."
 REFUSED = f"""        if metrics.step % 3 == 1 and metrics.step not in refused:
             refused.append(metrics.step)

@@ -62,6 +62,26 @@ def test_its_mistakes_fit_the_script(script):
             assert examples.replaced(script, changes) != script.read_text(), name
 
 
+# Their trainings are not those in which their mistakes are caught; they have no ps.
+ALONE = ["Model-Parallelism"]
+ALONE += [f"Further-Algorithms/{name}" for name in ("D-PSGD", "Gossip-SGD", "Sharded-Training")]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "those, ps",
+    [
+        (equations.compared(equations.INTERLEAVED), 1),
+        (equations.compared(equations.TOGETHER), 1),
+        *(([examples.main_script(name)], 0) for name in ALONE),
+    ],
+)
+def test_mistaken_scripts_run(those, ps, tmp_path):
+    """A mistake counts only if nothing but a number gives it away: `--steps 20` ends well."""
+    support.run_well(equations.mistaken(those), tmp_path, ps)
+
+
 def test_a_file_has_a_script():
     """No two scripts have the same name, and no file is left of one that has gone."""
     stems = sorted(script.stem for script in SCRIPTS)

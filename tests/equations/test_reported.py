@@ -23,12 +23,6 @@ from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
 
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster() as cluster:
-        yield cluster
-
-
 def run(quick, folder, example, changes, *flags, workers=2, ps=1):
     """Runs a copy of the example's script with these changes; returns the run directory."""
     script = examples.main_script(example)
@@ -122,19 +116,6 @@ def check_pairs(example, changes, quick, folder):
 
 
 # The end -----------------------------------------------------------------------------------------
-
-
-def check_the_last_push(example, changes, quick, folder):
-    """After the last of --steps a call moves nothing."""
-    with interleaved_workers(1, example, changes, **{"--steps": 3}) as workers:
-        (worker,) = workers
-        tickets = [worker.push()[1] for _ in range(3)]
-        before = workers.parameters()
-        with pytest.raises(worker.tf.errors.OutOfRangeError):
-            worker.push()
-        after = workers.parameters()
-    moved = max(np.abs(a - b).max() for a, b in zip(before, after))
-    assert tickets == [0, 1, 2] and moved == 0, "w: moved by %g after the last update" % moved
 
 
 def check_calls(example, changes, quick, folder):
@@ -369,38 +350,6 @@ def check_examples(example, changes, quick, folder):
     assert 0 <= drawn - found.sum() <= found[-1], f"examples: {drawn} drawn, {found.sum()} reported"
 
 
-LATE = """    def late(x):
-        time.sleep(0.2)
-        return x
-    with tf.control_dependencies([tf.numpy_function(late, [%s], %s)]):
-"""
-G = "    loss, g = gradient(w_k, version)\n"
-SLOWER = {
-    "push": (TICKET % "ticket", LATE % ("ticket", "tf.int64")),
-    "gradient": (
-        G,
-        G + LATE % ("loss", "tf.float32") + "        g = [tf.identity(d) for d in g]\n",
-    ),
-}
-
-
-def check_times(example, changes, quick, folder):
-    """Where a push or a gradient takes 0.2 s longer, the wait or the rest of the update does."""
-    times, wrong = {}, []
-    for slow, change in SLOWER.items():
-        flags = ["--steps", "6"]
-        directory = run(quick, folder / slow, example, [change, *changes], *flags, workers=1)
-        found = rows_of(directory)
-        wait = found["wait_seconds"][1:].mean()
-        rest = (found["push_time"] - found["pull_time"])[1:].mean() - wait
-        times[slow] = wait, rest
-    if not times["push"][0] > 0.2 > 0.1 > times["push"][1]:
-        wrong.append("a slow push: waits %.3f s, the rest %.3f s" % times["push"])
-    if not times["gradient"][1] > 0.2 > 0.1 > times["gradient"][0]:
-        wrong.append("a slow gradient: waits %.3f s, the rest %.3f s" % times["gradient"])
-    assert not wrong, "\n".join(wrong)
-
-
 # Flags -------------------------------------------------------------------------------------------
 
 
@@ -414,17 +363,6 @@ def check_seeds(example, changes, quick, folder):
         losses.append(rows_of(directory)["loss"][0])
     apart = np.abs(w[0] - w[1]).max()
     assert apart > 0.1 and losses[0] != losses[1], f"parameters: {apart:g} apart, losses {losses}"
-
-
-def check_batches(example, changes, quick, folder):
-    """At the same w another seed has another mini-batch, and the same seed the same."""
-    losses, held = [], None
-    for seed in 1, 2, 1:
-        with interleaved_workers(1, example, changes, **{"--seed": seed}) as (worker, *_):
-            tensors = worker.update.pulled
-            held = held or worker.session.run(tensors)
-            losses.append(worker.push(dict(zip(tensors, held)))[0])
-    assert losses[0] == losses[2] and abs(losses[0] - losses[1]) > 1e-4, "losses: %s" % losses
 
 
 # The checks and their mistakes -------------------------------------------------------------------
@@ -443,7 +381,6 @@ CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     ),
     check_rows: (["HogWild"], []),
     check_pairs: (["Sparse-Embeddings"], []),
-    check_the_last_push: (["HogWild"], others()),
     check_calls: (["Collective-AllReduce"], ["Ring-AllReduce"]),
     check_the_last_checkpoint: (["HogWild"], []),
     check_going_on: (["HogWild"], []),
@@ -455,9 +392,7 @@ CHECKS = {  # a check: (its examples in the core tier, more in `all`)
     check_the_place: (["AEASGD"], ["AEAMSGD"]),
     check_losses: (["HogWild"], []),
     check_examples: (["DOWNPOUR-Easy"], ["Multiple-GPUs-Single-Machine", LOCAL_SGD]),
-    check_times: (["HogWild"], []),
     check_seeds: (["HogWild"], ["Ring-AllReduce", "Non-Distributed-Setup"]),
-    check_batches: (["HogWild"], []),
 }
 
 
@@ -511,9 +446,6 @@ CORE_MISTAKES = {
     (check_rows, "HogWild", "rows"): {
         "rows in both": [("x[:-360], y[:-360], x[-360:]", "x[:-300], y[:-300], x[-360:]")]
     },
-    (check_batches, "HogWild", "losses"): {
-        "the batches of each seed are the same": [("flags.seed * 65536 + rank", "rank")]
-    },
 }
 MISTAKES = {
     (check_test, "HogWild", "test_loss"): {
@@ -536,9 +468,6 @@ MISTAKES = {
         "a word is its own neighbour": [
             ("words[place + 1 : place + 1 + WINDOW]", "words[place : place + 1 + WINDOW]")
         ]
-    },
-    (check_the_last_push, "HogWild", "w"): {
-        "a push without a ticket": [(TICKET % "ticket", TICKET % "")]
     },
     (check_calls, "Ring-AllReduce", "updates"): {
         "calls that overshoot": [
@@ -567,9 +496,6 @@ MISTAKES = {
     },
     (check_examples, "Multiple-GPUs-Single-Machine", "examples"): {
         "one tower counts": [(COUNT, COUNT.replace(" * batches_per_update", ""))]
-    },
-    (check_times, "HogWild", "a slow gradient"): {
-        "a wait that begins at the pull": [("pushed - ready]", "pushed - pulled]")]
     },
     (check_seeds, "HogWild", "parameters"): {
         "a seed that changes nothing": [("set_random_seed(flags.seed)", "set_random_seed(0)")]

@@ -22,6 +22,7 @@ from tfrun import errors
 from tfrun.commands import export
 
 SCRIPT = examples.main_script("Ring-AllReduce")
+QUICK = dict(ps=0)  # of the fixture quick
 EQUATION = equations.of(SCRIPT)
 
 
@@ -161,12 +162,6 @@ def test_who_sends_first_and_then_receives_waits_for_ever():
 # Training, by processes of its own.
 
 
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster(ps=0) as cluster:
-        yield cluster
-
-
 def check_training(quick, folder, changes=(), flags=(), n=3):
     """The named comparisons of numbers that a mistake must fail."""
     codes, output = ringed.train(
@@ -230,12 +225,7 @@ def test_a_mistake_in_the_training_is_caught(script, fails, changes, quick, tmp_
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_scripts_with_a_mistake_in_the_sum_run(tmp_path):
-    texts = {
-        name: examples.replaced(SCRIPT, changes)
-        for named in MISTAKES.values()
-        for name, changes in named.items()
-    }
-    support.run_well(texts, tmp_path, ps=0)
+    support.run_well(support.changed(SCRIPT, MISTAKES), tmp_path, ps=0)
 
 
 # What goes wrong on the way.

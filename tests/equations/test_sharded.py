@@ -18,6 +18,7 @@ from common import examples
 from tfrun.commands import export
 
 SCRIPT = examples.main_script("Further-Algorithms/Sharded-Training")
+QUICK = dict(ps=0)  # of the fixture quick
 EQUATION = equations.of(SCRIPT)
 SIZE = sum(int(np.prod(shape)) for shape in ringed.SHAPES)
 STEPS = 6
@@ -288,12 +289,6 @@ def test_a_mistake_is_caught(script, fails, changes):
         check(fails, examples.replaced(script, [*changes, *more]))
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_the_mistaken_scripts_run(tmp_path):
-    support.run_well(equations.mistaken([SCRIPT]), tmp_path, ps=0)
-
-
 # Checkpoints of shards ---------------------------------------------------------------------------
 
 
@@ -349,12 +344,6 @@ def test_a_shard_that_is_read_from_another_place_is_caught(tmp_path):
     first = [("first = shard[0] if shard.size else begin", "first = begin")]
     with support.caught("shards"):
         check_checkpoint(tmp_path, (1, "0"), (3, "3"), examples.replaced(SCRIPT, first))
-
-
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster(ps=0) as cluster:
-        yield cluster
 
 
 def test_a_worker_that_dies(quick, tmp_path):

@@ -25,6 +25,7 @@ from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
 COUNTED = support.ROOT / "tests" / "problems" / "counted.py"
+QUICK = dict(tasks=4)  # of the fixture quick
 RATE, STEPS = 0.01, (12, 20)  # a run of 12 updates, which goes on to 20
 FILE_BATCH, PER_EPOCH = 4, 5  # rows in a mini-batch of a file, and such in the file
 SYNCHRONOUS = "Synchronous-SGD/synchronous_sgd.py"
@@ -91,12 +92,6 @@ AT_ONCE = [
         "    return iterators",
     )
 ]
-
-
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster(tasks=4) as cluster:
-        yield cluster
 
 
 @functools.cache

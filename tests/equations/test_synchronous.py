@@ -180,31 +180,6 @@ def test_a_warm_up_with_a_backup_worker():
 
 
 # Between the note that a gradient is there and the look at all notes.
-WIDER = (
-    "        with tf.control_dependencies([noted, started]):\n",
-    "        with tf.control_dependencies([noted, started]):\n"
-    "            pause = tf.numpy_function(lambda: time.sleep(0.3), [], [])\n"
-    "        with tf.control_dependencies([pause]):\n",
-)
-
-
-def locked(text=None):
-    """Two reports at once make one step, also where a report takes long."""
-    text = (text or SYNC.read_text()).replace(*WIDER)
-    with group(SYNC, 2, {}, text) as workers:
-        one = workers.workers[0]
-        step = next(v for v in one.globals if v.op.name == "global_step")
-        for made in 1, 2, 3:
-            workers.together()
-            there = one.session.run(step)
-            assert there == made, f"steps: {there}, not {made}"
-
-
-def test_one_report_at_a_time():
-    assert WIDER[0] in SYNC.read_text()
-    locked()
-
-
 def wait(text=None):
     """Workers that have reported go on only when the last has, too."""
     with group(SYNC, 3, {}, text) as workers:
@@ -235,9 +210,6 @@ MISTAKES = {
         "the warm-up counts the backup workers, too": [
             ("rate, moved = warmed_up(step, N", "rate, moved = warmed_up(step, n")
         ]
-    },
-    (locked, "steps"): {
-        "two reports at once": [("ticket = lock.execute(report)", "ticket = report()")]
     },
     (late, "parameters"): {
         "all slots count, whoever is there": [
@@ -272,10 +244,7 @@ def test_a_mistake_in_who_takes_part_is_caught(check, fails, changes):
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_mistaken_scripts_run(tmp_path):
-    texts = equations.mistaken(SCRIPTS)
-    for named in MISTAKES.values():
-        texts |= {name: examples.replaced(SYNC, changes) for name, changes in named.items()}
-    support.run_well(texts, tmp_path)
+    support.run_well(support.changed(SYNC, MISTAKES), tmp_path)
 
 
 @contextlib.contextmanager

@@ -18,15 +18,10 @@ from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
 FOLDER = support.ROOT / "Parameter-Server-Strategy"
+QUICK = dict(chief=1, tasks=4)  # of the fixture quick
 SCRIPT = examples.main_script("Parameter-Server-Strategy")
 LAUNCHER = FOLDER / "run.sh"
 STEPS = 37  # closures of 10, and a shorter one
-
-
-@pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster(chief=1, tasks=4) as tasks:
-        yield tasks
 
 
 @pytest.fixture(scope="module")

@@ -54,12 +54,6 @@ def plugs():
 
 
 @pytest.fixture(scope="module")
-def quick():
-    with support.QuickCluster() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def trained(quick, tmp_path_factory):
     """A run of HogWild with layers that keep something: (its directory, its script)."""
     folder = tmp_path_factory.mktemp("trained")

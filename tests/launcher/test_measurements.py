@@ -138,52 +138,12 @@ def test_a_table_of_a_page_is_that_of_its_results(name):
 SHARED = "common/drivers.py"
 
 
-@check
-def check_medians(load, tmp_path):
-    """Of an even number, and without those that have no value."""
-    spread = load(SHARED).spread
-    same("spread", spread([4, None, 1, 2, 9], "{:.1f}"), "3.0 (1.0-9.0)")
-    same("spread", spread([5.0, 1.0, 3.0], "{:.0f}"), "3 (1-5)")
-    same("spread", spread([None], "{:.0f}"), "")
-
-
-MISTAKES["medians", "spread", SHARED] = {
-    "the mean": [("statistics.median(known)", "statistics.fmean(known)")],
-    "the lower middle": [("statistics.median(known)", "statistics.median_low(known)")],
-    "the range of others": [("middle, min(known), max(known)", "middle, known[0], known[-1]")],
-    "none counts as 0": [
-        ("[value for value in values if value is not None]", "[value or 0 for value in values]")
-    ],
-}
-
-
 def run_of(accuracies, **more):
     """Returns a run of Compare with these tests: a second, 100 examples and 2 MB between two."""
     tests = {"accuracy": accuracies, "loss": [1 - each for each in accuracies]}
     for what, each in (("seconds", 1), ("examples", 100), ("megabytes", 2)):
         tests[what] = [each * (number + 1) for number in range(len(accuracies))]
     return {"test_loss": 0.5, "test_accuracy": 0.9, **more, "evaluations": tests}
-
-
-@check
-def check_the_target(load, tmp_path):
-    """The first test at or above it, even if a later one is below; None where no test is."""
-    module = load(SHARED)
-    runs = [run_of([0.5, 0.97, 0.9, 0.99]), run_of([0.96, 0.969]), run_of([0.98]), {"failed": ""}]
-    same("target", module.to_target(runs), [2, None, 1, None])
-    same("target", module.to_target(runs, "examples"), [200, None, 100, None])
-    same("target", module.to_target(runs, "megabytes", 0.99), [8, None, None, None])
-
-
-MISTAKES["the_target", "target", SHARED] = {
-    "only above": [("if right >= target)", "if right > target)")],
-    "the last one": [("in pairs if right >= target)", "in [*pairs][::-1] if right >= target)")],
-    "the best test": [("pairs = zip(tests[what], ", "pairs = zip(sorted(tests[what])[::-1], ")],
-    "another target": [("if right >= target)", "if right >= TARGET)")],
-    "those that never came are left out": [
-        ("    return found\n\n\ndef after", "    return [x for x in found if x]\n\n\ndef after")
-    ],
-}
 
 
 @check

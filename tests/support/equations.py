@@ -85,9 +85,8 @@ def mistakes(scripts, core):
 def mistaken(scripts):
     """Returns {name: text} of these scripts with each mistake but for those of NOT_RUN."""
     return {
-        f"{script.stem}: {name}": examples.replaced(script, changes)
+        f"{script.stem}: {name}": text
         for script in scripts
-        for named in of(script).MISTAKES.values()
-        for name, changes in named.items()
+        for name, text in support.changed(script, of(script).MISTAKES).items()
         if name not in of(script).NOT_RUN
     }

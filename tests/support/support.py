@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 import pytest
 import stand_in
-from common.examples import ROOT, kind_of, scripts, tracked
+from common.examples import ROOT, kind_of, replaced, scripts, tracked
 from tfrun.launch import cluster
 
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of the variables for digits
@@ -132,6 +132,15 @@ def mistakes(groups, core):
         for group, named in groups.items()
         for number, (name, changes) in enumerate(named.items())
     ]
+
+
+def changed(script, groups):
+    """Returns {name of a mistake: the script's text with it} of such groups."""
+    return {
+        name: replaced(script, changes)
+        for named in groups.values()
+        for name, changes in named.items()
+    }
 
 
 def caught(fails):
