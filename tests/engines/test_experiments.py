@@ -244,6 +244,18 @@ def test_what_launch_refuses(tmp_path, args_dict, words):
     assert not (tmp_path / "logdir").exists()
 
 
+def test_the_order_of_the_table():
+    """Catches: NaN or a failure at the top; the worst first where less is better."""
+    report = examples.load(FOLDER / "report.py")
+
+    def row(name, value, status="done"):
+        return {"run": name, "metrics": {"m": value} if value != "" else {}, "status": status}
+
+    rows = [row("nan", None), row("b", 0.5), row("bad", "", "failed"), row("c", 2.0)]
+    for direction, names in ("max", ["c", "b", "nan", "bad"]), ("min", ["b", "c", "nan", "bad"]):
+        assert [row["run"] for row in report.in_order(rows, "m", direction)] == names
+
+
 @pytest.mark.long
 @pytest.mark.needs("java")
 def test_spark_and_local_give_equal_results(both):
@@ -468,6 +480,27 @@ def test_a_standalone_cluster_deals_out_its_gpus(tmp_path, odd):
     runs = results(tmp_path / "logdir" / "spark")
     assert done.returncode == 0, done.stdout
     assert {result["metrics"]["gpu"] for result in runs.values()} == {7} and len(runs) == 3
+
+
+@pytest.mark.long
+def test_fashion_mnist():
+    """Catches: pixels that are not scaled, rows that are not flat, a dataset that is ignored."""
+    code = """
+import keras
+import numpy as np
+import digits
+images = np.random.RandomState(0).randint(0, 256, (96, 28, 28)).astype("uint8")
+labels = np.arange(96).astype("uint8") % 10
+parts = (images[:64], labels[:64]), (images[64:], labels[64:])
+keras.datasets.fashion_mnist.load_data = lambda: parts
+x, y, x_test, y_test = digits.load("fashion_mnist")
+print(x.shape, x.dtype, float(x.max()), x_test.shape, y.shape, int(y_test.max()))
+print(digits.train(0.01, epochs=1, dataset="fashion_mnist"))
+"""
+    done = support.python(code, PYTHONPATH=str(FOLDER))
+    lines = done.stdout.splitlines()
+    assert lines[0] == "(64, 784) float32 1.0 (32, 784) (64,) 9", done.stderr
+    assert "accuracy" in lines[1]
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from common import examples
 from common.references import perceptron
 from problem import digits_like, draw
 from tfrun.commands import export
+from tfrun.launch import cluster
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
@@ -90,6 +91,16 @@ def test_a_mistake_in_who_is_who_is_caught(folder, fails, change, tmp_path, monk
     script = examples.main_script(folder)
     with support.caught(fails):
         who_is_who(script, tmp_path, monkeypatch, examples.replaced(script, [change]))
+
+
+def test_gpus_of_a_chief(monkeypatch):
+    """The chief has the first GPU, and a ps none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    jobs = {"worker": 2, "evaluator": 1, "ps": 1, "chief": 1}
+    env = cluster.environments(jobs, range(5), "run")
+    gpus = {task: own["CUDA_VISIBLE_DEVICES"] for task, own in env.items()}
+    due = {("ps", 0): "-1", ("chief", 0): "4", ("worker", 0): "5", ("worker", 1): "6"}
+    assert gpus == {**due, ("evaluator", 0): "7"}
 
 
 # What each does, in processes --------------------------------------------------------------------

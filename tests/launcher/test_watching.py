@@ -19,7 +19,7 @@ from small import TFRUN, run, start, tasks, write
 from support import tfrun
 from tfrun.commands import tensorboard
 from tfrun.launch import quiet
-from tfrun.runs import registry
+from tfrun.runs import progress, registry
 
 SLEEP = "print('ready', flush=True); time.sleep(60)\n"
 BUSY = """
@@ -193,6 +193,29 @@ def test_monitor_of_gpus(tmp_path):
         assert gpus == [(None, None), (37, 2**30), (90, 2**31)]
         table = tfrun("monitor", "--once", COLUMNS="150", **path).stdout
         assert "GPU %" in table and "2 GiB" in table
+
+
+def rows(*pushes):
+    """Rows of metrics, from (time, local steps, staleness, loss)."""
+    return [
+        {"push": True, "test": False, "push_time": at, "local_steps": n, "staleness": late}
+        | {"loss": loss, "global_step": number}
+        for number, (at, n, late, loss) in enumerate(pushes, 1)
+    ]
+
+
+def test_rates_by_hand():
+    """The rate of a live task falls when it pushes no more; that of another is its last."""
+    found = rows((100, 10, 0, 3.0), (101, 10, 4, 2.0), (102, 10, 0, 1.0), (103, 10, 2, 0.5))
+    live = progress.of_task(found, now=104.0, live=True)
+    assert live == {"steps_per_second": 30 / 4, "staleness": 1.5, "loss": 0.5, "update": 4}
+    later = progress.of_task(found, now=107.0, live=True)
+    assert (later["steps_per_second"], later["staleness"]) == (10 / 5, 2.0)
+    assert progress.of_task(found, now=200.0, live=True)["steps_per_second"] == 0
+    assert progress.of_task(found, now=200.0, live=False)["steps_per_second"] == 30 / 3
+    assert progress.of_task([], now=1.0, live=True)["loss"] is None
+    diverged = rows((100, 1, 0, 3.0), (101, 1, 0, float("nan")))
+    assert progress.of_task(diverged, now=101.0, live=True)["loss"] is None, "JSON has no NaN"
 
 
 def test_terminals_of_any_width(tmp_path):
