@@ -223,7 +223,7 @@ FROZEN = [("[v.assign(new) for v, new in zip(local_state, after)]", "[]")]
     [
         ("state of worker 0", FROZEN),
         ("parameters", [(", *penalties])", "])")]),
-        ("parameters", [("tf.cast(rank, v", "tf.cast(0, v")]),
+        ("parameters", [("value += rank", "value += 0")]),
         ("state on the ps", [("[v.assign(new) for v, new in zip(state, local_state)]", "[]")]),
     ],
     ids=["frozen", "no penalties", "the same masks for all", "it does not reach the ps"],
