@@ -190,19 +190,15 @@ def parse_flags():
         *MORE_FLAGS,
     ]
     for name, default, text in all_flags:
-        if default is None:  # this algorithm has no such flag
-            continue
-        parser.add_argument(
-            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
-        )
+        if default is not None:  # None: this algorithm has no such flag
+            text += " (%(default)s)"
+            parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
     flags = parser.parse_args()
     for name, value in vars(flags).items():
-        if isinstance(value, str) or 0 < value < 2**31 or value == parser.get_default(name) == 0:
-            continue
-        parser.error(
-            f"argument --{name.replace('_', '-')}: must be "
-            f"{'above' if parser.get_default(name) else 'at least'} 0 and finite"
-        )
+        default = parser.get_default(name)
+        if not isinstance(value, str) and value != default and not 0 < value < 2**31:
+            least = "above" if default else "at least"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
 
 
@@ -210,9 +206,8 @@ def parse_flags():
 
 
 # region: cluster
-# For a task without which this one cannot go on.
-REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))
-OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
+OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
+REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))  # for any other
 
 
 class Cluster:
@@ -230,10 +225,8 @@ class Cluster:
         self.is_chief = self.rank == 0
         self.device = f"/job:{self.job}/task:{self.index}"
         # With the filters a task talks to itself and the ps, and never waits for another worker.
-        self.config = tf.ConfigProto(
-            device_filters=["/job:ps", self.device],
-            operation_timeout_in_ms=1000 * REQUIRED_WAIT_SECONDS,
-        )
+        self.config = tf.ConfigProto(device_filters=["/job:ps", self.device])
+        self.config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
         # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
         self.config.experimental.disable_thread_spinning = True
 
@@ -251,12 +244,10 @@ def barrier(name, rank, ps=0):
 def wait_until(condition, seconds, what=None):
     """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            if what:
-                raise TimeoutError(f"{what} in {seconds} s")
-            return
+    while not (done := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
+    if what and not done:
+        raise TimeoutError(f"{what} in {seconds} s")
 
 
 def wait_for_ps(address):
@@ -264,8 +255,7 @@ def wait_for_ps(address):
     host, port = address.rsplit(":", 1)
 
     def listens():
-        with contextlib.suppress(OSError):
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), port), 5):
             return True
 
     wait_until(listens, REQUIRED_WAIT_SECONDS, f"no ps answered at {address}")
@@ -302,10 +292,7 @@ def initial_value(value):
 
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
-    return [
-        get_variable(f"{name}_{i}", initializer=initial_value(value))
-        for i, value in enumerate(values)
-    ]
+    return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
 
 
 # endregion: variables
@@ -365,11 +352,12 @@ def mean_bytes(task):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TEST = {"test_loss": "min", **{f"test_{name}": better for name, (better, _) in METRICS.items()}}
-for better, function in METRICS.values():
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
     # Not an object of Keras with update_state(): it would also average over the tests before.
     if better not in ("max", "min") or hasattr(function, "update_state"):
         raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
 
 
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
@@ -396,12 +384,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
-
-    The chief raises ValueError if a checkpoint of another model is there.
-    """
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
+        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.steps = flags.steps
@@ -421,25 +407,22 @@ class Metrics:
             if tf.train.latest_checkpoint(self.directory):
                 if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
                     raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
             with open(f"{self.directory}/flags.json", "w") as file:
-                json.dump(
-                    {
-                        "example": __doc__.split(":")[0],
-                        "script": os.path.abspath(__file__),
-                        "tasks": [f"{job}-{index}" for job, index in workers],
-                        "ps": ps,
-                        "metrics": TEST,
-                        "variables": layout,
-                        "arguments": vars(flags),
-                        "versions": {"tensorflow": tf.__version__},
-                    },
-                    file,
-                    indent=2,
-                )
+                json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
+        print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
@@ -449,10 +432,8 @@ class Metrics:
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
-            print(
-                f"update {self.step} of {self.steps}   loss {row[5]:.4g}   staleness {row[6]:.0f}",
-                flush=True,
-            )
+            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
+            print(f"update {self.step} of {self.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
@@ -468,14 +449,13 @@ class Metrics:
 # region: prepare
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
-    missing = tf.report_uninitialized_variables(tf.global_variables())
-    if cluster.is_chief and session.run(missing).size:
+    missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
+    if cluster.is_chief and session.run(missing):
         if checkpoint := tf.train.latest_checkpoint(directory):
             saver.restore(session, checkpoint)
         else:
             session.run(tf.global_variables_initializer())
-    seconds, what = REQUIRED_WAIT_SECONDS, "the chief made no model"
-    wait_until(lambda: not session.run(missing).size, seconds, what)
+    wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
     session.run(tf.local_variables_initializer())
 
 
@@ -488,8 +468,8 @@ MORE_FLAGS += [("updates-per-call", 10, "updates in one call; take 1 where one t
 
 def train(cluster, server, initial, step, make_update, test, flags):
     """Updates w until all updates are made; the chief also tests and saves it."""
-    n, servers = len(cluster.workers), range(len(cluster.ps))
-    metrics = Metrics(cluster.task, cluster.workers, initial, flags, len(servers))
+    n, ps = len(cluster.workers), len(cluster.ps)
+    metrics = Metrics(cluster.task, cluster.workers, initial, flags, ps)
     written, before = tf.get_collection_ref("written"), []
     while len(written) < flags.updates_per_call:
         with tf.device(cluster.device), tf.control_dependencies(before):
@@ -497,9 +477,9 @@ def train(cluster, server, initial, step, make_update, test, flags):
             written.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))
         before = [update.push]  # when it has arrived, the next one pulls
         tf.get_variable_scope().reuse_variables()
-    saver = tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True)
+    saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)
     start, started = barrier("start", cluster.rank)
-    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in servers])
+    finish, finished = zip(*[barrier("done", cluster.rank, i) for i in range(ps)])
 
     def test_and_save():
         metrics.test(time.time(), *session.run([step, *test]))

@@ -215,19 +215,15 @@ def parse_flags():
         *MORE_FLAGS,
     ]
     for name, default, text in all_flags:
-        if default is None:  # this algorithm has no such flag
-            continue
-        parser.add_argument(
-            f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
-        )
+        if default is not None:  # None: this algorithm has no such flag
+            text += " (%(default)s)"
+            parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
     flags = parser.parse_args()
     for name, value in vars(flags).items():
-        if isinstance(value, str) or 0 < value < 2**31 or value == parser.get_default(name) == 0:
-            continue
-        parser.error(
-            f"argument --{name.replace('_', '-')}: must be "
-            f"{'above' if parser.get_default(name) else 'at least'} 0 and finite"
-        )
+        default = parser.get_default(name)
+        if not isinstance(value, str) and value != default and not 0 < value < 2**31:
+            least = "above" if default else "at least"
+            parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
 
 
@@ -546,11 +542,12 @@ def evaluation(model, w, state, x, y):
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
 # arrival. Or it is a test: its end, its begin, global_step, and TEST. Times are seconds since 1970.
 PUSH = "push_time,pull_time,global_step,local_steps,examples,loss,staleness,bytes,wait_seconds"
-TEST = {"test_loss": "min", **{f"test_{name}": better for name, (better, _) in METRICS.items()}}
-for better, function in METRICS.values():
+TEST = {"test_loss": "min"}
+for name, (better, function) in METRICS.items():
     # Not an object of Keras with update_state(): it would also average over the tests before.
     if better not in ("max", "min") or hasattr(function, "update_state"):
         raise ValueError(f'METRICS needs ("max" or "min", function), not ({better!r}, {function})')
+    TEST[f"test_{name}"] = better
 
 
 def push_row(update, step, flags, batches_per_update=1, times_sent=1):
@@ -577,12 +574,10 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
 
 
 class Metrics:
-    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json.
-
-    The chief raises ValueError if a checkpoint of another model is there.
-    """
+    """What a task leaves in OUTPUT_DIR: metrics-<task>.csv; the chief also flags.json."""
 
     def __init__(self, task, workers, parameters, flags, ps=0):
+        """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
         self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.steps = flags.steps
@@ -602,25 +597,22 @@ class Metrics:
             if tf.train.latest_checkpoint(self.directory):
                 if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
                     raise ValueError(f"{self.directory} has a checkpoint of another model")
+            facts = {
+                "example": __doc__.split(":")[0],
+                "script": os.path.abspath(__file__),
+                "tasks": [f"{job}-{index}" for job, index in workers],
+                "ps": ps,
+                "metrics": TEST,
+                "variables": layout,
+                "arguments": vars(flags),
+                "versions": {"tensorflow": tf.__version__},
+            }
             with open(f"{self.directory}/flags.json", "w") as file:
-                json.dump(
-                    {
-                        "example": __doc__.split(":")[0],
-                        "script": os.path.abspath(__file__),
-                        "tasks": [f"{job}-{index}" for job, index in workers],
-                        "ps": ps,
-                        "metrics": TEST,
-                        "variables": layout,
-                        "arguments": vars(flags),
-                        "versions": {"tensorflow": tf.__version__},
-                    },
-                    file,
-                    indent=2,
-                )
+                json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
         self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
-        self.file.write("# restart\n" if self.file.tell() else ",".join([PUSH, *TEST]) + "\n")
+        print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
     def push(self, row):
         """Writes a line for one update, the columns PUSH. Raises if the loss is not finite."""
@@ -630,10 +622,8 @@ class Metrics:
             raise FloatingPointError(f"loss is {row[5]} at update {self.step}")
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
-            print(
-                f"update {self.step} of {self.steps}   loss {row[5]:.4g}   staleness {row[6]:.0f}",
-                flush=True,
-            )
+            words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
+            print(f"update {self.step} of {self.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""

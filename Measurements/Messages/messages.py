@@ -36,7 +36,7 @@ EACH_VARIABLE = [  # w is the list of the model's variables
     ),
     (
         """    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+    return list(map(tf.reshape, parts, shapes))
 """,
         "    return [tf.ensure_shape(v, shape) for v, shape in zip(w, shapes)]\n",
     ),

@@ -10,7 +10,7 @@ from common import examples
 COUNT = examples.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
 SCRIPTS = [path for path in examples.scripts() if "updates-per-call" in path.read_text()]
 STEPS = 57  # the last call is cut off
-NOTED = ' + tf.get_collection("written")\n'
+NOTED = ' + tf.get_collection("written")'
 SIZE = "tf.where(update.ticket < 50, 1, 4 * 10**7)"  # in the last call a row takes long
 LATE = f"tf.cast(tf.reduce_sum(tf.random.uniform([{SIZE}])) < 0, tf.int64)"  # 0, late
 SLOW = ("tf.identity(update.ticket)", "update.ticket + " + LATE)
@@ -75,7 +75,7 @@ def test_the_updates_of_a_call_come_one_after_the_other(script, quick, tmp_path)
     [
         ("HogWild", "losses", [(CHAIN, "pass")]),
         pytest.param("AEASGD", "losses", [(CHAIN, "pass")], marks=pytest.mark.long),
-        ("HogWild", "steps", [(NOTED, "\n"), SLOW]),
+        ("HogWild", "steps", [(NOTED, ""), SLOW]),
         pytest.param("HogWild", "messages", [ON_THE_WORKER], marks=pytest.mark.long),
     ],
 )

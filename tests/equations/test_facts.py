@@ -434,7 +434,7 @@ FACTS = {
     },
     (HOGWILD, "ps"): {"always 1": [('"ps": ps,', '"ps": min(ps, 1),')]},
     (HOGWILD, "metrics"): {
-        "a direction turned": [('f"test_{name}": better', 'f"test_{name}": "max"')],
+        "a direction turned": [('f"test_{name}"] = better', 'f"test_{name}"] = "max"')],
         "more loss is better": [('TEST = {"test_loss": "min"', 'TEST = {"test_loss": "max"')],
     },
     (HOGWILD, "variables"): {
@@ -464,7 +464,7 @@ RUNS = {
         ],
         "an end that is the begin": [("{time.time():.6f},{began", "{began:.6f},{began")],
     },
-    (HOGWILD, "ps"): {"always 1": [("flags, len(servers))", "flags, 1)")]},
+    (HOGWILD, "ps"): {"always 1": [("flags, ps)", "flags, 1)")]},
     (SUPERVISOR, "ps"): {"always 1": [("flags, len(servers))", "flags, 1)")]},
     (RING, "times"): {
         "a begin after the test": [

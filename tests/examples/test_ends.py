@@ -22,8 +22,8 @@ def slowly(tensor):
 """
 TICKET = "ticket = tf.count_up_to(step, flags.steps)"
 GRADIENT = "        return mean, tf.gradients(mean, w)\n"
-WAIT = "            return\n        time.sleep(0.02)\n"
-TOLD = WAIT.replace("return", 'return print("in vain", seconds)')
+WAIT = "    if what and not done:\n"
+TOLD = '    if not done:\n        print("in vain", seconds)\n' + WAIT
 RUNS = {  # (an example, its workers, its ps): flags
     ("HogWild/hogwild.py", 3, 2): [],
     ("Synchronous-SGD/synchronous_sgd.py", 3, 1): ["--backup-workers", "1"],
