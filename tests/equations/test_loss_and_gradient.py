@@ -439,7 +439,7 @@ ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.value
 ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
 MISTAKES = {
     (HOGWILD, "losses"): {
-        "all have the same masks": [("tf.cast(rank, v", "tf.cast(0, v")],
+        "all have the same masks": [("value += rank", "value += 0")],
         "the penalty is in the gradient only": [
             (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
         ],
