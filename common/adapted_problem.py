@@ -61,12 +61,18 @@ class Columns:
         self.columns = [slice(*pair) for pair in zip([0, *ends], ends)]
 
     def pack(self, parts):
-        """Returns the matrix, [rows, columns]."""
+        """Returns the matrix, [rows, columns].
+
+        Arrays need no TensorFlow for it, which a script starts as it needs it, after load_data().
+        """
+        flat = keras.tree.flatten(parts)
+        is_data = all(isinstance(part, np.ndarray) for part in flat)
+        ops, cast = (np, np.asarray) if is_data else (keras.ops, keras.ops.cast)
         flat = [
-            keras.ops.reshape(part, (-1, columns.stop - columns.start))
-            for part, columns in zip(keras.tree.flatten(parts), self.columns)
+            cast(ops.reshape(part, (-1, columns.stop - columns.start)), "float32")
+            for part, columns in zip(flat, self.columns)
         ]
-        return keras.ops.concatenate([keras.ops.cast(part, "float32") for part in flat], axis=1)
+        return ops.concatenate(flat, axis=1)
 
     def unpack(self, matrix):
         """Returns the parts of a matrix, an array or a tensor, in their shapes and types."""
@@ -95,7 +101,7 @@ def load_data(name):
                 raise ValueError(f"{kind}_train and {kind}_test have other parts, or other shapes")
     for where, part in zip(Four._fields, grouped):
         columns = forms.get(where[0])
-        flat.append(np.asarray(columns.pack(part)) if columns else part)
+        flat.append(columns.pack(part) if columns else part)
     data = Data(*flat)
     data.own = grouped
     for x, y in ("x_train", "y_train"), ("x_test", "y_test"):

@@ -47,6 +47,7 @@ def task(script, flags, env, output, namespace):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     os.environ.update(env)
     sys.argv = [str(script), *map(str, flags)]
+    sys.path.insert(0, str(script.parent))  # as `python script` does
     with open(output, "w", buffering=1) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

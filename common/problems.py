@@ -83,7 +83,10 @@ def files(problem, command):
         )
     copy, regions = REGION.subn(lambda _: IMPORTS.format(problem.name), script.read_text())
     if not regions:
-        raise ValueError(f"{script} takes no other problem: it has no region `problem`")
+        raise ValueError(
+            f"{script} takes no other problem, for it has no region `problem`: "
+            "take another example, such as HogWild"
+        )
     adapted = pathlib.Path(__file__).with_name(ADAPTED).read_text()
     found = {script.name: copy, OWN: text}
     found[ADAPTED] = adapted.replace("FILE = __file__", f"FILE = {str(problem)!r}")

@@ -148,6 +148,12 @@ group(
         "Make such constants with NumPy, or in the call() of a layer.",
     ),
     (
+        r"Collective ops must be configured at program startup|Virtual devices cannot be modified",
+        "RuntimeError: Collective ops must be configured at program startup",
+        "load_data() has used TensorFlow, which the strategy of this script must start itself.",
+        "Make the arrays with NumPy or in another program, or take an example without a strategy.",
+    ),
+    (
         r"To call stateless_call, \w+ must be built",
         "ValueError: To call stateless_call, Sequential must be built (i.e. its variables must "
         "have been already created).",

@@ -239,9 +239,9 @@ def test_what_crosses_the_network(two):
 
 def test_another_problem(tmp_path):
     """A network with BatchNormalization and Dropout trains, and rank 0's state is saved with it."""
-    script = plugging.plug(DENSE, "convolution", tmp_path)
-    ranks = f"horovodrun --gloo -np 2 python {script} --steps 150"
-    command = [*TFRUN, "--timeout", "300", "--", *ranks.split()]
+    problem, ranks = plugging.file_of("convolution"), f"horovodrun --gloo -np 2 python {DENSE}"
+    command = [*TFRUN, "--timeout", "300", "--problem", problem, "--", *ranks.split()]
+    command += ["--steps", "150"]
     done = support.finished(*command, env=support.environment(tmp_path / "run"), seconds=320)
     assert done.returncode == 0, done.stdout
     result = support.result(tmp_path / "run")

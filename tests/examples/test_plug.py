@@ -1,6 +1,5 @@
-"""The plug: other data and another model in the `problem` region; and the model it has trained."""
+"""A problem of one's own: the files of Your-Model under the examples; the models they train."""
 
-import difflib
 import gzip
 import importlib
 import json
@@ -10,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,79 +18,161 @@ import regions
 import support
 import tensorflow as tf
 from common import examples
-from plugging import PROBLEMS, compare_export, plug
+from plugging import PROBLEMS, compare_export, file_of, flags_of, forget, plug
 from tfrun import errors
 from tfrun.commands import export
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
 
-# One of each kind: the regions around the problem are the same text in all of a kind.
-EVERYTHING = ["HogWild", "Synchronous-SGD", "Collective-AllReduce"]
+MATRIX = support.ROOT / "Your-Model" / "matrix.json"
+# In `all`: each kind of algorithm with two files, and each file with two algorithms or more.
+CHOSEN = {
+    "HogWild": ["convolution", "recommender"],
+    "DiLoCo": ["gpt"],
+    "Synchronous-SGD": ["transformer"],
+    "Sharded-Training": ["gpt"],
+    "Collective-AllReduce": ["recommender"],
+    "D-PSGD": ["embedding", "regression"],
+    "Gossip-SGD": ["convolution", "transformer"],
+    "Model-Parallelism": ["convolution", "regression"],
+    "Parameter-Server-Strategy": ["embedding", "recommender"],
+    "Non-Distributed-Setup": ["regression", "transformer"],
+}
+
+
+def scripts():
+    """Returns the scripts that take a problem and need no build."""
+    takes = [path for path in examples.scripts() if "# region: problem" in path.read_text()]
+    return [path for path in takes if not support.needs_build(path.parent / "run.sh")]
 
 
 def plugs():
-    """Each script with its problems: three with all, the others with one.
+    """Each script with each problem that it does not refuse: the core has HogWild with two."""
+    cells = json.loads(MATRIX.read_text())["cells"]
+    for script in scripts():
+        folder = script.parent.name
+        is_main = script == examples.main_script(script.parent)
+        for name in PROBLEMS:
+            if cells[folder][f"{name}.py"] != "trains":
+                continue
+            chosen = is_main and name in CHOSEN.get(folder, [])
+            mark = pytest.mark.long if chosen else pytest.mark.nightly
+            marks = [] if chosen and folder == "HogWild" else [mark]
+            yield pytest.param(script, name, id=f"{script.stem}-{name}", marks=marks)
 
-    Core has HogWild with two.
-    """
-    others = 0
-    for script in examples.scripts():
-        if "# region: problem" not in script.read_text() or support.needs_build(
-            script.parent / "run.sh"
-        ):
-            continue
-        names = list(PROBLEMS)
-        if (
-            script != examples.main_script(script.parent.name)
-            or script.parent.name not in EVERYTHING
-        ):
-            # A Sequential model can be cut; the first of the problems is one.
-            first = 0 if examples.kind_of(script) == "model parallel" else others % len(names)
-            names, others = names[first : first + 1], others + 1
-        core = names[:2] if script.parent.name == "HogWild" else []
-        for name in names:
-            marks = [] if name in core else [support.beyond_core(script)]
-            yield pytest.param(script, name, id="%s-%s" % (script.stem, name), marks=marks)
+
+def test_each_file_and_each_kind_is_there_twice():
+    """Catches a problem file, or a kind of algorithm, that `all` never trains."""
+    files = {path.stem for path in (support.ROOT / "Your-Model").glob("*.py")}
+    assert files - {"generate", "matrix"} == set(PROBLEMS)
+    names = [name for chosen in CHOSEN.values() for name in chosen]
+    assert all(names.count(name) >= 2 for name in PROBLEMS)
+    mains = {folder.name: examples.main_script(folder) for folder in examples.folders()}
+    of_kind = {examples.kind_of(script): set() for script in scripts()}
+    for folder, chosen in CHOSEN.items():
+        of_kind[examples.kind_of(mains[folder])].update(chosen)
+    assert all(len(chosen) >= 2 for chosen in of_kind.values()), of_kind
+
+
+@pytest.fixture(autouse=True)
+def another_problem():
+    """Lets each test import its own adapted_problem.py."""
+    forget()
+    yield
+    forget()
 
 
 @pytest.fixture(scope="module")
 def trained(quick, tmp_path_factory):
-    """A run of HogWild with layers that keep something: (its directory, its script)."""
-    folder = tmp_path_factory.mktemp("trained")
-    script = plug(examples.main_script("HogWild"), "convolution", folder)
-    codes, output = quick.run(script, folder / "run", "--steps", "240")
+    """Runs of HogWild: a function of a problem, which returns (the run directory, its script)."""
+    made = {}
+
+    def train(problem):
+        if problem not in made:
+            directory = tmp_path_factory.mktemp("trained") / problem
+            made[problem] = (
+                directory,
+                run(examples.main_script("HogWild"), problem, quick, directory),
+            )
+        return made[problem]
+
+    return train
+
+
+def run(script, problem, quick, directory):
+    """Trains a script with a problem in a small cluster; returns the path of the copy that ran."""
+    path, kind = plug(script, problem, directory), examples.kind_of(script)
+    # A coordinator has a worker less, and a chief instead.
+    one = kind in ("single process", "coordinator") or "Distributed-Setup" in script.parts
+    jobs = {"ps": int(kind.startswith(("parameter server", "coordinator")))}
+    jobs["chief"] = int(kind == "coordinator")
+    with mock.patch.multiple(quick, **jobs):
+        flags = flags_of(script, problem)
+        codes, output = quick.run(path, directory, *flags, workers=1 if one else 2)
     assert not any(codes), output
-    return folder / "run", script
+    return path
 
 
 @pytest.mark.parametrize("script, problem", list(plugs()))
-def test_another_problem(script, problem, quick, tmp_path, monkeypatch, request):
+def test_another_problem(script, problem, quick, trained, tmp_path):
     """Tests that it trains, and that the exported model has the metrics of the run."""
-    reused = (script, problem) == (examples.main_script("HogWild"), "convolution")
-    if reused:
-        directory, path = request.getfixturevalue("trained")
+    directory = tmp_path / "run"
+    if script == examples.main_script("HogWild") and problem in CHOSEN["HogWild"]:
+        directory, _ = trained(problem)
     else:
-        directory, path = tmp_path / "run", plug(script, problem, tmp_path)
-    before, text = script.read_text(), path.read_text()
-    print(*difflib.unified_diff(before.splitlines(), text.splitlines(), n=0, lineterm=""), sep="\n")
-    assert regions.difference(script, path) == [], "the region is all that differs"
-    assert regions.regions(path).pop("problem") != regions.regions(script).pop("problem")
-    kind = examples.kind_of(script)
-    steps = (
-        ["--steps", "80", "--local-steps", "4"] if "--local-steps" in text else ["--steps", "240"]
-    )
-    # A coordinator has a worker less, and a chief instead.
-    one = kind in ("single process", "coordinator") or "Distributed-Setup" in script.parts
-    workers = 1 if one else 2
-    monkeypatch.setattr(quick, "ps", int(kind.startswith(("parameter server", "coordinator"))))
-    monkeypatch.setattr(quick, "chief", int(kind == "coordinator"))
-    if not reused:
-        codes, output = quick.run(path, directory, *steps, workers=workers)
-        assert not any(codes), output
+        run(script, problem, quick, directory)
     result = summary.summarize(RunData.read(directory))
     assert PROBLEMS[problem](result), result
     assert result["metrics"].keys() == {name for name in result if name.startswith("test_")}
     compare_export(directory, result)
+
+
+def test_a_region_can_be_replaced_by_hand(tmp_path):
+    """tools/regions.py puts a problem file into a copy of a script, and changes nothing else."""
+    script, path = examples.main_script("HogWild"), tmp_path / "mine.py"
+    shutil.copy(script, path)
+    regions.fix(file_of("convolution"), path)
+    assert regions.difference(script, path) == []
+    put = regions.regions(file_of("convolution"))["problem"]
+    assert regions.regions(path)["problem"] == put != regions.regions(script)["problem"]
+    own, changed = examples.load(file_of("convolution")), examples.load(path)
+    data = own.load_data("digits")
+    assert changed.make_model(data).count_params() == own.make_model(data).count_params()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(5400)
+def test_the_matrix_is_what_it_says(tmp_path):
+    """All cells anew; the script fails by itself where a file neither trains nor is refused."""
+    command = [sys.executable, MATRIX.with_suffix(".py")]
+    env = support.environment(tmp_path)
+    done = support.finished(*command, env=env, seconds=5000)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found, committed = (json.loads(path.read_text()) for path in (tmp_path / "matrix.json", MATRIX))
+    assert found["cells"] == committed["cells"]
+    assert (tmp_path / "matrix.txt").read_text() == MATRIX.with_suffix(".txt").read_text()
+
+
+@pytest.mark.long
+def test_a_cell_of_the_matrix_that_fails(tmp_path):
+    """Catches a file that fails and is counted as one that trains, or as one that is refused."""
+    text = file_of("regression").read_text()
+    for name, old, new in [
+        ("breaks", "return keras.losses", "return 1 / 0 * keras.losses"),
+        ("refused", "return Data(x[:-90]", "return Data(np.inf * x[:-90]"),
+    ]:
+        (tmp_path / f"{name}.py").write_text(examples.replaced(text, [(old, new)]))
+    files = [tmp_path / "breaks.py", tmp_path / "refused.py", "regression.py"]
+    command = [sys.executable, MATRIX.with_suffix(".py"), "--only", "Non-Distributed-Setup"]
+    env = support.environment(tmp_path)
+    done = support.finished(*command, "--files", *files, env=env, seconds=100)
+    cells = json.loads((tmp_path / "matrix.json").read_text())["cells"]["Non-Distributed-Setup"]
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert cells == {
+        "breaks.py": "error: ZeroDivisionError: division by zero",
+        "refused.py": "x_train has NaN or infinite numbers: drop or fill them in load_data",
+        "regression.py": "trains",
+    }
 
 
 @pytest.mark.parametrize(
@@ -123,7 +205,7 @@ def make_model(data):"""
 @pytest.mark.long
 def test_the_files_of_an_export_predict(trained, tmp_path):
     """As a program does that knows nothing of us: Keras loads one, TensorFlow the other."""
-    directory, script = trained
+    directory, script = trained("convolution")
     command = [sys.executable, "-m", "tfrun", "export", directory]
     done = subprocess.run(command, cwd=support.ROOT, capture_output=True, text=True)
     result = summary.summarize(RunData.read(directory))
@@ -149,7 +231,7 @@ for outputs in model.predict(test["x"], verbose=0), saved.serve(test["x"]).numpy
 
 def test_an_export_that_cannot_be(trained, tmp_path, capsys):
     """Each ends in 1, with one line that says what is wrong."""
-    directory, script = trained
+    directory, _ = trained("convolution")
     (tmp_path / "empty").mkdir()
     (tmp_path / "begun").mkdir()
     shutil.copy(directory / "flags.json", tmp_path / "begun")
@@ -182,12 +264,8 @@ def test_the_state_outlives_its_ps(tmp_path):
 
     Dropout counts how often it has drawn: once for each push of the chief.
     """
-    folder, directory = tmp_path / "HogWild", tmp_path / "run"
-    folder.mkdir()
-    shutil.copy(support.ROOT / "HogWild" / "run.sh", folder)
-    (tmp_path / "activate.sh").write_text("source '%s'\n" % (support.ROOT / "activate.sh"))
-    plug(examples.main_script("HogWild"), "convolution", folder)
-    process = recovery.begin(directory, 1500, folder / "run.sh", TFRUN_RESTARTS="2")
+    directory, problem = tmp_path / "run", str(file_of("convolution"))
+    process = recovery.begin(directory, 1500, TFRUN_RESTARTS="2", PROBLEM=problem)
     support.wait_until(lambda: recovery.checkpoint(directory) >= 500, 60, "a checkpoint at 500")
     killed = time.time()
     support.task(directory, "ps", 0).kill()
@@ -201,6 +279,21 @@ def test_the_state_outlives_its_ps(tmp_path):
 
 
 @pytest.mark.long
+def test_a_killed_worker_comes_back(tmp_path):
+    """kill -9 of a worker: the one that starts in its place has the problem, too."""
+    directory, problem = tmp_path / "run", str(file_of("convolution"))
+    process = recovery.begin(directory, TFRUN_RESTARTS="1", PROBLEM=problem)
+    support.wait_until(lambda: recovery.checkpoint(directory) >= 300, 60, "a checkpoint at 300")
+    support.task(directory, "worker", 1).kill()
+    killed = time.time()
+    result, output = recovery.check_the_end(process, directory)
+    assert "worker 1 was killed by SIGKILL; it starts again" in output
+    pushes = RunData.read(directory).tasks["worker-1"].pushes
+    assert (pushes["push_time"] > killed + 1).any(), "the second one has made no update"
+    compare_export(directory, result)
+
+
+@pytest.mark.long
 def test_from_a_copy_to_a_prediction(tmp_path):
     """README's own lines, as they stand there, in a copy of the project."""
     for path in examples.tracked("*"):
@@ -208,9 +301,17 @@ def test_from_a_copy_to_a_prediction(tmp_path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     section = (tmp_path / "README.md").read_text().partition("## Your model")[2]
-    blocks = re.findall(r"^```\n(.*?)^```$", section.partition("\n## ")[0], re.M | re.S)
-    assert len(blocks) == 2 and sum(len(block.splitlines()) for block in blocks) <= 10
-    for command in ["bash", "-euc", blocks[0]], [sys.executable, "-c", blocks[1]]:
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", section.partition("\n## ")[0], re.M | re.S)
+    # What else stands in a block, such as an output, is no program.
+    programs = {r"import |from ": [sys.executable, "-c"], r"source |bash |\w+=": ["bash", "-euc"]}
+    commands = [
+        [*program, block]
+        for block in blocks
+        for begin, program in programs.items()
+        if re.match(begin, block)
+    ]
+    assert commands and sum(len(command[-1].splitlines()) for command in commands) <= 10
+    for command in commands:
         done = subprocess.run(
             command,
             cwd=tmp_path,

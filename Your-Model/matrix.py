@@ -1,0 +1,187 @@
+"""Your-Model: which problem files train under which examples?
+
+Each file goes into the script of each example, as `tfrun --problem` puts it there, and trains a
+few updates on this machine. The table says which train, and why the others are refused. A second
+call with the same OUTPUT_DIR goes on where the first was stopped, and tries again what has failed.
+
+Kind:          driver
+Run:           python matrix.py
+"""
+
+import datetime
+import functools
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import sys
+import tempfile
+import time
+
+from common import drivers, examples, forked, pages, problems
+from tfrun import errors
+from tfrun.runs import summary
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+STEPS, LOCAL_STEPS, BATCH_SIZE = 8, 2, 8
+TRAINS, ERROR = "trains", "error: "  # of a cell; any other is the line of a refusal
+
+
+def all_scripts():
+    """Returns [(the name of an example, its main script)] of those that are no drivers."""
+    kinds = examples.scripts()
+    mains = [(folder.name, examples.main_script(folder)) for folder in examples.folders()]
+    return [(name, script) for name, script in mains if script in kinds]
+
+
+def all_files():
+    """Returns the problem files of this folder."""
+    return [
+        path
+        for path in sorted(FOLDER.glob("*.py"))
+        if problems.defined(problems.read(path)[1]).issuperset(problems.NEEDED)
+    ]
+
+
+def problem_file(word):
+    """Returns the path of a problem file that a flag names: of this folder, or any other."""
+    path = pathlib.Path(word)
+    return path if path.exists() else FOLDER / path
+
+
+def jobs_of(script):
+    """Returns {job: tasks} of a small cluster for a script."""
+    kind, run = examples.kind_of(script), (script.parent / "run.sh").read_text()
+    if kind == "coordinator":  # whose chief is one more
+        return {"ps": 1, "chief": 1, "worker": 1}
+    jobs = {"worker": 2 if re.search(r"\$\{WORKERS:-\d", run) else 1}
+    return jobs | {"ps": 1} if kind.startswith("parameter server") else jobs
+
+
+def train(script, problem, directory):
+    """Trains a few updates. Raises ValueError where the file is refused before that.
+
+    Raises SystemExit with the output of a task that has failed.
+    """
+    flags = ["--steps", STEPS, "--batch-size", BATCH_SIZE]
+    if '("local-steps", ' in script.read_text():
+        flags += ["--local-steps", LOCAL_STEPS]
+    run = script.parent / "run.sh"
+    if "horovodrun" in run.read_text():
+        problems.files(problem, [str(script)])
+        drivers.run(["bash", run, *flags], directory, PROBLEM=str(problem))
+        return
+    directory.mkdir()
+    (copy,) = problems.plug(problem, [str(script)], directory)
+    try:
+        trained = forked.train(pathlib.Path(copy), jobs_of(script), flags, directory)[0]
+    except SystemExit as error:  # "worker-0 of SCRIPT failed: " and the end of what is in its file
+        output = directory / f"{str(error).split()[0]}.txt"
+        sys.exit(output.read_text() if output.exists() else error)
+    if not trained:
+        sys.exit(f"the loss is no number after at most {STEPS} updates")
+
+
+def refusal(text, directory):
+    """Returns the line with which a task has refused a model; None if it has failed otherwise.
+
+    A refusal is an error of one line that the script, or what adapts the problem, raises by itself.
+    What tfrun knows to do about it stands behind it.
+    """
+    lines = text.rstrip().splitlines()
+    at = errors.begin(lines)
+    frames = [i for i, line in enumerate(lines[:at]) if line.startswith('  File "')]
+    if at != len(lines) - 1 or not frames:
+        return None
+    where, code = lines[frames[-1] : frames[-1] + 2]
+    if not where.startswith(f'  File "{directory}/') or not code.lstrip().startswith("raise "):
+        return None
+    known, words = errors.known(lines[at]), lines[at].partition(": ")[2]
+    return f"{words}: {known.do[0].lower()}{known.do[1:].rstrip('.')}" if known else words
+
+
+def cell(script, problem):
+    """Returns TRAINS, the line of a refusal, or ERROR and the last line of a failure."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = pathlib.Path(place).resolve() / "run"
+        try:
+            train(script, problem, directory)
+        except ValueError as error:
+            return str(error).replace(f"{examples.ROOT}/", "")
+        except SystemExit as error:
+            if line := refusal(str(error), directory):
+                return line
+            print(error, file=sys.stderr)
+            return ERROR + str(error).rstrip().splitlines()[-1]
+        try:
+            found = summary.summarize(drivers.read_run(directory))
+        except ValueError as error:
+            return ERROR + str(error)
+    tests = {name: value for name, value in found.items() if name.startswith("test_")}
+    trained = None not in tests.values() and tests.keys() == found["metrics"].keys()
+    return TRAINS if trained else f"{ERROR}the tests of the run are {tests}"
+
+
+def table_of(cells):
+    """Returns the table in Markdown: {example: {file: cell}}. A number stands for a note below."""
+    lines = [line for row in cells.values() for line in row.values() if line != TRAINS]
+    notes = list(dict.fromkeys(lines))
+    scripts = dict(all_scripts())
+    rows = [
+        (
+            f"[{name}]({os.path.relpath(scripts[name].parent, FOLDER)}/)",
+            *("✓" if line == TRAINS else notes.index(line) + 1 for line in row.values()),
+        )
+        for name, row in cells.items()
+    ]
+    columns = [f"[{name}]({name})" for name in next(iter(cells.values()))]
+    numbered = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
+    return "\n".join([pages.table(["", *columns], rows), "", *numbered])
+
+
+@functools.cache
+def facts():
+    """Returns when and where this was found."""
+    packages = importlib.metadata.packages_distributions()
+    names = {name: packages[name][0] for name in ("tensorflow", "keras")}
+    return {
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(package) for name, package in names.items()},
+        "cores": os.cpu_count(),
+    }
+
+
+def write(path, cells):
+    """Writes what was found as JSON."""
+    path.write_text(json.dumps({"facts": facts(), "cells": cells}, indent=1) + "\n")
+
+
+def main():
+    """Returns the exit code: 1 if a run has neither trained nor been refused in a line."""
+    parser = drivers.Parser(__doc__)
+    words = "problem files, of this folder or your own (all of this folder)"
+    parser.add_argument("--files", nargs="+", type=problem_file, metavar="FILE", help=words)
+    flags, chosen = parser.only(all_scripts())
+    files, directory = flags.files or all_files(), drivers.output_directory("Your-Model")
+    kept = directory / "matrix.json"
+    known = json.loads(kept.read_text())["cells"] if kept.exists() else {}
+    plan = [(name, script, path) for name, script in chosen for path in files]
+    for number, (name, script, path) in enumerate(plan, 1):
+        began, row = time.monotonic(), known.setdefault(name, {})
+        if row.get(path.name, ERROR).startswith(ERROR):
+            row[path.name] = cell(script, path)
+            write(kept, known)
+        seconds = time.monotonic() - began
+        words = f"{name}, {path.name}: {row[path.name]} ({seconds:.0f} s)"
+        print(f"{number}/{len(plan)} {words}", flush=True)
+    cells = {name: {path.name: known[name][path.name] for path in files} for name, _ in chosen}
+    write(kept, cells)
+    pages.leave(directory / "matrix.txt", table_of(cells))
+    return any(line.startswith(ERROR) for row in cells.values() for line in row.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
