@@ -150,7 +150,7 @@ group(
     (
         r"Collective ops must be configured at program startup|Virtual devices cannot be modified",
         "RuntimeError: Collective ops must be configured at program startup",
-        "load_data() has used TensorFlow, which the strategy of this script must start itself.",
+        "`load_data` has used TensorFlow, which the strategy of this script must start itself.",
         "Make the arrays with NumPy or in another program, or take an example without a strategy.",
     ),
     (

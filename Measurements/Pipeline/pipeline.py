@@ -44,7 +44,7 @@ WIDE = [
 LATE = [
     ('keras.layers.Dense(128, "relu"),', 'late.Late(64, "relu"), late.Late(64, "relu"),'),
     ('keras.layers.Dense(64, "relu")', 'late.Late(64, "relu")'),
-    ("keras.layers.Dense(int(", "late.Late(int("),
+    ("keras.layers.Dense(np.bincount(", "late.Late(np.bincount("),
     ("import argparse\n", "import argparse\nimport late\n"),
 ]
 # An op has one thread.

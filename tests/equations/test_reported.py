@@ -178,7 +178,7 @@ def with_layers(*names):
     text = examples.main_script("HogWild").read_text()
     begin, end = (
         text.index("            keras.layers.Dense(128,"),
-        text.index("keras.layers.Dense(int"),
+        text.index("keras.layers.Dense(np.bincount"),
     )
     hidden = ['            keras.layers.Dense(64, "relu", name="%s"),\n' % name for name in names]
     return text[begin:end], "".join(hidden) + 12 * " "

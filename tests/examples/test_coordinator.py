@@ -293,12 +293,12 @@ def test_a_checkpoint_fits_another_number_of_ps(quick, tmp_path):
     assert len(later) == 20 and np.mean(later) < 1  # 2.3 at the first values
 
 
-QUICK = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
+SHORT_WAIT = ("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = %d")
 
 
 def alone(quick, folder, job, seconds):
     """Starts one task whose peers never come, and that waits so long: how it ended."""
-    (old, new), folder = QUICK, folder / job
+    (old, new), folder = SHORT_WAIT, folder / job
     folder.mkdir()
     (folder / SCRIPT.name).write_text(examples.replaced(SCRIPT, [(old, new % seconds)]))
     jobs, (ports, held) = {"ps": 1, "chief": 1, "worker": 1}, cluster.hold_ports(3)
@@ -325,7 +325,7 @@ def test_a_task_that_never_comes_is_named(job, missing, words, quick, tmp_path):
 @pytest.mark.long
 def test_a_worker_that_hangs_is_named(tmp_path):
     """One that is suspended keeps its closure: nothing in TensorFlow ends the wait for it."""
-    old, new = QUICK
+    old, new = SHORT_WAIT
     # The chief builds its graph before the first update, which takes seconds, too.
     (tmp_path / SCRIPT.name).write_text(examples.replaced(SCRIPT, [(old, new % 15)]))
     flags = ["--chief", "--ps", "1", "--workers", "2", "--timeout", "90"]

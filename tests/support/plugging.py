@@ -17,11 +17,20 @@ PROBLEMS = {
     "regression": lambda test: test["test_absolute_error"] < 0.65,  # 0.85 without training
     "transformer": lambda test: test["test_accuracy"] > 0.85,
 }
+# {problem: {example: its flags}} where the example's own rate is not for this problem.
+RATES = {}
 
 
 def file_of(problem):
     """Returns the path of a problem file."""
     return support.ROOT / "Your-Model" / f"{problem}.py"
+
+
+def flags_of(script, problem):
+    """Returns the flags of a short run in which a script learns a problem."""
+    local = '("local-steps", ' in script.read_text()
+    flags = ["--steps", "80", "--local-steps", "4"] if local else ["--steps", "240"]
+    return flags + RATES.get(problem, {}).get(script.parent.name, [])
 
 
 def plug(script, problem, directory):
