@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-FILE = __file__
+FILE = __file__  # in a run directory: the path of the user's file
 SEVERAL = 64  # a longer list is rows, and not several inputs
 LARGE, PIECE = 2**24, 500  # numbers in a test set that is tested in pieces, of so many rows
 LARGEST = 2**24  # the first whole number beside which float32 has gaps

@@ -53,7 +53,7 @@ def modules(path, tree, found):
     nodes = list(ast.walk(tree))
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    for name in {name.split(".")[0] for name in names if name} - found.keys():
+    for name in {name.split(".")[0] for name in names if name}:
         beside = path.with_name(f"{name}.py")
         if (path.parent / name / "__init__.py").exists():
             raise ValueError(
