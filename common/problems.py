@@ -137,10 +137,10 @@ def in_bash(texts, command):
         f'"$OUTPUT_DIR"/{copy}' if pathlib.Path(word).name == copy else shlex.quote(word)
         for word in command
     ]
-    files = [
-        f"cat > \"$OUTPUT_DIR\"/{name} <<'END of {name}'\n{text}\nEND of {name}\n"
-        for name, text in texts.items()
-    ]
+    files = []
+    for name, text in texts.items():
+        text = text.removesuffix("\n")
+        files.append(f"cat > \"$OUTPUT_DIR\"/{name} <<'END of {name}'\n{text}\nEND of {name}\n")
     return " ".join(words), "".join(files)
 
 
