@@ -335,8 +335,9 @@ class ThreadCounts:
         """
         there = [each for each in self.counts.values() if each[0][0] < since]
         later = [[n for at, n in each if at >= since] for each in there]
-        fifths = [np.array_split(each, 5) for each in later if len(each) >= 5]
-        assert fifths, "no process was seen before that time, or none for long enough"
+        # A quick run has fewer looks at it than five.
+        fifths = [np.array_split(each, min(5, len(each))) for each in later if len(each) > 1]
+        assert fifths, "no process was seen before that time, and twice after it"
         return max(np.diff([np.median(part) for part in parts]).min() for parts in fifths)
 
 
