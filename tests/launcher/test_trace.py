@@ -264,7 +264,9 @@ def test_the_trace_of_a_real_run(real):
     lead = {"chief 0"} if (real / "chief-0.log").exists() else set()
     assert set(names.values()) == {"updates of w", "worker 0", "worker 1"} | lead
     bars = [event for event in events if event["ph"] == "X"]
-    assert sum(bar["name"] == "evaluation" for bar in bars) >= 2
+    data = RunData.read(real)  # the chief may have tested once only, where others were faster
+    tests = sum(len(data.rows("tests", task)) for task in data.tasks)
+    assert sum(bar["name"] == "evaluation" for bar in bars) == tests >= 1
     height, width, _ = image.imread(real / "trace.png").shape
     assert width > 3 * height
     # Those with a ticket before its own: none that came before the task's last update.
