@@ -1,4 +1,4 @@
-"""How long a gradient takes in Scaling, and what adds that to an example's script."""
+"""How long a gradient takes in a measurement, and what adds that to an example's script."""
 
 import functools
 import json
@@ -28,10 +28,17 @@ def draws_of(delay, mean, k, n, seed):
 
 
 def draws(delay, mean, k, n, seed):
-    """Yields the seconds of each gradient of worker k of n."""
+    """Yields the seconds of each gradient of worker k of n.
+
+    delay: the name of a law of times, or a number: their coefficient of variation (the standard
+    deviation divided by the mean). Such times are gamma-distributed: constant with 0, exponential
+    with 1.
+    """
     random = np.random.RandomState(1000 * seed + k)
     while True:
-        if delay == "constant":
+        if isinstance(delay, float) and delay:
+            yield random.gamma(delay**-2, mean * delay**2)
+        elif delay in ("constant", 0.0):
             yield mean
         elif delay == "exponential":
             yield random.exponential(mean)

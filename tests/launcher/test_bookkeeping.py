@@ -15,6 +15,7 @@ import types
 from unittest import mock
 
 import made_run
+import numpy as np
 import pytest
 import support
 from common import drivers, examples
@@ -383,6 +384,19 @@ def test_each_gradient_of_a_worker_draws_a_delay(scaling, monkeypatch):
         backward(mock.MagicMock())
     drawn = scaling.delays.draws("exponential", 1, 1, 2, 5)
     assert slept == list(itertools.islice(drawn, 4)) and len(set(slept)) == 4
+
+
+@pytest.mark.parametrize("variation", [0.0, 0.1, 0.5, 1.0])
+def test_times_vary_as_they_are_told_to(scaling, variation):
+    """Catches: a variance or a shape for the coefficient of variation, another mean or worker."""
+    drawn = scaling.delays.draws(variation, 0.03, 1, 2, 5)
+    times = np.array(list(itertools.islice(drawn, 40000)))
+    assert times.mean() == pytest.approx(0.03, rel=0.02)
+    assert times.std() / times.mean() == pytest.approx(variation, rel=0.03)
+    if variation == 1:  # exponential: e^-1 of them are longer than the mean
+        assert (times > 0.03).mean() == pytest.approx(np.exp(-1), rel=0.03)
+    if variation:
+        assert next(scaling.delays.draws(variation, 0.03, 0, 2, 5)) != times[0]
 
 
 def test_a_rate_leaves_out_the_start_and_the_first_tenth():
