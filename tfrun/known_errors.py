@@ -356,7 +356,7 @@ group(
         "Take a longer text: ten paragraphs at least.",
     ),
     (
-        r"Need minval < maxval|zero-size array to reduction operation",
+        r"Need minval < maxval|zero-size array to reduction operation|Received: units=0",
         "InvalidArgumentError: Need minval < maxval, got 0 >= 0",
         "The data have fewer rows than there are workers, so a worker would have none.",
         "Start fewer workers, or take more data.",
@@ -375,7 +375,7 @@ group(
         "Take a smaller --learning-rate, and another OUTPUT_DIR: nothing of this was saved.",
     ),
     (
-        r"label value of -\d+ which is outside the valid range",
+        r"label value of -\d+ which is outside the valid range|must have no negative elements",
         "Received a label value of -1 which is outside the valid range of [0, 3).",
         "A label is negative.",
         "Number the classes from 0.",

@@ -271,10 +271,8 @@ CASES = {
     "NaN in the data": Case(SINGLE, NPZ, "must not contain infs or NaNs", None, nan),
     "fewer labels than rows": data("is not in [0, 7)", y_train=np.arange(7) % 2),
     "features that do not match": data("incompatible", x_test=np.ones((4, 5))),
-    "no rows": data(
-        "zero-size array to reduction operation", x_train=np.ones((0, 3)), y_train=np.ones(0, int)
-    ),
-    "negative label": data("outside the valid range", y_train=np.arange(8) - 1),
+    "no rows": data("Received: units=0", x_train=np.ones((0, 3)), y_train=np.ones(0, int)),
+    "negative label": data("must have no negative elements", y_train=np.arange(8) - 1),
     "label unknown to training": data("outside the valid range", y_test=np.arange(4)),
     "labels that are words": data("invalid literal for int", y_train=np.array(list("abababab"))),
 }
