@@ -206,7 +206,7 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 @figure("choose.svg", 616, 66 + 70 * len(QUESTIONS))
 def choose():
     """Decision chart. {} Otherwise T steps between two pushes: DOWNPOUR-Easy with two
-    workers; with more (not measured) ADAG, DOWNPOUR or AEASGD, at rates of their own."""
+    workers; with more (not measured) ADAG, DOWNPOUR or AEASGD, each tuned."""
     parts = []
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
@@ -224,7 +224,7 @@ def choose():
     parts += [
         rect(4, y - 22, 608, 50, "ps", 6),
         text(308, y - 1, "T steps between two pushes: DOWNPOUR-Easy with two workers;"),
-        text(308, y + 19, "with more (not measured) ADAG, DOWNPOUR or AEASGD, at rates of their own"),
+        text(308, y + 19, "with more (not measured) ADAG, DOWNPOUR or AEASGD, each tuned"),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]
