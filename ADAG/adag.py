@@ -7,7 +7,7 @@
 Kind:          parameter server, asynchronous
 Paper:         Hermans, Spanakis, Moeckel 2017, Accumulated Gradient Normalization (AGN)
 Differs from:  DOWNPOUR-Easy: the mean of the T gradients instead of their sum
-Simplified:    plain SGD on the worker; AGN is the paper's name for what was ADAG before
+Simplified:    plain SGD on the worker, at the push's rate; the paper calls ADAG AGN
 Run:           bash run.sh
 """
 

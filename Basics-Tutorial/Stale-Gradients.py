@@ -403,8 +403,8 @@ print("eight workers, the time of 300 by one:     loss %.2f" % in_time)
 assert in_time < 0.8 * min(losses[1])
 
 # %% [markdown]
-# Each update is worth less, but there are more of them, and here that wins. (One seed, one small
-# model: keep the direction, not the numbers.) [Scaling](../Measurements/Scaling/) measures this with
+# Each update is worth less, but there are more of them, and here that pays. (One seed, one small
+# model, equal times: no law.) [Scaling](../Measurements/Scaling/) measures this with
 # real processes. It also shows DynSGD's price: at a small rate a stale push does little harm, so
 # shortening it only makes training slower.
 #
@@ -418,7 +418,7 @@ assert in_time < 0.8 * min(losses[1])
 # Any other worker is at most s behind at the pull and at most s + 1 ahead at the push, so `tau` is at
 # most (n − 1)(2s + 1). [Bounded-Staleness](../Further-Algorithms/Bounded-Staleness/) is the program,
 # and [Staleness](../Measurements/Staleness/) measures it: on the digits, at a small rate, the bound
-# costs waiting and gains nothing.
+# costs waiting, and three runs show no gain.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked: the largest staleness in many updates of random order, with a bound s.

@@ -478,8 +478,7 @@ assert all(step == [0, 1] for step in whose)
 # its best.)
 #
 # A backup worker gains a little there, a lot where one machine is slow, and does harm where all take
-# equally long. Synchronous training wins where times hardly vary, as on equal GPUs, or where
-# staleness costs accuracy.
+# equally long. Synchronous training loses least where times hardly vary, as on equal GPUs.
 
 # %% [markdown]
 # ## Exercises

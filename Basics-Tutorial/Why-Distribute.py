@@ -263,7 +263,8 @@ assert round(100 * shares["gradient"] / sum(shares.values())) == 4
 # The first is the throughput of `n` workers, divided by `n` times that of one. The second is the
 # number of examples that one worker needs, divided by the number that `n` need to learn as much;
 # larger mini-batches and stale gradients lower it. In [Compare](../Measurements/Compare/) HogWild's
-# eight workers have 0.92 and 0.30 with gradients of 30 ms, so their speed-up is 2.2.
+# eight workers have 0.92 and 0.30 with gradients of 30 ms on average (exponential), so their speed-up
+# is 2.2, against the three runs of five in which one process arrives.
 #
 # ## A measured speed-up
 # Two processes now share a step, in Keras: each computes the gradient of its half of the mini-batch,
@@ -457,8 +458,8 @@ for name, result in results.items():
 # ```
 #
 # One worker and two make the same steps, up to rounding, so only throughput counts. For the
-# convolutions two are clearly faster, because half of the examples take about half of the time and
-# the exchange is short. For the digits two are *slower*.
+# convolutions two are faster, each with one thread, because half of the examples take about half of
+# the time and the exchange is short. For the digits two are *slower*.
 #
 # </details>
 
@@ -506,7 +507,7 @@ show(
 # the exchange weighs less, but the larger mini-batch [changes the
 # training](SGD-by-Experiment.ipynb). In [Compare](../Measurements/Compare/) two workers that divide
 # a mini-batch of 128 reach 97% after 0.45 s, one process after 0.53 s, and two with 128 each after
-# 0.68 s.
+# 0.68 s; the ranges of five runs overlap.
 #
 # ## Who trains this way, and what is old here
 # All-reduce and sharding train most large models today. Parameter servers and asynchrony live on
@@ -527,7 +528,7 @@ show(
 #
 # | your situation | do this |
 # | --- | --- |
-# | an epoch takes minutes | nothing: one process is the simplest, and here the fastest |
+# | an epoch takes minutes | nothing: one process is the simplest, and here none was faster |
 # | the device waits for data | a better [input pipeline](Input-Pipelines.ipynb) |
 # | many settings to try | one process for each: no messages, a speed-up of `n` |
 # | a GPU computes small batches | a larger batch, mixed precision, compilation |

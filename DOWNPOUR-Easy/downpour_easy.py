@@ -7,7 +7,7 @@
 Kind:          parameter server, asynchronous
 Paper:         Dean et al. 2012, Large Scale Distributed Deep Networks
 Differs from:  HogWild: T local steps between a pull and a push
-Simplified:    push and fetch share one period; the paper's Adagrad is in DOWNPOUR
+Simplified:    push and fetch share one period, T (in the paper's experiments 1); no Adagrad
 Run:           bash run.sh
 """
 

@@ -7,7 +7,7 @@
 Kind:          parameter server, asynchronous
 Paper:         Dean et al. 2012, Large Scale Distributed Deep Networks; Adagrad: Duchi et al. 2011
 Differs from:  DOWNPOUR-Easy: the ps keeps an Adagrad rate for each parameter
-Simplified:    push and fetch share one period; one process is one ps shard
+Simplified:    push and fetch share one period, T (in the paper 1); one process is one ps shard
 Run:           bash run.sh
 """
 

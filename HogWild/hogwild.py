@@ -6,7 +6,7 @@
 Kind:          parameter server, asynchronous
 Paper:         Niu, Recht, Re, Wright 2011, Hogwild!: A Lock-Free Approach to Parallelizing SGD
 Differs from:  Distributed-Setup: several workers, so that a push can be late; how late is measured
-Simplified:    dense gradients (the paper's theory asks for sparse ones)
+Simplified:    dense gradients, and a lock on each vector while it moves (the paper has neither)
 Run:           bash run.sh
 """
 

@@ -5,9 +5,9 @@
     together   w <- w - lr * (1/n) * (a_0 / T + a_1 / T + ...)
 
 Kind:          parameter server, synchronous
-Paper:         Hermans, Spanakis, Moeckel 2017, Accumulated Gradient Normalization
+Paper:         T. Mulc's Distributed TensorFlow Guide
 Differs from:  Synchronous-SGD: T local steps before each common step; ADAG: a barrier
-Simplified:    no backup workers
+Simplified:    no backup workers (ADAG's paper, which has the mean, has no such barrier)
 Run:           bash run.sh
 """
 

@@ -10,7 +10,7 @@
 Kind:          all-reduce
 Paper:         Vogels, Karimireddy, Jaggi 2019, PowerSGD
 Differs from:  Ring-AllReduce: workers send compressed steps, and keep what they did not send
-Simplified:    top-k, sign and QSGD take the whole vector as one; QSGD's levels are sent as int8
+Simplified:    lr is inside of e, no momentum; top-k, sign, QSGD take one vector; levels are int8
 Run:           bash run.sh
 """
 

@@ -8,7 +8,7 @@ lambda * g*g stands for the Hessian: g + H * (w - w_k) is about the gradient at 
 Kind:          parameter server, asynchronous
 Paper:         Zheng et al. 2017, Asynchronous Stochastic Gradient Descent with Delay Compensation
 Differs from:  HogWild: w_k travels with the gradient, and a ps corrects the gradient for w - w_k
-Simplified:    lambda is constant; the paper's ps keeps the w_k of each worker
+Simplified:    this is DC-ASGD-c, whose lambda is constant; the paper's ps keeps each worker's w_k
 Run:           bash run.sh
 """
 

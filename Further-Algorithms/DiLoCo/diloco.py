@@ -10,7 +10,7 @@ Paper:         Douillard et al. 2023, DiLoCo: Distributed Low-Communication Trai
                Models
 Differs from:  Local-SGD: AdamW takes the local steps, and a second optimizer the common one
 Simplified:    after its warm-up the rate of AdamW is constant, where the paper lets it fall; it
-               multiplies the weight decay, as in PyTorch and Keras
+               multiplies the weight decay, as in PyTorch and Keras; gradients are not clipped
 Run:           bash run.sh
 """
 

@@ -12,7 +12,7 @@ Paper:         Stich 2019, Local SGD Converges Fast and Communicates Little
                Lin, Stich, Patel, Jaggi 2020, Don't Use Large Mini-Batches, Use Local SGD
                Wang, Tantia, Ballas, Rabbat 2020, SlowMo
 Differs from:  SAGN: w moves by the mean of the sums of the T gradients, not of their means
-Simplified:    SlowMo divides d by lr, because its lr falls; here lr is constant
+Simplified:    lr is constant; where it falls, Lin et al. begin local steps, SlowMo divides d by it
 Run:           bash run.sh
 """
 
