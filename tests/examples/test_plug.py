@@ -280,13 +280,17 @@ def test_the_state_outlives_its_ps(tmp_path):
 
 @pytest.mark.long
 def test_a_killed_worker_comes_back(tmp_path):
-    """kill -9 of a worker: the one that starts in its place has the problem, too."""
+    """kill -9 of a worker: the one that starts in its place has the problem, too.
+
+    Of so many updates the other worker has not made all before that one is ready.
+    """
     directory, problem = tmp_path / "run", str(file_of("convolution"))
-    process = recovery.begin(directory, TFRUN_RESTARTS="1", PROBLEM=problem)
+    steps = 3 * recovery.STEPS
+    process = recovery.begin(directory, steps, TFRUN_RESTARTS="1", PROBLEM=problem)
     support.wait_until(lambda: recovery.checkpoint(directory) >= 300, 60, "a checkpoint at 300")
     support.task(directory, "worker", 1).kill()
     killed = time.time()
-    result, output = recovery.check_the_end(process, directory)
+    result, output = recovery.check_the_end(process, directory, steps)
     assert "worker 1 was killed by SIGKILL; it starts again" in output
     pushes = RunData.read(directory).tasks["worker-1"].pushes
     assert (pushes["push_time"] > killed + 1).any(), "the second one has made no update"
