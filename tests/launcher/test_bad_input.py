@@ -131,7 +131,8 @@ def one_of_two(folder):
     wait = "REQUIRED_WAIT_SECONDS = %d"
     (folder / PLACES.name).write_text(examples.replaced(PLACES, [(wait % 120, wait % 2)]))
     with socket.create_server(("", 0)) as s:
-        tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:9"]}
+        # No other case, which may run at the same time, has a task at this port.
+        tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:11"]}
     return None, {"TF_CONFIG": config(tasks)}
 
 
@@ -259,7 +260,7 @@ CASES = {
         "hogwild.py", [], "the chief made no model in 2 s", None, ps_without_chief
     ),
     "a worker that never comes": Case(
-        "model_parallelism.py", [], "worker 1 did not answer at 127.0.0.1:9", None, one_of_two
+        "model_parallelism.py", [], "worker 1 did not answer at 127.0.0.1:11", None, one_of_two
     ),
     "another chief": Case(SINGLE, [], "BlockingIOError", None, another_chief),
     "output is a file": Case(SINGLE, [], "File exists", None, file_in_the_way),

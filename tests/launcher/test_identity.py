@@ -51,7 +51,10 @@ def start(tmp_path):
 def with_child(start, end="wait", variable=""):
     """Returns (a process that `start` has begun, the id of one that this has begun)."""
     process = start("sh", "-c", f"{variable} sleep 60 & echo $!; {end}")
-    return process, int(process.stdout.readline())
+    child = int(process.stdout.readline())
+    # Before that it has the environment of the shell.
+    support.wait_until(lambda: psutil.Process(child).name() == "sleep", 30, "its program")
+    return process, child
 
 
 def record(folder, tfrun, *processes, **changes):
