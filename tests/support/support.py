@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import csv
 import functools
-import itertools
 import json
 import os
 import pathlib
@@ -305,27 +304,33 @@ class ThreadCounts:
 
     def __init__(self, directory):
         self.directory, self.counts, self.over = directory, {}, threading.Event()
-        self.sampler = threading.Thread(target=self.sample)
+        self.running = []
+        # A look at all processes of a busy machine takes longer than a quick run trains.
+        self.threads = [threading.Thread(target=each) for each in (self.find, self.sample)]
 
     def __enter__(self):
-        self.sampler.start()
+        for thread in self.threads:
+            thread.start()
         return self
 
     def __exit__(self, *_):
         self.over.set()
-        self.sampler.join()
+        for thread in self.threads:
+            thread.join()
+
+    def find(self):
+        """Finds the processes, again and again: a quick one lives for two seconds."""
+        while not self.over.wait(0.2):
+            # An evaluator sets itself up while others train; and what asks a model is no task.
+            found = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
+            self.running = found
 
     def sample(self):
-        for turn in itertools.count():
-            if turn % 20 == 0:
-                # An evaluator sets itself up while others train; and what asks a model is no task.
-                running = [p for p in processes_of(self.directory) if task_type(p) != "evaluator"]
-            for process in running:
+        while not self.over.wait(0.05):
+            for process in self.running:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     count = time.time(), program_of(process).num_threads()
                     self.counts.setdefault(process.pid, []).append(count)
-            if self.over.wait(0.05):
-                return
 
     def growth(self, since):
         """By how many threads a process that was there grew at least in each fifth of that time.
