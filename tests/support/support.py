@@ -300,7 +300,7 @@ def launch(launcher, directory, *arguments, seconds=100, **env):
 
 
 class ThreadCounts:
-    """Counts the threads of all processes of a run, 20 times a second, while it goes on."""
+    """Counts the threads of all processes of a run, 50 times a second, while it goes on."""
 
     def __init__(self, directory):
         self.directory, self.counts, self.over = directory, {}, threading.Event()
@@ -326,7 +326,7 @@ class ThreadCounts:
             self.running = found
 
     def sample(self):
-        while not self.over.wait(0.05):
+        while not self.over.wait(0.02):
             for process in self.running:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     count = time.time(), program_of(process).num_threads()
@@ -340,9 +340,8 @@ class ThreadCounts:
         """
         there = [each for each in self.counts.values() if each[0][0] < since]
         later = [[n for at, n in each if at >= since] for each in there]
-        # A quick run has fewer looks at it than five.
-        fifths = [np.array_split(each, min(5, len(each))) for each in later if len(each) > 1]
-        assert fifths, "no process was seen before that time, and twice after it"
+        fifths = [np.array_split(each, 5) for each in later if len(each) >= 5]
+        assert fifths, "no process was seen before that time, or none for long enough"
         return max(np.diff([np.median(part) for part in parts]).min() for parts in fifths)
 
 
