@@ -41,7 +41,8 @@ def algorithm(w, step, gradient, flags):
     gradient(w): the loss on the next mini-batch of this worker at w, and its gradient.
     """
     # ParameterServerStrategy: pull w, after noting how many updates it has had.
-    version = step.read_value()
+    with tf.device(step.device):
+        version = step.read_value()
     with tf.control_dependencies([version]):
         w_k = pull(w)
 
@@ -121,18 +122,20 @@ def build(strategy, coordinator, model, data, flags, n):
             text = ", ".join(f"{rows} rows on ps {ps}" for rows, ps in places)
             print(f"w_{i} is split: {text}", flush=True)
     # The first call makes them, after a checkpoint is restored: their numbers begin at the step.
-    batches = functools.cache(lambda: mini_batches(coordinator, step, data, flags, n))
+    batches = functools.cache(lambda: numbers(coordinator, step, flags))
 
     # ParameterServerStrategy: a closure, which any worker can execute. It leaves nothing there.
     @tf.function
     def closure(batches, count):
-        rank = tf.distribute.coordinator.experimental_get_current_worker_index()
+        rank, number = next(batches)
         written = []
-        for _ in range(count):  # unrolled: a loop of the graph would make them at half the rate
-            gradient = gradients(model, w, state, *next(batches), rank)
+        for i in range(count):  # unrolled: a loop of the graph would make them at half the rate
+            batch = mini_batch(data, rank, number + i, flags, n)
+            gradient = gradients(model, w, state, *batch, rank)
             update = algorithm([part for v in w for part in parts(v)], step, gradient, flags)
             written.append(push_row(update, step, flags))
-        return rank, tf.stack(written)
+        # One tensor: to fetch another would cost a round trip more.
+        return tf.pad(tf.stack(written), [[0, 0], [0, 1]], constant_values=tf.cast(rank, "float64"))
 
     def schedule(count):
         return coordinator.schedule(closure, (batches(), count))
@@ -384,29 +387,34 @@ def transfer(w, value, to_ps):
     return [moved[i] for i in range(len(w))]
 
 
-def mini_batches(coordinator, step, data, flags, n):
-    """Returns an iterator of mini-batches (x, y) for each worker. Worker k has every n-th row.
+def numbers(coordinator, step, flags):
+    """Returns an iterator on each worker: of its rank, and the number of its next mini-batch.
 
-    The rows of a batch depend on (seed, k, number) and on nothing else; numbers begin at the step,
-    so that a worker that is started again goes on with new ones.
+    Numbers begin at the step, so that a worker that is started again goes on with new ones.
     """
 
     def of_worker(_):
         rank = tf.distribute.coordinator.experimental_get_current_worker_index()
-        x, y = [tf.constant(np.asarray_chkfinite(part))[rank::n] for part in data[:2]]
-
-        def draw(number):
-            key = [flags.seed * 65536 + rank, number]
-            rows = tf.random.stateless_uniform([flags.batch_size], key, 0, tf.shape(x)[0], tf.int32)
-            return tf.gather(x, rows), tf.gather(y, rows)
-
-        return tf.data.Dataset.counter(step.read_value()).map(draw).prefetch(2)
+        counter = tf.data.Dataset.counter(step.read_value(), flags.closure_steps)
+        return counter.map(lambda number: (rank, number)).prefetch(2)
 
     @tf.function
     def dataset():
         return coordinator.strategy.distribute_datasets_from_function(of_worker)
 
     return iter(coordinator.create_per_worker_dataset(dataset))
+
+
+def mini_batch(data, rank, number, flags, n):
+    """Returns a mini-batch (x, y) of worker `rank` of n, which has every n-th row.
+
+    Its rows depend on (seed, rank, number) and on nothing else.
+    """
+    x, y = [tf.constant(np.asarray_chkfinite(part)) for part in data[:2]]
+    key, size = [flags.seed * 65536 + rank, number], (len(x) - rank + n - 1) // n
+    rows = tf.random.stateless_uniform([flags.batch_size], key, 0, tf.cast(size, tf.int32), tf.int32)
+    rows = tf.cast(rank, tf.int32) + n * rows
+    return tf.gather(x, rows), tf.gather(y, rows)
 
 
 def gradients(model, variables, state, x, y, rank):
@@ -477,16 +485,15 @@ def train(coordinator, built, metrics, cluster, flags):
             pending.append(schedule(count))
             scheduled += count
         try:  # the oldest one; the others go on meanwhile
-            fetched = pending.popleft().fetch()
+            rows = pending.popleft().fetch()
         except tf.errors.OpError as error:  # schedule or join raises what is not a lost worker
             print(f"the rows of a closure are lost: {type(error).__name__}", flush=True)
             continue
-        if fetched is None:  # it failed just now, and schedule or join will raise why
+        if rows is None:  # it failed just now, and schedule or join will raise why
             continue
-        rank, written = fetched
-        for row in written:
-            metrics[rank].push(row)
-            made = max(made, metrics[rank].step)
+        for *row, rank in rows:
+            metrics[int(rank)].push(row)
+            made = max(made, metrics[int(rank)].step)
         cluster.last_sign = time.monotonic()
         if saved + flags.checkpoint_steps <= made < flags.steps:
             test_and_save()
