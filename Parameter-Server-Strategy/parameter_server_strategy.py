@@ -14,7 +14,6 @@ Run:           bash run.sh
 import argparse
 import collections
 import fcntl
-import functools
 import gc
 import json
 import os
@@ -38,7 +37,7 @@ def algorithm(w, step, gradient, flags):
     """Makes one update of one worker, as a part of a closure; all workers make theirs at once.
 
     w: the variables, and each part of a split one. step: the counter of updates.
-    gradient(w): the loss on the next mini-batch of this worker at w, and its gradient.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, shaped as w.
     """
     # ParameterServerStrategy: pull w, after noting how many updates it has had.
     with tf.device(step.device):
@@ -47,7 +46,7 @@ def algorithm(w, step, gradient, flags):
         w_k = pull(w)
 
     # ParameterServerStrategy: a gradient at the copy. No lock keeps the others from moving w.
-    loss, g = gradient(w_k)
+    loss, g = gradient(w_k, version)
 
     # ParameterServerStrategy: push, however late. The ticket counts this update, atomically. It
     # has no limit, because the coordinator runs the closure of a lost worker again.
@@ -121,24 +120,20 @@ def build(strategy, coordinator, model, data, flags, n):
         if len(places) > 1:
             text = ", ".join(f"{rows} rows on ps {ps}" for rows, ps in places)
             print(f"w_{i} is split: {text}", flush=True)
-    # The first call makes them, after a checkpoint is restored: their numbers begin at the step.
-    batches = functools.cache(lambda: numbers(coordinator, step, flags))
 
     # ParameterServerStrategy: a closure, which any worker can execute. It leaves nothing there.
     @tf.function
-    def closure(batches, count):
-        rank, number = next(batches)
-        written = []
-        for i in range(count):  # unrolled: a loop of the graph would make them at half the rate
-            batch = mini_batch(data, rank, number + i, flags, n)
-            gradient = gradients(model, w, state, *batch, rank)
+    def closure(count):
+        rank = tf.distribute.coordinator.experimental_get_current_worker_index()
+        gradient, written = gradients(model, w, state, data, flags, rank, n), []
+        for _ in range(count):  # unrolled: a loop of the graph would make them at half the rate
             update = algorithm([part for v in w for part in parts(v)], step, gradient, flags)
             written.append(push_row(update, step, flags))
         # One tensor: to fetch another would cost a round trip more.
         return tf.pad(tf.stack(written), [[0, 0], [0, 1]], constant_values=tf.cast(rank, "float64"))
 
     def schedule(count):
-        return coordinator.schedule(closure, (batches(), count))
+        return coordinator.schedule(closure, (count,))
 
     x, y = map(tf.constant, map(np.asarray_chkfinite, data[2:]))
 
@@ -387,49 +382,27 @@ def transfer(w, value, to_ps):
     return [moved[i] for i in range(len(w))]
 
 
-def numbers(coordinator, step, flags):
-    """Returns an iterator on each worker: of its rank, and the number of its next mini-batch.
-
-    Numbers begin at the step, so that a worker that is started again goes on with new ones.
-    """
-
-    def of_worker(_):
-        rank = tf.distribute.coordinator.experimental_get_current_worker_index()
-        counter = tf.data.Dataset.counter(step.read_value(), flags.closure_steps)
-        return counter.map(lambda number: (rank, number)).prefetch(2)
-
-    @tf.function
-    def dataset():
-        return coordinator.strategy.distribute_datasets_from_function(of_worker)
-
-    return iter(coordinator.create_per_worker_dataset(dataset))
-
-
-def mini_batch(data, rank, number, flags, n):
-    """Returns a mini-batch (x, y) of worker `rank` of n, which has every n-th row.
-
-    Its rows depend on (seed, rank, number) and on nothing else.
-    """
-    x, y = [tf.constant(np.asarray_chkfinite(part)) for part in data[:2]]
-    key, size = [flags.seed * 65536 + rank, number], (len(x) - rank + n - 1) // n
-    rows = tf.random.stateless_uniform([flags.batch_size], key, 0, tf.cast(size, tf.int32), tf.int32)
-    rows = tf.cast(rank, tf.int32) + n * rows
-    return tf.gather(x, rows), tf.gather(y, rows)
-
-
-def gradients(model, variables, state, x, y, rank):
-    """Returns gradient(w) -> (the loss at w on this mini-batch, g).
+def gradients(model, variables, state, data, flags, rank, n):
+    """Returns gradient(w, number) -> (the loss on mini-batch `number` of a worker at w, g).
 
     variables: the trainable ones, of which w are the parts. state: what the model keeps beside
-    them, on the ps.
+    them, on the ps. Worker `rank` of n has every n-th row.
     """
+    # As constants they are where they are needed; all else would be sent with each closure.
+    x, y = [tf.constant(np.asarray_chkfinite(part)) for part in data[:2]]
+    rank = tf.cast(rank, tf.int32)
+    size = (len(data.x_train) - rank + n - 1) // n  # its rows: every n-th
     # The rank is added to the seeds of Dropout, so that no two workers drop the same units.
     offsets = []
     for v in model.non_trainable_variables:
         is_seed = v.name == "seed_generator_state"
         offsets.append(tf.cast(rank if is_seed else 0, v.dtype))
 
-    def gradient(w):
+    def gradient(w, number):
+        # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
+        key = [flags.seed * 65536 + tf.cast(rank, tf.int64), number]
+        drawn = tf.random.stateless_uniform([flags.batch_size], key, 0, size, tf.int32)
+        rows = rank + n * drawn
         remaining, whole = iter(w), []
         for v in variables:
             pieces = [next(remaining) for _ in parts(v)]
@@ -437,11 +410,11 @@ def gradients(model, variables, state, x, y, rank):
         with tf.control_dependencies(w):
             before = [v + offset for v, offset in zip(state, offsets)]
         outputs, after, penalties = model.stateless_call(
-            whole, before, x, training=True, return_losses=True
+            whole, before, tf.gather(x, rows), training=True, return_losses=True
         )
         for v, new, offset in zip(state, after, offsets):
             v.assign(new - offset)
-        mean = tf.add_n([tf.reduce_mean(loss(y, outputs)), *penalties])
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
         # That of an embedding is sparse: it becomes a tensor as all others.
         return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
 
