@@ -348,15 +348,14 @@ def closures(script, text, folder, n=2):
     first = expected = [v.numpy() for v in w]
 
     @tf.function
-    def update(x, y, k):
-        gradient = module.gradients(model, w, state, x, y, k)
+    def update(k):
+        gradient = module.gradients(model, w, state, data, flags, k, n)
         return module.algorithm(w, step, gradient, flags).loss
 
     for number in range(2 * UPDATES):
         k, (seed,) = number % n, state
         tape.states[k] = [seed.numpy() + k]
-        rows = tape.rows(k, number)
-        losses.append(float(update(data.x_train[rows], data.y_train[rows], tf.constant(k))))
+        losses.append(float(update(tf.constant(k))))
         loss, g = tape(k, number, expected)
         due.append(loss)
         expected = [v - LR * d for v, d in zip(expected, g)]
@@ -481,7 +480,7 @@ MISTAKES = {
     },
     (COORDINATOR, "parameters"): {
         "the penalty is in the loss only": [
-            ("tf.gradients(mean, w)]", "tf.gradients(loss(y, outputs), w)]")
+            ("tf.gradients(mean, w)]", "tf.gradients(mean - tf.add_n(penalties), w)]")
         ],
     },
     (HOROVOD, "losses"): {

@@ -184,11 +184,15 @@ def test_a_staleness_off_by_one_is_caught(train):
 
 
 def check_the_shards(directory):
-    """Where w stays as it is, the loss of each update names the rows: k, k + 2, ... on worker k."""
+    """Where w stays as it is, the loss of each update names the rows: k, k + 2, ... on worker k.
+
+    The number of its mini-batch is that of the updates before its pull.
+    """
     w, gradient = first_values(), gradient_on_digits(2)
     for k in range(2):
-        losses = rows_of(directory, "worker-%d" % k)["loss"]
-        due = [gradient(k, number, w)[0] for number in range(len(losses))]
+        rows = rows_of(directory, "worker-%d" % k)
+        losses, numbers = rows["loss"], rows["global_step"] - 1 - rows["staleness"]
+        due = [gradient(k, int(number), w)[0] for number in numbers]
         apart = np.abs(losses - due).max()
         assert len(losses) and apart < 1e-5, "worker %d: %g apart" % (k, apart)
 
@@ -202,7 +206,7 @@ def test_each_worker_has_its_own_rows(train):
 
 @pytest.mark.long
 def test_another_worker_s_rows_are_caught(train):
-    directory, _ = train(*STILL, workers=2, changes=[("(part))[rank::n]", "(part))[1 - rank::n]")])
+    directory, _ = train(*STILL, workers=2, changes=[("rows = rank + n", "rows = 1 - rank + n")])
     with support.caught("worker 0"):
         check_the_shards(directory)
 
