@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from common import drivers, examples
+from common import drivers, examples, idle, pages
 from rich.table import Table
 
 
@@ -76,6 +76,14 @@ OTHERS = {
     "two of PyTorch that never talk": ("alone", 10, ALL),
 }
 OF_PYTORCH = list(OTHERS)[3:]
+# The forms in which a peer was measured, as peers.py knows them: the first one is compared.
+FORMS = {
+    "parameter-server": ["unrolled", "loop", "unrolled, vector", "unrolled, vector, without run()"],
+    "multi-worker": ["unrolled", "loop", "unrolled, vector", "unrolled, vector, one thread"],
+    "ddp": ["plain", "fused", "fused, views"],
+    "averaged": ["plain", "fused", "fused, flat"],
+    "alone": ["plain", "fused"],
+}
 # The ratios: (one program, the other).
 RATIOS = [
     ("HogWild (1 update a call)", "ParameterServerStrategy (1 a closure)"),
@@ -131,12 +139,13 @@ def twice(name, model, folder, environment):
         return sum(pool.map(lambda each: example(name, model, each, environment), folders))
 
 
-def peer(name, model, folder, environment):
-    """Runs a peer; returns what example() does."""
+def peer(name, model, folder, environment, form=None):
+    """Runs a peer, in its fastest form or in this one; returns what example() does."""
     kind, together, cluster = OTHERS[name]
     layers, batch_size, _ = MODELS[model]
     more = ["--layers", json.dumps(layers), "--batch-size", batch_size, "--together", together]
-    command = ["tfrun", *cluster, "--", PEERS, kind, *more, "--seconds", SECONDS]
+    more += ["--form", form or FORMS[kind][0], "--seconds", SECONDS]
+    command = ["tfrun", *cluster, "--", PEERS, kind, *more]
     drivers.run(command, folder / "run", **environment)
     return json.loads((folder / "run" / "rate.json").read_text())
 
@@ -202,6 +211,35 @@ def words(values):
     return drivers.spread(values, "{:,.0f}" if large else "{:.2f}")
 
 
+def forms_table(results):
+    """Returns the table of the page: of each peer its forms, and the rates of each."""
+    rows = [
+        [name, form, words(rates)]
+        for name, forms in results.items()
+        for form, rates in sorted(forms.items(), key=lambda pair: -statistics.median(pair[1]))
+    ]
+    return pages.table(["peer", "form", "mini-batches per second"], rows)
+
+
+def measure_forms(names, flags):
+    """Measures each form of these peers by turns; leaves forms.json and forms.txt."""
+    directory, results = drivers.output_directory("Benchmarks"), {}
+    others = idle.wait(flags.anyway)
+    plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[OTHERS[name][0]]]
+
+    def rate(case, _):
+        with tempfile.TemporaryDirectory() as folder:
+            return peer(case[1], "digits", pathlib.Path(folder), ONE_THREAD, case[2])
+
+    kept = directory / "measured-forms.json"
+    rates = drivers.by_turns(drivers.table_console(120), plan, 3, rate, kept)
+    for key, name, form in plan:
+        results.setdefault(name, {})[form] = rates[key]
+    (directory / "forms.json").write_text(json.dumps(results, indent=1) + "\n")
+    pages.leave(directory / "forms.txt", forms_table(results))
+    print(f"{drivers.setting(*versions())}; {idle.words(others.share())}; it is in {directory}")
+
+
 def draw(results, path, source):
     """Draws the ratios of rates, a dot for each round, a bar at the median."""
     pairs = {pair: rows for pair, rows in ratios(results).items() if pair[0] in PROGRAMS}
@@ -229,11 +267,14 @@ def main():
     parser = drivers.Parser(__doc__)
     parser.number("--rounds", 5, "in which each program runs once")
     parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
+    parser.add_argument("--forms", action="store_true", help="the forms of the peers instead")
     parser.redraw(__file__)
     programs = [*EXAMPLES, *OTHERS, TWICE, START_UP, IMPORT]
     if not importlib.util.find_spec("torch"):
         programs = [name for name in programs if name not in OF_PYTORCH]
     flags, cases = parser.only([(name,) for name in programs])
+    if flags.forms:
+        return measure_forms([name for (name,) in cases if name in OTHERS], flags)
 
     def measure_all(console, directory):
         models = list(MODELS)[:1] if flags.quick else list(MODELS)
