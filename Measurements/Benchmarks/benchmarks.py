@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import numpy as np
 from common import drivers, examples, idle, pages
 from rich.table import Table
 
@@ -25,6 +26,11 @@ from rich.table import Table
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
 MODELS = {"digits": ([64, 128, 64, 10], 32, 1), "wide": ([784, 512, 512, 10], 100, 0.2)}
+# The hidden layers of an example, and those of the wide model.
+HIDDEN = (
+    'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
+    'keras.layers.Dense(512, "relu"),\n            keras.layers.Dense(512, "relu"),',
+)
 PS, ALL = ["--ps", "1", "--workers", "2"], ["--workers", "2"]
 STRATEGY, ONE = ["--chief", *PS], ["--workers", "1"]
 ALONE, TWICE = "Non-Distributed-Setup", "two of Non-Distributed-Setup that never talk"
@@ -107,8 +113,10 @@ ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 def wide_data(folder):
     """A file of 784 random features and 10 classes."""
-    messages = examples.load(examples.ROOT / "Measurements" / "Messages" / "messages.py")
-    return messages.wide_data(folder), messages.LAYERS
+    random, path = np.random.RandomState(0), pathlib.Path(folder, "wide.npz")
+    x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
+    np.savez(path, x_train=x[:1000], y_train=y[:1000], x_test=x[1000:], y_test=y[1000:])
+    return path
 
 
 def example(name, model, folder, environment):
@@ -118,9 +126,8 @@ def example(name, model, folder, environment):
     script = examples.main_script(place)
     more += ["--steps", int(steps * part), "--batch-size", batch_size]
     if model != "digits":
-        path, hidden = wide_data(folder)
-        changes = [*changes, hidden]
-        more += ["--dataset", path, "--learning-rate", 0.01]
+        changes = [*changes, HIDDEN]
+        more += ["--dataset", wide_data(folder), "--learning-rate", 0.01]
     copy, directory = folder / script.name, folder / "run"
     copy.write_text(examples.replaced(script, changes))
     drivers.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)

@@ -95,8 +95,9 @@ def test_a_variable_is_split_over_both_ps(train):
     directory, output = train(ps=2)
     check_the_equation(directory)
     split = re.findall(r"w is split: (\d+) numbers on ps (\d)\n", output)
-    half = sum(v.size for v in first_values()) // 2
-    assert sorted(split) == [(str(half), "0"), (str(half), "1")], output
+    size = sum(v.size for v in first_values())
+    assert sorted(int(numbers) for numbers, _ in split) == [size // 2, size - size // 2], output
+    assert {ps for _, ps in split} == {"0", "1"}, output
 
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=0))
