@@ -58,7 +58,26 @@ UNOBSERVED = [
     ),
     ("if cluster.is_chief and metrics.step >= saved", "if False and saved"),  # no test
 ]
+CLOSURES_UNOBSERVED = [  # the same of Parameter-Server-Strategy, from the end of the first closure
+    ("written.append(push_row(update, step, flags))", "written.append(update.push)"),
+    (
+        'tf.pad(tf.stack(written), [[0, 0], [0, 1]], constant_values=tf.cast(rank, "float64"))',
+        "None",
+    ),
+    (
+        "        if rows is None:",
+        "        chief.began = getattr(chief, 'began', time.monotonic())\n        if rows is None:",
+    ),
+    (
+        "    coordinator.join()\n",
+        "    coordinator.join()\n"
+        "    rate = (flags.steps - flags.closure_steps) / (time.monotonic() - chief.began)\n"
+        "    with open(f'{chief.directory}/rate.json', 'w') as file:\n"
+        "        json.dump(rate, file)\n",
+    ),
+]
 OBSERVING, NOT_OBSERVING = "HogWild, timed", "HogWild, timed, without rows and tests"
+WITHOUT_ROWS = "Parameter-Server-Strategy, without rows and tests (10)"
 # An example: (its folder, changes of its script, tfrun's flags, steps on digits, its own flags).
 EXAMPLES = {
     "HogWild (1 update a call)": ("HogWild", [], PS, 2000, "--updates-per-call", 1),
@@ -67,10 +86,15 @@ EXAMPLES = {
     "DOWNPOUR-Easy (a push every 10 steps)": ("DOWNPOUR-Easy", [], PS, 1500),
     "Collective-AllReduce (10 steps a call)": ("Collective-AllReduce", [], ALL, 2000),
     "Ring-AllReduce (10)": ("Ring-AllReduce", [], ALL, 5000),
-    "Parameter-Server-Strategy (10 a closure)": ("Parameter-Server-Strategy", [], STRATEGY, 2000),
+    "Parameter-Server-Strategy (1 a closure)": (
+        *("Parameter-Server-Strategy", [], STRATEGY, 800),
+        *("--closure-steps", 1),
+    ),
+    "Parameter-Server-Strategy (10)": ("Parameter-Server-Strategy", [], STRATEGY, 2000),
     ALONE: ("Non-Distributed-Setup", [], ONE, 15000),
     OBSERVING: ("HogWild", TIMED, PS, 4000),
     NOT_OBSERVING: ("HogWild", UNOBSERVED, PS, 4000),
+    WITHOUT_ROWS: ("Parameter-Server-Strategy", CLOSURES_UNOBSERVED, STRATEGY, 2000),
 }
 # A peer: (its name in peers.py, steps together, tfrun's flags).
 OTHERS = {
@@ -100,7 +124,9 @@ RATIOS = [
     ("DOWNPOUR-Easy (a push every 10 steps)", TWICE),
     ("Collective-AllReduce (10 steps a call)", "MultiWorkerMirroredStrategy (10 steps a call)"),
     ("Ring-AllReduce (10)", "DDP"),
-    ("Parameter-Server-Strategy (10 a closure)", "ParameterServerStrategy (10)"),
+    ("Parameter-Server-Strategy (1 a closure)", "ParameterServerStrategy (1 a closure)"),
+    ("Parameter-Server-Strategy (10)", "ParameterServerStrategy (10)"),
+    ("Parameter-Server-Strategy (10)", WITHOUT_ROWS),
     (TWICE, "two of PyTorch that never talk"),
     (OBSERVING, NOT_OBSERVING),
     (START_UP, IMPORT),
@@ -131,7 +157,7 @@ def example(name, model, folder, environment):
     copy, directory = folder / script.name, folder / "run"
     copy.write_text(examples.replaced(script, changes))
     drivers.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)
-    if TIMED[0] in changes:
+    if any("rate.json" in text for _, text in changes):
         return json.loads((directory / "rate.json").read_text())
     result = json.loads((directory / "result.json").read_text())
     return result["examples_per_second"] / batch_size
