@@ -11,6 +11,7 @@ import os
 import random
 import re
 import sys
+import time
 import types
 from unittest import mock
 
@@ -384,6 +385,30 @@ def test_each_gradient_of_a_worker_draws_a_delay(scaling, monkeypatch):
         backward(mock.MagicMock())
     drawn = scaling.delays.draws("exponential", 1, 1, 2, 5)
     assert slept == list(itertools.islice(drawn, 4)) and len(set(slept)) == 4
+
+
+@pytest.mark.parametrize("delay, mean", [("constant", 0.05), ("exponential", 0.05)])
+def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch, delay, mean):
+    """Catches: Python in the graph, for which all workers would wait in the chief, two at a time;
+    a wait that comes twice, or has another mean."""
+    import tensorflow as tf
+
+    monkeypatch.setenv("TF_CONFIG", '{"task": {"type": "chief", "index": 0}}')
+
+    @tf.function
+    def gradient(x):
+        return tf.gradients(3 * scaling.delays.late(x, delay, mean, 8, 0), x)[0]
+
+    x, seconds = tf.constant([1.0, 2.0]), []
+    ops = gradient.get_concrete_function(x).graph.get_operations()
+    assert not [op.type for op in ops if "PyFunc" in op.type]
+    assert gradient(x).numpy().tolist() == [3, 3]
+    for _ in range(40):
+        began = time.monotonic()
+        gradient(x)
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) > (mean if delay == "constant" else 0)
+    assert np.median(seconds) < 1.5 * mean and np.mean(seconds) > 0.6 * mean
 
 
 @pytest.mark.parametrize("variation", [0.0, 0.1, 0.5, 1.0])
