@@ -393,7 +393,14 @@ def total():
         return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0))
     return strategy.run(one)
 
+@tf.function
+def python():
+    on_chief = tf.numpy_function(lambda: np.float32(1), [], tf.float32)
+    made.append(on_chief.device)
+    return on_chief + 0
+
 print("a variable of a closure:", tf.DeviceSpec.from_string((all_of(count), made[0])[1].device).job)
+print("python of a closure:", tf.DeviceSpec.from_string((all_of(python), made[-1])[1]).job)
 print("replicas:", strategy.num_replicas_in_sync, all_of(total))
 with strategy.scope():
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
@@ -416,12 +423,14 @@ os._exit(0)
 
 @pytest.mark.long
 def test_what_the_strategy_cannot_do():
-    """A worker has no variable of its own; no all-reduce joins workers; model.fit does not work."""
+    """A worker has no variable of its own, and runs no Python; no all-reduce joins workers;
+    model.fit does not work."""
     done = support.python(IN_ONE_PROCESS, TF_CPP_MIN_LOG_LEVEL="3")
     lines = done.stdout.splitlines()
-    assert len(lines) == 5, done.stderr
-    assert lines[:2] == ["a variable of a closure: ps", "replicas: 1 [1.0, 1.0, 1.0, 1.0]"]
-    for line in lines[2:]:
+    assert len(lines) == 6, done.stderr
+    assert lines[:2] == ["a variable of a closure: ps", "python of a closure: chief"]
+    assert lines[2] == "replicas: 1 [1.0, 1.0, 1.0, 1.0]"
+    for line in lines[3:]:
         assert "create_per_worker_dataset" in line or "Unrecognized data type" in line, lines
 
 
