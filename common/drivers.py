@@ -208,7 +208,7 @@ def report(script, flags, width, measure, table_of, draw):
     if source := flags.redraw:
         results = json.loads(source.read_text())
         console.print(table_of(results))
-        # With results-wide.json it ends with -wide, too.
+        # messages-wide.png for results-wide.json.
         draw(results, source.with_name(re.sub("^results", name, source.stem) + ".png"), source)
         return
     directory = output_directory(folder.name)
