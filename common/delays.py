@@ -81,13 +81,9 @@ def late_in_graph(g, delay, mean):
     """Returns g as the worker waits that executes the graph: a data set sleeps before it has g."""
     import tensorflow as tf
 
-    if delay not in ("constant", "exponential"):
-        raise ValueError(f"a graph draws no times of the law {delay!r}")
     with tf.control_dependencies([g]):
         now = tf.cast(1e6 * tf.timestamp(), tf.int64)  # so that no two workers draw the same
-    seconds = mean
-    if delay == "exponential":
-        seconds *= -tf.math.log(tf.random.stateless_uniform([], [now, 0], 1e-9))
+    seconds = drawn_in_graph(delay, mean, now)
     kind = {"output_types": [g.dtype], "output_shapes": [g.shape]}
     dataset = tf.raw_ops.TensorDataset(components=[g], output_shapes=[g.shape])
     slow = tf.raw_ops.SleepDataset(
@@ -97,3 +93,14 @@ def late_in_graph(g, delay, mean):
         input_dataset=slow, count=1, **kind
     )  # it is asked for its end, too
     return tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)[0]
+
+
+def drawn_in_graph(delay, mean, number):
+    """Returns the seconds of a gradient, drawn by a number."""
+    import tensorflow as tf
+
+    if delay == "constant":
+        return tf.constant(mean)
+    if delay != "exponential":
+        raise ValueError(f"a graph draws no times of the law {delay!r}")
+    return -mean * tf.math.log(tf.random.stateless_uniform([], [number, 0], 1e-9))

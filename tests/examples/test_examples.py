@@ -218,7 +218,7 @@ def test_what_the_drivers_change_is_there():
     found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.FEW]
     for script, changes in found:
         assert examples.replaced(script, changes) != script.read_text() or not changes
-    assert len(found) == 13 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
+    assert len(found) == 15 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
 
 
 @pytest.mark.long
