@@ -108,7 +108,7 @@ OTHERS = {
 OF_PYTORCH = list(OTHERS)[3:]
 # The forms in which a peer was measured, as peers.py knows them: the first one is compared.
 FORMS = {
-    "parameter-server": ["unrolled", "loop", "unrolled, vector", "unrolled, vector, without run()"],
+    "parameter-server": ["unrolled, vector", "unrolled, vector, without run()", "unrolled", "loop"],
     "multi-worker": ["unrolled", "loop", "unrolled, vector", "unrolled, vector, one thread"],
     "ddp": ["plain", "fused", "fused, views"],
     "averaged": ["plain", "fused", "fused, flat"],
