@@ -14,7 +14,6 @@ Run:           bash run.sh
 import argparse
 import collections
 import fcntl
-import functools
 import gc
 import json
 import os
@@ -37,16 +36,17 @@ Update = collections.namedtuple("Update", "pulled loss pushed version ticket pus
 def algorithm(w, step, gradient, flags):
     """Makes one update of one worker, as a part of a closure; all workers make theirs at once.
 
-    w: the variables, and each part of a split one. step: the counter of updates.
-    gradient(w): the loss on the next mini-batch of this worker at w, and its gradient.
+    w: all parameters, as one vector on each ps. step: the counter of updates.
+    gradient(w, number): the loss on mini-batch `number` at w, and its gradient, shaped as w.
     """
     # ParameterServerStrategy: pull w, after noting how many updates it has had.
-    version = step.read_value()
+    with tf.device(step.device):
+        version = step.read_value()
     with tf.control_dependencies([version]):
-        w_k = pull(w)
+        w_k = [v.read_value() for v in w]
 
     # ParameterServerStrategy: a gradient at the copy. No lock keeps the others from moving w.
-    loss, g = gradient(w_k)
+    loss, g = gradient(w_k, version)
 
     # ParameterServerStrategy: push, however late. The ticket counts this update, atomically. It
     # has no limit, because the coordinator runs the closure of a lost worker again.
@@ -61,7 +61,6 @@ def algorithm(w, step, gradient, flags):
 STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1  # the defaults
 MORE_FLAGS = [  # (name, default, help) of the flags that only this algorithm has
     ("closure-steps", 10, "updates in one closure"),
-    ("shard-bytes", 16384, "split variables into parts of at least this many bytes"),
 ]
 
 
@@ -111,38 +110,35 @@ METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}
 
 def build(strategy, coordinator, model, data, flags, n):
     """Makes the variables on the ps; returns these, and the functions for updates and tests."""
-    with strategy.scope():  # on the ps, one after the other; a large variable is split over all
+    with strategy.scope():  # on the ps, one after the other; w is one vector, split over all
         step = tf.Variable(0, dtype=tf.int64)
-        w = [tf.Variable(v.numpy()) for v in model.trainable_variables]
+        w = tf.Variable(np.concatenate([np.ravel(v.numpy()) for v in model.trainable_variables]))
         state = [tf.Variable(v.numpy()) for v in model.non_trainable_variables]
-    for i, v in enumerate(w):
-        places = [(p.shape[0], tf.DeviceSpec.from_string(p.device).task) for p in parts(v)]
-        if len(places) > 1:
-            text = ", ".join(f"{rows} rows on ps {ps}" for rows, ps in places)
-            print(f"w_{i} is split: {text}", flush=True)
-    # The first call makes them, after a checkpoint is restored: their numbers begin at the step.
-    batches = functools.cache(lambda: mini_batches(coordinator, step, data, flags, n))
+    vectors = getattr(w, "variables", [w])
+    for v in vectors if len(vectors) > 1 else []:
+        ps = tf.DeviceSpec.from_string(v.device).task
+        print(f"w is split: {v.shape[0]} numbers on ps {ps}", flush=True)
 
     # ParameterServerStrategy: a closure, which any worker can execute. It leaves nothing there.
     @tf.function
-    def closure(batches, count):
+    def closure(count):
         rank = tf.distribute.coordinator.experimental_get_current_worker_index()
-        written = []
+        gradient, written = gradients(model, state, data, flags, rank, n), []
         for _ in range(count):  # unrolled: a loop of the graph would make them at half the rate
-            gradient = gradients(model, w, state, *next(batches), rank)
-            update = algorithm([part for v in w for part in parts(v)], step, gradient, flags)
+            update = algorithm(vectors, step, gradient, flags)
             written.append(push_row(update, step, flags))
-        return rank, tf.stack(written)
+        # One tensor: to fetch another would cost a round trip more.
+        return tf.pad(tf.stack(written), [[0, 0], [0, 1]], constant_values=tf.cast(rank, "float64"))
 
     def schedule(count):
-        return coordinator.schedule(closure, (batches(), count))
+        return coordinator.schedule(closure, (count,))
 
     x, y = map(tf.constant, map(np.asarray_chkfinite, data[2:]))
 
     @tf.function
     def test():
-        whole = [tf.debugging.check_numerics(v, "w") for v in w]
-        outputs, _ = model.stateless_call(whole, state, x, training=False)
+        checked = [tf.debugging.check_numerics(v, "w") for v in vectors]
+        outputs, _ = model.stateless_call(unpack(model, checked), state, x, training=False)
         functions = [loss, *[function for _, function in METRICS.values()]]
         return [tf.reduce_mean(function(y, outputs)) for function in functions]
 
@@ -151,9 +147,7 @@ def build(strategy, coordinator, model, data, flags, n):
 
 def coordinate(cluster, data, flags):
     """Makes the model on the ps, and trains it; returns the run directory."""
-    partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
-        flags.shard_bytes, len(cluster.ps)
-    )
+    partitioner = tf.distribute.experimental.partitioners.FixedShardsPartitioner(len(cluster.ps))
     strategy = tf.distribute.ParameterServerStrategy(cluster.resolver, partitioner)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     keras.utils.set_random_seed(flags.seed)
@@ -359,90 +353,53 @@ def wait_until(condition, seconds):
 
 
 # region: per_worker
-def pull(w):
-    """Returns copies of w on this worker: one message from each ps, not one for each variable."""
-    return transfer(w, lambda v, _: v.read_value(), to_ps=False)
+def send(w, vectors):
+    """Returns the vectors on the ps of those of w: one message to each ps."""
+    arrived = []
+    for v, vector in zip(w, vectors):
+        with tf.device(v.device):
+            arrived.append(tf.identity(vector))
+    return arrived
 
 
-def send(w, tensors):
-    """Returns the tensors, shaped as w, on the ps of their variables: one message to each ps."""
-    return transfer(w, lambda _, i: tensors[i], to_ps=True)
+def unpack(model, w):
+    """Returns the trainable variables of the model, in their shapes, from the vectors w."""
+    shapes = [v.shape for v in model.trainable_variables]
+    parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
+    return list(map(tf.reshape, parts, shapes))
 
 
-def transfer(w, value, to_ps):
-    """Returns value(v, i) of each of w, moved as one vector for each ps and type of number."""
-    groups, moved, worker = {}, {}, tf.no_op().device
-    for i, v in enumerate(w):
-        groups.setdefault((v.device, v.dtype), []).append(i)
-    for (ps, _), indices in groups.items():
-        with tf.device(worker if to_ps else ps):
-            vector = tf.concat([tf.reshape(value(w[i], i), [-1]) for i in indices], 0)
-        with tf.device(ps if to_ps else worker):
-            pieces = tf.split(vector, [w[i].shape.num_elements() for i in indices])
-            for i, piece in zip(indices, pieces):
-                moved[i] = tf.reshape(piece, w[i].shape)
-    return [moved[i] for i in range(len(w))]
+def gradients(model, state, data, flags, rank, n):
+    """Returns gradient(w, number) -> (the loss on mini-batch `number` of a worker at w, g like w).
 
-
-def mini_batches(coordinator, step, data, flags, n):
-    """Returns an iterator of mini-batches (x, y) for each worker. Worker k has every n-th row.
-
-    The rows of a batch depend on (seed, k, number) and on nothing else; numbers begin at the step,
-    so that a worker that is started again goes on with new ones.
+    state: what the model keeps beside w, on the ps. Worker `rank` of n has every n-th row.
     """
-
-    def of_worker(_):
-        rank = tf.distribute.coordinator.experimental_get_current_worker_index()
-        x, y = [tf.constant(np.asarray_chkfinite(part))[rank::n] for part in data[:2]]
-
-        def draw(number):
-            key = [flags.seed * 65536 + rank, number]
-            rows = tf.random.stateless_uniform([flags.batch_size], key, 0, tf.shape(x)[0], tf.int32)
-            return tf.gather(x, rows), tf.gather(y, rows)
-
-        return tf.data.Dataset.counter(step.read_value()).map(draw).prefetch(2)
-
-    @tf.function
-    def dataset():
-        return coordinator.strategy.distribute_datasets_from_function(of_worker)
-
-    return iter(coordinator.create_per_worker_dataset(dataset))
-
-
-def gradients(model, variables, state, x, y, rank):
-    """Returns gradient(w) -> (the loss at w on this mini-batch, g).
-
-    variables: the trainable ones, of which w are the parts. state: what the model keeps beside
-    them, on the ps.
-    """
+    # As constants they are where they are needed; all else would be sent with each closure.
+    x, y = [tf.constant(np.asarray_chkfinite(part)) for part in data[:2]]
+    rank = tf.cast(rank, tf.int32)
+    size = (len(data.x_train) - rank + n - 1) // n  # its rows: every n-th
     # The rank is added to the seeds of Dropout, so that no two workers drop the same units.
     offsets = []
     for v in model.non_trainable_variables:
         is_seed = v.name == "seed_generator_state"
         offsets.append(tf.cast(rank if is_seed else 0, v.dtype))
 
-    def gradient(w):
-        remaining, whole = iter(w), []
-        for v in variables:
-            pieces = [next(remaining) for _ in parts(v)]
-            whole.append(tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0])
+    def gradient(w, number):
+        # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
+        key = [flags.seed * 65536 + tf.cast(rank, tf.int64), number]
+        drawn = tf.random.stateless_uniform([flags.batch_size], key, 0, size, tf.int32)
+        rows = rank + n * drawn
         with tf.control_dependencies(w):
             before = [v + offset for v, offset in zip(state, offsets)]
         outputs, after, penalties = model.stateless_call(
-            whole, before, x, training=True, return_losses=True
+            unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
         )
         for v, new, offset in zip(state, after, offsets):
             v.assign(new - offset)
-        mean = tf.add_n([tf.reduce_mean(loss(y, outputs)), *penalties])
-        # That of an embedding is sparse: it becomes a tensor as all others.
-        return mean, [tf.convert_to_tensor(d) for d in tf.gradients(mean, w)]
+        mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
+        return mean, tf.gradients(mean, w)
 
     return gradient
-
-
-def parts(v):
-    """Returns the variables that v consists of, each on one ps."""
-    return getattr(v, "variables", [v])
 
 
 # endregion: per_worker
@@ -477,16 +434,15 @@ def train(coordinator, built, metrics, cluster, flags):
             pending.append(schedule(count))
             scheduled += count
         try:  # the oldest one; the others go on meanwhile
-            fetched = pending.popleft().fetch()
+            rows = pending.popleft().fetch()
         except tf.errors.OpError as error:  # schedule or join raises what is not a lost worker
             print(f"the rows of a closure are lost: {type(error).__name__}", flush=True)
             continue
-        if fetched is None:  # it failed just now, and schedule or join will raise why
+        if rows is None:  # it failed just now, and schedule or join will raise why
             continue
-        rank, written = fetched
-        for row in written:
-            metrics[rank].push(row)
-            made = max(made, metrics[rank].step)
+        for *row, rank in rows:
+            metrics[int(rank)].push(row)
+            made = max(made, metrics[int(rank)].step)
         cluster.last_sign = time.monotonic()
         if saved + flags.checkpoint_steps <= made < flags.steps:
             test_and_save()

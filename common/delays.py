@@ -53,8 +53,11 @@ def late(outputs, delay, mean, n, seed):
     """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
     import tensorflow.compat.v1 as tf  # here, because the driver needs none
 
-    k = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-    seconds = draws_of(delay, mean, k, n, seed)
+    task = json.loads(os.environ["TF_CONFIG"])["task"]
+    # A coordinator makes the graph of all workers, in which no Python runs: there it would wait in
+    # the chief, and for all of them.
+    coordinated = task["type"] == "chief" and tf.executing_eagerly_outside_functions()
+    seconds = None if coordinated else draws_of(delay, mean, task["index"], n, seed)
 
     def wait(g):
         time.sleep(next(seconds))
@@ -63,6 +66,8 @@ def late(outputs, delay, mean, n, seed):
     @tf.custom_gradient
     def same(outputs):
         def backward(g):
+            if coordinated:
+                return late_in_graph(g, delay, mean)
             waited = tf.numpy_function(wait, [g], g.dtype)
             waited.set_shape(g.shape)
             return waited
@@ -70,3 +75,32 @@ def late(outputs, delay, mean, n, seed):
         return tf.identity(outputs), backward
 
     return same(outputs)
+
+
+def late_in_graph(g, delay, mean):
+    """Returns g as the worker waits that executes the graph: a data set sleeps before it has g."""
+    import tensorflow as tf
+
+    with tf.control_dependencies([g]):
+        now = tf.cast(1e6 * tf.timestamp(), tf.int64)  # so that no two workers draw the same
+    seconds = drawn_in_graph(delay, mean, now)
+    kind = {"output_types": [g.dtype], "output_shapes": [g.shape]}
+    dataset = tf.raw_ops.TensorDataset(components=[g], output_shapes=[g.shape])
+    slow = tf.raw_ops.SleepDataset(
+        input_dataset=dataset, sleep_microseconds=tf.cast(1e6 * seconds, tf.int64), **kind
+    )
+    once = tf.raw_ops.TakeDataset(
+        input_dataset=slow, count=1, **kind
+    )  # it is asked for its end, too
+    return tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)[0]
+
+
+def drawn_in_graph(delay, mean, number):
+    """Returns the seconds of a gradient, drawn by a number."""
+    import tensorflow as tf
+
+    if delay == "constant":
+        return tf.constant(mean)
+    if delay != "exponential":
+        raise ValueError(f"a graph draws no times of the law {delay!r}")
+    return -mean * tf.math.log(tf.random.stateless_uniform([], [number, 0], 1e-9))

@@ -18,13 +18,19 @@ import sys
 import tempfile
 import time
 
-from common import drivers, examples
+import numpy as np
+from common import drivers, examples, idle, pages
 from rich.table import Table
 
 
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
 # name: (layers, batch size, what a program's steps are multiplied by)
 MODELS = {"digits": ([64, 128, 64, 10], 32, 1), "wide": ([784, 512, 512, 10], 100, 0.2)}
+# The hidden layers of an example, and those of the wide model.
+HIDDEN = (
+    'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),',
+    'keras.layers.Dense(512, "relu"),\n            keras.layers.Dense(512, "relu"),',
+)
 PS, ALL = ["--ps", "1", "--workers", "2"], ["--workers", "2"]
 STRATEGY, ONE = ["--chief", *PS], ["--workers", "1"]
 ALONE, TWICE = "Non-Distributed-Setup", "two of Non-Distributed-Setup that never talk"
@@ -52,7 +58,26 @@ UNOBSERVED = [
     ),
     ("if cluster.is_chief and metrics.step >= saved", "if False and saved"),  # no test
 ]
+CLOSURES_UNOBSERVED = [  # the same of Parameter-Server-Strategy, from the end of the first closure
+    ("written.append(push_row(update, step, flags))", "written.append(update.push)"),
+    (
+        'tf.pad(tf.stack(written), [[0, 0], [0, 1]], constant_values=tf.cast(rank, "float64"))',
+        "None",
+    ),
+    (
+        "        if rows is None:",
+        "        chief.began = getattr(chief, 'began', time.monotonic())\n        if rows is None:",
+    ),
+    (
+        "    coordinator.join()\n",
+        "    coordinator.join()\n"
+        "    rate = (flags.steps - flags.closure_steps) / (time.monotonic() - chief.began)\n"
+        "    with open(f'{chief.directory}/rate.json', 'w') as file:\n"
+        "        json.dump(rate, file)\n",
+    ),
+]
 OBSERVING, NOT_OBSERVING = "HogWild, timed", "HogWild, timed, without rows and tests"
+WITHOUT_ROWS = "Parameter-Server-Strategy, without rows and tests (10)"
 # An example: (its folder, changes of its script, tfrun's flags, steps on digits, its own flags).
 EXAMPLES = {
     "HogWild (1 update a call)": ("HogWild", [], PS, 2000, "--updates-per-call", 1),
@@ -61,10 +86,15 @@ EXAMPLES = {
     "DOWNPOUR-Easy (a push every 10 steps)": ("DOWNPOUR-Easy", [], PS, 1500),
     "Collective-AllReduce (10 steps a call)": ("Collective-AllReduce", [], ALL, 2000),
     "Ring-AllReduce (10)": ("Ring-AllReduce", [], ALL, 5000),
-    "Parameter-Server-Strategy (10 a closure)": ("Parameter-Server-Strategy", [], STRATEGY, 2000),
+    "Parameter-Server-Strategy (1 a closure)": (
+        *("Parameter-Server-Strategy", [], STRATEGY, 800),
+        *("--closure-steps", 1),
+    ),
+    "Parameter-Server-Strategy (10)": ("Parameter-Server-Strategy", [], STRATEGY, 2000),
     ALONE: ("Non-Distributed-Setup", [], ONE, 15000),
     OBSERVING: ("HogWild", TIMED, PS, 4000),
     NOT_OBSERVING: ("HogWild", UNOBSERVED, PS, 4000),
+    WITHOUT_ROWS: ("Parameter-Server-Strategy", CLOSURES_UNOBSERVED, STRATEGY, 2000),
 }
 # A peer: (its name in peers.py, steps together, tfrun's flags).
 OTHERS = {
@@ -76,6 +106,14 @@ OTHERS = {
     "two of PyTorch that never talk": ("alone", 10, ALL),
 }
 OF_PYTORCH = list(OTHERS)[3:]
+# The forms in which a peer was measured, as peers.py knows them: the first one is compared.
+FORMS = {
+    "parameter-server": ["unrolled, vector", "unrolled, vector, without run()", "unrolled", "loop"],
+    "multi-worker": ["unrolled", "loop", "unrolled, vector", "unrolled, vector, one thread"],
+    "ddp": ["plain", "fused", "fused, views"],
+    "averaged": ["plain", "fused", "fused, flat"],
+    "alone": ["plain", "fused"],
+}
 # The ratios: (one program, the other).
 RATIOS = [
     ("HogWild (1 update a call)", "ParameterServerStrategy (1 a closure)"),
@@ -86,7 +124,9 @@ RATIOS = [
     ("DOWNPOUR-Easy (a push every 10 steps)", TWICE),
     ("Collective-AllReduce (10 steps a call)", "MultiWorkerMirroredStrategy (10 steps a call)"),
     ("Ring-AllReduce (10)", "DDP"),
-    ("Parameter-Server-Strategy (10 a closure)", "ParameterServerStrategy (10)"),
+    ("Parameter-Server-Strategy (1 a closure)", "ParameterServerStrategy (1 a closure)"),
+    ("Parameter-Server-Strategy (10)", "ParameterServerStrategy (10)"),
+    ("Parameter-Server-Strategy (10)", WITHOUT_ROWS),
     (TWICE, "two of PyTorch that never talk"),
     (OBSERVING, NOT_OBSERVING),
     (START_UP, IMPORT),
@@ -99,8 +139,10 @@ ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 def wide_data(folder):
     """A file of 784 random features and 10 classes."""
-    messages = examples.load(examples.ROOT / "Measurements" / "Messages" / "messages.py")
-    return messages.wide_data(folder), messages.LAYERS
+    random, path = np.random.RandomState(0), pathlib.Path(folder, "wide.npz")
+    x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
+    np.savez(path, x_train=x[:1000], y_train=y[:1000], x_test=x[1000:], y_test=y[1000:])
+    return path
 
 
 def example(name, model, folder, environment):
@@ -110,13 +152,12 @@ def example(name, model, folder, environment):
     script = examples.main_script(place)
     more += ["--steps", int(steps * part), "--batch-size", batch_size]
     if model != "digits":
-        path, hidden = wide_data(folder)
-        changes = [*changes, hidden]
-        more += ["--dataset", path, "--learning-rate", 0.01]
+        changes = [*changes, HIDDEN]
+        more += ["--dataset", wide_data(folder), "--learning-rate", 0.01]
     copy, directory = folder / script.name, folder / "run"
     copy.write_text(examples.replaced(script, changes))
     drivers.run(["tfrun", *cluster, "--", copy, *more], directory, **environment)
-    if TIMED[0] in changes:
+    if any("rate.json" in text for _, text in changes):
         return json.loads((directory / "rate.json").read_text())
     result = json.loads((directory / "result.json").read_text())
     return result["examples_per_second"] / batch_size
@@ -131,12 +172,13 @@ def twice(name, model, folder, environment):
         return sum(pool.map(lambda each: example(name, model, each, environment), folders))
 
 
-def peer(name, model, folder, environment):
-    """Runs a peer; returns what example() does."""
+def peer(name, model, folder, environment, form=None):
+    """Runs a peer, in its fastest form or in this one; returns what example() does."""
     kind, together, cluster = OTHERS[name]
     layers, batch_size, _ = MODELS[model]
     more = ["--layers", json.dumps(layers), "--batch-size", batch_size, "--together", together]
-    command = ["tfrun", *cluster, "--", PEERS, kind, *more, "--seconds", SECONDS]
+    more += ["--form", form or FORMS[kind][0], "--seconds", SECONDS]
+    command = ["tfrun", *cluster, "--", PEERS, kind, *more]
     drivers.run(command, folder / "run", **environment)
     return json.loads((folder / "run" / "rate.json").read_text())
 
@@ -202,6 +244,35 @@ def words(values):
     return drivers.spread(values, "{:,.0f}" if large else "{:.2f}")
 
 
+def forms_table(results):
+    """Returns the table of the page: of each peer its forms, and the rates of each."""
+    rows = [
+        [name, form, words(rates)]
+        for name, forms in results.items()
+        for form, rates in sorted(forms.items(), key=lambda pair: -statistics.median(pair[1]))
+    ]
+    return pages.table(["peer", "form", "mini-batches per second"], rows)
+
+
+def measure_forms(names, flags):
+    """Measures each form of these peers by turns; leaves forms.json and forms.txt."""
+    directory, results = drivers.output_directory("Benchmarks"), {}
+    others = idle.wait(flags.anyway)
+    plan = [(f"{name}: {form}", name, form) for name in names for form in FORMS[OTHERS[name][0]]]
+
+    def rate(case, _):
+        with tempfile.TemporaryDirectory() as folder:
+            return peer(case[1], "digits", pathlib.Path(folder), ONE_THREAD, case[2])
+
+    kept = directory / "measured-forms.json"
+    rates = drivers.by_turns(drivers.table_console(120), plan, 3, rate, kept)
+    for key, name, form in plan:
+        results.setdefault(name, {})[form] = rates[key]
+    (directory / "forms.json").write_text(json.dumps(results, indent=1) + "\n")
+    pages.leave(directory / "forms.txt", forms_table(results))
+    print(f"{drivers.setting(*versions())}; {idle.words(others.share())}; it is in {directory}")
+
+
 def draw(results, path, source):
     """Draws the ratios of rates, a dot for each round, a bar at the median."""
     pairs = {pair: rows for pair, rows in ratios(results).items() if pair[0] in PROGRAMS}
@@ -229,11 +300,14 @@ def main():
     parser = drivers.Parser(__doc__)
     parser.number("--rounds", 5, "in which each program runs once")
     parser.add_argument("--quick", action="store_true", help="one round, the smaller model only")
+    parser.add_argument("--forms", action="store_true", help="the forms of the peers instead")
     parser.redraw(__file__)
     programs = [*EXAMPLES, *OTHERS, TWICE, START_UP, IMPORT]
     if not importlib.util.find_spec("torch"):
         programs = [name for name in programs if name not in OF_PYTORCH]
     flags, cases = parser.only([(name,) for name in programs])
+    if flags.forms:
+        return measure_forms([name for (name,) in cases if name in OTHERS], flags)
 
     def measure_all(console, directory):
         models = list(MODELS)[:1] if flags.quick else list(MODELS)

@@ -41,24 +41,36 @@ def rate_of(call, seconds, batches):
     return number * batches / (time.monotonic() - began)
 
 
-def tensorflow_step(layers, batch_size):
-    """Makes w, and returns a function that makes one step of SGD with it on one worker."""
+def tensorflow_step(layers, batch_size, as_vector):
+    """Makes w, and returns a function that makes one step of SGD with it on one worker.
+
+    as_vector: whether w is one vector, which one message carries, or a variable for each of its
+    parts.
+    """
     import tensorflow as tf
 
     # On the ps this would be one copy for all; as constants the rows are where they are needed.
     x, y = data(layers)
-    w = []
+    first = []
     for rows, columns in itertools.pairwise(layers):
-        w.append(tf.Variable(tf.random.stateless_normal([rows, columns], (1, 2), stddev=0.05)))
-        w.append(tf.Variable(tf.zeros([columns])))
+        first.append(tf.random.stateless_normal([rows, columns], (1, 2), stddev=0.05))
+        first.append(tf.zeros([columns]))
+    shapes = [v.shape for v in first]
+    if as_vector:
+        first = [tf.concat([tf.reshape(v, [-1]) for v in first], 0)]
+    w = [tf.Variable(v) for v in first]
 
     def gradient():
         drawn = tf.random.uniform([batch_size], 0, ROWS, tf.int32)
         inputs, labels = tf.gather(tf.constant(x), drawn), tf.gather(tf.constant(y), drawn)
         with tf.GradientTape() as tape:
-            for number in range(0, len(w), 2):
-                inputs = tf.matmul(inputs, w[number]) + w[number + 1]
-                if number + 2 < len(w):
+            parts = w
+            if as_vector:
+                parts = tf.split(w[0], [shape.num_elements() for shape in shapes])
+                parts = [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+            for number in range(0, len(parts), 2):
+                inputs = tf.matmul(inputs, parts[number]) + parts[number + 1]
+                if number + 2 < len(parts):
                     inputs = tf.nn.relu(inputs)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs)
             loss = tf.reduce_mean(losses)
@@ -85,7 +97,7 @@ def parameter_server(flags):
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
-        w, gradient = tensorflow_step(flags.layers, flags.batch_size)
+        w, gradient = tensorflow_step(flags.layers, flags.batch_size, "vector" in flags.form)
         step = tf.Variable(0, dtype=tf.int64)
 
     def one():
@@ -93,10 +105,13 @@ def parameter_server(flags):
             v.assign_sub(RATE * g)
         step.assign_add(1)
 
+    run = (lambda step: step()) if "without run()" in flags.form else strategy.run
+    numbers = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
+
     @tf.function
     def closure():
-        for _ in tf.range(flags.together):
-            strategy.run(one)
+        for _ in numbers(flags.together):
+            run(one)
 
     at_once = 40 * len(WORKERS) // flags.together + 2 * len(WORKERS)
 
@@ -112,11 +127,13 @@ def multi_worker(flags):
     """MultiWorkerMirroredStrategy: `together` steps in a call of the graph."""
     import tensorflow as tf
 
+    if "one thread" in flags.form:
+        tf.config.threading.set_inter_op_parallelism_threads(1)
     ring = tf.distribute.experimental.CommunicationImplementation.RING
     options = tf.distribute.experimental.CommunicationOptions(implementation=ring)
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     with strategy.scope():
-        w, gradient = tensorflow_step(flags.layers, flags.batch_size)
+        w, gradient = tensorflow_step(flags.layers, flags.batch_size, "vector" in flags.form)
 
     def update(strategy, gradients):
         for v, g in zip(w, gradients):
@@ -127,9 +144,11 @@ def multi_worker(flags):
         mean = replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradient())
         replica.merge_call(update, args=(mean,))
 
+    numbers = tf.range if "loop" in flags.form else range  # of the graph, or unrolled
+
     @tf.function
     def steps():
-        for _ in tf.range(flags.together):
+        for _ in numbers(flags.together):
             strategy.run(one)
 
     for _ in range(WARM_UP):
@@ -161,9 +180,16 @@ def pytorch(flags, kind):
     for rows, columns in itertools.pairwise(flags.layers):
         modules += [nn.Linear(rows, columns), nn.ReLU()]
     model = nn.Sequential(*modules[:-1])
+    if "flat" in flags.form:  # the parameters are parts of one vector, which is what travels
+        whole, begin = nn.utils.parameters_to_vector(model.parameters()).detach(), 0
+        for parameter in model.parameters():
+            parameter.data = whole[begin : begin + parameter.numel()].view_as(parameter)
+            begin += parameter.numel()
     if kind == "ddp":
-        model = nn.parallel.DistributedDataParallel(model)
-    optimizer, loss = torch.optim.SGD(model.parameters(), RATE), nn.CrossEntropyLoss()
+        views = {"static_graph": True, "gradient_as_bucket_view": True}
+        model = nn.parallel.DistributedDataParallel(model, **views if "views" in flags.form else {})
+    optimizer = torch.optim.SGD(model.parameters(), RATE, fused="fused" in flags.form)
+    loss = nn.CrossEntropyLoss()
 
     def steps():
         for _ in range(flags.together):
@@ -171,10 +197,13 @@ def pytorch(flags, kind):
             optimizer.zero_grad()
             loss(model(x[rows]), y[rows]).backward()
             optimizer.step()
-        if kind == "averaged":
-            whole = nn.utils.parameters_to_vector(model.parameters()).detach()
+        if kind == "averaged" and "flat" in flags.form:
             distributed.all_reduce(whole)
-            nn.utils.vector_to_parameters(whole / len(WORKERS), model.parameters())
+            whole.div_(len(WORKERS))
+        elif kind == "averaged":
+            copied = nn.utils.parameters_to_vector(model.parameters()).detach()
+            distributed.all_reduce(copied)
+            nn.utils.vector_to_parameters(copied / len(WORKERS), model.parameters())
 
     for _ in range(WARM_UP):
         steps()
@@ -207,6 +236,7 @@ def main():
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--together", type=int, help="steps in one call, or between two averages")
     parser.add_argument("--seconds", type=float)
+    parser.add_argument("--form", help="how it is written: see FORMS in benchmarks.py")
     flags = parser.parse_args()
     rate = PEERS[flags.peer](flags)
     if TASK["type"] == "chief" or TASK["index"] == 0 and "chief" not in CONFIG["cluster"]:

@@ -5,16 +5,19 @@ from common.references import HogWild
 REFERENCE = HogWild  # which is plain SGD where nobody else pushes
 FLAGS = {}
 LOOP = "        for _ in range(count):  # unrolled"
-ONE_PULL = "        flags.copies = pull([part for v in w for part in parts(v)])\n" + LOOP
+ONE_PULL = "        flags.copies = [v.read_value() for v in vectors]\n" + LOOP
 MISTAKES = {
     "parameters": {"twice the rate": [("rate * d for", "rate * 2 * d for")]},
     "losses": {
-        "the gradient elsewhere": [("gradient(w_k)", "gradient([1.01 * v for v in w_k])")],
-        "one pull for all": [("w_k = pull(w)", "w_k = flags.copies"), (LOOP, ONE_PULL)],
-        "each mini-batch twice": [("+ rank, number]", "+ rank, number // 2]")],
+        "the gradient elsewhere": [("gradient(w_k, ", "gradient([1.01 * v for v in w_k], ")],
+        "one pull for all": [
+            ("w_k = [v.read_value() for v in w]", "w_k = flags.copies"),
+            (LOOP, ONE_PULL),
+        ],
+        "each mini-batch twice": [("tf.int64), number]", "tf.int64), number // 2]")],
     },
     "staleness": {
-        "a version before the last": [("value()\n    with", "value() - 1\n    with")],
+        "a version before the last": [("g, version, ticket", "g, version - 1, ticket")],
     },
 }
 COMPARED_BY = "tests/examples/test_coordinator.py::test_the_update_is_the_equation"

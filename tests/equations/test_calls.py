@@ -7,13 +7,31 @@ import pytest
 import support
 from common import examples
 
-COUNT = examples.load(support.ROOT / "Measurements" / "Messages" / "messages.py")
 SCRIPTS = [path for path in examples.scripts() if "updates-per-call" in path.read_text()]
 STEPS = 57  # the last call is cut off
 NOTED = ' + tf.get_collection("written")'
 SIZE = "tf.where(update.ticket < 50, 1, 4 * 10**7)"  # in the last call a row takes long
 LATE = f"tf.cast(tf.reduce_sum(tf.random.uniform([{SIZE}])) < 0, tf.int64)"  # 0, late
 SLOW = ("tf.identity(update.ticket)", "update.ticket + " + LATE)
+# What a script needs that writes messages.json.
+CALL = "        update_w = session.make_callable(written)\n"
+COUNTED = [(CALL, "        count_messages(session, written, metrics)\n" + CALL)]
+ADDED = '''
+
+def count_messages(session, written, metrics):
+    """Makes a call, and writes how many tensors an update sent from one task to another."""
+    metadata = tf.RunMetadata()
+    options = tf.RunOptions(output_partition_graphs=True)
+    session.run(written, options=options, run_metadata=metadata)
+    received = [node.attr for graph in metadata.partition_graphs
+                for node in graph.node if node.op == "_Recv"]
+    tasks = [[attr[end].s.split(b"/device")[0] for end in ("send_device", "recv_device")]
+             for attr in received]
+    with open(os.path.join(metrics.directory, "messages.json"), "w") as file:
+        json.dump(sum(a != b for a, b in tasks) / len(written), file)
+
+
+if __name__ == "__main__":'''
 CHAIN = "before = [update.push]"
 # Messages of an update to one ps and from it: version, w, push, ticket. An elastic worker also says
 # when its steps alone are done; of two tables each sends rows for the numbers of rows; the loop in
@@ -33,8 +51,8 @@ def rows(quick, script, folder, changes, together):
     """
     folder.mkdir()
     path = folder / script.name
-    text = examples.replaced(script, [*changes, *COUNT.COUNTED])
-    path.write_text(text.replace('\n\nif __name__ == "__main__":', COUNT.ADDED))
+    text = examples.replaced(script, [*changes, *COUNTED])
+    path.write_text(text.replace('\n\nif __name__ == "__main__":', ADDED))
     workers = 2 if support.synchronous(script) else 1
     words = ["--steps", str(STEPS), "--updates-per-call", str(together)]
     codes, output = quick.run(path, folder / "run", *words, workers=workers)

@@ -340,27 +340,23 @@ def closures(script, text, folder, n=2):
     module.keras.utils.set_random_seed(flags.seed)
     data = module.Data(*problem.digits_like())
     model = module.make_model(data)
-    w, state = model.trainable_variables, model.non_trainable_variables
-    step, w, state = (
-        tf.Variable(0, dtype=tf.int64),
-        *[[tf.Variable(v.numpy()) for v in variables] for variables in (w, state)],
-    )
-    first = expected = [v.numpy() for v in w]
+    first = expected = [v.numpy() for v in model.trainable_variables]
+    step, w = tf.Variable(0, dtype=tf.int64), tf.Variable(np.concatenate([*map(np.ravel, first)]))
+    state = [tf.Variable(v.numpy()) for v in model.non_trainable_variables]
 
     @tf.function
-    def update(x, y, k):
-        gradient = module.gradients(model, w, state, x, y, k)
-        return module.algorithm(w, step, gradient, flags).loss
+    def update(k):
+        gradient = module.gradients(model, state, data, flags, k, n)
+        return module.algorithm([w], step, gradient, flags).loss
 
     for number in range(2 * UPDATES):
         k, (seed,) = number % n, state
         tape.states[k] = [seed.numpy() + k]
-        rows = tape.rows(k, number)
-        losses.append(float(update(data.x_train[rows], data.y_train[rows], tf.constant(k))))
+        losses.append(float(update(tf.constant(k))))
         loss, g = tape(k, number, expected)
         due.append(loss)
         expected = [v - LR * d for v, d in zip(expected, g)]
-    agree(losses, due, [v.numpy() for v in w], expected, first)
+    agree(losses, due, tape.cut(w.numpy()), expected, first)
 
 
 def ranks(script, text, folder, n=3):
@@ -481,7 +477,7 @@ MISTAKES = {
     },
     (COORDINATOR, "parameters"): {
         "the penalty is in the loss only": [
-            ("tf.gradients(mean, w)]", "tf.gradients(loss(y, outputs), w)]")
+            ("tf.gradients(mean, w)]", "tf.gradients(mean - tf.add_n(penalties), w)]")
         ],
     },
     (HOROVOD, "losses"): {

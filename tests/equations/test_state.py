@@ -83,16 +83,6 @@ WITHOUT = {
     "Horovod-RingAllReduce/horovod_embeddings.py": "the same",
 }
 MICRO_BATCHES = 2
-# A coordinator's workers read the step as soon as they can, and not by chance later.
-AT_ONCE = [
-    (
-        "    return iter(coordinator.create_per_worker_dataset(dataset))",
-        "    iterators = iter(coordinator.create_per_worker_dataset(dataset))\n"
-        "    for iterator in iterators._values:\n"
-        "        iterator.get()\n"
-        "    return iterators",
-    )
-]
 
 
 @functools.cache
@@ -171,9 +161,7 @@ def train(script, changes, quick, folder):
     kind = examples.kind_of(script)
     source = folder / "changed" / script.name
     source.parent.mkdir()
-    source.write_text(
-        examples.replaced(script, [*changes, *(AT_ONCE if name == COORDINATOR else [])])
-    )
+    source.write_text(examples.replaced(script, changes))
     rate = RATE if exact(script) else 1e-30
     flags = ["--seed", SEED, "--batch-size", FILE_BATCH if name == FILES else BATCH]
     flags += {
@@ -208,7 +196,7 @@ def train(script, changes, quick, folder):
             row["version"] = row["global_step"] - 1 - row["staleness"]
             if kind == "gossip, asynchronous":  # what came between is no mini-batch
                 row["version"] = row["global_step"] - 1
-            if quick.chief or name in ELASTIC:  # each takes its own in turn, from the step on
+            if name in ELASTIC:  # each takes its own in turn, from the step on
                 row["version"] = before + sum(each["part"] == steps for each in task)
             task.append({**row, "part": steps})
         before = steps
@@ -433,13 +421,7 @@ MISTAKES = {
     },
     (FILES, "count"): {"the state is not saved": [("        session.run(save_state)\n", "")]},
     (COORDINATOR, "losses"): {
-        "mini-batches that were drawn before the checkpoint": [
-            (
-                "functools.cache(lambda: mini_batches(coordinator, step, data, flags, n))",
-                "mini_batches(coordinator, step, data, flags, n)",
-            ),
-            ("(batches(), ", "(batches, "),
-        ]
+        "a mini-batch for the next one, too": [("tf.int64), number]", "tf.int64), number // 2]")]
     },
     (COORDINATOR, "masks"): {"all have the same": [("rank if is_seed else 0", "0")]},
     (COORDINATOR, "count"): {

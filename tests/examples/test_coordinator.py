@@ -71,7 +71,8 @@ def check_the_equation(directory):
         expected.pull(0)
         loss, _, _ = expected.push(0)
         losses.append(loss)
-    saved = export.saved_values(support.newest_checkpoint(directory))["w"]
+    shapes = [v.shape for v in expected.w]
+    saved = export.saved_values(support.newest_checkpoint(directory), shapes)["w"]
     rows = rows_of(directory, "worker-0")
     wrong, apart = [], max(np.abs(a - b).max() for a, b in zip(saved, expected.w))
     if not apart < 1e-5:
@@ -91,11 +92,12 @@ def test_the_update_is_the_equation(train):
 
 def test_a_variable_is_split_over_both_ps(train):
     """The update is the same; the checkpoint has the whole variable."""
-    directory, output = train("--shard-bytes", 1024, ps=2)
+    directory, output = train(ps=2)
     check_the_equation(directory)
-    split = re.findall(r"w_(\d) is split: (\d+) rows on ps (\d), (\d+) rows on ps (\d)\n", output)
-    assert [(v, a, b) for v, a, _, b, _ in split] == [("0", "3", "3"), ("2", "64", "64")], output
-    assert all({p, q} == {"0", "1"} for _, _, p, _, q in split), output
+    split = re.findall(r"w is split: (\d+) numbers on ps (\d)\n", output)
+    size = sum(v.size for v in first_values())
+    assert sorted(int(numbers) for numbers, _ in split) == [size // 2, size - size // 2], output
+    assert {ps for _, ps in split} == {"0", "1"}, output
 
 
 @pytest.mark.parametrize("script, fails, changes", equations.mistakes([SCRIPT], core=0))
@@ -184,11 +186,15 @@ def test_a_staleness_off_by_one_is_caught(train):
 
 
 def check_the_shards(directory):
-    """Where w stays as it is, the loss of each update names the rows: k, k + 2, ... on worker k."""
+    """Where w stays as it is, the loss of each update names the rows: k, k + 2, ... on worker k.
+
+    The number of its mini-batch is that of the updates before its pull.
+    """
     w, gradient = first_values(), gradient_on_digits(2)
     for k in range(2):
-        losses = rows_of(directory, "worker-%d" % k)["loss"]
-        due = [gradient(k, number, w)[0] for number in range(len(losses))]
+        rows = rows_of(directory, "worker-%d" % k)
+        losses, numbers = rows["loss"], rows["global_step"] - 1 - rows["staleness"]
+        due = [gradient(k, int(number), w)[0] for number in numbers]
         apart = np.abs(losses - due).max()
         assert len(losses) and apart < 1e-5, "worker %d: %g apart" % (k, apart)
 
@@ -202,7 +208,7 @@ def test_each_worker_has_its_own_rows(train):
 
 @pytest.mark.long
 def test_another_worker_s_rows_are_caught(train):
-    directory, _ = train(*STILL, workers=2, changes=[("(part))[rank::n]", "(part))[1 - rank::n]")])
+    directory, _ = train(*STILL, workers=2, changes=[("rows = rank + n * drawn", "rows = drawn")])
     with support.caught("worker 0"):
         check_the_shards(directory)
 
@@ -287,7 +293,9 @@ def test_a_checkpoint_fits_another_number_of_ps(quick, tmp_path):
         codes, output = quick.run(SCRIPT, tmp_path, "--steps", str(steps), workers=1)
         assert not any(codes), output
         losses.append(summary.summarize(RunData.read(tmp_path))["test_loss"])
-    assert "w_0 is split: 32 rows" in output and "scheduled 20 updates, made 20\n" in output
+    assert (
+        "w is split: 8613 numbers on ps 1" in output and "scheduled 20 updates, made 20\n" in output
+    )
     assert losses[1] == pytest.approx(losses[0], rel=0.3)
     later = [row["loss"] for row in support.pushes(tmp_path) if row["global_step"] > 200]
     assert len(later) == 20 and np.mean(later) < 1  # 2.3 at the first values
@@ -385,7 +393,14 @@ def total():
         return tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0))
     return strategy.run(one)
 
+@tf.function
+def python():
+    on_chief = tf.numpy_function(lambda: np.float32(1), [], tf.float32)
+    made.append(on_chief.device)
+    return on_chief + 0
+
 print("a variable of a closure:", tf.DeviceSpec.from_string((all_of(count), made[0])[1].device).job)
+print("python of a closure:", tf.DeviceSpec.from_string((all_of(python), made[-1])[1]).job)
 print("replicas:", strategy.num_replicas_in_sync, all_of(total))
 with strategy.scope():
     model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
@@ -408,12 +423,14 @@ os._exit(0)
 
 @pytest.mark.long
 def test_what_the_strategy_cannot_do():
-    """A worker has no variable of its own; no all-reduce joins workers; model.fit does not work."""
+    """A worker has no variable of its own, and runs no Python; no all-reduce joins workers;
+    model.fit does not work."""
     done = support.python(IN_ONE_PROCESS, TF_CPP_MIN_LOG_LEVEL="3")
     lines = done.stdout.splitlines()
-    assert len(lines) == 5, done.stderr
-    assert lines[:2] == ["a variable of a closure: ps", "replicas: 1 [1.0, 1.0, 1.0, 1.0]"]
-    for line in lines[2:]:
+    assert len(lines) == 6, done.stderr
+    assert lines[:2] == ["a variable of a closure: ps", "python of a closure: chief"]
+    assert lines[2] == "replicas: 1 [1.0, 1.0, 1.0, 1.0]"
+    for line in lines[3:]:
         assert "create_per_worker_dataset" in line or "Unrecognized data type" in line, lines
 
 

@@ -161,7 +161,6 @@ FEW = {  # the flags with which a driver measures little
     "Staleness": ["--updates", "60", "--only", "one slow, no bound", ANYWAY],
     "Slow-Network": ["--only", "1000 Mbit/s: Ring-AllReduce", ANYWAY],
     "One-Step": ["--workers", "2", "--only", "SyncReplicasOptimizer"],
-    "Messages": ["--steps", "50", "--repeats", "1", "--only", "for each ps", ANYWAY],
     "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB", ANYWAY],
     "Pipeline": ["--micro-batches", "4", "--updates", "2", "--repeats", "1", ANYWAY],
     "Fault-Tolerance": ["--list"],
@@ -191,15 +190,14 @@ def test_a_driver(launcher, tmp_path):
 
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
-    benchmarks, compare, messages, packing, pipeline, scaling, slow, staleness = (
+    benchmarks, compare, packing, pipeline, scaling, slow, staleness = (
         examples.load(examples.main_script(f"Measurements/{name}"))
         for name in (
-            *("Benchmarks", "Compare", "Messages", "Packing", "Pipeline"),
+            *("Benchmarks", "Compare", "Packing", "Pipeline"),
             *("Scaling", "Slow-Network", "Staleness"),
         )
     )
-    found = [(script, changes) for script, _, changes in messages.CASES.values()]
-    found += [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
+    found = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
     found += [(packing.SCRIPT, [(packing.LAYERS, packing.WIDE), (packing.GRADIENTS, packing.WAIT)])]
     found += [
         (examples.main_script(folder), changes)
@@ -220,7 +218,7 @@ def test_what_the_drivers_change_is_there():
     found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.FEW]
     for script, changes in found:
         assert examples.replaced(script, changes) != script.read_text() or not changes
-    assert len(found) == 18 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
+    assert len(found) == 15 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
 
 
 @pytest.mark.long

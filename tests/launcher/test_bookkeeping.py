@@ -11,6 +11,7 @@ import os
 import random
 import re
 import sys
+import time
 import types
 from unittest import mock
 
@@ -384,6 +385,32 @@ def test_each_gradient_of_a_worker_draws_a_delay(scaling, monkeypatch):
         backward(mock.MagicMock())
     drawn = scaling.delays.draws("exponential", 1, 1, 2, 5)
     assert slept == list(itertools.islice(drawn, 4)) and len(set(slept)) == 4
+
+
+def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch):
+    """Catches: Python in the graph, for which all workers would wait in the chief, two at a time;
+    a wait that comes twice, or another law."""
+    import tensorflow as tf
+
+    monkeypatch.setenv("TF_CONFIG", '{"task": {"type": "chief", "index": 0}}')
+
+    @tf.function
+    def gradient(x):
+        return tf.gradients(3 * scaling.delays.late(x, "constant", 0.1, 8, 0), x)[0]
+
+    x, seconds = tf.constant([1.0, 2.0]), []
+    ops = gradient.get_concrete_function(x).graph.get_operations()
+    assert not [op.type for op in ops if "PyFunc" in op.type]
+    assert gradient(x).numpy().tolist() == [3, 3]
+    for _ in range(5):
+        began = time.monotonic()
+        gradient(x)
+        seconds.append(time.monotonic() - began)
+    assert 0.1 < min(seconds) < 0.2
+    draw = tf.function(lambda n: scaling.delays.drawn_in_graph("exponential", 0.03, n))
+    drawn = np.array([draw(tf.constant(n, tf.int64)).numpy() for n in range(2000)])
+    assert drawn.mean() == pytest.approx(0.03, rel=0.05)
+    assert (drawn > 0.03).mean() == pytest.approx(np.exp(-1), rel=0.07)
 
 
 @pytest.mark.parametrize("variation", [0.0, 0.1, 0.5, 1.0])

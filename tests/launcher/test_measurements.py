@@ -413,8 +413,8 @@ MISTAKES["the_rows_of_experiments", "mnist.*", EXPERIMENTS + "digits.py"] = {
 
 @check
 def check_random_rows(load, tmp_path):
-    """Messages' wide model is tested on rows that it never saw, of 784 numbers and 10 classes."""
-    with np.load(load("Messages").wide_data(tmp_path)) as file:
+    """The wide model is tested on rows that it never saw, of 784 numbers and 10 classes."""
+    with np.load(load("Benchmarks").wide_data(tmp_path)) as file:
         parts = [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
     random = np.random.RandomState(0)
     x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
@@ -679,7 +679,7 @@ def peers_of(load, chief=False):
 @check
 def check_the_rates_of_peers(load, tmp_path):
     """Mini-batches of all workers, without the first calls: 2 workers, a step takes a second."""
-    flags = types.SimpleNamespace(seconds=60, together=10, layers=[2, 3, 4], batch_size=5)
+    flags = types.SimpleNamespace(seconds=60, together=10, layers=[2, 3, 4], batch_size=5, form="")
     module, clock = peers_of(load, chief=True)
     slow = iter([1000] * 5)  # the first calls
     rate = module.rate_of(lambda: clock.tick(next(slow, 3)), 60, 12)
@@ -751,6 +751,28 @@ MISTAKES["the_rates_of_peers", "(alone|closures|replicas|ddp)", PEERS] = {
 }
 
 
+def closure_of(load, form):
+    """Returns the ops of a closure of ParameterServerStrategy in this form, of ten steps."""
+    import tensorflow as tf
+
+    module, closures = peers_of(load, chief=True)[0], []
+    flags = types.SimpleNamespace(seconds=1, together=10, layers=[2, 3, 4], batch_size=5, form=form)
+    with mock.patch.object(tf, "distribute") as distribute:
+        distribute.ParameterServerStrategy.return_value.run = lambda step: step()
+        coordinator = distribute.coordinator.ClusterCoordinator.return_value
+        coordinator.schedule = closures.append
+        module.rate_of = lambda call, *_: call()
+        module.parameter_server(flags)
+    return [op.type for op in closures[0].get_concrete_function().graph.get_operations()]
+
+
+def test_the_closure_of_the_peer_is_unrolled():
+    """Catches a peer that runs in a slower form: a loop of the graph made half of its updates."""
+    assert "While" in closure_of(load, "loop")
+    ops = closure_of(load, load("Benchmarks").FORMS["parameter-server"][0])
+    assert "While" not in ops and ops.count("AssignSubVariableOp") % 10 == 0 < len(ops)
+
+
 @check
 def check_what_benchmarks_run(load, tmp_path):
     """The flags of a program, and the start of the last worker, from the command on."""
@@ -784,7 +806,8 @@ def check_what_benchmarks_run(load, tmp_path):
         module.ONE_THREAD,
     )
     row = commands[-1][commands[-1].index("multi-worker") :]
-    same("peer", row[2::2], ["[784, 512, 512, 10]", "100", "10", "3"])
+    form = module.FORMS["multi-worker"][0]
+    same("peer", row[2::2], ["[784, 512, 512, 10]", "100", "10", form, "3"])
     rates = [
         module.measure(n, "digits", module.ONE_THREAD) for n in ("HogWild, timed", module.TWICE)
     ]
@@ -824,58 +847,7 @@ MISTAKES["what_benchmarks_run", "(start|HogWild.*|ratios|drawn|peer)", "Benchmar
 }
 
 
-# Messages, Packing, Pipeline ---------------------------------------------------------------------
-
-
-@check
-def check_the_parts_of_an_update(load, tmp_path):
-    """From the last push to the pull, from there to the gradient, and to its arrival; no first."""
-    module = load("Messages")
-    rows = []
-    for task, offset in (("worker-0", 0), ("worker-1", 0.5)):
-        for n in range(1, 6):  # every second: pulls after 10 ms (its n-th n - 1 more), waits 200 ms
-            pull, push = n + offset + 0.01 + 0.001 * n, n + offset + (0.9 if n > 1 else 0.99)
-            wait = 0.2 if n > 1 else 0.7
-            rows.append({"task": task, "pull_time": pull, "push_time": push, "wait_seconds": wait})
-    rows.sort(key=lambda row: row["push_time"])
-    same("parts", [round(part, 6) for part in module.parts(rows)], [114.0 - 0.5, 686.5, 200.0])
-
-
-@check
-def check_the_rates_of_messages(load, tmp_path):
-    """Updates a second of both workers, medians of all runs, to the rate of the base."""
-    module = load("Messages")
-
-    def run(command, directory):
-        made_run.metrics(directory, "worker-0", made_run.push(1, 1), made_run.push(2, 2))
-        result = {"examples_per_second": 1600, "staleness_mean": 0.5}
-        (directory / "result.json").write_text(json.dumps(result))
-        (directory / "messages.json").write_text("6")
-
-    module.drivers.run = run
-    flags = types.SimpleNamespace(wide=False, batch_size=16, steps=5)
-    found = module.measure("one message for each ps", flags)
-    same("rate", [found[key] for key in ("rate", "staleness", "messages")], [100, 0.5, 6])
-    runs = [
-        {"rate": r, "staleness": r / 10, "messages": 6, "parts": [r, 2, 3]} for r in (4, 1, 3, 9)
-    ]
-    base = [{**run, "rate": 7 * run["rate"]} for run in runs]
-    table = cells(module.table_of({module.BASE: base, "the same, ten updates a call": runs}))
-    same("table", table[1][2:7], ["4", "1-9", "0.14", "0.35", "3.50"])
-    drawn = figures(module)
-    module.draw({"a": runs}, None, None)
-    same("drawn", [bar.get_width() for bar in drawn[0].axes[0].patches], [3.5, 2, 3])
-
-
-MISTAKES["the_rates_of_messages", "(rate|table|drawn)", "Messages"] = {
-    "examples for updates": [
-        ('result["examples_per_second"] / flags.batch_size', 'result["examples_per_second"]')
-    ],
-    "times of the case, not of the base": [
-        ("{case['rate'] / middle[BASE]['rate']:.2f}", "{middle[BASE]['rate'] / case['rate']:.2f}")
-    ],
-    "the first run": [("np.median([run[key] for run in each], 0)", "each[0][key]")],
-}
+# Packing, Pipeline -------------------------------------------------------------------------------
 
 
 @check
