@@ -49,16 +49,33 @@ def draws(delay, mean, k, n, seed):
             yield 5 * mean if k == n - 1 else mean
 
 
-def late(outputs, delay, mean, n, seed):
-    """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
-    import tensorflow.compat.v1 as tf  # here, because the driver needs none
+def wait_for(delay, mean, n, seed):
+    """Returns a function of this worker: it waits for the seconds of its next gradient.
 
+    It takes and returns an array.
+    """
     k = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
     seconds = draws_of(delay, mean, k, n, seed)
 
     def wait(g):
         time.sleep(next(seconds))
         return g
+
+    return wait
+
+
+def pause(delay, mean, n, seed):
+    """Makes an op that waits like a gradient, each time that it runs."""
+    import tensorflow.compat.v1 as tf  # here, because the driver needs none
+
+    return tf.numpy_function(wait_for(delay, mean, n, seed), [0.0], "float32")
+
+
+def late(outputs, delay, mean, n, seed):
+    """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
+    import tensorflow.compat.v1 as tf  # here, because the driver needs none
+
+    wait = wait_for(delay, mean, n, seed)
 
     @tf.custom_gradient
     def same(outputs):
