@@ -10,6 +10,7 @@ Run:           bash run.sh
 """
 
 import collections
+import functools
 import json
 import math
 import statistics
@@ -311,9 +312,15 @@ def sharpness_of(directory):
     shapes = [shape for _, shape in facts["variables"]]
     vector = tf.train.load_checkpoint(str(directory)).get_tensor("w")
     parts = np.split(vector, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
-    data = examples.load(examples.main_script(EXAMPLE)).load_data("digits")
     w = [part.reshape(shape) for part, shape in zip(parts, shapes)]
-    return theory.sharpness(w, data.x_train, data.y_train)
+    return theory.sharpness(w, *training_rows())
+
+
+@functools.cache
+def training_rows():
+    """Returns the inputs and labels with which a run trains."""
+    data = examples.load(examples.main_script(EXAMPLE)).load_data("digits")
+    return data.x_train, data.y_train
 
 
 # What is shown -----------------------------------------------------------------------------------
