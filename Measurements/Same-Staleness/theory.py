@@ -4,6 +4,8 @@ On a loss lambda * w^2 / 2 worker k pushes w <- w - h * w_k, with h = lr * lambd
 w_k <- w. When these moments of w grow with the pushes, the rate is too large.
 """
 
+import functools
+
 import numpy as np
 from common import references
 
@@ -46,6 +48,7 @@ def radius(n, h):
     return max(abs(np.linalg.eigvals(moments(n, h))))
 
 
+@functools.cache
 def mean_square(n):
     """Returns the limit of h where a random worker pushes next: E[w^2] grows above it."""
     low, high = 0.0, 4.0
