@@ -483,15 +483,14 @@ def draw_limits(results, path, source):
         by_n.vlines(places, low, high, color=colour, linewidth=5, label=f"CV {cv:g}")
     n = np.geomspace(2, 16, 60)
     laws = [(theory.constant(n), "-", "constant delay"), (closed_mean_square(n), "--", "random")]
-    laws.append((theory.mean_only(n), ":", "random, mean of w"))
+    laws.append((theory.mean_only(n), ":", "random, mean of w alone"))
     for limit, style, words in laws:
         by_n.plot(n, limit / scale, style, color="k", linewidth=1, label=words)
     shown = [rate for band in known for rate in band[3:]] or [0.1, 1]
-    by_n.set(xscale="log", yscale="log", ylim=(min(shown) / 1.5, 2 * max(shown)))
+    by_n.set(xscale="log", yscale="log", ylim=(min(shown) / 1.5, 7 * max(shown)))
     by_n.set(xlabel="workers", ylabel="learning rate")
     by_n.set_xticks((2, 4, 8, 16), (2, 4, 8, 16))
-    by_n.minorticks_off()
-    by_n.set_title(f"lines: laws with lambda = {scale:.2f}", fontsize=9)
+    by_n.set_title(f"lines: laws with λ = {scale:.2f}", fontsize=9)
     by_n.legend(frameon=False, fontsize=7)
     for number, workers in enumerate(sorted(WORKERS)):
         own = [band for band in known if band[0] == workers]
@@ -503,11 +502,11 @@ def draw_limits(results, path, source):
         style = dict(marker="o", markersize=3, color=drivers.FAMILIES[number], capsize=2)
         label = f"{workers} workers"
         by_cv.errorbar([band[2] for band in own], centres, spans, label=label, **style)
-    by_cv.set(xlabel="measured CV of a gradient's time", yscale="log")
+    by_cv.set(xlabel="measured CV of a gradient's time", yscale="log", ylim=by_n.get_ylim())
     if known:
         by_cv.legend(frameon=False, fontsize=7)
     for axes in (by_n, by_cv):
-        axes.grid(alpha=0.25)
+        plain_ticks(axes)
     drivers.save(figure, path, source)
 
 
@@ -540,29 +539,50 @@ def draw_pair(results, path, source):
     late.set(xlabel="staleness", ylabel="share of the pushes", xlim=(0, 40))
     late.legend(frameon=False, fontsize=8)
     loss.set(xlabel="updates", ylabel=f"loss, mean of {EVERY} mini-batches", yscale="log")
+    plain_ticks(loss)
     drivers.save(figure, path, source)
 
 
 def draw_pauses(results, path, source):
-    """Draws the limits of workers that pause against the updates that it costs."""
-    figure, axes = drivers.subplots(3.0)
+    """Draws the limits of workers that pause, and their losses after equal seconds."""
+    figure, (rate, loss) = drivers.subplots(3.0, 1, 2)
     plain = results.get(name_of(EIGHT, PAUSED), [])
     fastest = middle(plain, "updates_per_second") if plain else None
-    for name, runs in searches(results).items():
-        n, cv, pause = parts(name)
-        whole, none = bracket(runs)
-        if (n, cv) != (EIGHT, PAUSED) or None in (whole, none, fastest):
-            continue
-        place = next((place for place in (PULL, PUSH) if place in pause), None)
-        colour = {PULL: "C0", PUSH: "C1"}.get(place, "k")
-        x = 100 * (1 - middle(runs, "updates_per_second") / fastest)
-        axes.plot([x, x], [rate_of(whole), rate_of(none)], color=colour, linewidth=6)
-        words = pause.removeprefix("pause of ") or "no pause"
-        axes.annotate(words, (x, rate_of(none)), (4, 3), textcoords="offset points", fontsize=7)
-    axes.set(xlabel="updates per second lost, %", ylabel="learning rate", yscale="log")
-    axes.margins(x=0.2, y=0.15)
-    axes.grid(alpha=0.25)
+    for number, place in enumerate((None, PULL, PUSH)):
+        colour, label = ("k", "C0", "C1")[number], place or "no pause"
+        for share in PAUSES if place else (0,):
+            name, x = name_of(EIGHT, PAUSED, place, share), 100 * share + (0, -1, 1)[number]
+            runs = results.get(name, [])
+            whole, none = bracket(runs)
+            if None not in (whole, none, fastest):
+                rate.vlines(x, rate_of(whole), rate_of(none), colour, linewidth=6, label=label)
+                lost = f"{middle(runs, 'updates_per_second') / fastest - 1:+.0%}" if place else ""
+                ends = dict(ha=("center", "right", "left")[number], va="bottom", fontsize=7)
+                rate.text(x, rate_of(none), lost, color=colour, **ends)
+            own = [run["test_loss"] for run in results.get(AFTER + name, []) if run["final"]]
+            own = [each for each in own if each is not None]
+            loss.plot([x] * len(own), own, ".", color=colour, markersize=7)
+            label = None  # once a place
+    rate.set(ylabel="learning rate (text: updates/s)")
+    loss.set(ylabel="test loss after equal seconds")
+    for axes in (rate, loss):
+        axes.set(xlabel="mean pause, % of a gradient's time", yscale="log")
+        axes.margins(x=0.15, y=0.15)
+        plain_ticks(axes)
+    if rate.collections:
+        rate.legend(frameon=False, fontsize=7)
     drivers.save(figure, path, source)
+
+
+def plain_ticks(axes):
+    """Makes ticks at 1, 2 and 5 times the powers of ten, as plain numbers, and a grid."""
+    ticks = [digit * 10.0**power for power in range(-4, 2) for digit in (1, 2, 5)]
+    low, high = axes.get_ylim()
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
+    axes.set_ylim(low, high)
+    axes.grid(alpha=0.25)
 
 
 def main():

@@ -529,7 +529,7 @@ def check_what_is_shown(load, tmp_path):
     results = json.loads(json.dumps(results))
     first, pair, pauses = module.table_of(results).renderables
     rows = {tuple(row[:2]): row[2:] for row in cells(first)}
-    same("rows", list(rows), [("2", "1"), ("8", "0"), ("", "0.1")])
+    same("rows", [row[:2] for row in cells(first)], [["2", "1"], ["8", "0"], ["", "0.1"]])
     same("limits", rows["8", "0"][6:], ["4", "2", "0.125", "0.149", "0.50", "0.21"])
     same("limits", rows["2", "1"][6:], ["6", "2", "0.500", "0.707", "2.00", "1.28"])
     same("at", [rows["8", "0"][3], rows["2", "1"][3]], ["75%", "50%"])
@@ -549,13 +549,22 @@ def check_what_is_shown(load, tmp_path):
     same("fitted", float(curve[0]), 1 / scale)
     counts = [patch.get_data().values.tolist() for patch in drawn[1].axes[0].patches]
     same("histogram", counts, [[0.25, 0.5, 0.25]] * 2)
-    lines = [[(round(x), y) for x, y in points(line)] for line in drawn[2].axes[0].lines]
-    same("pauses", lines, [[(0, 0.125), (0, 0.1768)], [(20, 0.25), (20, 0.3536)]])
+    left, right = drawn[2].axes
+    spans = [lines.get_segments()[0].tolist() for lines in left.collections]
+    same("pauses", spans, [[[0, 0.125], [0, 0.1768]], [[24, 0.25], [24, 0.3536]]])
+    same("pauses", [text.get_text() for text in left.texts], ["", "-20%"])
+    found = [points(line) for line in right.lines if len(line.get_xdata())]
+    same("pauses", found, [[(24, 0.3), (24, 0.5)]])
 
 
 MISTAKES["what_is_shown", "(rows|limits|at|pair|pauses|drawn|fitted|histogram)", DRIVER] = {
     "what is faster is lost": [('f"{1 - speed / fastest:.0%}" if', 'f"{speed / fastest:.0%}" if')],
-    "the runs that chose the rate, too": [(' if run["final"]]', "]")],
+    "the runs that chose the rate, too": [
+        (
+            '[run for run in results.get(AFTER + name, []) if run["final"]]',
+            "results.get(AFTER + name, [])",
+        )
+    ],
     "pauses among the searches": [("        if pause:\n            continue\n", "")],
     "those that learned are lost": [
         (
