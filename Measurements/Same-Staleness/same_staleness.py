@@ -37,6 +37,7 @@ PAUSES = (0.1, 0.25, 0.5)  # of a gradient's time
 PAUSED = 0.1  # the coefficient of variation of workers that pause
 AT = "    with tf.device(step.device):\n        version = step.read_value()\n"
 NOT_FINITE = "Tensor had "  # the chief's last test says so of w
+TUNING = 2  # seeds that choose the rate at which losses after equal seconds are compared
 SEARCH, FIXED, BEST = "search", "fixed", "best"
 SAME, QUICK, AFTER = "same rate: ", "quick: ", "equal seconds: "
 # steps: of the rates of a FIXED case, or where a search begins.
@@ -98,11 +99,12 @@ def by_step(runs):
 def next_of_search(runs, start, seeds):
     """Returns the (step, seed) of the next run, None if all rates of the search are bracketed.
 
-    It goes down until all seeds learn, up until none does, and leaves out no rate between.
+    It goes down until all seeds learn, up until none does, and leaves out no rate between. Where
+    one seed has learned and another has not, the rate is neither, and needs no third seed.
     """
     learned = {step: [run["learned"] for run in some] for step, some in by_step(runs).items()}
     for step, some in learned.items():
-        if len(some) < seeds:
+        if len(some) < seeds and len(set(some)) == 1:
             return step, len(some)
     if not learned:
         return start, 0
@@ -144,12 +146,12 @@ def loss_at(runs):
 def next_of_best(runs, start, seeds):
     """Returns the (step, seed) of the next run, None after the runs at the best rate.
 
-    The seeds from 0 on choose it among every second step of the grid, and as many others run at it:
-    the best is never the lowest or the highest rate that was tried.
+    TUNING seeds choose it among every second step of the grid, and `seeds` others run at it: the
+    best is never the lowest or the highest rate that was tried.
     """
-    tuning = [run for run in runs if run["seed"] < seeds]
+    tuning = [run for run in runs if run["seed"] < TUNING]
     for step, some in by_step(tuning).items():
-        if len(some) < seeds:
+        if len(some) < TUNING:
             return step, len(some)
     if not tuning:
         return start, 0
@@ -159,8 +161,8 @@ def next_of_best(runs, start, seeds):
         return best - 2, 0
     if best == max(losses):
         return best + 2, 0
-    chosen = [run for run in runs if run["seed"] >= seeds]
-    return (best, seeds + len(chosen)) if len(chosen) < seeds else None
+    chosen = [run for run in runs if run["seed"] >= TUNING]
+    return (best, TUNING + len(chosen)) if len(chosen) < seeds else None
 
 
 def next_run(case, results, seeds):
@@ -243,7 +245,7 @@ def measure(case, step, seed, results, flags):
         run = RunData.read(directory)
         run_found = found(whole, samples, run.rows("pushes"), run.rows("tests"), case.n)
         edge = sharpness_of(directory) if run_found["learned"] else None
-    final = case.kind == BEST and seed >= flags.repeats  # it had no part in the choice of its rate
+    final = case.kind == BEST and seed >= TUNING  # it had no part in the choice of its rate
     own = {"step": step, "rate": rate, "seed": seed, "final": final}
     return {**own, **run_found, "sharpness": edge}
 
@@ -606,10 +608,9 @@ def main():
             return measure(case, step, seed, results, flags)
 
         results = by_rounds(groups, seeds, run, kept, 1 if flags.anyway else 3)
-        words = (
-            f"{flags.updates} updates, {seeds} seed{'s' * (seeds > 1)} a rate; a gradient takes "
-        )
-        words += f"5 ms a worker longer, at least 20 ms; {drivers.setting()}"
+        most = f"at most {seeds} seed{'s' * (seeds > 1)} a rate"
+        words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
+        words += f"longer a worker, at least 20 ms; {drivers.setting()}"
         return results, words, drivers.others_of(kept)
 
     drivers.report(__file__, flags, 160, measure_all, table_of, draw)
