@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which learning rates eight late workers bear, by the law of their gradients' times. Six runs of
-# four workers: under 2 minutes.
+# Which learning rates late workers bear, by the law of their gradients' times: six runs of four
+# workers, under 2 minutes.
 #   bash run.sh --full                      all searches: about 75 minutes
 #   OUTPUT_DIR=mine bash run.sh --full      a second call goes on where the first was stopped
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"

@@ -26,6 +26,7 @@ from tfrun.runs.data import RunData
 
 EXAMPLE = "HogWild"
 GRID = 2**0.25  # between two rates; a step of the grid counts from the rate 1
+LOWEST, HIGHEST = -36, 12  # steps at which a search gives up; the table then has no such limit
 LEARNS = 1.0  # a run has learned if its last test loss is below; it begins at 2.3
 EIGHT, WORKERS, LAWS = 8, (8, 4, 16, 2), (0.0, 1.0, 0.1, 0.25, 0.5)
 PAIR = -9  # the step of the rates of the pair that is compared
@@ -109,9 +110,9 @@ def next_of_search(runs, start, seeds):
     if not learned:
         return start, 0
     if not all(learned[min(learned)]):
-        return min(learned) - 1, 0
+        return (min(learned) - 1, 0) if min(learned) > LOWEST else None
     if any(learned[max(learned)]):
-        return max(learned) + 1, 0
+        return (max(learned) + 1, 0) if max(learned) < HIGHEST else None
     return None
 
 
@@ -436,8 +437,8 @@ def pause_table(results):
         table.add_row(
             pause or "no pause",
             *late_cells(runs, n)[1:3],
-            f"{speed:.0f}",
-            f"{1 - speed / fastest:.0%}" if fastest else "",
+            value(runs, "updates_per_second", "{:.0f}"),
+            f"{1 - speed / fastest:.0%}" if speed and fastest else "",
             *limits(runs)[:2],
             f"{best[0]['rate']:.3f}" if best else "",
             losses(best) if best else "",

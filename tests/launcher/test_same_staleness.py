@@ -80,6 +80,10 @@ def check_the_search(load, tmp_path):
             if numbers != (1, 0, 2, 0) or start > -9:
                 found = module.bracket(runs)
                 same("bracket", found, due)
+    for learns, due in ((False, (None, -36)), (True, (12, None))):
+        following = functools.partial(module.next_of_search, start=0, seeds=1)
+        found = module.bracket(searched(following, lambda *_, learns=learns: learns))
+        same("bracket", found, due)  # no limit was found, and none is shown
     runs = [outcome(step, seed, step < -3) for step in (-5, -4) for seed in range(3)]
     same("bracket", module.bracket(runs), (-4, None))
     same("bracket", module.bracket([outcome(2, 0, False)]), (None, 2))
@@ -99,7 +103,7 @@ MISTAKES["the_search", FAILS, DRIVER] = {
     "ends where one seed learns": [
         ("if not all(learned[min(learned)])", "if not any(learned[min(learned)])")
     ],
-    "ends at its start": [("        return max(learned) + 1, 0\n", "        return None\n")],
+    "ends at its start": [("return (max(learned) + 1, 0) if", "return None if")],
     "one seed a rate": [("if len(some) < seeds and len(set", "if len(some) < 1 and len(set")],
     "runs that diverged do not count": [
         (
@@ -108,7 +112,7 @@ MISTAKES["the_search", FAILS, DRIVER] = {
             '            found.setdefault(run["step"], []).append(run)\n',
         )
     ],
-    "two steps at once": [("return max(learned) + 1, 0", "return max(learned) + 2, 0")],
+    "two steps at once": [("return (max(learned) + 1, 0)", "return (max(learned) + 2, 0)")],
     "the least at which one fails": [("if not any(learned[step]))", "if not all(learned[step]))")],
     "none below what learns": [("if whole is None or step > whole]", "]")],
 }
