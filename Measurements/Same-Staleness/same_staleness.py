@@ -82,7 +82,7 @@ def all_groups():
 
 def quick_cases():
     """Returns four workers with both laws at three rates."""
-    steps = (-7, -4, -1)
+    steps = (-7, -5, -3)
     return [Case(QUICK + name_of(4, cv), FIXED, 4, cv, None, 0, steps) for cv in LAWS[:2]]
 
 
