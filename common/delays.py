@@ -49,24 +49,50 @@ def draws(delay, mean, k, n, seed):
             yield 5 * mean if k == n - 1 else mean
 
 
-def late(outputs, delay, mean, n, seed):
-    """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
+def coordinated():
+    """Returns whether this is a coordinator, which makes the graph of all workers.
+
+    No Python runs in that: it would wait in the chief, and for all of them.
+    """
     import tensorflow.compat.v1 as tf  # here, because the driver needs none
 
-    task = json.loads(os.environ["TF_CONFIG"])["task"]
-    # A coordinator makes the graph of all workers, in which no Python runs: there it would wait in
-    # the chief, and for all of them.
-    coordinated = task["type"] == "chief" and tf.executing_eagerly_outside_functions()
-    seconds = None if coordinated else draws_of(delay, mean, task["index"], n, seed)
+    is_chief = json.loads(os.environ["TF_CONFIG"])["task"]["type"] == "chief"
+    return is_chief and tf.executing_eagerly_outside_functions()
+
+
+def wait_for(delay, mean, n, seed):
+    """Returns a function of this worker: it waits for the seconds of its next gradient.
+
+    It takes and returns an array.
+    """
+    k = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    seconds = draws_of(delay, mean, k, n, seed)
 
     def wait(g):
         time.sleep(next(seconds))
         return g
 
+    return wait
+
+
+def pause(delay, mean, n, seed):
+    """Makes an op that waits like a gradient, each time that it runs."""
+    import tensorflow.compat.v1 as tf
+
+    return tf.numpy_function(wait_for(delay, mean, n, seed), [0.0], "float32")
+
+
+def late(outputs, delay, mean, n, seed):
+    """Returns the outputs; on the way back their gradient waits. A test waits for nothing."""
+    import tensorflow.compat.v1 as tf
+
+    in_graph = coordinated()
+    wait = None if in_graph else wait_for(delay, mean, n, seed)
+
     @tf.custom_gradient
     def same(outputs):
         def backward(g):
-            if coordinated:
+            if in_graph:
                 return late_in_graph(g, delay, mean)
             waited = tf.numpy_function(wait, [g], g.dtype)
             waited.set_shape(g.shape)
@@ -89,9 +115,8 @@ def late_in_graph(g, delay, mean):
     slow = tf.raw_ops.SleepDataset(
         input_dataset=dataset, sleep_microseconds=tf.cast(1e6 * seconds, tf.int64), **kind
     )
-    once = tf.raw_ops.TakeDataset(
-        input_dataset=slow, count=1, **kind
-    )  # it is asked for its end, too
+    # It is asked for its end, too.
+    once = tf.raw_ops.TakeDataset(input_dataset=slow, count=1, **kind)
     return tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)[0]
 
 
@@ -99,8 +124,10 @@ def drawn_in_graph(delay, mean, number):
     """Returns the seconds of a gradient, drawn by a number."""
     import tensorflow as tf
 
-    if delay == "constant":
-        return tf.constant(mean)
-    if delay != "exponential":
+    variation = {"constant": 0.0, "exponential": 1.0}.get(delay, delay)
+    if not isinstance(variation, float):
         raise ValueError(f"a graph draws no times of the law {delay!r}")
-    return -mean * tf.math.log(tf.random.stateless_uniform([], [number, 0], 1e-9))
+    if not variation:
+        return tf.constant(mean)
+    shape = variation**-2
+    return mean / shape * tf.random.stateless_gamma([], [number, 0], tf.constant(shape))

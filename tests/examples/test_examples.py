@@ -159,6 +159,7 @@ FEW = {  # the flags with which a driver measures little
     "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
     "Compression": ["--updates", "60", "--only", "sign", ANYWAY],
     "Staleness": ["--updates", "60", "--only", "one slow, no bound", ANYWAY],
+    "Same-Staleness": ["--updates", "60", "--only", "same rate: 8 workers, CV 0", ANYWAY],
     "Slow-Network": ["--only", "1000 Mbit/s: Ring-AllReduce", ANYWAY],
     "One-Step": ["--workers", "2", "--only", "SyncReplicasOptimizer"],
     "Packing": ["--steps", "5", "--repeats", "1", "--only", "4 MB", ANYWAY],
@@ -190,11 +191,11 @@ def test_a_driver(launcher, tmp_path):
 
 def test_what_the_drivers_change_is_there():
     """Catches a script that has changed under a measurement, which then measures something else."""
-    benchmarks, compare, packing, pipeline, scaling, slow, staleness = (
+    benchmarks, compare, packing, pipeline, same, scaling, slow, staleness = (
         examples.load(examples.main_script(f"Measurements/{name}"))
         for name in (
             *("Benchmarks", "Compare", "Packing", "Pipeline"),
-            *("Scaling", "Slow-Network", "Staleness"),
+            *("Same-Staleness", "Scaling", "Slow-Network", "Staleness"),
         )
     )
     found = [(pipeline.SCRIPT, changes) for changes in (pipeline.WIDE, pipeline.LATE)]
@@ -216,9 +217,11 @@ def test_what_the_drivers_change_is_there():
         for name in sorted({case.script for case in staleness.all_cases()})
     ]
     found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.FEW]
+    paused = [same.search_of(2, 0.1, place, 0.5) for place in (None, same.PULL, same.PUSH)]
+    found += [(examples.main_script("HogWild"), same.changes_of(case, 0)) for case in paused]
     for script, changes in found:
         assert examples.replaced(script, changes) != script.read_text() or not changes
-    assert len(found) == 15 + 12 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
+    assert len(found) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
 
 
 @pytest.mark.long

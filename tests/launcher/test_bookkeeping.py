@@ -407,10 +407,12 @@ def test_a_worker_of_a_coordinator_waits_itself(scaling, monkeypatch):
         gradient(x)
         seconds.append(time.monotonic() - began)
     assert 0.1 < min(seconds) < 0.2
-    draw = tf.function(lambda n: scaling.delays.drawn_in_graph("exponential", 0.03, n))
-    drawn = np.array([draw(tf.constant(n, tf.int64)).numpy() for n in range(2000)])
-    assert drawn.mean() == pytest.approx(0.03, rel=0.05)
-    assert (drawn > 0.03).mean() == pytest.approx(np.exp(-1), rel=0.07)
+    for variation in (0.25, 1.0, "exponential"):
+        draw = tf.function(lambda n: scaling.delays.drawn_in_graph(variation, 0.03, n))
+        drawn = np.array([draw(tf.constant(n, tf.int64)).numpy() for n in range(2000)])
+        assert drawn.mean() == pytest.approx(0.03, rel=0.06)
+        due = variation if variation == 0.25 else 1
+        assert drawn.std() / drawn.mean() == pytest.approx(due, rel=0.09)
 
 
 @pytest.mark.parametrize("variation", [0.0, 0.1, 0.5, 1.0])

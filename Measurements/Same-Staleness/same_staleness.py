@@ -1,0 +1,621 @@
+"""Same staleness, opposite outcome: the largest rate of HogWild by the law of gradients' times.
+
+Each run is HogWild's own script, whose gradient takes a given time without using a core, as in
+Scaling. The times are gamma-distributed. A search goes along a grid of rates, from one at which all
+seeds learn to one at which none does. Nothing is tested before the end: a test would delay the
+chief.
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import collections
+import functools
+import json
+import math
+import statistics
+import sys
+import time
+
+import numpy as np
+import theory
+from common import delays, drivers, examples, forked, idle
+from common.drivers import middle
+from rich.console import Group
+from tfrun.runs.data import RunData
+
+EXAMPLE = "HogWild"
+GRID = 2**0.25  # between two rates; a step of the grid counts from the rate 1
+LOWEST, HIGHEST = -36, 12  # steps at which a search gives up; the table then has no such limit
+LEARNS = 1.0  # a run has learned if its last test loss is below; it begins at 2.3
+EIGHT, WORKERS, LAWS = 8, (8, 4, 16, 2), (0.0, 1.0, 0.1, 0.25, 0.5)
+PAIR = -9  # the step of the rates of the pair that is compared
+EVERY = 20  # updates, whose mini-batches' mean loss is noted
+FEWEST = 5  # pushes of each worker, from which staleness is counted
+SLACK = 1.65  # so much sharper are the laws than a simulation in NumPy: where a search begins
+PULL, PUSH = "before the pull", "before the push"
+PAUSES = (0.1, 0.25, 0.5)  # of a gradient's time
+PAUSED = 0.1  # the coefficient of variation of workers that pause
+AT = "    with tf.device(step.device):\n        version = step.read_value()\n"
+NOT_FINITE = "Tensor had "  # the chief's last test says so of w
+TUNING = 2  # seeds that choose the rate at which losses after equal seconds are compared
+SEARCH, FIXED, BEST = "search", "fixed", "best"
+SAME, QUICK, AFTER = "same rate: ", "quick: ", "equal seconds: "
+# steps: of the rates of a FIXED case, or where a search begins.
+Case = collections.namedtuple("Case", "name kind n cv place share steps")
+
+
+def rate_of(step):
+    """Returns the learning rate of a step of the grid."""
+    return float(f"{GRID**step:.4g}")
+
+
+def mean_of(n):
+    """Returns the mean seconds of a gradient: n workers make 200 updates a second, or fewer."""
+    return max(0.02, 0.005 * n)
+
+
+def name_of(n, cv, place=None, share=0):
+    """Returns what a case is called."""
+    return f"{n} workers, CV {cv:g}" + (f", pause of {share:.0%} {place}" if place else "")
+
+
+def search_of(n, cv, place=None, share=0.0):
+    """Returns the Case of a search, which begins between the two laws."""
+    low, high = theory.constant(n), theory.mean_square(n)
+    start = low ** (1 - cv) * high**cv / SLACK
+    step = round(math.log(start, GRID))
+    return Case(name_of(n, cv, place, share), SEARCH, n, cv, place, share, (step,))
+
+
+def all_groups():
+    """Returns lists of Cases, the hardest comparison first; a group is measured by turns."""
+    pair = [Case(SAME + name_of(EIGHT, cv), FIXED, EIGHT, cv, None, 0, (PAIR,)) for cv in LAWS[:2]]
+    groups = [pair, [search_of(EIGHT, cv) for cv in LAWS[:2]]]
+    groups.append([search_of(EIGHT, cv) for cv in LAWS[2:]])
+    groups += [[search_of(n, cv) for cv in LAWS] for n in WORKERS[1:]]
+    paused = [search_of(EIGHT, PAUSED, place, share) for place in (PULL, PUSH) for share in PAUSES]
+    after = [search_of(EIGHT, PAUSED), *paused]
+    after = [case._replace(name=AFTER + case.name, kind=BEST, steps=()) for case in after]
+    return [*groups, paused, after]
+
+
+def quick_cases():
+    """Returns four workers with both laws at three rates."""
+    steps = (-7, -5, -3)
+    return [Case(QUICK + name_of(4, cv), FIXED, 4, cv, None, 0, steps) for cv in LAWS[:2]]
+
+
+# Which run is next -------------------------------------------------------------------------------
+
+
+def by_step(runs):
+    """Returns {step of the grid: [run]}."""
+    found = {}
+    for run in runs:
+        found.setdefault(run["step"], []).append(run)
+    return dict(sorted(found.items()))
+
+
+def next_of_search(runs, start, seeds):
+    """Returns the (step, seed) of the next run, None if all rates of the search are bracketed.
+
+    It goes down until all seeds learn, up until none does, and leaves out no rate between. Where
+    one seed has learned and another has not, the rate is neither, and needs no third seed.
+    """
+    learned = {step: [run["learned"] for run in some] for step, some in by_step(runs).items()}
+    for step, some in learned.items():
+        if len(some) < seeds and len(set(some)) == 1:
+            return step, len(some)
+    if not learned:
+        return start, 0
+    if not all(learned[min(learned)]):
+        return (min(learned) - 1, 0) if min(learned) > LOWEST else None
+    if any(learned[max(learned)]):
+        return (max(learned) + 1, 0) if max(learned) < HIGHEST else None
+    return None
+
+
+def bracket(runs):
+    """Returns (the greatest step at which all seeds learn, the least one above at which none does).
+
+    None stands for one that was not found.
+    """
+    learned = {step: [run["learned"] for run in some] for step, some in by_step(runs).items()}
+    whole = max((step for step, some in learned.items() if all(some)), default=None)
+    above = [step for step, some in learned.items() if whole is None or step > whole]
+    return whole, min((step for step in above if not any(learned[step])), default=None)
+
+
+def next_of_fixed(runs, steps, seeds):
+    """Returns the (step, seed) of the next run, None if each step has its seeds."""
+    done = {step: len(some) for step, some in by_step(runs).items()}
+    seed, step = min((done.get(step, 0), -step) for step in steps)
+    return (-step, seed) if seed < seeds else None
+
+
+def loss_at(runs):
+    """Returns {step: the median loss of the runs}; a run that diverged counts as infinite."""
+    return {
+        step: statistics.median(
+            math.inf if run["test_loss"] is None else run["test_loss"] for run in some
+        )
+        for step, some in by_step(runs).items()
+    }
+
+
+def next_of_best(runs, start, seeds):
+    """Returns the (step, seed) of the next run, None after the runs at the best rate.
+
+    TUNING seeds choose it among every second step of the grid, and `seeds` others run at it: the
+    best is never the lowest or the highest rate that was tried.
+    """
+    tuning = [run for run in runs if run["seed"] < TUNING]
+    for step, some in by_step(tuning).items():
+        if len(some) < TUNING:
+            return step, len(some)
+    if not tuning:
+        return start, 0
+    losses = loss_at(tuning)
+    best = min(losses, key=losses.get)
+    if best == min(losses):
+        return best - 2, 0
+    if best == max(losses):
+        return best + 2, 0
+    chosen = [run for run in runs if run["seed"] >= TUNING]
+    return (best, TUNING + len(chosen)) if len(chosen) < seeds else None
+
+
+def next_run(case, results, seeds):
+    """Returns the (step, seed) of a case's next run, None if it has all."""
+    runs = results.get(case.name, [])
+    if case.kind == SEARCH:
+        return next_of_search(runs, case.steps[0], seeds)
+    if case.kind == FIXED:
+        return next_of_fixed(runs, case.steps, seeds)
+    whole, _ = bracket(results.get(case.name.removeprefix(AFTER), []))
+    if whole is None:
+        sys.exit(f"measure this search first: {case.name.removeprefix(AFTER)}")
+    return next_of_best(runs, whole - 4, seeds)
+
+
+def by_rounds(groups, seeds, measure, kept, tries):
+    """Measures groups of cases; in a round each case of a group that is not done has one run.
+
+    Returns {name: [run]}. kept: a file with what an earlier sitting has measured. tries: how often
+    a run is measured at most while other processes use the machine.
+    """
+    results = json.loads(kept.read_text()) if kept.exists() else {drivers.OTHERS: {}}
+    shares = results[drivers.OTHERS]
+    for group in groups:
+        while True:
+            asked = [(case, next_run(case, results, seeds)) for case in group]
+            asked = [(case, due) for case, due in asked if due]
+            if not asked:
+                break
+            for case, (step, seed) in asked:
+                began = time.monotonic()
+                for _ in range(tries):
+                    others = idle.Others()
+                    found, share = measure(case, step, seed, results), others.share()
+                    if share < idle.MOST:
+                        break
+                results.setdefault(case.name, []).append(found)
+                shares.setdefault(case.name, []).append(share)
+                kept.write_text(json.dumps(results))
+                words = f"{case.name}, lr {found['rate']}, seed {seed}: loss {found['test_loss']}"
+                print(f"{words}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    names = [case.name for group in groups for case in group]
+    return {name: results[name] for name in names if name in results}
+
+
+# One run -----------------------------------------------------------------------------------------
+
+
+def changes_of(case, seed):
+    """Returns the changes of the script: late gradients, and the pause of a case."""
+    mean = mean_of(case.n)
+    changes = delays.changes(case.cv, mean, case.n, seed + 1)
+    words = f"1.0, {mean * case.share}, {case.n}, {seed + 101}"  # 1.0: exponential times
+    if case.place == PUSH:
+        (call, late), *others = changes
+        return [(call, late.replace("outputs", f"delays.late(outputs, {words})")), *others]
+    if case.place == PULL:
+        pause = f"[delays.pause({words})]"
+        after = AT.replace("    with ", f"    with tf.control_dependencies({pause}), ", 1)
+        return [*changes, (AT, after)]
+    return changes
+
+
+def updates_of(case, results, flags):
+    """Returns the updates of a run: as many for all, or those of `seconds` at the case's rate."""
+    if case.kind != BEST:
+        return flags.updates
+    runs = results[case.name.removeprefix(AFTER)]
+    return round(flags.seconds * middle(runs, "updates_per_second"))
+
+
+def measure(case, step, seed, results, flags):
+    """Returns what one run has found."""
+    script, rate = examples.main_script(EXAMPLE), rate_of(step)
+    updates = updates_of(case, results, flags)
+    words = ["--steps", updates, "--seed", seed, "--learning-rate", rate, *delays.ONE_A_CALL]
+    words += ["--checkpoint-steps", 10 * updates]  # one test, at the end
+    with examples.changed_copy(script, changes_of(case, seed)) as (copy, directory):
+        whole, samples = train(copy, {"ps": 1, "worker": case.n}, words, directory)
+        run = RunData.read(directory)
+        run_found = found(whole, samples, run.rows("pushes"), run.rows("tests"), case.n)
+        edge = sharpness_of(directory) if run_found["learned"] else None
+    final = case.kind == BEST and seed >= TUNING  # it had no part in the choice of its rate
+    own = {"step": step, "rate": rate, "seed": seed, "final": final}
+    return {**own, **run_found, "sharpness": edge}
+
+
+def train(script, jobs, words, directory):
+    """Trains as forked.train; a w that is no number any more at the last test has diverged, too."""
+    try:
+        return forked.train(script, jobs, words, directory)
+    except SystemExit as error:
+        if NOT_FINITE not in str(error):
+            raise
+        return False, []
+
+
+def found(whole, samples, pushes, tests, n):
+    """Returns the numbers of a run that has ended. whole: whether it did not diverge."""
+    whole = bool(whole and tests and math.isfinite(tests[-1]["test_loss"]))
+    loss = tests[-1]["test_loss"] if whole else None
+    return {
+        "learned": whole and loss < LEARNS,
+        "test_loss": loss,  # None: it has diverged
+        "losses": loss_curve(pushes),
+        **(steady(pushes, samples, n) or dict.fromkeys(STEADY)),
+    }
+
+
+STEADY = ("updates_per_second", "seconds", "cores", "cv", "staleness_mean", "staleness_sd")
+STEADY += ("histogram",)
+
+
+def steady(pushes, samples, n):
+    """Returns how late the pushes were once all workers had begun; None if there are too few."""
+    if len({push["task"] for push in pushes}) < n:
+        return None
+    began, last = forked.started(pushes), max(push["push_time"] for push in pushes)
+    if sum(push["push_time"] > began for push in pushes) < FEWEST * n:
+        return None
+    began, ended, updates = forked.window(pushes)
+    inside = [push for push in pushes if push["push_time"] > began]
+    taken = [push["push_time"] - push["pull_time"] for push in inside]
+    late = [int(push["staleness"]) for push in inside]
+    return {
+        "updates_per_second": updates,
+        "seconds": last - forked.started(pushes),
+        "cores": forked.per_second(samples, began, ended) if samples else None,
+        "cv": statistics.pstdev(taken) / statistics.fmean(taken),
+        "staleness_mean": statistics.fmean(late),
+        "staleness_sd": statistics.pstdev(late),
+        "histogram": np.bincount(late).tolist(),
+    }
+
+
+def loss_curve(pushes):
+    """Returns the mean loss of each EVERY mini-batches, in the order of the updates."""
+    losses = [push["loss"] for push in sorted(pushes, key=lambda push: push["global_step"])]
+    parts = [losses[at : at + EVERY] for at in range(0, len(losses), EVERY)]
+    means = [statistics.fmean(part) for part in parts if len(part) == EVERY]
+    return [float(f"{mean:.4g}") if math.isfinite(mean) else None for mean in means]
+
+
+def sharpness_of(directory):
+    """Returns the sharpness of the training loss at the w of a run's checkpoint."""
+    import tensorflow.compat.v1 as tf  # here, because --redraw needs none
+
+    facts = json.loads((directory / "flags.json").read_text())
+    shapes = [shape for _, shape in facts["variables"]]
+    vector = tf.train.load_checkpoint(str(directory)).get_tensor("w")
+    parts = np.split(vector, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
+    w = [part.reshape(shape) for part, shape in zip(parts, shapes)]
+    return theory.sharpness(w, *training_rows())
+
+
+@functools.cache
+def training_rows():
+    """Returns the inputs and labels with which a run trains."""
+    data = examples.load(examples.main_script(EXAMPLE)).load_data("digits")
+    return data.x_train, data.y_train
+
+
+# What is shown -----------------------------------------------------------------------------------
+
+
+def parts(name):
+    """Returns (workers, CV, the rest) of a case's name."""
+    workers, cv, *rest = name.rpartition(": ")[2].split(", ")
+    return int(workers.split()[0]), float(cv.split()[1]), ", ".join(rest)
+
+
+def searches(results):
+    """Returns {name: runs} of the cases in which rates were searched."""
+    return {name: runs for name, runs in results.items() if not name.startswith((SAME, AFTER))}
+
+
+def value(runs, key, form):
+    """Returns the median in words, "" if there is none."""
+    found = middle(runs, key)
+    return "" if found is None else form.format(found)
+
+
+def share_at(runs, staleness):
+    """Returns the share of the pushes that were so late, of all runs together."""
+    counts = [run["histogram"] for run in runs if run["histogram"]]
+    at = sum(each[staleness] for each in counts if len(each) > staleness)
+    return at / max(1, sum(map(sum, counts)))
+
+
+def limits(runs):
+    """Returns the limits of the rate in words, and the median lr * lambda at the greater one."""
+    whole, none = bracket(runs)
+    words = ["" if step is None else f"{rate_of(step):.3f}" for step in (whole, none)]
+    edges = [run["sharpness"] * run["rate"] for run in by_step(runs).get(whole, [])]
+    return *words, f"{statistics.median(edges):.2f}" if edges else ""
+
+
+def law_of(n, cv):
+    """Returns the law of lr * lambda in words, where there is one."""
+    laws = {0.0: theory.constant, 1.0: theory.mean_square}
+    return f"{laws[cv](n):.2f}" if cv in laws else ""
+
+
+def table_of(results):
+    """Returns the tables: the limits of the rate, the pair at one rate, and the pauses."""
+    own = "CV measured", "staleness", "SD", "at n - 1", "updates/s", "cores"
+    first = drivers.plain_table(
+        "workers", "CV", *own, "runs", "diverged", "all learn", "none", "lr*lambda", "law"
+    )
+    before = None
+    for name, runs in sorted(searches(results).items(), key=lambda item: parts(item[0])):
+        n, cv, pause = parts(name)
+        if pause:
+            continue
+        if before not in (None, n):
+            first.add_section()
+        workers = str(n) if before != n else ""
+        lost = sum(run["test_loss"] is None for run in runs)
+        row = [*late_cells(runs, n), str(len(runs)), str(lost), *limits(runs), law_of(n, cv)]
+        first.add_row(workers, f"{cv:g}", *row)
+        before = n
+    tables = [first] if before else []
+    if pair := {name: runs for name, runs in results.items() if name.startswith(SAME)}:
+        tables.append(pair_table(pair, own))
+    if any(parts(name)[2] for name in results):
+        tables.append(pause_table(results))
+    return Group(*tables)
+
+
+def late_cells(runs, n):
+    """Returns what a table says of how late pushes were, n workers."""
+    return [
+        value(runs, "cv", "{:.2f}"),
+        value(runs, "staleness_mean", "{:.2f}"),
+        value(runs, "staleness_sd", "{:.2f}"),
+        f"{share_at(runs, n - 1):.0%}",
+        value(runs, "updates_per_second", "{:.0f}"),
+        value(runs, "cores", "{:.2f}"),
+    ]
+
+
+def losses(runs):
+    """Returns the median and the range of the test losses, and how many runs diverged."""
+    lost = sum(run["test_loss"] is None for run in runs)
+    words = drivers.spread([run["test_loss"] for run in runs], "{:.3f}")
+    return f"{words} {lost} diverged".strip() if lost else words
+
+
+def pair_table(pair, own):
+    """Returns the table of the runs at one rate."""
+    table = drivers.plain_table("at one rate", *own, "lr", "test loss")
+    for name, runs in pair.items():
+        n, _, _ = parts(name)
+        rate = f"{runs[0]['rate']:.3f}"
+        table.add_row(name.removeprefix(SAME), *late_cells(runs, n), rate, losses(runs))
+    return table
+
+
+def pause_table(results):
+    """Returns the table of the workers that pause, the first row without a pause."""
+    columns = "staleness", "SD", "updates/s", "lost", "all learn", "none", "best lr", "test loss"
+    table = drivers.plain_table(f"{EIGHT} workers, CV {PAUSED:g}", *columns)
+    plain = results.get(name_of(EIGHT, PAUSED), [])
+    fastest = middle(plain, "updates_per_second") if plain else None
+    for name, runs in searches(results).items():
+        n, cv, pause = parts(name)
+        if (n, cv) != (EIGHT, PAUSED):
+            continue
+        speed = middle(runs, "updates_per_second")
+        best = [run for run in results.get(AFTER + name, []) if run["final"]]
+        table.add_row(
+            pause or "no pause",
+            *late_cells(runs, n)[1:3],
+            value(runs, "updates_per_second", "{:.0f}"),
+            f"{1 - speed / fastest:.0%}" if speed and fastest else "",
+            *limits(runs)[:2],
+            f"{best[0]['rate']:.3f}" if best else "",
+            losses(best) if best else "",
+        )
+    return table
+
+
+def sharpness_fitted(results):
+    """Returns the lambda with which the law of constant times is that of eight workers; else 1."""
+    whole, none = bracket(results.get(name_of(EIGHT, 0.0), []))
+    if None in (whole, none):
+        return 1.0
+    return theory.constant(EIGHT) / GRID ** ((whole + none) / 2)
+
+
+def draw(results, path, source):
+    """Draws the limits, the pair at one rate, and the pauses."""
+    draw_limits(results, path, source)
+    if any(name.startswith(SAME) for name in results):
+        draw_pair(results, path.with_name("same-rate.png"), source)
+    if any(parts(name)[2] for name in results):
+        draw_pauses(results, path.with_name("pauses.png"), source)
+
+
+def bands(results):
+    """Returns [(workers, CV, measured CV, lower, upper rate)] of the searches without a pause."""
+    found = []
+    for name, runs in searches(results).items():
+        n, cv, pause = parts(name)
+        whole, none = bracket(runs)
+        if not pause and None not in (whole, none):
+            found.append((n, cv, middle(runs, "cv"), rate_of(whole), rate_of(none)))
+    return sorted(found)
+
+
+def draw_limits(results, path, source):
+    """Draws the limits against the workers with the laws, and against the CV."""
+    figure, (by_n, by_cv) = drivers.subplots(3.6, 1, 2)
+    scale, known = sharpness_fitted(results), bands(results)
+    for number, cv in enumerate(sorted(LAWS)):
+        own = [band for band in known if band[1] == cv]
+        places = [band[0] * 1.05 ** (number - 2) for band in own]
+        low, high = ([band[at] for band in own] for at in (3, 4))
+        colour = drawn_colour(number)
+        by_n.vlines(places, low, high, color=colour, linewidth=5, label=f"CV {cv:g}")
+    n = np.geomspace(2, 16, 60)
+    laws = [(theory.constant(n), "-", "constant delay"), (closed_mean_square(n), "--", "random")]
+    laws.append((theory.mean_only(n), ":", "random, mean of w alone"))
+    for limit, style, words in laws:
+        by_n.plot(n, limit / scale, style, color="k", linewidth=1, label=words)
+    shown = [rate for band in known for rate in band[3:]] or [0.1, 1]
+    by_n.set(xscale="log", yscale="log", ylim=(min(shown) / 1.5, 7 * max(shown)))
+    by_n.set(xlabel="workers", ylabel="learning rate")
+    by_n.set_xticks((2, 4, 8, 16), (2, 4, 8, 16))
+    by_n.set_title(f"lines: laws with λ = {scale:.2f}", fontsize=9)
+    by_n.legend(frameon=False, fontsize=7)
+    for number, workers in enumerate(sorted(WORKERS)):
+        own = [band for band in known if band[0] == workers]
+        centres = [math.sqrt(band[3] * band[4]) for band in own]
+        spans = [
+            [middle - band[3] for middle, band in zip(centres, own)],
+            [band[4] - middle for middle, band in zip(centres, own)],
+        ]
+        style = dict(marker="o", markersize=3, color=drivers.FAMILIES[number], capsize=2)
+        label = f"{workers} workers"
+        by_cv.errorbar([band[2] for band in own], centres, spans, label=label, **style)
+    by_cv.set(xlabel="measured CV of a gradient's time", yscale="log", ylim=by_n.get_ylim())
+    if known:
+        by_cv.legend(frameon=False, fontsize=7)
+    for axes in (by_n, by_cv):
+        plain_ticks(axes)
+    drivers.save(figure, path, source)
+
+
+def drawn_colour(number):
+    """Returns the colour of a CV: the darker, the larger."""
+    return ["#bdd7e7", "#8fbcdb", "#5a9bc9", "#2f78b3", "#08457e"][number]
+
+
+def closed_mean_square(n):
+    """Returns theory.mean_square(n) for an array: the root of n h^2 - h - 2."""
+    return (1 + np.sqrt(1 + 8 * n)) / (2 * n)
+
+
+def draw_pair(results, path, source):
+    """Draws how late pushes were in the runs at one rate, and their losses."""
+    figure, (late, loss) = drivers.subplots(3.0, 1, 2)
+    pair = {name: runs for name, runs in results.items() if name.startswith(SAME)}
+    for number, (name, runs) in enumerate(pair.items()):
+        n, cv, _ = parts(name)
+        counts = [run["histogram"] for run in runs if run["histogram"]]
+        total = np.zeros(max(map(len, counts), default=1))
+        for each in counts:
+            total[: len(each)] += each
+        colour, label = f"C{number}", f"CV {cv:g}, mean {value(runs, 'staleness_mean', '{:.1f}')}"
+        late.stairs(total / max(1, total.sum()), color=colour, label=label, baseline=None)
+        for run in runs:
+            known = [np.nan if each is None else each for each in run["losses"]]
+            updates = EVERY * (np.arange(len(known)) + 1)
+            loss.plot(updates, known, color=colour, linewidth=1)
+    late.set(xlabel="staleness", ylabel="share of the pushes", xlim=(0, 40))
+    late.legend(frameon=False, fontsize=8)
+    loss.set(xlabel="updates", ylabel=f"loss, mean of {EVERY} mini-batches", yscale="log")
+    plain_ticks(loss)
+    drivers.save(figure, path, source)
+
+
+def draw_pauses(results, path, source):
+    """Draws the limits of workers that pause, and their losses after equal seconds."""
+    figure, (rate, loss) = drivers.subplots(3.0, 1, 2)
+    plain = results.get(name_of(EIGHT, PAUSED), [])
+    fastest = middle(plain, "updates_per_second") if plain else None
+    for number, place in enumerate((None, PULL, PUSH)):
+        colour, label = ("k", "C0", "C1")[number], place or "no pause"
+        for share in PAUSES if place else (0,):
+            name, x = name_of(EIGHT, PAUSED, place, share), 100 * share + (0, -1, 1)[number]
+            runs = results.get(name, [])
+            whole, none = bracket(runs)
+            if None not in (whole, none, fastest):
+                rate.vlines(x, rate_of(whole), rate_of(none), colour, linewidth=6, label=label)
+                lost = f"{middle(runs, 'updates_per_second') / fastest - 1:+.0%}" if place else ""
+                ends = dict(ha=("center", "right", "left")[number], va="bottom", fontsize=7)
+                rate.text(x, rate_of(none), lost, color=colour, **ends)
+            own = [run["test_loss"] for run in results.get(AFTER + name, []) if run["final"]]
+            own = [each for each in own if each is not None]
+            loss.plot([x] * len(own), own, ".", color=colour, markersize=7)
+            label = None  # once a place
+    rate.set(ylabel="learning rate (text: updates/s)")
+    loss.set(ylabel="test loss after equal seconds")
+    for axes in (rate, loss):
+        axes.set(xlabel="mean pause, % of a gradient's time", yscale="log")
+        axes.margins(x=0.15, y=0.15)
+        plain_ticks(axes)
+    if rate.collections:
+        rate.legend(frameon=False, fontsize=7)
+    drivers.save(figure, path, source)
+
+
+def plain_ticks(axes):
+    """Makes ticks at 1, 2 and 5 times the powers of ten, as plain numbers, and a grid."""
+    ticks = [digit * 10.0**power for power in range(-4, 2) for digit in (1, 2, 5)]
+    low, high = axes.get_ylim()
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
+    axes.set_ylim(low, high)
+    axes.grid(alpha=0.25)
+
+
+def main():
+    parser = drivers.Parser(__doc__)
+    parser.number("--updates", 600, "updates of a run")
+    parser.number("--seconds", 3, "seconds of a run where losses after equal seconds are compared")
+    parser.full("all searches, three seeds a rate; without it six runs of four workers")
+    parser.redraw(__file__)
+    groups, quick = all_groups(), quick_cases()
+    cases = [*quick, *(case for group in groups for case in group)]
+    flags, asked = parser.only(cases, [case.name for case in quick])
+    if flags.full:
+        asked = [case for case in asked if case not in quick]
+    groups = [[case for case in group if case in asked] for group in [quick, *groups]]
+
+    def measure_all(console, directory):
+        drivers.leave_digests([EXAMPLE], directory)
+        seeds, kept = flags.repeats if flags.full else 1, directory / "measured.json"
+
+        def run(case, step, seed, results):
+            return measure(case, step, seed, results, flags)
+
+        results = by_rounds(groups, seeds, run, kept, 1 if flags.anyway else 3)
+        most = f"at most {seeds} seed{'s' * (seeds > 1)} a rate"
+        words = f"{flags.updates} updates of mini-batches of 32, {most}; a gradient takes 5 ms "
+        words += f"longer a worker, at least 20 ms; {drivers.setting()}"
+        return results, words, drivers.others_of(kept)
+
+    drivers.report(__file__, flags, 160, measure_all, table_of, draw)
+
+
+if __name__ == "__main__":
+    main()
