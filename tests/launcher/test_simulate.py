@@ -1,0 +1,548 @@
+"""The simulator against closed forms, committed measurements and published points.
+
+Every tolerance was written down before the run that it judges: 3.5 standard errors of twelve runs,
+or what the check says. A check takes the modules, so that a mistake can be put into a copy.
+"""
+
+import functools
+import itertools
+import json
+import math
+import statistics
+import sys
+import types
+from unittest import mock
+
+import numpy as np
+import pytest
+import support
+from common import delays
+from tfrun.simulate import cost, laws, learn, schemes
+
+FOLDER = support.ROOT / "tfrun" / "simulate"
+NAMES = ("laws", "schemes", "cost", "learn", "plan")  # each imports only those before it
+RUNS = 12
+
+
+def load(changes=()):
+    """Returns the package simulate, with its modules as attributes, and these changes."""
+    texts = {name: (FOLDER / f"{name}.py").read_text() for name in NAMES}
+    for old, new in changes:
+        (name,) = (name for name in NAMES if old in texts[name])
+        assert texts[name].count(old) == 1, old
+        texts[name] = texts[name].replace(old, new)
+    package = types.ModuleType("tfrun.simulate")
+    package.__path__ = []
+    with mock.patch.dict(sys.modules, {"tfrun.simulate": package}):
+        for name, text in texts.items():
+            module = types.ModuleType(f"tfrun.simulate.{name}")
+            sys.modules[module.__name__] = module
+            setattr(package, name, module)
+            exec(compile(text, f"{name}.py", "exec"), vars(module))
+    return package
+
+
+CHECKS = {}  # name: a check(sim)
+MISTAKES = {}  # (name of a check, what fails): {the mistake: [(text, another)]}
+
+
+def check(function):
+    """Makes a test of a function check_...(sim)."""
+    CHECKS[function.__name__.removeprefix("check_")] = function
+    return function
+
+
+def within(what, known, found, tolerance):
+    """Asserts that something is as it is known to be, to this share."""
+    assert abs(found - known) <= tolerance * abs(known), (
+        f"\n{what}: {found:.5g}, not {known:.5g}, {found / known - 1:+.1%} (±{tolerance:.2%} allowed)"
+    )
+
+
+def close(what, known, simulate, runs=RUNS):
+    """Asserts that the mean of simulate(seed) over so many runs is within 3.5 standard errors."""
+    found = [simulate(seed) for seed in range(runs)]
+    error = np.std(found, ddof=1) / math.sqrt(runs)
+    assert error < 0.02 * known, f"\n{what}: {runs} runs say little, ±{error / known:.1%}"
+    within(what, known, np.mean(found), 3.5 * error / known)
+
+
+# Closed forms ------------------------------------------------------------------------------------
+
+
+def harmonic(n):
+    return sum(1 / i for i in range(1, n + 1))
+
+
+def dropped_step(n, needed):
+    """Returns the seconds of a step where late gradients are computed to their end.
+
+    A Markov chain, for exponential times with mean 1: `late` workers compute for an older step,
+    `done` have reported for this one.
+    """
+    E = [0.0] * (n - needed + 1)  # for done = needed: the step is over
+    for done in range(needed - 1, -1, -1):
+        new = []
+        for late in range(n - needed + 1):
+            on = n - done - late
+            value = 1 / (n - done)
+            value += late / (n - done) * new[late - 1] if late else 0
+            value += on / (n - done) * E[late] if on > 0 else 0
+            new.append(value)
+        E = new
+    return E[n - needed]
+
+
+def repairman(n, Z, S, visits=1):
+    """Returns updates a second of n workers that compute Z and wait S for so many servers.
+
+    All times exponential: mean-value analysis, exact.
+    """
+    queue = 0.0
+    for k in range(1, n + 1):
+        R = S * (1 + queue)  # an arrival sees the queue of k - 1 workers
+        X = k / (Z + visits * R)
+        queue = X * R
+    return X
+
+
+def maximum_of_sums(n, T):
+    """Returns E[max of n sums of T exponential times] / T."""
+    x = np.linspace(0, T + 12 * math.sqrt(T) + 30, 40001)
+    term, whole = np.exp(-x), np.zeros_like(x)
+    for i in range(T):
+        whole += term
+        term = term * x / (i + 1)
+    return np.trapezoid(1 - np.clip(1 - whole, 0, 1) ** n, x) / T
+
+
+def exponential(sim, n, seed, updates=600):
+    return sim.laws.step_times("exponential", n, updates, seed=100 + seed)
+
+
+def step(sim, n, seed, needed=None, late="dropped"):
+    """Returns the simulated seconds of a synchronous step."""
+    trace = sim.schemes.synchronous(exponential(sim, n, seed), needed, late)
+    return (needed or n) / sim.schemes.rate(trace)
+
+
+@check
+def check_the_last_of_n(sim):
+    """The latest of n exponential times takes H_n, of constant ones 1; one worker waits for none."""
+    for n in (1, 2, 16, 100):
+        close(f"H_{n}", harmonic(n), lambda seed, n=n: step(sim, n, seed))
+    constant = sim.schemes.synchronous(np.ones((200, 100)))
+    within("constant", 100, sim.schemes.rate(constant), 1e-9)
+
+
+MISTAKES["the_last_of_n", "H_.*"] = {
+    "one stream for all workers": [("key=[seed, k + (purpose << 32)]", "key=[seed, purpose << 32]")],
+    "the last but one": [("needed or n, 1, whole=True), np", "needed or n - (n > 1), 1, whole=True), np")],
+}
+
+
+@check
+def check_backup_workers(sim):
+    """Cancelled H_n - H_{n-N}; computed to the end more, by a Markov chain; kept as cancelled."""
+    four = harmonic(100) - harmonic(4)
+    close("cancelled 96 of 100", four, lambda seed: step(sim, 100, seed, 96, "cancelled"))
+    close("kept 96 of 100", four, lambda seed: step(sim, 100, seed, 96, "kept"))
+    within("chain", 3.226, dropped_step(100, 96), 1e-3)  # not 3.104
+    for n, needed in ((100, 96), (8, 7)):
+        known = dropped_step(n, needed)
+        close(f"dropped {needed} of {n}", known, lambda seed, n=n, m=needed: step(sim, n, seed, m))
+    assert dropped_step(2, 1) == 0.75
+
+
+MISTAKES["backup_workers", "dropped .*"] = {
+    "a late worker joins at once": [("free = np.where(begun, end, free)", "free = free")],
+    "its next gradient is the same draw": [('if late != "kept" else used', "* 0")],
+}
+
+
+@check
+def check_k_batch(sim):
+    """25 of 100 gradients of any version make a step in K / n."""
+
+    def simulated(seed):
+        return 25 / sim.schemes.rate(sim.schemes.asynchronous(exponential(sim, 100, seed), gather=25))
+
+    close("K / n", 0.25, simulated)
+    trace = sim.schemes.asynchronous(exponential(sim, 8, 0), gather=4)
+    within("staleness in steps", 7 / 4, sim.schemes.staleness(trace).mean(), 0.15)
+
+
+MISTAKES["k_batch", "staleness in steps"] = {
+    "versions are gradients": [("version.ravel()[order] // gather", "version.ravel()[order]")]
+}
+
+
+@check
+def check_local_steps(sim):
+    """Of sums of T times the latest takes less than T times that of one: E[max of sums] / T."""
+    for T in (10, 40):
+
+        def simulated(seed, T=T):
+            times = sim.laws.local_steps(exponential(sim, 16, seed, 100 * T), T)
+            return 16 / T / sim.schemes.rate(sim.schemes.synchronous(times))
+
+        close(f"T = {T}", maximum_of_sums(16, T), simulated)
+
+
+MISTAKES["local_steps", "T = .*"] = {
+    "T - 1": [("times.shape[1]).sum(axis=1)", "times.shape[1])[:, 1:].sum(axis=1)")]
+}
+
+
+def queue(sim, n, seed, **more):
+    """Returns the updates in the time of a service, a tenth of a gradient's."""
+    times = exponential(sim, n, seed, 6000 // n)
+    return sim.schemes.rate(sim.schemes.queued(times, law="exponential", seed=seed, **more)) / 10
+
+
+@check
+def check_servers(sim):
+    """One ps is the machine repairman's queue; four make the latest of four; more wait less."""
+    for n in (4, 16, 64):
+        known = repairman(n, 1, 0.1) / 10
+        close(f"queue, {n} workers", known, lambda seed, n=n: queue(sim, n, seed, push=0.1))
+    known = repairman(12, 1, 0.1, 2) / 10
+    close("two queues", known, lambda seed: queue(sim, 12, seed, pull=0.1, push=0.1))
+    known = 1 / (10 + harmonic(4))
+    close("the latest of 4", known, lambda seed: queue(sim, 1, seed, push=0.4, servers=4))
+    few = exponential(sim, 16, 3, 400)
+    several, one = (sim.schemes.rate(sim.schemes.queued(few, push=s, servers=P)) for s, P in ((0.4, 4), (0.1, 1)))
+    within("4 ps", one, several, 1e-9)
+
+
+MISTAKES["servers", "(queue|two queues|the latest of 4|4 ps).*"] = {
+    "a server that is never busy": [("max(free[p], now) + seconds", "now + seconds")],
+    "pulls and pushes in one queue": [
+        ("receiving, sending = [0.0] * servers, [0.0] * servers", "receiving = sending = [0.0] * servers")
+    ],
+    "each server serves all of w": [("    pull, push = pull / servers, push / servers\n    random", "    random")],
+}
+
+
+@check
+def check_laws(sim):
+    """The mean of each law, its coefficient of variation, and its workers' own streams."""
+    variations = {"constant": 0, "jitter": 0.05, "exponential": 1, "gamma": 0.3}
+    variations["lognormal"] = math.sqrt(math.exp(0.25) - 1)
+    for law in sim.laws.LAWS:
+        times = [sim.laws.step_times(law, 65, 400, seed=seed)[:, :-1] for seed in range(RUNS)]
+        if law != "constant" and law != "one slow":
+            close(f"mean, {law}", 1, lambda seed: times[seed].mean())
+        if law in variations:
+            within(f"variation, {law}", variations[law], np.std(times), 0.02)
+        few, many = (sim.laws.step_times(law, n, 5)[:, :8] for n in (9, 300))
+        assert np.array_equal(few, many), f"\nstreams, {law}: they depend on n"
+    times = sim.laws.step_times("one slow", 3, 2)
+    assert times.tolist() == [[1, 1, 5]] * 2
+    listed = sim.laws.step_times([1, 2, 6], 200, 200)
+    within("mean, a list", 3, listed.mean(), 0.02)
+    assert set(listed.ravel()) == {1, 2, 6}
+    within("mean, a list that is set", 0.5, sim.laws.step_times([1, 2, 6], 200, 200, 0.5).mean(), 0.02)
+    within("variation, gamma at 1", 1, sim.laws.step_times("gamma", 50, 2000, shape=1).std(), 0.02)
+    slow = sim.laws.step_times("constant", 2000, 3, slowness=0.3)
+    assert (slow == slow[0]).all(), "\npersistent: a worker's slowness changes"
+    within("persistent, mean", 1, slow.mean(), 0.03)
+    within("persistent, spread", 0.3, np.log(slow[0]).std(), 0.06)
+
+
+MISTAKES["laws", "mean, .*"] = {
+    "lognormal with another mean": [("random.lognormal(-s * s / 2, s, size)", "random.lognormal(0, s, size)")],
+    "pauses that add to the mean": [('/= 0.99 + shape / 100 if law == "pauses" else 1', "/= 1")],
+    "a list whose mean is twice taken": [("mean = 1.0 if mean is None else", "mean = known.mean() if mean is None else")],
+}
+MISTAKES["laws", "variation, .*"] = {
+    "a variance for gamma's variation": [("random.gamma(v**-2, v**2, size)", "random.gamma(1 / v, v, size)")],
+}
+MISTAKES["laws", "streams, .*"] = {
+    "streams that depend on n": [("draw(stream(seed, k), updates, shape)", "draw(stream(seed, n + k), updates, shape)")],
+}
+MISTAKES["laws", "persistent.*"] = {
+    "one slowness for all": [("stream(seed, k, purpose=4)", "stream(seed, 0, purpose=4)")],
+}
+
+
+@check
+def check_staleness(sim):
+    """n - 1 for all laws and with a queue; E[1 / (tau + 1)] = ln n / (n - 1); 0 of one worker."""
+    several = ["constant", "exponential", "lognormal", "heavy-tailed", "pauses", "one slow"]
+    for law in several:
+        trace = sim.schemes.asynchronous(sim.laws.step_times(law, 16, 3000, seed=4))
+        within(f"n - 1, {law}", 15, sim.schemes.staleness(trace).mean(), 0.01)
+        if law == "lognormal":
+            spans = [(trace.push - trace.pull)[trace.worker == k] for k in range(16)]
+            rates = sim.schemes.staleness_by_rates(spans, trace.push[-1])
+            within("n - 1, by rates", 15, rates, 0.01)
+    trace = sim.schemes.queued(sim.laws.step_times("exponential", 16, 800, seed=4), push=0.1)
+    within("n - 1, a queue", 15, sim.schemes.staleness(trace).mean(), 0.02)
+    long = sim.laws.step_times("exponential", 8, 20000, seed=5)
+    late = sim.schemes.staleness(sim.schemes.asynchronous(long))
+    within("geometric", math.log(8) / 7, (1 / (late + 1)).mean(), 0.01)
+    two = sim.schemes.staleness(sim.schemes.asynchronous(long[:, :2] * [1, 3]))
+    within("two speeds", 0.7614, (1 / (two + 1)).mean(), 0.01)
+    one = sim.schemes.staleness(sim.schemes.asynchronous(long[:50, :1]))
+    assert not one.any(), "\none worker: it is late"
+    # A trap: a pull that sees all pushes of its own instant.
+    push = np.cumsum(np.ones((500, 16)), 0)
+    same = sim.schemes.in_order(push - 1, push, np.ones((500, 16), bool))
+    within("ties", 7.5, sim.schemes.staleness(same).mean(), 0.01)
+
+
+MISTAKES["staleness", "(n - 1|geometric|one worker).*"] = {
+    "a version too new": [("rank.reshape(push.shape)[:-1] + 1", "rank.reshape(push.shape)[:-1] + 2")],
+    "own pushes counted, by rates": [("total - span.size) for", "total) for")],
+}
+
+
+@check
+def check_bounded_staleness(sim):
+    """Workers are s + 1 apart at most, staleness is (2 s + 1)(n - 1) at most; s = 0 waits for all."""
+    times = sim.laws.step_times("exponential", 16, 1200, seed=6)
+    for s in (0, 1, 4):
+        trace = sim.schemes.bounded(times, s)
+        made, apart = np.zeros(16, int), 0
+        for k in trace.worker:
+            made[k] += 1
+            apart = max(apart, made[k] - made.min())
+        assert apart == s + 1, f"\napart, s = {s}: {apart}"
+        most = sim.schemes.staleness(trace).max()
+        assert most <= (2 * s + 1) * 15, f"\nat most, s = {s}: {most}"
+    rate = sim.schemes.rate(sim.schemes.bounded(times, 0))
+    within("s = 0", 16 / harmonic(16), rate, 0.03)
+    free = sim.schemes.rate(sim.schemes.bounded(times, 10**6))
+    within("no bound", sim.schemes.rate(sim.schemes.asynchronous(times)), free, 1e-9)
+    asked = sim.schemes.rate(sim.schemes.bounded(times, 0, lambda waited: waited + 0.5))
+    assert asked < 0.95 * rate, "\nnotice: asking takes no time"
+
+
+MISTAKES["bounded_staleness", "(apart|s = 0|notice).*"] = {
+    "off by one": [("all_made[max(0, c - s)] - last", "all_made[max(0, c - s - 1)] - last")],
+    "it knows at once": [("notice(waited), 0)", "waited, 0)")],
+}
+
+
+@check
+def check_gossip(sim):
+    """Others average once with w during a gradient, whatever n is; and what disagreement is left."""
+    for law in ("exponential", "lognormal"):
+        pairs = sim.schemes.gossip(sim.laws.step_times(law, 64, 600, seed=7))
+        assert (pairs.worker != pairs.partner).all(), "\npartner: oneself"
+        within(f"late, {law}", 1, pairs.late[6400:].mean(), 0.02)
+        w = np.random.default_rng(0).normal(size=(64, 2000))
+        w -= w.mean(0)
+        before = (w**2).sum()
+        for k, j in zip(pairs.worker[-640:], pairs.partner[-640:]):
+            w[k] = w[j] = (w[k] + w[j]) / 2
+        # Each averaging is that of any worker, or each worker's about once (Jelasity 2005).
+        known = (1 - 1 / 63) ** 64 if law == "exponential" else 0.5 * math.exp(-0.5)
+        within(f"disagreement, {law}", known, ((w**2).sum() / before) ** 0.1, 0.05)
+    near = sim.schemes.gossip(np.ones((20, 9)), ring=True)
+    assert set((near.worker - near.partner) % 9) == {1, 8}
+    alone = sim.schemes.gossip(np.ones((20, 1)))
+    assert alone.push.tolist() == list(range(1, 21)) and not alone.late.any()
+
+
+MISTAKES["gossip", "(late|partner|disagreement).*"] = {
+    "its own averaging counts": [("began[k], late[k] = end, 0", "began[k], late[k] = end, 1")],
+    "a partner may be oneself": [("partner + (partner >= own)", "partner")],
+}
+
+
+@check
+def check_a_lost_worker(sim):
+    """It stops those who wait for it, and costs others only its own gradients; and it comes back."""
+    times = sim.laws.lost(np.ones((100, 4)), 2, 40, 50)
+    ends = {
+        "synchronous": (sim.schemes.synchronous(times), 150),
+        "bounded": (sim.schemes.bounded(times, 3), 100 + 50 - 3),
+        "a backup": (sim.schemes.synchronous(times, 3), 100),
+        "asynchronous": (sim.schemes.asynchronous(times), 100),
+    }
+    for name, (trace, end) in ends.items():
+        within(f"lost, {name}", end, trace.push[-1], 0.03)
+    trace = ends["asynchronous"][0]
+    assert trace.worker.tolist().count(2) == 50, "\nlost, its gradients"
+    assert sim.schemes.staleness(trace)[trace.worker == 2].max() > 140, "\nlost, its staleness"
+    back = ends["a backup"][0]
+    assert (back.step[back.worker == 2] < 0).sum() == 1, "\nlost, it is dropped once"
+
+
+MISTAKES["a_lost_worker", "lost, .*"] = {
+    "another worker": [("times[i, k] +=", "times[i, k - 1] +=")],
+    "it never comes back": [("times[i, k] +=", "times[i:, k] +=")],
+}
+
+
+NONSENSE = {
+    "no worker": lambda sim: sim.laws.step_times("constant", 0, 5),
+    "a negative mean": lambda sim: sim.laws.step_times("constant", 2, 5, -1),
+    "NaN": lambda sim: sim.laws.step_times("constant", 2, 5, math.nan),
+    "half an update": lambda sim: sim.laws.step_times("constant", 2, 2.5),
+    "True workers": lambda sim: sim.laws.step_times("constant", True, 5),
+    "no law": lambda sim: sim.laws.step_times("weekly", 2, 5),
+    "no mean": lambda sim: sim.laws.step_times("heavy-tailed", 2, 5, shape=1),
+    "an empty list": lambda sim: sim.laws.step_times([], 2, 5),
+    "a list with 0": lambda sim: sim.laws.step_times([1, 0], 2, 5),
+    "negative slowness": lambda sim: sim.laws.step_times("constant", 2, 5, slowness=-1),
+    "negative times": lambda sim: sim.schemes.asynchronous(-np.ones((3, 2))),
+    "times of NaN": lambda sim: sim.schemes.synchronous(np.full((3, 2), np.nan)),
+    "no times": lambda sim: sim.schemes.gossip(np.ones((0, 2))),
+    "flat times": lambda sim: sim.schemes.bounded(np.ones(3), 1),
+    "a negative bound": lambda sim: sim.schemes.bounded(np.ones((3, 2)), -1),
+    "3 of 2": lambda sim: sim.schemes.synchronous(np.ones((3, 2)), 3),
+    "late ones eaten": lambda sim: sim.schemes.synchronous(np.ones((3, 2)), 1, "eaten"),
+    "no server": lambda sim: sim.schemes.queued(np.ones((3, 2)), servers=0),
+    "a negative push": lambda sim: sim.schemes.queued(np.ones((3, 2)), push=-1),
+    "a negative pause": lambda sim: sim.schemes.asynchronous(np.ones((3, 2)), pause=-1),
+    "no local step": lambda sim: sim.laws.local_steps(np.ones((3, 2)), 0),
+    "too many local steps": lambda sim: sim.laws.local_steps(np.ones((3, 2)), 4),
+    "nobody lost": lambda sim: sim.laws.lost(np.ones((3, 2)), 2, 0, 1),
+    "one moment": lambda sim: sim.schemes.rate(sim.schemes.asynchronous(np.ones((1, 2)))),
+    "no bandwidth": lambda sim: sim.cost.ring(2, 1e6, 0),
+    "bytes of NaN": lambda sim: sim.cost.ring(2, math.nan, 1e9),
+    "negative latency": lambda sim: sim.cost.tree(2, 1e6, 1e9, -1),
+    "no machine": lambda sim: sim.cost.hierarchical(0, 8, 1e6, 1e9),
+    "no compute": lambda sim: sim.cost.between(0, 1),
+    "a rate of 0": lambda sim: sim.learn.follow(
+        sim.schemes.asynchronous(np.ones((3, 1))), 1, np.ones((4, 2)), np.arange(4) % 2, None, 0, 3
+    ),
+}
+
+
+@check
+def check_nonsense(sim):
+    """Refused by ValueError with one line."""
+    for name, call in NONSENSE.items():
+        try:
+            call(sim)
+        except ValueError as error:
+            assert str(error) and "\n" not in str(error), f"\nnonsense, {name}: {error!r}"
+        else:
+            raise AssertionError(f"\nnonsense, {name}: it is not refused")
+
+
+MISTAKES["nonsense", "nonsense, .*"] = {
+    "0 counts as above 0": [("(value > 0 if least is None", "(value >= 0 if least is None")],
+    "NaN is a time": [("(np.isfinite(times) & (times > 0))", "~(times <= 0)")],
+}
+
+
+# Costs -------------------------------------------------------------------------------------------
+
+
+@check
+def check_costs(sim):
+    """The cost model's terms, by hand: bytes of a link, messages, what overlaps."""
+    cost = sim.cost
+    # 4 workers, 8 MB, 1 MB/s, 1 s a message.
+    known = {
+        "ring": (cost.ring(4, 8e6, 1e6, 1), 12 + 6),
+        "halving": (cost.halving_doubling(4, 8e6, 1e6, 1), 12 + 4),
+        "tree": (cost.tree(4, 8e6, 1e6, 1), 2 * 2 * 9),
+        "tree in 8 pieces": (cost.tree(4, 8e6, 1e6, 1, 8), 2 * (2 + 7) * 2),
+        "hierarchical": (cost.hierarchical(2, 2, 8e6, 1e6, 1, 4e6), 2 + 8 + 2),
+        "gathered": (cost.gather(4, 8e6, 1e6, 1), 3 * 9),
+        "ZeRO 3": (cost.sharded(4, 8e6, 1e6, 1, 5), 18 + 45),
+        "ps, together": (cost.ps_together(4, 8e6, 1e6, 1), 64 + 2),
+        "ps, in turn": (cost.ps_in_turn(4, 8e6, 1e6, 1, 2), 20 + 2),
+        "local": (cost.local(2, 5, 10), 2.5),
+        "least": (cost.between(3, 5)[0], 3 + 3),
+        "most": (cost.between(3, 5)[1], 8),
+        "asynchronous": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[0], 8),
+        "in step": (cost.ps_asynchronous(4, 2, 8e6, 1e6, 1)[1], 68 / 4),
+    }
+    for name, (found, due) in known.items():
+        within(f"cost, {name}", due, found, 1e-9)
+    for name in ("ring", "halving_doubling", "tree", "gather", "sharded"):
+        assert getattr(cost, name)(1, 8e6, 1e6, 1) == 0, f"\ncost, {name} of one worker"
+    table = cost.schemes(64, 0.262, 102.2e6, 1.25e9, 5e-5)
+    assert all(0.262 <= low <= high for low, high in table.values()), f"\ncost, ranges: {table}"
+    first, *_ = cost.first_to_change(64, 0.262, 102.2e6, 1.25e9, 5e-5)
+    assert first == "full overlap", f"\ncost, the first: {first}"
+
+
+MISTAKES["costs", "cost, .*"] = {
+    "all of S in each message": [("return 2 * (n - 1) / n * S / B + 2 * (n - 1) * a", "return 2 * (n - 1) * S / B + 2 * (n - 1) * a")],
+    "once around": [("return 2 * (n - 1) / n * S / B + 2 * math", "return (n - 1) / n * S / B + 2 * math")],
+    "it hides behind all of c": [("communication - BACKWARD * c", "communication - c")],
+    "a tree of one piece": [("S / pieces / B", "S / B")],
+}
+
+
+# Learning ----------------------------------------------------------------------------------------
+
+
+def problem():
+    """Returns inputs and labels, of a made-up problem with 3 classes."""
+    random = np.random.RandomState(0)
+    y = np.arange(240) % 3
+    x = random.normal(size=(240, 6)).astype(np.float32) + np.eye(3, 6)[y].astype(np.float32)
+    return np.hstack([x, np.ones((240, 1), np.float32)]), y
+
+
+@check
+def check_learning(sim):
+    """Each trace's updates, one by one in float64; a synchronous step is one of the union."""
+    x, y = problem()
+    n, lr = 5, 0.5
+    times = sim.laws.step_times("exponential", n, 12, seed=3)
+    rows = sim.learn.rows_of(n, 12, len(x))
+
+    def g(w, batch):
+        z = np.exp(x[batch].astype(float) @ w)
+        p = z / z.sum(1, keepdims=True) - np.eye(3)[y[batch]]
+        return x[batch].T.astype(float) @ p / len(batch)
+
+    for name, trace, local in (
+        ("asynchronous", sim.schemes.asynchronous(times), 1),
+        ("synchronous", sim.schemes.synchronous(times), 1),
+        ("K-async", sim.schemes.synchronous(times, 3, "kept"), 1),
+        ("a backup", sim.schemes.synchronous(times, 4), 1),
+        ("3 local steps", sim.schemes.asynchronous(sim.laws.local_steps(times, 3)), 3),
+    ):
+        W, made = [np.zeros((7, 3))], [0] * n
+        changes = {}
+        for k, version, step in zip(trace.worker, trace.version, trace.step):
+            w = W[version]
+            for t in range(local):
+                w = w - lr * g(w, rows[k, made[k] * local + t])
+            made[k] += 1
+            if step >= 0:
+                changes.setdefault(step, []).append(w - W[version])
+            if step >= 0 and len(changes[step]) == (trace.step == step).sum():
+                W.append(W[-1] + np.mean(changes[step], axis=0))
+        points = sim.learn.follow(trace, n, x, y, rows, lr, trace.push[-1], local)
+        due = [sim.learn.loss(w, x, y) for w in W]
+        assert points[0] == (0.0, pytest.approx(math.log(3)))
+        found = [loss for _, loss in points]
+        near = [min(abs(each - loss) for each in due) for loss in found]
+        assert max(near) < 1e-4 and len(points) > 3, f"\nlearning, {name}: {max(near)}"
+    pairs = sim.schemes.gossip(sim.laws.step_times("lognormal", n, 60))
+    rows = sim.learn.rows_of(n, 60, len(x))
+    points, own = sim.learn.follow_pairs(pairs, n, x, y, rows, lr, 60)
+    assert points[-1][1] < 0.95 and own < 1, f"\nlearning, gossip: {points[-1][1]}, {own}"
+
+
+MISTAKES["learning", "learning, .*"] = {
+    "the newest w for the one that was pulled": [("w_k = W[version[i:j]]\n", "w_k = W[[made] * (j - i)]\n")],
+    "local steps sum up": [("change = (W[version[i:j]] - w_k).mean(0)", "change = (W[version[i:j]] - w_k).sum(0)")],
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_check(name):
+    CHECKS[name](types.SimpleNamespace(laws=laws, schemes=schemes, cost=cost, learn=learn))
+
+
+@pytest.mark.parametrize(("what", "fails", "changes"), [
+    pytest.param(*group, changes, id=name, marks=[pytest.mark.long] if number else [])
+    for group, named in MISTAKES.items()
+    for number, (name, changes) in enumerate(named.items())
+])
+def test_a_mistake(what, fails, changes):
+    with support.caught(fails):
+        CHECKS[what](load(changes))
