@@ -136,8 +136,12 @@ def check_the_last_of_n(sim):
 
 
 MISTAKES["the_last_of_n", "H_.*"] = {
-    "one stream for all workers": [("key=[seed, k + (purpose << 32)]", "key=[seed, purpose << 32]")],
-    "the last but one": [("needed or n, 1, whole=True), np", "needed or n - (n > 1), 1, whole=True), np")],
+    "one stream for all workers": [
+        ("key=[seed, k + (purpose << 32)]", "key=[seed, purpose << 32]")
+    ],
+    "the last but one": [
+        ("needed or n, 1, whole=True), np", "needed or n - (n > 1), 1, whole=True), np")
+    ],
 }
 
 
@@ -154,7 +158,7 @@ def check_backup_workers(sim):
     assert dropped_step(2, 1) == 0.75
 
 
-MISTAKES["backup_workers", "dropped .*"] = {
+MISTAKES["backup_workers", "(cancelled|dropped) .*"] = {
     "a late worker joins at once": [("free = np.where(begun, end, free)", "free = free")],
     "its next gradient is the same draw": [('if late != "kept" else used', "* 0")],
 }
@@ -165,7 +169,9 @@ def check_k_batch(sim):
     """25 of 100 gradients of any version make a step in K / n."""
 
     def simulated(seed):
-        return 25 / sim.schemes.rate(sim.schemes.asynchronous(exponential(sim, 100, seed), gather=25))
+        return 25 / sim.schemes.rate(
+            sim.schemes.asynchronous(exponential(sim, 100, seed), gather=25)
+        )
 
     close("K / n", 0.25, simulated)
     trace = sim.schemes.asynchronous(exponential(sim, 8, 0), gather=4)
@@ -211,16 +217,24 @@ def check_servers(sim):
     known = 1 / (10 + harmonic(4))
     close("the latest of 4", known, lambda seed: queue(sim, 1, seed, push=0.4, servers=4))
     few = exponential(sim, 16, 3, 400)
-    several, one = (sim.schemes.rate(sim.schemes.queued(few, push=s, servers=P)) for s, P in ((0.4, 4), (0.1, 1)))
+    several, one = (
+        sim.schemes.rate(sim.schemes.queued(few, push=s, servers=P))
+        for s, P in ((0.4, 4), (0.1, 1))
+    )
     within("4 ps", one, several, 1e-9)
 
 
 MISTAKES["servers", "(queue|two queues|the latest of 4|4 ps).*"] = {
     "a server that is never busy": [("max(free[p], now) + seconds", "now + seconds")],
     "pulls and pushes in one queue": [
-        ("receiving, sending = [0.0] * servers, [0.0] * servers", "receiving = sending = [0.0] * servers")
+        (
+            "receiving, sending = [0.0] * servers, [0.0] * servers",
+            "receiving = sending = [0.0] * servers",
+        )
     ],
-    "each server serves all of w": [("    pull, push = pull / servers, push / servers\n    random", "    random")],
+    "each server serves all of w": [
+        ("    pull, push = pull / servers, push / servers\n    random", "    random")
+    ],
 }
 
 
@@ -242,7 +256,9 @@ def check_laws(sim):
     listed = sim.laws.step_times([1, 2, 6], 200, 200)
     within("mean, a list", 3, listed.mean(), 0.02)
     assert set(listed.ravel()) == {1, 2, 6}
-    within("mean, a list that is set", 0.5, sim.laws.step_times([1, 2, 6], 200, 200, 0.5).mean(), 0.02)
+    within(
+        "mean, a list that is set", 0.5, sim.laws.step_times([1, 2, 6], 200, 200, 0.5).mean(), 0.02
+    )
     within("variation, gamma at 1", 1, sim.laws.step_times("gamma", 50, 2000, shape=1).std(), 0.02)
     slow = sim.laws.step_times("constant", 2000, 3, slowness=0.3)
     assert (slow == slow[0]).all(), "\npersistent: a worker's slowness changes"
@@ -251,15 +267,23 @@ def check_laws(sim):
 
 
 MISTAKES["laws", "mean, .*"] = {
-    "lognormal with another mean": [("random.lognormal(-s * s / 2, s, size)", "random.lognormal(0, s, size)")],
+    "lognormal with another mean": [
+        ("random.lognormal(-s * s / 2, s, size)", "random.lognormal(0, s, size)")
+    ],
     "pauses that add to the mean": [('/= 0.99 + shape / 100 if law == "pauses" else 1', "/= 1")],
-    "a list whose mean is twice taken": [("mean = 1.0 if mean is None else", "mean = known.mean() if mean is None else")],
+    "a list whose mean is twice taken": [
+        ("mean = 1.0 if mean is None else", "mean = known.mean() if mean is None else")
+    ],
 }
 MISTAKES["laws", "variation, .*"] = {
-    "a variance for gamma's variation": [("random.gamma(v**-2, v**2, size)", "random.gamma(1 / v, v, size)")],
+    "a variance for gamma's variation": [
+        ("random.gamma(v**-2, v**2, size)", "random.gamma(1 / v, v, size)")
+    ],
 }
 MISTAKES["laws", "streams, .*"] = {
-    "streams that depend on n": [("draw(stream(seed, k), updates, shape)", "draw(stream(seed, n + k), updates, shape)")],
+    "streams that depend on n": [
+        ("draw(stream(seed, k), updates, shape)", "draw(stream(seed, n + k), updates, shape)")
+    ],
 }
 MISTAKES["laws", "persistent.*"] = {
     "one slowness for all": [("stream(seed, k, purpose=4)", "stream(seed, 0, purpose=4)")],
@@ -293,7 +317,9 @@ def check_staleness(sim):
 
 
 MISTAKES["staleness", "(n - 1|geometric|one worker).*"] = {
-    "a version too new": [("rank.reshape(push.shape)[:-1] + 1", "rank.reshape(push.shape)[:-1] + 2")],
+    "a version too new": [
+        ("rank.reshape(push.shape)[:-1] + 1", "rank.reshape(push.shape)[:-1] + 2")
+    ],
     "own pushes counted, by rates": [("total - span.size) for", "total) for")],
 }
 
@@ -365,10 +391,13 @@ def check_a_lost_worker(sim):
     for name, (trace, end) in ends.items():
         within(f"lost, {name}", end, trace.push[-1], 0.03)
     trace = ends["asynchronous"][0]
-    assert trace.worker.tolist().count(2) == 50, "\nlost, its gradients"
-    assert sim.schemes.staleness(trace)[trace.worker == 2].max() > 140, "\nlost, its staleness"
+    found = trace.worker.tolist().count(2)
+    assert found == 50, f"\nlost, its gradients: {found}"
+    late = sim.schemes.staleness(trace)[trace.worker == 2].max()
+    assert late > 140, f"\nlost, its staleness: {late}"
     back = ends["a backup"][0]
-    assert (back.step[back.worker == 2] < 0).sum() == 1, "\nlost, it is dropped once"
+    dropped = (back.step[back.worker == 2] < 0).sum()
+    assert dropped == 1, f"\nlost, dropped: {dropped}"
 
 
 MISTAKES["a_lost_worker", "lost, .*"] = {
@@ -419,8 +448,9 @@ def check_nonsense(sim):
     for name, call in NONSENSE.items():
         try:
             call(sim)
-        except ValueError as error:
-            assert str(error) and "\n" not in str(error), f"\nnonsense, {name}: {error!r}"
+        except Exception as error:
+            good = isinstance(error, ValueError) and str(error) and "\n" not in str(error)
+            assert good, f"\nnonsense, {name}: {error!r}"
         else:
             raise AssertionError(f"\nnonsense, {name}: it is not refused")
 
@@ -466,8 +496,15 @@ def check_costs(sim):
 
 
 MISTAKES["costs", "cost, .*"] = {
-    "all of S in each message": [("return 2 * (n - 1) / n * S / B + 2 * (n - 1) * a", "return 2 * (n - 1) * S / B + 2 * (n - 1) * a")],
-    "once around": [("return 2 * (n - 1) / n * S / B + 2 * math", "return (n - 1) / n * S / B + 2 * math")],
+    "all of S in each message": [
+        (
+            "return 2 * (n - 1) / n * S / B + 2 * (n - 1) * a",
+            "return 2 * (n - 1) * S / B + 2 * (n - 1) * a",
+        )
+    ],
+    "once around": [
+        ("return 2 * (n - 1) / n * S / B + 2 * math", "return (n - 1) / n * S / B + 2 * math")
+    ],
     "it hides behind all of c": [("communication - BACKWARD * c", "communication - c")],
     "a tree of one piece": [("S / pieces / B", "S / B")],
 }
@@ -528,9 +565,231 @@ def check_learning(sim):
 
 
 MISTAKES["learning", "learning, .*"] = {
-    "the newest w for the one that was pulled": [("w_k = W[version[i:j]]\n", "w_k = W[[made] * (j - i)]\n")],
-    "local steps sum up": [("change = (W[version[i:j]] - w_k).mean(0)", "change = (W[version[i:j]] - w_k).sum(0)")],
+    "the newest w for the one that was pulled": [
+        ("w_k = W[version[i:j]]\n", "w_k = W[[made] * (j - i)]\n")
+    ],
+    "local steps sum up": [
+        ("change = (W[version[i:j]] - w_k).mean(0)", "change = (W[version[i:j]] - w_k).sum(0)")
+    ],
 }
+
+
+# Published points --------------------------------------------------------------------------------
+
+MEASUREMENTS = support.ROOT / "Measurements"
+PUBLISHED = json.loads((MEASUREMENTS / "Scale-Laboratory" / "published.json").read_text())
+
+
+def communication(sim, point):
+    """Returns the seconds of communication of a published step."""
+    more = {"P": point["P"]} if point["by"].startswith("ps") else {}
+    B = point["gigabits"] * 1e9 / 8
+    return getattr(sim.cost, point["by"])(point["n"], point["megabytes"] * 1e6, B, **more)
+
+
+@check
+def check_published_efficiencies(sim):
+    """All lie between no overlap and a full one, two points allowed; two numbers fit most."""
+    errors = []
+    for point in PUBLISHED["efficiencies"]:
+        c, x = point["c"], communication(sim, point)
+        high, low = (c / seconds for seconds in sim.cost.between(c, x))
+        inside = low - 0.02 <= point["efficiency"] <= high + 0.02
+        assert inside, f"\nrange, {point['case']}: {low:.1%} to {high:.1%}"
+        if not point["case"].endswith("128 GPUs"):  # which the two numbers were fitted to
+            errors.append(c / sim.cost.fitted(c, x) / point["efficiency"] - 1)
+    within("points, not fitted", 25, len(errors), 0)
+    within("fitted, median error", 0.022, np.median(np.abs(errors)), 0.05)
+    within("fitted, within 5%", 14, np.sum(np.abs(errors) <= 0.05), 0)
+    within("fitted, the worst, a miss", 0.277, max(errors, key=abs), 0.05)
+
+
+MISTAKES["published_efficiencies", "(range|fitted).*"] = {
+    "72% travel": [("1.065 * c + 0.28 *", "1.065 * c + 0.72 *")],
+    "once around the ring": [
+        ("return 2 * (n - 1) / n * S / B + 2 * (n - 1) * a", "return (n - 1) / n * S / B")
+    ],
+    "nothing is hidden": [("communication - BACKWARD * c", "communication")],
+}
+
+
+@check
+def check_published_steps(sim):
+    """Local steps and gossip, from two figures of each source; each point has its tolerance."""
+    for point in PUBLISHED["steps"]:
+        found = sim.cost.local(point["compute"], point["communication"], point["T"])
+        within(f"step, {point['case']}", point["seconds"], found, point["allowed"])
+    steps = []
+    for row in PUBLISHED["utilizations"]:
+        for used, wanted in zip(row["utilization"], row["gigabits"]):
+            # All of S hides behind one whole step of T.
+            found = row["gigabits_of_S"] / (row["T"] * row["c"] * (1 / used - 1) + row["c"])
+            steps.append(math.log(found / wanted) / math.log(1.21))
+    assert (len(steps), sum(abs(each) <= 2 for each in steps)) == (34, 33)
+
+
+MISTAKES["published_steps", "step, .*"] = {
+    "all T communicate": [("return c + communication / T", "return c + communication")],
+}
+
+
+@check
+def check_published_servers(sim):
+    """A ps is known within a factor of two, but for VGG-16: that is a miss."""
+    for point in PUBLISHED["servers"]:
+        n, P, c = point["n"], point["P"], point["c"]
+        S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
+        found = n * c / (c + sim.cost.ps_together(n, 3 / 4 * S, B, P=P))
+        ratio = found / point["times_one_gpu"]
+        limits = (8, 9) if point["case"].startswith("VGG") else (1 / 2, 2)
+        assert limits[0] < ratio < limits[1], f"\nservers, {point['case']}: {found:.1f}"
+
+
+MISTAKES["published_servers", "servers, .*"] = {
+    "each way once": [("return 2 * max(n / P, 1) * S / B + 2 * a", "return max(n / P, 1) * S / B")],
+}
+
+
+# Scaling, replayed with each run's own delays --------------------------------------------------
+
+MEAN = 0.07  # seconds of a delay there
+TOGETHER = ("Synchronous-SGD", "SAGN", "Ring-AllReduce")
+ALONE = ("DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "SAGN")  # ten local steps
+# There a fast worker takes the place of a slow one: not modelled.
+NOT_MODELLED = "optimizer, a backup"
+# Misses in staleness: with four workers, one slow, the others fall into step.
+IN_STEP = "4 workers, one slow"
+
+
+def results_of(folder):
+    return json.loads((MEASUREMENTS / folder / "results.json").read_text())
+
+
+def middle(runs, key):
+    return statistics.median(run[key] for run in runs)
+
+
+@functools.cache
+def drawn(delay, mean, n, seed, rows):
+    """Returns the seconds that a measured run drew for each gradient, [rows, n]."""
+    columns = [itertools.islice(delays.draws(delay, mean, k, n, seed), rows) for k in range(n)]
+    return np.array([list(column) for column in columns]).T
+
+
+def replay(sim, name, n, delay, seed, batches, own, gap=0.0):
+    """Returns (mini-batches/s, mean staleness) of a measured run's draws, simulated.
+
+    own: seconds of an update beside the delays, of which `gap` are between push and pull; they are
+    exponential, with these means.
+    """
+    T, together = 10 if name in ALONE else 1, name.split(",")[0] in TOGETHER
+    needed = n - name.endswith("a backup") if together else 1
+    updates = max(8 if name == "SAGN" else 20, batches // T // needed)
+    rows = updates + 1 if together else min(updates, 6 * updates // n + 40)
+    times = sim.laws.local_steps(drawn(delay, MEAN, n, seed, rows * T), T)
+    vary = np.random.default_rng([seed, n]).exponential
+    times, pause = times + vary(own - gap, times.shape), vary(gap, times.shape)
+    if together:
+        trace = sim.schemes.synchronous((times + pause)[:updates], needed)
+        return sim.schemes.rate(trace) * T, 0
+    # All wait, after their first push, for that of the last worker.
+    trace = sim.schemes.asynchronous(times[1:], pause=pause[1:])
+    push = np.concatenate([np.zeros(n), trace.push])[:updates]
+    late = np.concatenate([np.arange(n), sim.schemes.staleness(trace)])[:updates]
+    began = push[updates // 10]
+    first = np.searchsorted(push, began)
+    return (updates - 1 - first) * T / (push[-1] - began), late.mean()
+
+
+def beside(results, name):
+    """Returns the seconds of an update beside the delay, of one worker alone."""
+    found = []
+    for seed, run in enumerate(results[f"1 worker, exponential: {name}"], 1):
+        updates = max(20, run["batches"])
+        times = drawn("exponential", MEAN, 1, seed, updates)
+        found.append(1 / run["batches_per_second"] - times[1 + updates // 10 :].mean())
+    return statistics.median(found)
+
+
+def replayed(sim, chosen):
+    """Yields (case, measured and simulated mini-batches/s, measured and simulated staleness).
+
+    Four numbers are fitted, to rows with one and two workers.
+    """
+    results = results_of("Scaling")
+    own = {name: beside(results, name) for name in ("Synchronous-SGD", "Ring-AllReduce")}
+    alone = 1 / middle(results["1 worker, constant: HogWild"], "batches_per_second") - MEAN
+    late = middle(results["2 workers, exponential: HogWild"], "staleness_by_rates")
+    gap = (1 - late) * (MEAN + alone)
+    for case, runs in results.items():
+        cluster, name = case.split(": ")
+        n, delay, first = int(cluster.split()[0]), cluster.split(", ")[1], name.split(",")[0]
+        if NOT_MODELLED in name or not chosen(case):
+            continue
+        each = own.get(first, alone)
+        between = gap if n > 1 and first not in TOGETHER else 0
+        found = [
+            replay(
+                sim,
+                name.replace(", the optimizer", ""),
+                n,
+                delay,
+                seed,
+                run["batches"],
+                each,
+                between,
+            )
+            for seed, run in enumerate(runs, 1)
+        ]
+        rates = [rate / run["batches_per_second"] for (rate, _), run in zip(found, runs)]
+        measured = 0 if first in TOGETHER or n == 1 else middle(runs, "staleness_mean")
+        yield case, statistics.median(rates) - 1, measured, statistics.median(s for _, s in found)
+
+
+def check_replays(sim, chosen):
+    """Rates within 12%, staleness within 10%, but for four workers of which one is slow."""
+    errors, late = [], []
+    for case, error, measured, simulated in replayed(sim, chosen):
+        assert abs(error) <= 0.12, f"\nrate, {case}: {error:+.1%}"
+        errors.append(error)
+        if measured and IN_STEP not in case:
+            within(f"staleness, {case}", measured, simulated, 0.1)
+            late.append(simulated / measured - 1)
+    return errors, late
+
+
+@check
+def check_some_replays(sim):
+    """Catches jitter that is left out: without it eight synchronous workers make 108.5, not 98.3."""
+    some = (
+        "8 workers, constant: ",
+        "16 workers, exponential: HogWild",
+        "2 workers, exponential: Sync",
+    )
+    errors, _ = check_replays(sim, lambda case: case.startswith(some))
+    assert len(errors) == 6, f"\nrate, replayed: {len(errors)}"
+
+
+MISTAKES["some_replays", "(rate|staleness), .*"] = {
+    "a pause is left out": [
+        ("np.cumsum(times + pause, axis=0) - pause", "np.cumsum(times, axis=0)")
+    ],
+}
+
+
+@pytest.mark.long
+def test_all_replays():
+    """As the page of Scale-Laboratory says: 50 rates, their median error; staleness of 21 runs."""
+    sim = types.SimpleNamespace(laws=laws, schemes=schemes)
+    errors, late = check_replays(sim, lambda case: True)
+    assert len(errors) == 50 and np.median(np.abs(errors)) < 0.012 and max(map(abs, errors)) < 0.07
+    assert len(late) == 17 and np.median(np.abs(late)) < 0.006
+    missed = [
+        simulated / measured
+        for case, _, measured, simulated in replayed(sim, lambda case: IN_STEP in case)
+        if measured
+    ]
+    assert max(missed) > 1.3  # three of ten local steps
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -538,11 +797,14 @@ def test_a_check(name):
     CHECKS[name](types.SimpleNamespace(laws=laws, schemes=schemes, cost=cost, learn=learn))
 
 
-@pytest.mark.parametrize(("what", "fails", "changes"), [
-    pytest.param(*group, changes, id=name, marks=[pytest.mark.long] if number else [])
-    for group, named in MISTAKES.items()
-    for number, (name, changes) in enumerate(named.items())
-])
+@pytest.mark.parametrize(
+    ("what", "fails", "changes"),
+    [
+        pytest.param(*group, changes, id=name, marks=[pytest.mark.long] if number else [])
+        for group, named in MISTAKES.items()
+        for number, (name, changes) in enumerate(named.items())
+    ],
+)
 def test_a_mistake(what, fails, changes):
     with support.caught(fails):
         CHECKS[what](load(changes))

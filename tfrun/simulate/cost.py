@@ -123,6 +123,12 @@ def ps_in_turn(n, S, B, a=0.0, P=1):
 
 
 @refusing
+def ps_on_the_workers(n, S, B, a=0.0, P=1):
+    """Synchronous, with P of the n machines as servers: a machine needs no link to itself."""
+    return 2 * (n - 1) / P * S / B + 2 * a
+
+
+@refusing
 def ps_asynchronous(n, c, S, B, a=0.0, P=1):
     """Returns the seconds between two updates, (lowest, highest): in turn, or all in step.
 
