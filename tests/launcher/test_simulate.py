@@ -55,7 +55,7 @@ def check(function):
 def within(what, known, found, tolerance):
     """Asserts that something is as it is known to be, to this share."""
     assert abs(found - known) <= tolerance * abs(known), (
-        f"\n{what}: {found:.5g}, not {known:.5g}, {found / known - 1:+.1%} (±{tolerance:.2%} allowed)"
+        f"\n{what}: {found:.5g}, not {known:.5g}: {found / known - 1:+.1%} (±{tolerance:.2%})"
     )
 
 
@@ -128,7 +128,7 @@ def step(sim, n, seed, needed=None, late="dropped"):
 
 @check
 def check_the_last_of_n(sim):
-    """The latest of n exponential times takes H_n, of constant ones 1; one worker waits for none."""
+    """The latest of n exponential times takes H_n, of constant ones 1; one waits for none."""
     for n in (1, 2, 16, 100):
         close(f"H_{n}", harmonic(n), lambda seed, n=n: step(sim, n, seed))
     constant = sim.schemes.synchronous(np.ones((200, 100)))
@@ -246,7 +246,7 @@ def check_laws(sim):
     for law in sim.laws.LAWS:
         times = [sim.laws.step_times(law, 65, 400, seed=seed)[:, :-1] for seed in range(RUNS)]
         if law != "constant" and law != "one slow":
-            close(f"mean, {law}", 1, lambda seed: times[seed].mean())
+            close(f"mean, {law}", 1, lambda seed, times=times: times[seed].mean())
         if law in variations:
             within(f"variation, {law}", variations[law], np.std(times), 0.02)
         few, many = (sim.laws.step_times(law, n, 5)[:, :8] for n in (9, 300))
@@ -326,7 +326,7 @@ MISTAKES["staleness", "(n - 1|geometric|one worker).*"] = {
 
 @check
 def check_bounded_staleness(sim):
-    """Workers are s + 1 apart at most, staleness is (2 s + 1)(n - 1) at most; s = 0 waits for all."""
+    """At most s + 1 apart, staleness at most (2 s + 1)(n - 1); s = 0 waits for all."""
     times = sim.laws.step_times("exponential", 16, 1200, seed=6)
     for s in (0, 1, 4):
         trace = sim.schemes.bounded(times, s)
@@ -353,7 +353,7 @@ MISTAKES["bounded_staleness", "(apart|s = 0|notice).*"] = {
 
 @check
 def check_gossip(sim):
-    """Others average once with w during a gradient, whatever n is; and what disagreement is left."""
+    """Others average once with w during a gradient, whatever n is; what disagreement is left."""
     for law in ("exponential", "lognormal"):
         pairs = sim.schemes.gossip(sim.laws.step_times(law, 64, 600, seed=7))
         assert (pairs.worker != pairs.partner).all(), "\npartner: oneself"
@@ -380,7 +380,7 @@ MISTAKES["gossip", "(late|partner|disagreement).*"] = {
 
 @check
 def check_a_lost_worker(sim):
-    """It stops those who wait for it, and costs others only its own gradients; and it comes back."""
+    """It stops those who wait for it, costs others its own gradients only, and comes back."""
     times = sim.laws.lost(np.ones((100, 4)), 2, 40, 50)
     ends = {
         "synchronous": (sim.schemes.synchronous(times), 150),
@@ -760,7 +760,7 @@ def check_replays(sim, chosen):
 
 @check
 def check_some_replays(sim):
-    """Catches jitter that is left out: without it eight synchronous workers make 108.5, not 98.3."""
+    """With jitter beside the delay, as measured: without it eight make 108.5, not 98.3."""
     some = (
         "8 workers, constant: ",
         "16 workers, exponential: HogWild",
@@ -771,19 +771,18 @@ def check_some_replays(sim):
 
 
 MISTAKES["some_replays", "(rate|staleness), .*"] = {
-    "a pause is left out": [
-        ("np.cumsum(times + pause, axis=0) - pause", "np.cumsum(times, axis=0)")
-    ],
+    "a version too new": [("reshape(push.shape)[:-1] + 1", "reshape(push.shape)[:-1] + 2")],
+    "the first gradient is enough": [("now = end[order[needed - 1]]", "now = end[order[0]]")],
 }
 
 
 @pytest.mark.long
 def test_all_replays():
-    """As the page of Scale-Laboratory says: 50 rates, their median error; staleness of 21 runs."""
+    """As the page of Scale-Laboratory says: 50 rates, their median error; staleness of 18 cases."""
     sim = types.SimpleNamespace(laws=laws, schemes=schemes)
     errors, late = check_replays(sim, lambda case: True)
     assert len(errors) == 50 and np.median(np.abs(errors)) < 0.012 and max(map(abs, errors)) < 0.07
-    assert len(late) == 17 and np.median(np.abs(late)) < 0.006
+    assert len(late) == 18 and np.median(np.abs(late)) < 0.006
     missed = [
         simulated / measured
         for case, _, measured, simulated in replayed(sim, lambda case: IN_STEP in case)
