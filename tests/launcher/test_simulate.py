@@ -771,7 +771,9 @@ def check_some_replays(sim):
 
 
 MISTAKES["some_replays", "(rate|staleness), .*"] = {
-    "a version too new": [("reshape(push.shape)[:-1] + 1", "reshape(push.shape)[:-1] + 2")],
+    "a version too new, behind a pause": [
+        ('pull[after], side="right")', 'pull[after], side="right") + 1')
+    ],
     "the first gradient is enough": [("now = end[order[needed - 1]]", "now = end[order[0]]")],
 }
 
