@@ -119,15 +119,16 @@ def synchronous(times, needed=None, late="dropped"):
     return Trace(*(np.concatenate(column) for column in zip(*rows)))
 
 
-def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0):
+def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0, pause=0.0):
     """Asynchronous, where each server has 1/P of w and serves one message after the other.
 
     pull, push: seconds that one server alone takes to send w, and to take a gradient and move w; it
-    sends while it receives. law: that of these services. A closed network of queues, so here events
-    are needed: one for each message, in order of their arrival.
+    sends while it receives. law: that of these services. pause: seconds from a push to the next
+    pull, in which no server is busy. A closed network of queues, so here events are needed: one for
+    each message, in order of their arrival.
     """
     times, servers = checked(times), number("servers", servers, 1, whole=True)
-    pull, push = number("pull", pull, 0), number("push", push, 0)
+    pull, push, pause = number("pull", pull, 0), number("push", push, 0), number("pause", pause, 0)
     updates, n = times.shape
     if law == "constant":  # the P queues are all the same at all times: one stands for them
         pull, push, servers = pull / servers, push / servers, 1
@@ -151,12 +152,12 @@ def queued(times, pull=0.0, push=0.0, servers=1, law="constant", seed=0):
             made[k] += 1
             if made[k] == updates:
                 break
-        if pushing and pull:
-            heapq.heapreplace(events, (end, k, False))
+        if pushing and pull + pause:
+            heapq.heapreplace(events, (end + pause, k, False))
         else:
             pulled[k][made[k]] = end
             heapq.heapreplace(events, (end + compute[k][made[k]], k, True))
-    after = np.full((updates, n), pull > 0)
+    after = np.full((updates, n), pull + pause > 0)
     return in_order(np.array(pulled).T, np.array(pushed).T, after)
 
 
