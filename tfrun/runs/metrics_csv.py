@@ -76,8 +76,5 @@ def append(path, tests, **columns):
 
 def count_rows(directory) -> int:
     """Returns the number of lines in all metrics of a directory, less headers and marks."""
-    return sum(
-        line[:1].isdigit()
-        for path in files(directory).values()
-        for line in path.read_bytes().splitlines()
-    )
+    texts = [path.read_bytes() for path in files(directory).values()]
+    return sum(line[:1].isdigit() for text in texts for line in text.splitlines())
