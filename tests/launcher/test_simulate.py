@@ -13,11 +13,13 @@ import sys
 import types
 from unittest import mock
 
+import made_run
 import numpy as np
 import pytest
 import support
 from common import delays
-from tfrun.simulate import cost, laws, learn, schemes
+from tfrun.commands.plan import command
+from tfrun.simulate import cost, laws, learn, plan, schemes
 
 FOLDER = support.ROOT / "tfrun" / "simulate"
 NAMES = ("laws", "schemes", "cost", "learn", "plan")  # each imports only those before it
@@ -793,9 +795,190 @@ def test_all_replays():
     assert max(missed) > 1.3  # three of ten local steps
 
 
+# A plan -----------------------------------------------------------------------------------------
+
+SEND, PULL, MINI = 0.004, 0.002, 0.07  # seconds of a push, of a pull, of a gradient
+
+
+def run_of(sim, n, together, updates=1500, seed=1, law="exponential", T=1):
+    """Returns (the rows {task: columns} of a simulated run, its mini-batches/s, its staleness)."""
+    times = sim.laws.step_times(law, n, updates, mean=MINI, seed=seed)
+    if together:
+        trace = sim.schemes.synchronous(times + SEND + PULL)
+        begin = trace.pull + PULL
+        end = np.array([trace.push[trace.step == s].max() for s in range(trace.step[-1] + 1)])
+        end = end[trace.step]
+    else:
+        trace = sim.schemes.asynchronous(times + SEND, pause=PULL)
+        begin, end = trace.pull, trace.push
+    rows = {}
+    for k in range(n):
+        mine = trace.worker == k
+        made = times[: mine.sum(), k]
+        rows[f"worker-{k}"] = {
+            "push_time": end[mine],
+            "pull_time": begin[mine],
+            "wait_seconds": end[mine] - begin[mine] - made,
+            "global_step": trace.step[mine] + 1.0,
+            "bytes": np.full(mine.sum(), 2e5),
+            "local_steps": np.full(mine.sum(), float(T)),
+        }
+    return rows, sim.schemes.rate(trace) * T, sim.schemes.staleness(trace).mean()
+
+
+@check
+def check_a_plan(sim):
+    """From two workers' rows: 8 and 16, as simulated from the law itself; links by hand."""
+    for together in (False, True):
+        what = "together" if together else "asynchronous"
+        rows, *_ = run_of(sim, 2, together)
+        run = sim.plan.measured(rows, 1)
+        assert run.together == together, f"\nplan, {what}: taken for the other"
+        within(f"plan, {what}, a gradient", MINI, run.compute.mean(), 0.04)
+        within(f"plan, {what}, a push", SEND, run.send, 0.01)
+        within(f"plan, {what}, a pull", PULL, run.pull, 0.01)
+        for n in (8, 16):
+            _, rate, late = run_of(sim, n, together, 800, seed=9)
+            found = sim.plan.predict(run, n)
+            within(f"plan, {what}, {n} workers", rate, found["rate"][1], 0.05)
+            assert found["rate"][0] <= found["rate"][1], f"\nplan, {what}, lowest: {found}"
+            within(f"plan, {what}, shares", 1, sum(found["shares"].values()), 0.02)
+            if not together:
+                within(f"plan, {what}, staleness", late, found["staleness"][1], 0.05)
+    rows, *_ = run_of(sim, 2, False, law="constant")
+    run = sim.plan.measured(rows, 1)
+    # A link of 1 MB/s each way: the ps takes 0.1 s for a push, whatever the workers do.
+    within("plan, a slow link", 10, sim.plan.predict(run, 64, 1e6)["rate"][1], 0.01)
+    within("plan, two ps", 20, sim.plan.predict(run._replace(servers=2), 64, 1e6)["rate"][1], 0.01)
+    ten = run._replace(batches=10)
+    within("plan, mini-batches", 100, sim.plan.predict(ten, 64, 1e6)["rate"][1], 0.01)
+    changed = sim.plan.first_to_change(run, 64, 1e6)
+    assert list(changed)[0] == "10 local steps", f"\nplan, to change first: {changed}"
+    # Without a ps: 100 KB on a link with two workers are all of w; 16 send 1.875 times that.
+    ring = sim.plan.measured(run_of(sim, 2, True, law="constant")[0], 0)
+    link = 2 * 15 / 16 * 1e5 / 1e5 + 30 * 0.01
+    found = sim.plan.predict(ring, 16, 1e5, 0.01)["rate"]
+    within("plan, a ring", 16 / (MINI + SEND + PULL + link), found[1], 0.01)
+    within("plan, a ring's messages", 16 / (MINI + 15 * (SEND + PULL) + link), found[0], 0.01)
+    one = sim.plan.predict(run, 1)
+    within("plan, one worker", 1 / (MINI + SEND + PULL), one["rate"][1], 0.02)
+    assert one["staleness"] == [0, 0], f"\nplan, one worker: {one}"
+    slow = sim.plan.predict(run._replace(lead=1, compute=np.array([0.05, 0.1])), 16)
+    fast = sim.plan.predict(run._replace(lead=9, compute=np.array([0.05, 0.1])), 16)
+    assert slow["rate"][1] < 0.85 * fast["rate"][1], f"\nplan, a bound: {slow}, {fast}"
+    assert sim.plan.quantity("10Gbit/s", sim.plan.BANDWIDTH) == 1.25e9
+    assert sim.plan.quantity("1.5 MB/s", sim.plan.BANDWIDTH) == 1.5e6
+    assert sim.plan.quantity("0.1ms", sim.plan.LATENCY) == pytest.approx(1e-4)
+
+
+MISTAKES["a_plan", "plan, .*"] = {
+    "waiting is computing": [('whole["pull_time"] - waits, 1e-6', 'whole["pull_time"], 1e-6')],
+    "a median wait is the way": [('waits[whole["global_step"] == step].min()', "np.median(waits)")],
+    "never together": [("< 0.75 * len(steps)", "< 0 * len(steps)")],
+    "both ways on one": [
+        (
+            'a, P, link = number("latency", a, 0), run.servers, run.bytes / 2 / B',
+            'a, P, link = number("latency", a, 0), run.servers, run.bytes / B',
+        )
+    ],
+    "the ring of as many": [("half * run.n / (2 * (run.n - 1))", "half")],
+    "updates for mini-batches": [("schemes.rate(trace) * run.batches", "schemes.rate(trace)")],
+    "a bound that is not asked for": [("if run.lead:", "if False:")],
+}
+
+NONSENSE |= {
+    "few rows": lambda sim: sim.plan.measured({"worker-0": {"push_time": np.ones(3)}}, 1),
+    "no rows": lambda sim: sim.plan.measured({}, 1),
+    "another script's rows": lambda sim: sim.plan.measured(
+        {"worker-0": {"push_time": np.ones(30)}}, 1
+    ),
+    "no workers": lambda sim: sim.plan.predict(a_run(sim), 0),
+    "a negative rate": lambda sim: sim.plan.predict(a_run(sim), 4, -1),
+    "a latency of NaN": lambda sim: sim.plan.predict(a_run(sim), 4, 1e6, math.nan),
+    "a ring of one": lambda sim: sim.plan.predict(
+        a_run(sim)._replace(n=1, servers=0, together=True), 4
+    ),
+    "no ps and alone": lambda sim: sim.plan.predict(a_run(sim)._replace(servers=0), 4),
+    **{
+        f"a quantity {text!r}": lambda sim, text=text: sim.plan.quantity(text, sim.plan.BANDWIDTH)
+        for text in (
+            "",
+            "10",
+            "Gbit/s",
+            "-1Gbit/s",
+            "nanbit/s",
+            "10 apples",
+            "1e400B/s",
+            "10mbit/s",
+        )
+    },
+}
+
+
+def a_run(sim):
+    return sim.plan.Run(2, 1, False, np.ones(50), 0.1, 0.1, 8.0, 1.0)
+
+
+def plan_of(capsys, *arguments):
+    """Returns (exit code, output, errors) of tfrun plan."""
+    try:
+        code = command([str(each) for each in arguments])
+    except SystemExit as error:
+        code = error.code
+    return code, *capsys.readouterr()
+
+
+def test_the_command(tmp_path, capsys):
+    """Catches numbers that are not the simulator's, a plan without what it assumes."""
+    made_run.flags(tmp_path)
+    rows, *_ = run_of(types.SimpleNamespace(laws=laws, schemes=schemes), 2, False)
+    for task, columns in rows.items():
+        lines = [
+            made_run.push(p, s, pull_time=q, wait_seconds=w, bytes=b)
+            for p, q, w, s, b in zip(
+                *(
+                    columns[c]
+                    for c in ("push_time", "pull_time", "wait_seconds", "global_step", "bytes")
+                )
+            )
+        ]
+        made_run.metrics(tmp_path, task, *lines)
+    found = plan.predict(plan.measured(rows, 1), 16, 1.25e9, 1e-4)
+    more = ("--workers", "16", "--bandwidth", "10Gbit/s", "--latency", "0.1ms")
+    code, output, _ = plan_of(capsys, tmp_path, *more, "--json")
+    given = json.loads(output)
+    assert code == 0 and given["rate"] == pytest.approx(found["rate"], rel=1e-3)
+    assert next(iter(given["to_change"])) == "10 local steps" or given["to_change"]
+    code, output, _ = plan_of(capsys, tmp_path, *more)
+    assert code == 0 and [line.split(":")[0].split()[0] for line in output.splitlines()] == [
+        "measured",
+        "assumed",
+        "simulated",
+        "a",
+        "to",
+    ]
+    assert f"16 workers make {found['rate'][0]:,.1f} to {found['rate'][1]:,.1f}" in output
+    assert "10Gbit/s and 0.1ms on top" in output
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--workers", "0"), ("--workers", "two"), ("--bandwidth", "fast"), ("--latency", "-1ms"), ()],
+)
+def test_what_the_command_refuses(flags, tmp_path, capsys):
+    made_run.flags(tmp_path)
+    made_run.metrics(
+        tmp_path, "worker-0", *(made_run.push(10 + i, i) for i in range(1, 3 + 40 * bool(flags)))
+    )
+    code, output, errors = plan_of(capsys, tmp_path, *flags)
+    assert code and not output and errors.startswith("tfrun: ") and errors.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_check(name):
-    CHECKS[name](types.SimpleNamespace(laws=laws, schemes=schemes, cost=cost, learn=learn))
+    CHECKS[name](
+        types.SimpleNamespace(laws=laws, schemes=schemes, cost=cost, learn=learn, plan=plan)
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import numpy as np
 from tfrun.simulate import cost, laws, schemes
 from tfrun.simulate.laws import number
 
-PUSHES = 20000  # to simulate, about
+PUSHES = 10000  # to simulate, about
 LATENCY = {"s": 1, "ms": 1e-3, "us": 1e-6}
 PREFIXES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
 BANDWIDTH = {f"{p}bit/s": f / 8 for p, f in PREFIXES.items()}
