@@ -854,12 +854,14 @@ def check_a_plan(sim):
     within("plan, mini-batches", 100, sim.plan.predict(ten, 64, 1e6)["rate"][1], 0.01)
     changed = sim.plan.first_to_change(run, 64, 1e6)
     assert list(changed)[0] == "10 local steps", f"\nplan, to change first: {changed}"
-    # Without a ps: 100 KB on a link with two workers are all of w; 16 send 1.875 times that.
-    ring = sim.plan.measured(run_of(sim, 2, True, law="constant")[0], 0)
-    link = 2 * 15 / 16 * 1e5 / 1e5 + 30 * 0.01
+    four = sim.plan.measured(run_of(sim, 4, True)[0], 1)
+    within("plan, a push of four", SEND, four.send, 0.01)
+    # Without a ps: 100 KB on a link with four workers are 3/2 of w; 16 send 15/8 of it.
+    ring = sim.plan.measured(run_of(sim, 4, True, law="constant")[0], 0)
+    link = 15 / 8 * (1e5 / 1.5) / 1e5 + 30 * 0.01
     found = sim.plan.predict(ring, 16, 1e5, 0.01)["rate"]
     within("plan, a ring", 16 / (MINI + SEND + PULL + link), found[1], 0.01)
-    within("plan, a ring's messages", 16 / (MINI + 15 * (SEND + PULL) + link), found[0], 0.01)
+    within("plan, a ring's messages", 16 / (MINI + 5 * (SEND + PULL) + link), found[0], 0.01)
     one = sim.plan.predict(run, 1)
     within("plan, one worker", 1 / (MINI + SEND + PULL), one["rate"][1], 0.02)
     assert one["staleness"] == [0, 0], f"\nplan, one worker: {one}"
