@@ -853,7 +853,7 @@ def check_a_plan(sim):
     ten = run._replace(batches=10)
     within("plan, mini-batches", 100, sim.plan.predict(ten, 64, 1e6)["rate"][1], 0.01)
     changed = sim.plan.first_to_change(run, 64, 1e6)
-    assert list(changed)[0] == "10 local steps", f"\nplan, to change first: {changed}"
+    assert list(changed)[0] == "ten times the local steps", f"\nplan, to change first: {changed}"
     four = sim.plan.measured(run_of(sim, 4, True)[0], 1)
     within("plan, a push of four", SEND, four.send, 0.01)
     # Without a ps: 100 KB on a link with four workers are 3/2 of w; 16 send 15/8 of it.
@@ -950,7 +950,7 @@ def test_the_command(tmp_path, capsys):
     code, output, _ = plan_of(capsys, tmp_path, *more, "--json")
     given = json.loads(output)
     assert code == 0 and given["rate"] == pytest.approx(found["rate"], rel=1e-3)
-    assert next(iter(given["to_change"])) == "10 local steps" or given["to_change"]
+    assert len(given["to_change"]) == 6
     code, output, _ = plan_of(capsys, tmp_path, *more)
     assert code == 0 and [line.split(":")[0].split()[0] for line in output.splitlines()] == [
         "measured",

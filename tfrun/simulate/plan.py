@@ -74,8 +74,6 @@ def ways(run, n, B, a):
     if run.servers:
         link = sorted(f(n, half, B, a, run.servers) for f in (cost.ps_in_turn, cost.ps_together))
         more = n / run.n
-    elif run.n == 1:
-        raise ValueError("a worker alone sends nothing: plan from a run with two or more")
     else:  # the bytes of w, from those on a link of the ring; its messages grow with n - 1
         link = [cost.ring(n, half * run.n / (2 * (run.n - 1)), B, a)] * 2
         more = (n - 1) / (run.n - 1)
@@ -91,6 +89,8 @@ def predict(run, n, B=np.inf, a=0.0, seed=0):
     """
     n, B = number("workers", n, 1, whole=True), number("bandwidth", B, finite=False)
     a, P, link = number("latency", a, 0), run.servers, run.bytes / 2 / B
+    if not P and run.n == 1:
+        raise ValueError("a worker alone sends nothing: plan from a run with two or more")
     times = laws.step_times(run.compute, n, max(30, PUSHES // n), seed=seed)
     if run.together:
         on_the_way = ways(run, n, B, a)
@@ -121,12 +121,8 @@ def first_to_change(run, n, B=np.inf, a=0.0):
     ten = laws.local_steps(laws.step_times(run.compute, 1, 5000), 10)[:, 0]
     changed = {
         "a gradient in half the time": (run._replace(compute=run.compute / 2), B, a),
-        "times that do not vary": (
-            run._replace(compute=run.compute[:1] * 0 + run.compute.mean()),
-            B,
-            a,
-        ),
-        "10 local steps": (run._replace(compute=ten, batches=10 * run.batches), B, a),
+        "times that do not vary": (run._replace(compute=run.compute.mean(keepdims=True)), B, a),
+        "ten times the local steps": (run._replace(compute=ten, batches=10 * run.batches), B, a),
         "half the bytes": (run._replace(bytes=run.bytes / 2), B, a),
         "a tenth of the latency": (run, B, a / 10),
     }
@@ -144,6 +140,7 @@ def words(run, name, n, found, gains, link):
     name: of the example. found, gains: from predict() and first_to_change(). link: in words.
     """
     spread = run.compute.std() / run.compute.mean()
+    known = spread / run.compute.size**0.5
     way = "to the ps" if run.servers else "around the ring"
     low, high = found["rate"]
     for_whom = "the others" if run.together else "the ps"
@@ -152,9 +149,9 @@ def words(run, name, n, found, gains, link):
     late = " to ".join(dict.fromkeys(f"{value:.1f}" for value in sorted(found["staleness"])))
     return [
         f"measured:  {name}, {run.n} workers, {run.servers} ps; a gradient takes "
-        f"{1e3 * run.compute.mean():.3g} ms, varying by {spread:.0%}, and its way {way} and back "
+        f"{1e3 * run.compute.mean():.3g} ms (±{known:.1%}), varying by {spread:.0%}, and its way {way} and back "
         f"{1e3 * (run.pull + run.send):.3g} ms and {run.bytes / 1e3:,.0f} KB",
-        f"assumed:   each worker on a machine of its own, its times by the same law; {link}",
+        f"assumed:   each worker on a machine as fast, its times by the same law; {link}",
         f"simulated: {n} workers make {low:,.1f} to {high:,.1f} mini-batches/s, staleness {late}",
         f"a worker's time at {low:,.1f}: {shares} for {for_whom}",
         f"to change first: {best[0]}, then {best[1]}",
