@@ -149,8 +149,8 @@ def words(run, name, n, found, gains, link):
     late = " to ".join(dict.fromkeys(f"{value:.1f}" for value in sorted(found["staleness"])))
     return [
         f"measured:  {name}, {run.n} workers, {run.servers} ps; a gradient takes "
-        f"{1e3 * run.compute.mean():.3g} ms (±{known:.1%}), varying by {spread:.0%}, and its way {way} and back "
-        f"{1e3 * (run.pull + run.send):.3g} ms and {run.bytes / 1e3:,.0f} KB",
+        f"{1e3 * run.compute.mean():.3g} ms (±{known:.1%}), varying by {spread:.0%}, and its "
+        f"way {way} and back {1e3 * (run.pull + run.send):.3g} ms and {run.bytes / 1e3:,.0f} KB",
         f"assumed:   each worker on a machine as fast, its times by the same law; {link}",
         f"simulated: {n} workers make {low:,.1f} to {high:,.1f} mini-batches/s, staleness {late}",
         f"a worker's time at {low:,.1f}: {shares} for {for_whom}",
