@@ -30,6 +30,7 @@ TIMES, AWAY = 5, 200  # how slow a straggler is; how many mini-batches long a lo
 LINK = 10  # how slow a slow link is
 T, RATIO, LEAD = 10, 100, 4  # local steps; of the bytes; updates ahead at most
 SHAPE = 0.1  # of the lognormal times, unless you give --variation
+EVEN = 0.02  # of equal GPUs: with a tenth eight were slower than those that were published
 PS = "ps, asynchronous"
 
 
@@ -66,13 +67,16 @@ def cases():
     }
     here = [(scheme, 2, benchmark(name), "measured") for scheme, name in measured.items()]
     gpus = [("ring", n, images / 219, "published") for n, images in ((2, 422), (4, 852), (8, 1734))]
-    slowmo = [(f"ring, {T} local steps", 0.294), ("gossip", 0.304)]
-    slowmo = [(scheme, 32, 32 * 0.262 / seconds, "published") for scheme, seconds in slowmo]
+    slowmo = [(f"ring, {T} local steps", 32, 32 * 0.262 / 0.294, "published")]
     return {
         "a laptop, 2 cores": Case(16, 3.2e-3, 8.7e6, 2e9, 1e-4, cores=2, points=tuple(here)),
-        "8 GPUs in a machine": Case(8, 64 / 219, 102.2e6, 10e9, 2e-5, points=tuple(gpus)),
-        "64 machines, 10 Gbit/s": Case(64, 0.262, 102.2e6, 1.25e9, 5e-5, points=tuple(slowmo)),
-        "4,096 GPUs, 400 Gbit/s": Case(4096, 0.86, 14e9, 50e9, 1e-5, 8, 400e9),
+        "8 GPUs in a machine": Case(
+            8, 64 / 219, 102.2e6, 10e9, 2e-5, shape=EVEN, points=tuple(gpus)
+        ),
+        "64 machines, 10 Gbit/s": Case(
+            64, 0.262, 102.2e6, 1.25e9, 5e-5, shape=EVEN, points=tuple(slowmo)
+        ),
+        "4,096 GPUs, 400 Gbit/s": Case(4096, 0.86, 14e9, 50e9, 1e-5, 8, 400e9, shape=EVEN),
     }
 
 
@@ -306,17 +310,59 @@ def planned():
     return found
 
 
+# Published points -------------------------------------------------------------------------------
+
+
+def trusted():
+    """Returns {kind of published points: in words how many fit}. They stand in published.json."""
+    points = json.loads((FOLDER / "published.json").read_text())
+    inside, widths, errors = 0, [], {}
+    for point in points["efficiencies"]:
+        more = {"P": point["P"]} if point["by"].startswith("ps") else {}
+        S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
+        x, c = getattr(cost, point["by"])(point["n"], S, B, **more), point["c"]
+        high, low = (c / seconds for seconds in cost.between(c, x))
+        inside += low - 0.02 <= point["efficiency"] <= high + 0.02
+        widths.append(high - low)
+        if not point["case"].endswith("128 GPUs"):  # which the two numbers come from
+            errors[point["case"]] = c / cost.fitted(c, x) / point["efficiency"] - 1
+    off = list(map(abs, errors.values()))
+    worst = max(errors, key=lambda case: abs(errors[case]))
+    found = {
+        f"{len(widths)} efficiencies, none to full overlap": f"{inside} inside, 2 points allowed; "
+        f"the range is {100 * statistics.median(widths):.0f} points wide in the median",
+        f"{len(off)} of them, by the two fitted numbers": f"median error "
+        f"{statistics.median(off):.1%}, {sum(each <= 0.05 for each in off)} within 5%, worst "
+        f"{errors[worst]:+.0%}: {worst}",
+    }
+    steps = [
+        cost.local(each["compute"], each["communication"], each["T"]) / each["seconds"] - 1
+        for each in points["steps"]
+    ]
+    words = ", ".join(f"{error:+.0%}" for error in steps)
+    found[f"{len(steps)} steps with local steps or one peer"] = f"errors {words}"
+    ratios = []
+    for each in points["servers"]:
+        S, B = each["megabytes"] * 1e6, each["gigabits"] * 1e9 / 8
+        way = cost.ps_together(each["n"], 3 / 4 * S, B, P=each["P"])
+        ratios.append(each["n"] * each["c"] / (each["c"] + way) / each["times_one_gpu"])
+    words = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    found[f"{len(ratios)} speed-ups with four ps"] = f"simulated to published {words}"
+    return found
+
+
 # The tables and the pictures --------------------------------------------------------------------
 
 
 def known(points, curve):
     """Returns in words what is known of a scheme in a case, from measured or published points."""
-    words = []
+    words = ["assumed"]
     for n, value, source in points:
         low, high = next(values[1:] for values in curve if values[0] == n)
-        inside = "inside" if 0.98 * low <= value <= 1.02 * high else "outside"
-        words.append(f"{source}: {value:.2f} at {n}, {inside} {low:.2f}-{high:.2f}")
-    return words[-1] if words else "assumed"
+        good = 0.98 * low <= value <= 1.02 * high
+        words.append(f"{source} {value:.3g} at {n}: {'inside' if good else 'outside'}")
+        words[-1] += "" if good else f" {low:.3g}-{high:.3g}"
+    return words[-1]
 
 
 def between(low, high):
@@ -364,6 +410,11 @@ def table_of(results):
             rate = f"{of['measured']:.1f}", between(*of["planned"]), f"{error:+.1%}"
             plans.add_row(name, *rate, *late)
         tables.append(plans)
+    if results.get("trusted"):
+        trust = drivers.plain_table("published points", "how they fit")
+        for row in results["trusted"].items():
+            trust.add_row(*row)
+        tables.append(trust)
     return Group(*tables)
 
 
@@ -389,27 +440,18 @@ def draw(results, path, source):
         for name, colour in COLOURS.items():
             if name not in found["curves"]:
                 continue
-            n, low, high = zip(*found["curves"][name])
+            n, low, high = np.transpose(found["curves"][name])
+            low, high = 100 * low / n, 100 * high / n
             each.plot(n, high, color=colour, label=name, linewidth=1.2)
             each.fill_between(n, low, high, color=colour, alpha=0.15)
             for _, at, value, _ in (point for point in found["points"] if point[0] == name):
-                each.plot(at, value, "x", color=colour, markersize=7, markeredgewidth=2)
-        each.plot([1, max(n)], [1, max(n)], "k:", linewidth=0.8)
-        each.set(xscale="log", yscale="log", title=case)
+                each.plot(at, 100 * value / at, "x", color=colour, markersize=7, markeredgewidth=2)
+        each.set(xscale="log", xlabel="workers", title=case, ylim=(0, 102))
         ticks = n[:: 2 if len(n) > 6 else 1]
-        each.set_xticks(ticks, [f"{value:,}" for value in ticks])
-        low, high = each.get_ylim()
-        ticks = [value for value in (4.0**i for i in range(-3, 7)) if low <= value <= high]
-        ticks = (
-            ticks
-            if len(ticks) > 2
-            else [v for v in (2.0**i for i in range(-6, 13)) if low <= v <= high]
-        )
-        each.set_yticks(ticks, [f"{value:g}" for value in ticks])
+        each.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
         each.minorticks_off()
         each.grid(alpha=0.25)
-    figure.supxlabel("workers", fontsize=9)
-    figure.supylabel("mini-batches/s, to those of one worker", fontsize=9)
+    figure.supylabel("speed-up, % of the number of workers", fontsize=9)
     handles = {
         handle.get_label(): handle
         for each in np.ravel(axes)
@@ -475,7 +517,7 @@ def main():
     else:
         results = {"cases": {name: simulate(case) for name, case in cases().items()}}
         results["learning"] = learn_all(json.loads(RATES.read_text()))
-        results["planned"] = planned()
+        results["planned"], results["trusted"] = planned(), trusted()
     console = drivers.table_console(160)
     console.print(table_of(results))
     console.print(f"simulated, not measured; loss: median (range) of {SEEDS} seeds")

@@ -987,7 +987,7 @@ def check_the_laboratory(load, tmp_path):
     curve = [[2, 0.8, 1.2], [4, 1.0, 2.0]]
     points = [(0.5, "measured", 2), (2.03, "published", 4)]
     words = [module.known([(n, value, source)], curve) for value, source, n in points]
-    due = ["measured: 0.50 at 2, outside 0.80-1.20", "published: 2.03 at 4, inside 1.00-2.00"]
+    due = ["measured 0.50 at 2: outside 0.80-1.20", "published 2.03 at 4: inside"]
     same("known", [*words, module.known([], curve)], [*due, "assumed"])
     for name, of in module.planned().items():
         error = of["planned"][1] / of["measured"] - 1
@@ -1005,7 +1005,7 @@ MISTAKES["the_laboratory", "(rates|straggler|link|lost|known|planned).*", "Scale
     "a whole ring for a hundredth": [("cost.ring(n, S / RATIO, B, a)", "cost.ring(n, S, B, a)")],
     "a straggler is as fast": [("times[:, -1] *= TIMES", "times[:, -1] *= 1")],
     "it comes back at once": [("n - 1, at, AWAY)", "n - 1, at, 1)")],
-    "outside is inside": [("if 0.98 * low <= value <= 1.02 * high", "if value")],
+    "outside is inside": [("0.98 * low <= value <= 1.02 * high", "value > 0")],
     "a delay of one for two": [("np.array(drawn).max(axis=1)", "np.array(drawn).min(axis=1)")],
 }
 
