@@ -76,5 +76,8 @@ def append(path, tests, **columns):
 
 def count_rows(directory) -> int:
     """Returns the number of lines in all metrics of a directory, less headers and marks."""
-    texts = [path.read_bytes() for path in files(directory).values()]
-    return sum(line[:1].isdigit() for text in texts for line in text.splitlines())
+    return sum(
+        line[:1].isdigit()
+        for path in files(directory).values()
+        for line in path.read_bytes().splitlines()
+    )
