@@ -22,7 +22,7 @@ def command(arguments):
         pushes = {task: m.pushes for task, m in data.tasks.items() if m.pushes["push_time"].size}
         facts = data.flags or {"ps": 1, "arguments": {}}
         own = [facts["arguments"].get(name, 0) for name in ("backup_workers", "max_lead")]
-        run = plan.measured(pushes, facts["ps"], *own)
+        run = plan.measured(pushes, facts["ps"], *own, data.example)
         B = plan.quantity(flags.bandwidth, plan.BANDWIDTH) if flags.bandwidth else math.inf
         case = run, flags.workers, B, plan.quantity(flags.latency, plan.LATENCY)
         found, gains = plan.predict(*case), plan.first_to_change(*case)

@@ -14,6 +14,7 @@ from tfrun.simulate import cost, laws, schemes
 from tfrun.simulate.laws import number
 
 PUSHES = 10000  # to simulate, about
+GOSSIP = ("Gossip-SGD", "D-PSGD")  # examples whose workers have no step in common
 LATENCY = {"s": 1, "ms": 1e-3, "us": 1e-6}
 PREFIXES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
 BANDWIDTH = {f"{p}bit/s": f / 8 for p, f in PREFIXES.items()}
@@ -43,12 +44,14 @@ def quantity(text, units):
     return float(found[1]) * units[found[2]]
 
 
-def measured(pushes, servers, backups=0, lead=0):
+def measured(pushes, servers, backups=0, lead=0, example=""):
     """Returns the Run of a run's rows: {task: {column: array}}. Raises ValueError.
 
     The first tenth of each task's rows does not count. Where several workers push for one update,
     they make it together, and who comes last has waited for nobody but the ps or the ring.
     """
+    if example in GOSSIP:
+        raise ValueError(f"the workers of {example} neither share a w nor a step: no plan for that")
     if not pushes or min(len(p["push_time"]) for p in pushes.values()) < 20:
         raise ValueError("a plan needs at least 20 updates of each worker")
     columns = "push_time", "pull_time", "wait_seconds", "global_step", "bytes", "local_steps"
@@ -147,12 +150,13 @@ def words(run, name, n, found, gains, link):
     shares = ", ".join(f"{share:.0%} {what}" for what, share in found["shares"].items())
     best = [f"{change} ({gain:.2f} times as fast)" for change, gain in list(gains.items())[:2]]
     late = " to ".join(dict.fromkeys(f"{value:.1f}" for value in sorted(found["staleness"])))
+    late = "none stale" if run.together else f"staleness {late}"
     return [
         f"measured:  {name}, {run.n} workers, {run.servers} ps; a gradient takes "
         f"{1e3 * run.compute.mean():.3g} ms (±{known:.1%}), varying by {spread:.0%}, and its "
         f"way {way} and back {1e3 * (run.pull + run.send):.3g} ms and {run.bytes / 1e3:,.0f} KB",
         f"assumed:   each worker on a machine as fast, its times by the same law; {link}",
-        f"simulated: {n} workers make {low:,.1f} to {high:,.1f} mini-batches/s, staleness {late}",
+        f"simulated: {n} workers make {low:,.1f} to {high:,.1f} mini-batches/s, {late}",
         f"a worker's time at {low:,.1f}: {shares} for {for_whom}",
-        f"to change first: {best[0]}, then {best[1]}",
+        f"to change first, for speed alone: {best[0]}, then {best[1]}",
     ]
