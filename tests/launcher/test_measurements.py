@@ -987,7 +987,7 @@ def check_the_laboratory(load, tmp_path):
     curve = [[2, 0.8, 1.2], [4, 1.0, 2.0]]
     points = [(0.5, "measured", 2), (2.03, "published", 4)]
     words = [module.known([(n, value, source)], curve) for value, source, n in points]
-    due = ["measured 0.50 at 2: outside 0.80-1.20", "published 2.03 at 4: inside"]
+    due = ["measured 0.5 at 2: outside 0.8-1.2", "published 2.03 at 4: inside"]
     same("known", [*words, module.known([], curve)], [*due, "assumed"])
     for name, of in module.planned().items():
         error = of["planned"][1] / of["measured"] - 1
