@@ -126,7 +126,7 @@ def rates(case, n, trouble=None):
         f(n, S, case.B, a) + 2 * S / B - 2 * S / case.B for f in (cost.ps_together, cost.ps_in_turn)
     ]
     found["ps, synchronous"] = n / (last + max(way)), n / (last + min(way))
-    needed = n - max(1, n // 25)
+    needed = max(1, n - max(1, n // 25))
     backups = needed / schemes.rate(schemes.synchronous(few, needed))
     way = [f(n, S, case.B, a) for f in (cost.ps_together, cost.ps_in_turn)]
     found["ps, synchronous, 4% backups"] = (
@@ -142,7 +142,7 @@ def left_of(name, n, shape):
     times = laws.step_times("lognormal", n, AWAY + 10 * steps, shape=shape)
     times = laws.local_steps(times, steps)
     gone = laws.lost(times, n - 1, at, AWAY)
-    needed = n - max(1, n // 25) if "backups" in name else n
+    needed = max(1, n - max(1, n // 25)) if "backups" in name else n
 
     def gradients(times):
         if name == "gossip":
@@ -499,8 +499,8 @@ def parsed():
         B, machine = (gigabits or 10) * 1e9 / 8, inside or 1
         size, more = 4 * (parameters or 25.6e6), {"shape": shape or SHAPE}
         flags.case = Case(n or 64, c or 0.26, size, B, a or 5e-5, machine, 8 * B, **more)
-        if not 2 <= flags.case.n <= 4096:
-            parser.error(f"--workers must be from 2 to 4096, is {flags.case.n}")
+        if flags.case.n > 4096:
+            parser.error(f"--workers must be at most 4096, is {flags.case.n}")
     return flags
 
 

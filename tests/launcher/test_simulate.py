@@ -795,6 +795,66 @@ def test_all_replays():
     assert max(missed) > 1.3  # three of ten local steps
 
 
+def asked(waited):
+    """Returns seconds until a worker of Bounded-Staleness knows: it looks after .5, 1, 2 ... ms."""
+    looks = np.cumsum([0] + [min(0.0005 * 2**i, 0.02) for i in range(400)])
+    return looks[np.minimum(np.searchsorted(looks, waited), 400)]
+
+
+@check
+def check_replays_of_staleness(sim):
+    """Updates/s within 15%, mean staleness within 20%: 8 workers, 40 ms, of which 3.7 ms fitted."""
+    compared = 0
+    for case, runs in results_of("Staleness").items():
+        if "ahead" not in case and "no bound: HogWild" not in case:
+            continue
+        s = int(case.split("most ")[1].split()[0]) - 1 if "ahead" in case else 10**6
+        delay, found = "one slow" if "slow" in case else "exponential", []
+        for seed, _ in enumerate(runs, 1):
+            times = drawn(delay, 0.04, 8, seed, 600) + 0.0037
+            trace = sim.schemes.bounded(times, s, asked)
+            late = sim.schemes.staleness(trace)[:1000].mean()
+            found.append((sim.schemes.rate(trace), late))
+        rate, late = (statistics.median(column) for column in zip(*found))
+        within(f"bounded, {case}", middle(runs, "updates_per_second"), rate, 0.15)
+        within(f"bounded, {case}, late", middle(runs, "staleness_mean"), late, 0.2)
+        compared += 1
+    assert compared > 8
+
+
+MISTAKES["replays_of_staleness", "bounded, .*"] = {
+    "another bound": [("all_made[max(0, c - s)] - last", "all_made[max(0, c - s - 1)] - last")],
+}
+
+
+@check
+def check_a_slow_network(sim):
+    """A ring of two and four workers within 10%; two numbers are fitted to other rows."""
+    results, S = results_of("Slow-Network"), 68904
+
+    def seconds(case):
+        n = 4 if case.endswith("4 workers") else 2
+        return n / middle(results[f"69 KB, {case}"], "batches_per_second")
+
+    name = "Mbit/s: Ring-AllReduce"
+    share = sim.cost.ring(2, S, 1.25e6) / seconds(f"10 {name}")  # of a link that is payload
+    own = seconds(f"1000 {name}") - sim.cost.ring(2, S, share * 125e6)
+    for case, n, B in (
+        ("10 %s, 4 workers", 4, 1.25e6),
+        ("100 %s", 2, 1.25e7),
+        ("100 %s, 4 workers", 4, 1.25e7),
+    ):
+        found = own + sim.cost.ring(n, S, share * B)
+        within(f"ring, {case % name}", seconds(case % name), found, 0.1)
+
+
+MISTAKES["a_slow_network", "ring, .*"] = {
+    "all of S in each message": [
+        ("return 2 * (n - 1) / n * S / B + 2 * (n - 1) * a", "return 2 * (n - 1) * S / B")
+    ],
+}
+
+
 # A plan -----------------------------------------------------------------------------------------
 
 SEND, PULL, MINI = 0.004, 0.002, 0.07  # seconds of a push, of a pull, of a gradient
