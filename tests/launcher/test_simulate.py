@@ -795,10 +795,12 @@ def test_all_replays():
     assert max(missed) > 1.3  # three of ten local steps
 
 
+LOOKS = np.cumsum([0] + [min(0.0005 * 2**i, 0.02) for i in range(400)])
+
+
 def asked(waited):
     """Returns seconds until a worker of Bounded-Staleness knows: it looks after .5, 1, 2 ... ms."""
-    looks = np.cumsum([0] + [min(0.0005 * 2**i, 0.02) for i in range(400)])
-    return looks[np.minimum(np.searchsorted(looks, waited), 400)]
+    return LOOKS[np.minimum(np.searchsorted(LOOKS, waited), 400)]
 
 
 @check
