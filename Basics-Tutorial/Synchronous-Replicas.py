@@ -470,7 +470,7 @@ assert all(step == [0, 1] for step in whose)
 # [Scaling](../Measurements/Scaling/) has real workers whose gradients take 70 ms on average, with
 # exponential times. The rate of asynchronous workers (HogWild) grows with $n$, because none waits; a
 # synchronous step waits for the longest of $n$ times. The lines on the left are computed from the
-# mean time alone; nothing was fitted:
+# mean times of one worker, which vary by assumption:
 #
 # ![Left: mini-batches per second against the number of workers. HogWild grows in proportion; Synchronous-SGD and Ring-AllReduce agree and grow far more slowly. Right: test loss of eight workers against seconds, for nine algorithms.](../Measurements/Scaling/scaling.png)
 #

@@ -6,7 +6,7 @@ import sys
 
 from tfrun.launch import quiet
 
-COMMANDS = ("summary", "curves", "explain", "trace", "run")
+COMMANDS = ("summary", "curves", "explain", "trace", "plan", "run")
 WATCHING = ("status", "monitor", "logs", "kill", "tensorboard")  # Ctrl-C ends them with 0
 WITH_TENSORFLOW = ("evaluate", "export")  # each in a process of its own
 

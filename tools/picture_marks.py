@@ -31,6 +31,7 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
     ],
     "trace.png": TIMELINE,
     **dict.fromkeys(("compare.png", "loss.png", "local-steps.png", "front.png"), COMPARE),
+    "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", DRIVERS],
     "drills.png": ["Operations/Fault-Tolerance/fault_tolerance.py"],
     "results.png": ["Beyond-One-Machine/Parallel-Experiments/report.py"],
 }

@@ -8,6 +8,7 @@ Run:           bash run.sh
 """
 
 import collections
+import itertools
 import math
 import statistics
 
@@ -16,6 +17,7 @@ from common import delays, drivers, examples, forked
 from common.drivers import middle
 from tfrun.runs import summary
 from tfrun.runs.data import RunData
+from tfrun.simulate import laws, schemes
 
 MEAN = 0.07  # seconds that a gradient takes longer, on average, but for the slow worker's
 T = 10  # mini-batches of an update, in those examples whose workers take steps alone
@@ -26,6 +28,7 @@ OPTIMIZER_BACKUP = OPTIMIZER + ", a backup"
 GROWING = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
 SEVEN = ("HogWild", "DynSGD", "DOWNPOUR-Easy", "Synchronous-SGD", BACKUP, "SAGN", "Ring-AllReduce")
 LATE = ("HogWild", "DOWNPOUR-Easy", "DOWNPOUR", "ADAG", "DynSGD")
+QUANTILES = [0, 0.01, 0.05, *(i / 10 for i in range(1, 10)), 0.95, 0.99, 1]
 QUICK = ["1 worker, constant: HogWild", f"8 workers, exponential: {BACKUP}"]
 QUICK += [f"{n} workers, exponential: {name}" for n in (2, 8) for name in GROWING[:2]]
 
@@ -67,29 +70,24 @@ def needed(name, n):
 def law(name, n, delay, own, mean=MEAN):
     """Returns the mini-batches a second of a cluster that is simulated, without TensorFlow.
 
-    own: seconds of a worker for an update beside the delays. Where workers make updates together,
-    each waits for the last, or for the last but one. A worker whose gradient comes too late for its
-    step ends it all the same, and only then begins the next. None for the optimizer with a backup:
-    there a fast worker takes the place of a slow one.
+    own: mean seconds of a worker for an update beside the delays, which vary: exponentially. Where
+    workers make updates together, each waits for the last, or for the last but one. A worker whose
+    gradient comes too late for its step ends it all the same, and only then begins the next. None
+    for the optimizer with a backup: there a fast worker takes the place of a slow one.
     """
     if name == OPTIMIZER_BACKUP:
         return None
     local = T if name in ALONE else 1
-    seconds = [delays.draws(delay, mean, k, n, seed=7) for k in range(n)]
-
-    def update(k):
-        return own + sum(next(seconds[k]) for _ in range(local))
-
-    steps = 6000 // local
-    if name.split(",")[0] not in TOGETHER:
-        return sum(steps * local / sum(update(k) for _ in range(steps)) for k in range(n))
-    free, now = np.zeros(n), 0.0  # when each worker is free, and when w has moved
-    for _ in range(steps):
-        began = np.maximum(free, now)
-        ended = began + [update(k) for k in range(n)]
-        now = np.sort(ended)[needed(name, n) - 1]
-        free = np.where(began < now, ended, free)
-    return steps * local * needed(name, n) / now
+    drawn = (delays.draws(delay, mean, k, n, seed=7) for k in range(n))
+    times = np.stack([list(itertools.islice(each, 6000)) for each in drawn], axis=1)
+    times = laws.local_steps(times, local)
+    if own:
+        times += laws.step_times("exponential", n, len(times), own, seed=7)
+    together = name.split(",")[0] in TOGETHER
+    scheme = (
+        schemes.synchronous(times, needed(name, n)) if together else schemes.asynchronous(times)
+    )
+    return schemes.rate(scheme) * local
 
 
 def batches_of(case, batches):
@@ -138,12 +136,33 @@ def found(name, n, trained, samples, directory):
         "staleness_mean": statistics.fmean(late),
         "staleness_by_rates": summary.summarize(run)["staleness_by_rates"] if whole else None,
         "staleness_max": max(late),
+        "staleness_counts": np.bincount(np.array(late, int)).tolist(),  # of 0, 1, 2, ...
+        **durations(pushes),
         "late": sum(staleness > 0 for staleness in late) / len(late),
         "staleness_of_last_worker": statistics.fmean(own or [0]),
         "twice": twice(pushes),
         "waiting": waited / sum(push["push_time"] - push["pull_time"] for push in inside),
         "cores": forked.per_second(samples, began, ended),
         "seconds": ended - forked.started(pushes),
+    }
+
+
+def durations(pushes):
+    """Returns QUANTILES of the seconds from pull to push, of computing in them, and to a pull.
+
+    From these times a plan for more workers can be made.
+    """
+    whole, computing, pauses, before = [], [], [], {}
+    for push in pushes:
+        whole.append(push["push_time"] - push["pull_time"])
+        computing.append(whole[-1] - push["wait_seconds"])
+        if push["task"] in before:
+            pauses.append(push["pull_time"] - before[push["task"]])
+        before[push["task"]] = push["push_time"]
+    found = {"pull_to_push": whole, "computing": computing, "push_to_pull": pauses}
+    return {
+        name: np.quantile(seconds or [0], QUANTILES).round(6).tolist()
+        for name, seconds in found.items()
     }
 
 

@@ -156,6 +156,7 @@ FEW = {  # the flags with which a driver measures little
     "Compare": ["Non-Distributed-Setup", "ADAG --local-steps 5 --learning-rate 1", *FEWEST],
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
+    "Scale-Laboratory": ["--workers", "4"],
     "Scaling": ["--batches", "100", "--only", "4 workers, one slow: DynSGD", ANYWAY],
     "Compression": ["--updates", "60", "--only", "sign", ANYWAY],
     "Staleness": ["--updates", "60", "--only", "one slow, no bound", ANYWAY],

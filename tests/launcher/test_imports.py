@@ -9,11 +9,12 @@ import support
 TFRUN = support.ROOT / "tfrun"
 BELOW = {"tfrun", "tfrun.arguments", "tfrun.errors", "tfrun.formatting", "tfrun.known_errors"}
 FLOORS = {  # what the modules of a folder may import, besides BELOW and its own folder
-    "commands": {"launch", "ssh", "runs", "pictures"},
+    "commands": {"launch", "ssh", "runs", "pictures", "simulate"},
     "ssh": {"launch", "runs"},
     "launch": {"runs"},
     "pictures": {"runs"},
-    "runs": set(),
+    "runs": {"simulate"},
+    "simulate": set(),
 }
 
 
@@ -84,8 +85,10 @@ def test_a_floor_imports_what_is_below_it(floor):
 
 
 def test_lines():
-    """Only the table of errors may be long."""
+    """Only the table of errors may be long; the simulator has a limit of its own."""
     lines = {path: len(path.read_text().splitlines()) for path in TFRUN.rglob("*.py")}
     del lines[TFRUN / "known_errors.py"]
     assert max(lines.values()) < 400
+    simulator = [path for path in lines if path.parent.name == "simulate"]
+    assert sum(lines.pop(path) for path in simulator) <= 800
     assert sum(lines.values()) <= 4297

@@ -927,6 +927,61 @@ MISTAKES["the_updates_of_a_pipeline", "(updates|line|stored|nearest|table)", "Pi
 }
 
 
+# Scale-Laboratory --------------------------------------------------------------------------------
+
+
+@check
+def check_the_laboratory(load, tmp_path):
+    """Rates of equal workers by hand; what a straggler, a slow link and a lost worker leave."""
+    module = load("Scale-Laboratory")
+    # 4 workers, a second, 4 MB at 2 MB/s: a ring takes 3 s, of which 2/3 s can hide.
+    case = module.Case(4, 1.0, 4e6, 2e6, 0.0, shape=1e-6)
+    usual = module.rates(case, 4)
+    slow = {name: module.rates(case, 4, name) for name in (module.STRAGGLER, module.SLOW_LINK)}
+    local, added, ps = "ring, 10 local steps", "ring, 1/100 of the bytes, added up", module.PS
+
+    def near(what, found, *due):
+        assert found == pytest.approx(due, rel=0.01), f"\n{what}: {found}, not {due}"
+
+    near("rates, ring", usual["ring"], 4 / 4, 4 / (1 + 3 - 2 / 3))
+    near("rates, local", usual[local], 40 / 13, 40 / (10 + 3 - 2 / 3))
+    near("rates, added up", usual[added], 4 / 1.03, 4 / 1)
+    near("rates, gathered", usual["1/100 of the bytes, gathered"], 4 / 1.06, 4 / 1)
+    near("rates, ps", usual[ps], 4 / (1 + 2 * 4 * 2), 1 / 2)
+    near("rates, synchronous", usual["ps, synchronous"], 4 / 17, 4 / 11)
+    near("straggler, ring", slow[module.STRAGGLER]["ring"], 4 / 8, 4 / (5 + 3 - 2 / 3))
+    near("straggler, ps", slow[module.STRAGGLER][ps], 4 / 17, 1 / 2)
+    near("link, ring", slow[module.SLOW_LINK]["ring"], 4 / 31, 4 / (31 - 2 / 3))
+    near("link, synchronous", slow[module.SLOW_LINK]["ps, synchronous"], 4 / 53, 4 / 47)
+    for name, due in (("ring", 0), (ps, 3 / 4), ("ps, at most 4 ahead", 0.02), ("gossip", 3 / 4)):
+        found = module.left_of(name, 4, 1e-6)
+        assert found == pytest.approx(due, abs=0.02), f"\nlost, {name}: {found}"
+    curve = [[2, 0.8, 1.2], [4, 1.0, 2.0]]
+    points = [(0.5, "measured", 2), (2.03, "published", 4)]
+    words = [module.known([(n, value, source)], curve) for value, source, n in points]
+    due = ["measured 0.5 at 2: outside 0.8-1.2", "published 2.03 at 4: inside"]
+    same("known", [*words, module.known([], curve)], [*due, "assumed"])
+    for name, of in module.planned().items():
+        error = of["planned"][1] / of["measured"] - 1
+        assert abs(error) < 0.12, f"\nplanned, {name}: {error:+.1%}"
+        if of["staleness"][0]:
+            found, due = of["staleness"][::-1]
+            assert found == pytest.approx(due, rel=0.05), f"\nplanned, {name}: {found}, not {due}"
+
+
+MISTAKES["the_laboratory", "(rates|straggler|link|lost|known|planned).*", "Scale-Laboratory"] = {
+    "a slow link is as fast": [("/ (LINK if trouble == SLOW_LINK else 1)", "/ 1")],
+    "updates for mini-batches": [
+        ("found[name] = n * T / (last + high), n * T /", "found[name] = n / (last + high), n /")
+    ],
+    "a whole ring for a hundredth": [("cost.ring(n, S / RATIO, B, a)", "cost.ring(n, S, B, a)")],
+    "a straggler is as fast": [("times[:, -1] *= TIMES", "times[:, -1] *= 1")],
+    "it comes back at once": [("n - 1, at, AWAY)", "n - 1, at, 1)")],
+    "outside is inside": [("0.98 * low <= value <= 1.02 * high", "value > 0")],
+    "a delay of one for two": [("np.array(drawn).max(axis=1)", "np.array(drawn).min(axis=1)")],
+}
+
+
 # Compression, Scaling, Slow-Network, Staleness ---------------------------------------------------
 
 

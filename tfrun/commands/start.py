@@ -60,14 +60,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     amount = resources.per_role(resources.size)
     text = "a task that uses more is killed, and has failed"
     add("--memory", type=amount, default={}, metavar="worker=2G", help=text)
-    add(
-        "--env",
-        type=resources.environment_variable,
-        action="append",
-        default=[],
-        metavar="[ROLE:]NAME=VALUE",
-        help="a variable for all tasks, or for those of one role; may be given several times",
-    )
+    text = "a variable for all tasks, or for those of one role; may be given several times"
+    many = {"action": "append", "default": [], "metavar": "[ROLE:]NAME=VALUE", "help": text}
+    add("--env", type=resources.environment_variable, **many)
     text = "start the tasks over ssh: N on each host, [user@]host:N; in this order"
     add("--hosts", type=hosts.parse, metavar="HOST:N,...", help=text)
     text = "put the data and the model of this file into the script's place for them (PROBLEM)"

@@ -36,13 +36,9 @@ def serve(directory, folder, port):
     run_events = events.Events(folder)
     run_events.update(RunData.read(directory))
     board = program.TensorBoard()
-    board.configure(
-        logdir=folder,
-        host="127.0.0.1",
-        port=int(port),
-        reload_interval=REFRESH_SECONDS,
-        load_fast="false",  # no second process, of which something could be left
-    )
+    # Not fast: no second process, of which something could be left.
+    how = {"reload_interval": REFRESH_SECONDS, "load_fast": "false"}
+    board.configure(logdir=folder, host="127.0.0.1", port=int(port), **how)
     try:
         address = board.launch()  # in a thread
     except program.TensorBoardServerException as error:

@@ -109,11 +109,8 @@ class Run:
 
     def unfinished(self, *jobs: str) -> list[Task]:
         """Returns the tasks that run or are to start, of these jobs or of all."""
-        return [
-            task
-            for task in self.tasks
-            if (task.running() or task.start_at is not None) and (not jobs or task.job in jobs)
-        ]
+        chosen = (task for task in self.tasks if not jobs or task.job in jobs)
+        return [task for task in chosen if task.running() or task.start_at is not None]
 
     def start_due_tasks(self):
         """Starts the tasks whose time has come."""

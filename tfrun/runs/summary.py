@@ -10,6 +10,7 @@ import numpy as np
 from tfrun.formatting import finite
 from tfrun.runs import metrics_csv, run_directory
 from tfrun.runs.data import RunData
+from tfrun.simulate.schemes import staleness_by_rates
 
 
 def best_values(directions, tasks):
@@ -62,8 +63,7 @@ def summarize(run: RunData) -> dict:
     staleness = joined(p["staleness"] for p in pushes.values())
     # What each worker takes from pull to push; meanwhile the others push at their rates.
     spans = [(p["push_time"] - p["pull_time"])[p["push_time"] > begun] for p in pushes.values()]
-    total = sum(span.size for span in spans)
-    late = sum(np.nansum(span) * (total - span.size) for span in spans) / (total * seconds or 1)
+    late = staleness_by_rates(spans, seconds)
     missing = [task for task in tasks if task not in pushes]
     each_task = [pushes.get(task) for task in tasks]
     return {

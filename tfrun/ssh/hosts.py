@@ -104,17 +104,11 @@ def ask(requests: dict[Host, dict]) -> dict[Host, dict]:
 
 def answer(host, request):
     """Returns the answer of a host, {"wrong": why} where none comes in time."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    more = {"errors": "replace", "timeout": ANSWER, "preexec_fn": end_with_parent}
     try:
-        done = subprocess.run(
-            ssh_command(host),
-            input=json.dumps(request) + "\n",
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=ANSWER,
-            preexec_fn=end_with_parent,
-        )
+        line = json.dumps(request) + "\n"
+        done = subprocess.run(ssh_command(host), input=line, **pipes, **more)
     except subprocess.TimeoutExpired:
         return {"wrong": f"it did not answer in {ANSWER} s"}
     for line in done.stdout.splitlines():
@@ -139,13 +133,8 @@ class RemoteTask(Task):
     """A task on a host; its process here is the shell around ssh."""
 
     def __init__(self, host, job, index, command, env, directory):
-        request = {
-            "do": "task",
-            "name": f"{job}-{index}",
-            "folder": os.getcwd(),
-            "env": env,
-            "command": command,
-        }
+        request = {"do": "task", "name": f"{job}-{index}", "folder": os.getcwd()}
+        request |= {"env": env, "command": command}
         command = ["bash", "-c", CONNECT, "tfrun", *ssh_command(host)]
         env = {**env, "TFRUN_REQUEST": json.dumps(request)}
         super().__init__(job, f"{job} {index}", command, env, directory)

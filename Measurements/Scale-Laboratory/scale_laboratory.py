@@ -1,0 +1,533 @@
+"""Scale-Laboratory: what eight to thousands of workers would do, simulated by tfrun/simulate.
+
+It measures nothing, and needs no quiet machine. Beside each line of the table stands what is known
+of it: a measured or published speed-up and whether the simulated range has it, or "assumed".
+
+    bash run.sh                                             four clusters, and loss over seconds
+    bash run.sh --workers 64 --parameters 25.6e6 --compute 0.26 --gigabits 10     your own case
+    bash run.sh --tune                                      finds the learning rates again
+
+Kind:          driver
+Run:           bash run.sh
+"""
+
+import functools
+import itertools
+import json
+import math
+import re
+import statistics
+from typing import NamedTuple
+
+import numpy as np
+from common import delays, drivers, examples
+from rich.console import Group
+from tfrun.simulate import cost, laws, learn, plan, schemes
+
+FOLDER = examples.ROOT / "Measurements" / "Scale-Laboratory"
+STRAGGLER, SLOW_LINK, LOST = "a straggler", "a slow link", "one is lost"
+TIMES, AWAY = 5, 200  # how slow a straggler is; how many mini-batches long a lost worker is away
+LINK = 10  # how slow a slow link is
+T, RATIO, LEAD = 10, 100, 4  # local steps; of the bytes; updates ahead at most
+SHAPE = 0.1  # of the lognormal times, unless you give --variation
+EVEN = 0.02  # of equal GPUs: with a tenth eight were slower than those that were published
+PS = "ps, asynchronous"
+
+
+class Case(NamedTuple):
+    """A cluster, and what a mini-batch takes there: seconds, bytes, bytes a second."""
+
+    n: int
+    c: float
+    S: float
+    B: float
+    a: float
+    inside: int = 1  # workers in a machine, with links of B_inside between them
+    B_inside: float = math.inf
+    cores: float = math.inf  # that all workers share
+    shape: float = SHAPE
+    points: tuple = ()  # (scheme, workers, speed-up, where from)
+
+
+def benchmark(name):
+    """Returns the rate of two workers in Benchmarks' wide model, to that of one process."""
+    results = json.loads((FOLDER.parent / "Benchmarks" / "results.json").read_text())
+    middle = {name: statistics.median(of["wide"]) for name, of in results.items() if "wide" in of}
+    return middle[name] / middle["Non-Distributed-Setup"]
+
+
+@functools.cache
+def cases():
+    """Returns {words: Case}. Sources of the numbers: the page."""
+    measured = {
+        "ring": "Ring-AllReduce (10)",
+        PS: "HogWild (1 update a call)",
+        "ps, synchronous": "Synchronous-SGD (10 steps a call)",
+        f"{PS}, {T} local steps": "DOWNPOUR-Easy (a push every 10 steps)",
+    }
+    here = [(scheme, 2, benchmark(name), "measured") for scheme, name in measured.items()]
+    gpus = [("ring", n, images / 219, "published") for n, images in ((2, 422), (4, 852), (8, 1734))]
+    slowmo = [(f"ring, {T} local steps", 32, 32 * 0.262 / 0.294, "published")]
+    return {
+        "a laptop, 2 cores": Case(16, 3.2e-3, 8.7e6, 2e9, 1e-4, cores=2, points=tuple(here)),
+        "8 GPUs in a machine": Case(
+            8, 64 / 219, 102.2e6, 10e9, 2e-5, shape=EVEN, points=tuple(gpus)
+        ),
+        "64 machines, 10 Gbit/s": Case(
+            64, 0.262, 102.2e6, 1.25e9, 5e-5, shape=EVEN, points=tuple(slowmo)
+        ),
+        "4,096 GPUs, 400 Gbit/s": Case(4096, 0.86, 14e9, 50e9, 1e-5, 8, 400e9, shape=EVEN),
+    }
+
+
+def rates(case, n, trouble=None):
+    """Returns {scheme: (lowest, highest)}: mini-batches a second of n workers.
+
+    trouble: STRAGGLER or SLOW_LINK, of one worker. A ring goes at the speed of its slowest link.
+    """
+    c, S, a, inside = case.c * max(1, n / case.cores), case.S, case.a, min(n, case.inside)
+    count = max(12, min(200, 20000 // n))
+    times = laws.step_times("lognormal", n, max(120, count * T), c, shape=case.shape)
+    if trouble == STRAGGLER:
+        times[:, -1] *= TIMES
+    B = case.B / (LINK if trouble == SLOW_LINK else 1)
+    alone = times + 2 * a  # where each worker sends by its own link
+    alone[:, -1] += 2 * S / B - 2 * S / case.B
+    few, longer = times[:count], laws.local_steps(alone, T)[: max(12, count // T)]
+    last, lasts = (each.max(axis=1).mean() for each in (few, laws.local_steps(times, T)))
+    found = {}
+
+    def together(name, communication, T=1, last=last):
+        low, high = (seconds - c for seconds in cost.between(c, communication))
+        found[name] = n * T / (last + high), n * T / (last + low)
+
+    def of_ps(name, times, P, T=1):
+        queue = schemes.rate(schemes.queued(times, pull=S / case.B, push=S / case.B, servers=P))
+        in_step = 1 / cost.ps_asynchronous(n, T * c, S, case.B, a, P)[1]
+        found[name] = T * min(queue, in_step), T * queue
+
+    ring = cost.ring(n, S, B, a)
+    together("ring", ring)
+    if inside > 1:
+        machines = math.ceil(n / inside)
+        together("hierarchical", cost.hierarchical(machines, inside, S, B, a, case.B_inside))
+    together("ZeRO 3", cost.sharded(n, S, B, a))
+    together(f"ring, {T} local steps", ring, T, lasts)
+    together(f"ring, 1/{RATIO} of the bytes, added up", cost.ring(n, S / RATIO, B, a))
+    together(f"1/{RATIO} of the bytes, gathered", cost.gather(n, S / RATIO, B, a))
+    pairs = schemes.gossip(alone[:count] - a, exchange=S / case.B)
+    found["gossip"] = (len(pairs.push) / pairs.push[-1],) * 2
+    of_ps(PS, alone[:count], 1)
+    of_ps(f"{PS}, a ps for 4 workers", alone[:count], max(1, n // 4))
+    of_ps(f"{PS}, {T} local steps", longer, 1, T)
+    free = schemes.rate(schemes.bounded(alone[:count] + 2 * S / case.B, LEAD - 1))
+    found[f"ps, at most {LEAD} ahead"] = (min(free, case.B / S),) * 2  # by its link
+    way = [
+        f(n, S, case.B, a) + 2 * S / B - 2 * S / case.B for f in (cost.ps_together, cost.ps_in_turn)
+    ]
+    found["ps, synchronous"] = n / (last + max(way)), n / (last + min(way))
+    needed = max(1, n - max(1, n // 25))
+    backups = needed / schemes.rate(schemes.synchronous(few, needed))
+    way = [f(n, S, case.B, a) for f in (cost.ps_together, cost.ps_in_turn)]
+    found["ps, synchronous, 4% backups"] = (
+        needed / (backups + max(way)),
+        needed / (backups + min(way)),
+    )
+    return found
+
+
+def left_of(name, n, shape):
+    """Returns the share of the usual gradients that come while one of n workers is away."""
+    at, steps = 4, T if "local" in name else 1
+    times = laws.step_times("lognormal", n, AWAY + 10 * steps, shape=shape)
+    times = laws.local_steps(times, steps)
+    gone = laws.lost(times, n - 1, at, AWAY)
+    needed = max(1, n - max(1, n // 25)) if "backups" in name else n
+
+    def gradients(times):
+        if name == "gossip":
+            pairs = schemes.gossip(times)
+            return pairs.worker, pairs.push
+        if name.startswith("ps, at most"):
+            trace = schemes.bounded(times, LEAD - 1)
+        elif name.startswith(PS):
+            trace = schemes.asynchronous(times)
+        else:
+            trace = schemes.synchronous(times, needed)
+        worker, _, push, _, step = (each[trace.step >= 0] for each in trace)
+        moved = np.zeros(step.max() + 1)  # when each step has moved w
+        np.maximum.at(moved, step, push)
+        return worker, moved[step]
+
+    worker, push = gradients(times)
+    begin = push[worker == n - 1][at - 1]
+    usual, few = (((begin < p) & (p <= begin + AWAY)).sum() for p in (push, gradients(gone)[1]))
+    return few / usual
+
+
+def simulate(case):
+    """Returns what the table and the picture show of a case."""
+    sizes = [2**i for i in range(1, 13) if 2**i < case.n] + [case.n]
+    curves = {}
+    for n in sizes:
+        for name, found in rates(case, n).items():
+            curves.setdefault(name, []).append([n, *(rate * case.c for rate in found)])
+    usual = {name: sum(points[-1][1:]) for name, points in curves.items()}
+    left = {}
+    for trouble in (STRAGGLER, SLOW_LINK):
+        for name, found in rates(case, case.n, trouble).items():
+            left.setdefault(name, {})[trouble] = sum(found) * case.c / usual[name]
+    for name in left:
+        left[name][LOST] = left_of(name, min(case.n, 64), case.shape)
+    facts = (min(case.n, case.cores), case.c, case.S, case.B, case.a)
+    changes = cost.first_to_change(int(facts[0]), *facts[1:]) if case.n > 1 else {}
+    return {"curves": curves, "left": left, "first": changes, "points": case.points}
+
+
+# Loss over seconds ------------------------------------------------------------------------------
+
+SIZES, SECONDS, SEEDS, GAUGE = (8, 100, 1000), 40, 5, 0
+GRID = [round(45.0 * 0.45**i, 6) for i in range(17)]  # 45 to 0.0001
+RATES = FOLDER / "rates.json"
+
+
+@functools.cache
+def digits():
+    """Returns the training inputs [1437, 65], the last one always 1, and the labels."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(0).permutation(len(x))[:1437]
+    return np.hstack([x[order] / 16, np.ones((len(order), 1))]).astype(np.float32), y[order]
+
+
+def learners(n, seed):
+    """Returns {scheme: a function of a rate that returns (its curve, the loss of one's own w)}.
+
+    Times are lognormal with the shape 0.5 and the mean 1; no message takes time.
+    """
+    x, y = digits()
+    times = laws.step_times("lognormal", n, 3 * SECONDS, seed=seed)
+    rows = learn.rows_of(n, 3 * SECONDS, len(x), seed)
+    sums = laws.local_steps(times, T)
+    traces = {
+        "asynchronous": (schemes.asynchronous(times), 1),
+        f"at most {LEAD} ahead": (schemes.bounded(times, LEAD - 1), 1),
+        "synchronous": (schemes.synchronous(times), 1),
+        "synchronous, 4% backups": (schemes.synchronous(times, n - max(1, n // 25)), 1),
+        f"synchronous, {T} local steps": (schemes.synchronous(sums), T),
+        f"asynchronous, {T} local steps": (schemes.asynchronous(sums), T),
+    }
+
+    def follow(trace, local, lr):
+        return learn.follow(trace, n, x, y, rows, lr, SECONDS, local), None
+
+    found = {name: functools.partial(follow, *of) for name, of in traces.items()}
+    pairs = schemes.gossip(times, seed=seed)
+    found["gossip"] = lambda lr: learn.follow_pairs(pairs, n, x, y, rows, lr, SECONDS)
+    return found
+
+
+def tuned(n):
+    """Returns {scheme: the best rate of GRID}, by the worst loss of the last quarter.
+
+    So no rate wins by a lucky end. The seed is none of those that are shown.
+    """
+    best = {}
+    for name, run in learners(n, GAUGE).items():
+        ends = {}
+        with np.errstate(all="ignore"):
+            for lr in GRID:
+                points, _ = run(lr)
+                ends[lr] = max(loss for at, loss in points if at > 0.75 * SECONDS)
+        best[name] = min((lr for lr in GRID if math.isfinite(ends[lr])), key=ends.get)
+    return best
+
+
+def learn_all(rates):
+    """Returns {"n workers": {scheme: its losses over seconds, and those at the end}}."""
+    grid, found = np.linspace(0, SECONDS, 41), {}
+    for n in SIZES:
+        runs = {}
+        for seed in range(1, SEEDS + 1):
+            for name, run in learners(n, seed).items():
+                points, own = run(rates[str(n)][name])
+                runs.setdefault(name, []).append((np.interp(grid, *zip(*points)), own))
+        found[f"{n} workers"] = {
+            name: {
+                "lr": rates[str(n)][name],
+                "median": np.round(np.median([loss for loss, _ in each], axis=0), 4).tolist(),
+                "last": [round(float(loss[-1]), 4) for loss, _ in each],
+                **({"own w": [round(own, 4) for _, own in each]} if name == "gossip" else {}),
+            }
+            for name, each in runs.items()
+        }
+    return found
+
+
+# Scaling's 8 and 16 workers, from its runs with 2 -----------------------------------------------
+
+PLANNED = ("HogWild", "Synchronous-SGD", "Ring-AllReduce")
+DELAY, BYTES = 0.07, 2 * 68904  # of Scaling: mean seconds of a gradient; pulled and pushed
+
+
+def run_with_two(name, runs):
+    """Returns the plan.Run of Scaling's runs with two workers.
+
+    They commit no durations, but the delays that they drew can be drawn again. What an update takes
+    beside them follows from the rate, and its part between push and pull from the staleness.
+    """
+    together, rows = name != "HogWild", runs[0]["batches"] // 2
+    drawn = [
+        [
+            list(itertools.islice(delays.draws("exponential", DELAY, k, 2, seed), rows))
+            for k in (0, 1)
+        ]
+        for seed in range(1, len(runs) + 1)
+    ]
+    steps = np.array(drawn).max(axis=1) if together else np.array(drawn)
+    own = 2 / drivers.middle(runs, "batches_per_second") - steps.mean()
+    late = 1 if together else drivers.middle(runs, "staleness_by_rates")
+    pull = max(0.0, (1 - late) * (steps.mean() + own))
+    servers = int(name != "Ring-AllReduce")
+    return plan.Run(2, servers, together, np.ravel(drawn), pull, own - pull, BYTES, 1)
+
+
+def planned():
+    """Returns {"example, workers": measured and planned mini-batches/s and staleness}."""
+    results, found = json.loads((FOLDER.parent / "Scaling" / "results.json").read_text()), {}
+    for name in PLANNED:
+        run = run_with_two(name, results[f"2 workers, exponential: {name}"])
+        for n in (8, 16):
+            runs = results[f"{n} workers, exponential: {name}"]
+            plans = plan.predict(run, n)
+            late = None if run.together else drivers.middle(runs, "staleness_mean")
+            found[f"{name}, {n} workers"] = {
+                "measured": drivers.middle(runs, "batches_per_second"),
+                "planned": plans["rate"],
+                "staleness": [late, plans["staleness"][1]],
+            }
+    return found
+
+
+# Published points -------------------------------------------------------------------------------
+
+
+def trusted():
+    """Returns {kind of published points: in words how many fit}. They stand in published.json."""
+    points = json.loads((FOLDER / "published.json").read_text())
+    inside, widths, errors = 0, [], {}
+    for point in points["efficiencies"]:
+        more = {"P": point["P"]} if point["by"].startswith("ps") else {}
+        S, B = point["megabytes"] * 1e6, point["gigabits"] * 1e9 / 8
+        x, c = getattr(cost, point["by"])(point["n"], S, B, **more), point["c"]
+        high, low = (c / seconds for seconds in cost.between(c, x))
+        inside += low - 0.02 <= point["efficiency"] <= high + 0.02
+        widths.append(high - low)
+        if not point["case"].endswith("128 GPUs"):  # which the two numbers come from
+            errors[point["case"]] = c / cost.fitted(c, x) / point["efficiency"] - 1
+    off = list(map(abs, errors.values()))
+    worst = max(errors, key=lambda case: abs(errors[case]))
+    found = {
+        f"{len(widths)} efficiencies, none to full overlap": f"{inside} inside, 2 points allowed; "
+        f"the range is {100 * statistics.median(widths):.0f} points wide in the median",
+        f"{len(off)} of them, by the two fitted numbers": f"median error "
+        f"{statistics.median(off):.1%}, {sum(each <= 0.05 for each in off)} within 5%, worst "
+        f"{errors[worst]:+.0%}: {worst}",
+    }
+    steps = [
+        cost.local(each["compute"], each["communication"], each["T"]) / each["seconds"] - 1
+        for each in points["steps"]
+    ]
+    words = ", ".join(f"{error:+.0%}" for error in steps)
+    found[f"{len(steps)} steps with local steps or one peer"] = f"errors {words}"
+    ratios = []
+    for each in points["servers"]:
+        S, B = each["megabytes"] * 1e6, each["gigabits"] * 1e9 / 8
+        way = cost.ps_together(each["n"], 3 / 4 * S, B, P=each["P"])
+        ratios.append(each["n"] * each["c"] / (each["c"] + way) / each["times_one_gpu"])
+    words = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    found[f"{len(ratios)} speed-ups with four ps"] = f"simulated to published {words}"
+    return found
+
+
+# The tables and the pictures --------------------------------------------------------------------
+
+
+def known(points, curve):
+    """Returns in words what is known of a scheme in a case, from measured or published points."""
+    words = ["assumed"]
+    for n, value, source in points:
+        low, high = next(values[1:] for values in curve if values[0] == n)
+        good = 0.98 * low <= value <= 1.02 * high
+        words.append(f"{source} {value:.3g} at {n}: {'inside' if good else 'outside'}")
+        words[-1] += "" if good else f" {low:.3g}-{high:.3g}"
+    return words[-1]
+
+
+def between(low, high):
+    """Returns a range in words."""
+    form = "{:,.0f}" if high >= 100 else "{:.1f}" if high >= 10 else "{:.2f}"
+    return "-".join(dict.fromkeys((form.format(low), form.format(high))))
+
+
+def table_of(results):
+    """Returns the tables."""
+    troubles = (STRAGGLER, SLOW_LINK, LOST)
+    speed = drivers.plain_table("workers", "scheme", "speed-up", *troubles, "what is known")
+    first = drivers.plain_table("workers", "a ring's first change, and how much faster", "", "")
+    for case, found in results["cases"].items():
+        curves = found["curves"]
+        for name, curve in curves.items():
+            points = [point[1:] for point in found["points"] if point[0] == name]
+            speed.add_row(
+                case if name == next(iter(curves)) else "",
+                name,
+                between(*curve[-1][1:]),
+                *(f"{found['left'][name][trouble]:.0%}" for trouble in troubles),
+                known(points, curve),
+            )
+        speed.add_section()
+        best = [f"{change} {gain:.2f}" for change, gain in list(found["first"].items())[:3]]
+        first.add_row(case, *best, *[""] * (3 - len(best)))
+    tables = [speed, first]
+    if results.get("learning"):
+        loss = drivers.plain_table(f"loss after {SECONDS} s", *results["learning"])
+        for name in next(iter(results["learning"].values())):
+            each = [of[name]["last"] for of in results["learning"].values()]
+            loss.add_row(name, *(drivers.spread(values, "{:.3f}") for values in each))
+        own = [
+            drivers.spread(of["gossip"]["own w"], "{:.3f}") for of in results["learning"].values()
+        ]
+        loss.add_row("gossip, one worker's own w", *own)
+        tables.append(loss)
+    if results.get("planned"):
+        columns = "measured", "planned", "error", "staleness", "planned"
+        plans = drivers.plain_table("Scaling, from its runs with 2", *columns)
+        for name, of in results["planned"].items():
+            late = [f"{value:.2f}" for value in of["staleness"]] if of["staleness"][0] else ["", ""]
+            error = of["planned"][1] / of["measured"] - 1
+            rate = f"{of['measured']:.1f}", between(*of["planned"]), f"{error:+.1%}"
+            plans.add_row(name, *rate, *late)
+        tables.append(plans)
+    if results.get("trusted"):
+        trust = drivers.plain_table("published points", "how they fit")
+        for row in results["trusted"].items():
+            trust.add_row(*row)
+        tables.append(trust)
+    return Group(*tables)
+
+
+COLOURS = {
+    name: f"C{number}"
+    for number, name in enumerate(
+        (
+            *("ring", PS, f"ring, {T} local steps", "ps, synchronous", f"{PS}, {T} local steps"),
+            *("gossip", f"ring, 1/{RATIO} of the bytes, added up", "hierarchical"),
+            *(f"1/{RATIO} of the bytes, gathered", f"{PS}, a ps for 4 workers"),
+        )
+    )
+}
+
+
+def draw(results, path, source):
+    """Draws the speed-ups, and beside it loss-over-seconds.png."""
+    chosen = results["cases"]
+    figure, axes = drivers.subplots(
+        7.6 if len(chosen) > 1 else 4.6, *((2, 2) if len(chosen) > 1 else (1, 1))
+    )
+    for (case, found), each in zip(chosen.items(), np.ravel(axes)):
+        for name, colour in COLOURS.items():
+            if name not in found["curves"]:
+                continue
+            n, low, high = np.transpose(found["curves"][name])
+            low, high = 100 * low / n, 100 * high / n
+            each.plot(n, high, color=colour, label=name, linewidth=1.2)
+            each.fill_between(n, low, high, color=colour, alpha=0.15)
+            for _, at, value, _ in (point for point in found["points"] if point[0] == name):
+                each.plot(at, 100 * value / at, "x", color=colour, markersize=7, markeredgewidth=2)
+        each.set(xscale="log", xlabel="workers", title=case, ylim=(0, 102))
+        ticks = n[:: 2 if len(n) > 6 else 1]
+        each.set_xticks(ticks, [f"{value:,.0f}" for value in ticks])
+        each.minorticks_off()
+        each.grid(alpha=0.25)
+    figure.supylabel("speed-up, % of the number of workers", fontsize=9)
+    handles = {
+        handle.get_label(): handle
+        for each in np.ravel(axes)
+        for handle in each.get_legend_handles_labels()[0]
+    }
+    style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
+    figure.legend(handles.values(), handles.keys(), ncols=3, **style)
+    drivers.save(figure, path, source)
+    if results.get("learning"):
+        figure, axes = drivers.subplots(3.4, 1, len(results["learning"]), sharey=True)
+        for (size, found), each in zip(results["learning"].items(), axes):
+            for number, (name, of) in enumerate(found.items()):
+                seconds = np.linspace(0, SECONDS, len(of["median"]))
+                each.plot(seconds, of["median"], color=f"C{number}", label=name, linewidth=1.2)
+            each.set(title=size, yscale="log", xlabel="seconds (a gradient takes 1)")
+            each.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
+            each.minorticks_off()
+            each.grid(alpha=0.25)
+        axes[0].set_ylabel("training loss, median of 5")
+        figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, **style)
+        drivers.save(figure, path.with_name("loss-over-seconds.png"), source)
+
+
+def parsed():
+    """Returns the flags."""
+    parser = drivers.Parser(__doc__)
+    own = (
+        ("--workers", int, "of your case; with any of these flags only it is simulated"),
+        ("--parameters", float, "of the model, 4 bytes each (25.6e6)"),
+        ("--compute", float, "seconds of a mini-batch (0.26)"),
+        ("--variation", float, f"of these seconds, lognormal ({SHAPE})"),
+        ("--gigabits", float, "a second of each link (10)"),
+        ("--latency", float, "seconds of a message (5e-5)"),
+        ("--inside", int, "workers in a machine, whose links are 8 times as fast (1)"),
+    )
+    for flag, kind, words in own:
+        parser.add_argument(flag, type=drivers.positive(kind), help=words)
+    parser.add_argument("--tune", action="store_true", help="find the learning rates again")
+    parser.redraw(__file__)
+    flags = parser.parse_args()
+    given = [getattr(flags, flag[2:]) for flag, *_ in own]
+    flags.case = None
+    if any(given):
+        n, parameters, c, shape, gigabits, a, inside = given
+        B, machine = (gigabits or 10) * 1e9 / 8, inside or 1
+        size, more = 4 * (parameters or 25.6e6), {"shape": shape or SHAPE}
+        flags.case = Case(n or 64, c or 0.26, size, B, a or 5e-5, machine, 8 * B, **more)
+        if flags.case.n > 4096:
+            parser.error(f"--workers must be at most 4096, is {flags.case.n}")
+    return flags
+
+
+def main():
+    flags = parsed()
+    if flags.redraw:
+        drivers.report(__file__, flags, 160, None, table_of, draw)
+        return
+    directory = drivers.output_directory("scale-laboratory")
+    if flags.tune:
+        RATES.write_text(json.dumps({n: tuned(n) for n in SIZES}, indent=1) + "\n")
+    if flags.case:
+        results = {"cases": {f"your case, {flags.case.n}": simulate(flags.case)}}
+    else:
+        results = {"cases": {name: simulate(case) for name, case in cases().items()}}
+        results["learning"] = learn_all(json.loads(RATES.read_text()))
+        results["planned"], results["trusted"] = planned(), trusted()
+    console = drivers.table_console(160)
+    console.print(table_of(results))
+    console.print(f"simulated, not measured; loss: median (range) of {SEEDS} seeds")
+    text = json.dumps(results, indent=1, default=float)
+    text = re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
+    source = directory / "results.json"
+    source.write_text(text + "\n")
+    draw(results, directory / "scale-laboratory.png", source)
+    drivers.leave(console, directory, "scale-laboratory.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What n workers would do: laws of times, schemes on a clock, costs, learning. NumPy only."""
