@@ -192,7 +192,7 @@ group(
     (
         r"TF_CONFIG.*(twice|same address|same port)|unknown device|CreateContext failed",
         "ValueError: TF_CONFIG has the address 127.0.0.1:2222 twice",
-        "Two tasks have one address, so one of them answers for both, or cannot listen.",
+        "Two tasks have one address.",
         "Give each task on a machine a port of its own.",
     ),
     (
@@ -281,7 +281,7 @@ group(
         r"URL fetch failure|Incomplete or corrupted file detected",
         "Exception: URL fetch failure on "
         "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz",
-        "Keras downloads this data set at its first use, and could not reach the server.",
+        "Keras could not download this data set.",
         "Try again later, or use --dataset digits, which needs no network.",
     ),
     (
@@ -338,8 +338,8 @@ group(
         r"outside the valid range",
         "Received a label value of 5 which is outside the valid range of [0, 3).",
         "The model has fewer outputs than there are classes.",
-        "Give its last layer an output for each class. The examples take the number from y_train: "
-        "the highest label must occur there.",
+        "Give its last layer an output for each class; the examples take the highest label of "
+        "y_train.",
     ),
     (
         r"must have rank \(ndim\).* target\.shape=\(\w+, [^)]*\), output\.shape=\(\w+,\)",
@@ -352,8 +352,7 @@ group(
         r"must have rank \(ndim\).* target\.shape=\(\w+, \w+\), output\.shape=\(\w+, \w+\)",
         "ValueError: Argument `output` must have rank (ndim) `target.ndim - 1`. Received: "
         "target.shape=(32, 10), output.shape=(32, 10)",
-        "Each label is a row of numbers, as one-hot labels are, but the loss needs the number of "
-        "a class.",
+        "Each label is a row, as one-hot labels are, but the loss needs the number of a class.",
         "Use y.argmax(axis=-1), or another loss and METRICS.",
     ),
     (
@@ -382,8 +381,8 @@ group(
         r"Cannot cast array data from dtype\('float.*to dtype\('int64'\)",
         "TypeError: Cannot cast array data from dtype('float32') to dtype('int64')",
         "The labels are no whole numbers.",
-        "Save y.astype(int), or y.argmax(axis=-1) of one-hot labels. To predict a number, take "
-        "another loss and METRICS, as in Your-Model/regression.py.",
+        "Save y.astype(int), or y.argmax(axis=-1) of one-hot labels. To predict a number, see "
+        "Your-Model/regression.py.",
     ),
     (
         r"could not convert string to float|Cannot cast",
@@ -411,7 +410,7 @@ group(
         r"BlockingIOError",
         "BlockingIOError: [Errno 11] Resource temporarily unavailable",
         "Another chief trains in this run directory, and holds its lock.",
-        "Wait until it is done, or set OUTPUT_DIR to another folder.",
+        "Wait until it is done, or set another OUTPUT_DIR.",
     ),
     (
         r"No space left on device|Disk quota exceeded",
@@ -447,7 +446,7 @@ group(
         "Key weights_3 not found in checkpoint",
         "The run directory holds the checkpoint of another model, or of an older version of the "
         "script.",
-        "Set OUTPUT_DIR to another folder; or use the data, model and flags of that run.",
+        "Set another OUTPUT_DIR, or use the data, model and flags of that run.",
     ),
     (
         r"DataLossError|an sstable|Unable to open table file|hecksum (does not match|mismatch)"
@@ -471,7 +470,7 @@ group(
     (
         r"[Ll]oss is -?(nan|inf)|Tensor had (-?Inf|NaN)|NaN loss",
         "FloatingPointError: loss is nan at update 12",
-        "Training has diverged, because its steps were too long; or the data hold NaN.",
+        "Training has diverged: its steps were too long, or the data hold NaN.",
         "Lower --learning-rate, still more with many workers. Scale inputs such as pixels to "
         "about 1. At the first update, look for NaN in the data.",
     ),
@@ -484,15 +483,14 @@ group(
         r"|ran into a timeout.*[Hh]orovod|[Cc]ollective ops is aborted|current incarnation doesn't"
         r"|^Timeout \(\d+:\d\d:\d\d\)!",
         "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down.",
-        "Another worker is gone or did not answer in time, and an all-reduce needs all of them.",
+        "Another worker is gone or did not answer in time; an all-reduce needs all.",
         "Look for the first error in the others' logs. The same command goes on from the last "
         "checkpoint.",
     ),
     (
         r"Timestamp cannot be called when determinism is enabled",
         "FailedPreconditionError: Timestamp cannot be called when determinism is enabled",
-        "The environment sets TF_DETERMINISTIC_OPS, with which TensorFlow refuses to read the "
-        "clock.",
+        "With TF_DETERMINISTIC_OPS TensorFlow refuses to read the clock.",
         "Unset it: the rows of each mini-batch follow from --seed without it.",
     ),
     (
@@ -567,8 +565,7 @@ group(
     (
         r"killed by SIG(TERM|HUP|INT)",
         "worker 1 was killed by SIGTERM",
-        "Another program asked the task to end: a batch system, a guard such as earlyoom, or a "
-        "person.",
+        "A batch system, a guard such as earlyoom, or a person asked the task to end.",
         "Look into its log; the same command goes on from the last checkpoint.",
     ),
     (
@@ -604,7 +601,7 @@ group(
         r"|DLL load failed|numpy.core.multiarray failed",
         "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.27' not found",
         "TensorFlow does not fit this system or the packages beside it.",
-        "Use the locked versions: `source activate.sh`.",
+        "`source activate.sh` has the locked versions.",
     ),
     (
         r"No module named '(jax|torch|openvino)\b",
