@@ -83,16 +83,16 @@ def measure(example, case, seed, steps):
 
 
 def table(results):
-    """The test losses as a table in Markdown: median, range, and how often below the control's."""
+    """The test losses as a table in Markdown: median (range), and how often below the control's."""
     runs, rows = results["runs"], []
     for pair in RATES:
         cells, name = [], "%g, %g" % pair
         for case in runs.values():
             losses = [run[name]["test_loss"] for run in case]
-            cell = pages.spread(losses, "%.3f")
+            cell = pages.spread(losses, "%.3f").replace(" to ", "–")
             if pair not in SINGLE:
                 control = [run["%g, %g" % CONTROL]["test_loss"] for run in case]
-                cell += f", lower in {sum(map(float.__lt__, losses, control))}"
+                cell += f" {sum(map(float.__lt__, losses, control))}/{len(case)}"
             cells.append(cell)
         rows.append((f"**{name}**" if pair == CONTROL else name, *cells))
     words = "`{command}`: {steps} steps, {n} seeds; {setting}.".format(n=len(case), **results)

@@ -125,17 +125,22 @@ def cell(script, problem):
 
 
 def table_of(cells):
-    """Returns the table in Markdown: {example: {file: cell}}. A number stands for a note below."""
+    """Returns the table in Markdown: {example: {file: cell}}. A number stands for a note below.
+
+    Examples that train every file share the last row.
+    """
     lines = [line for row in cells.values() for line in row.values() if line != TRAINS]
     notes = list(dict.fromkeys(lines))
-    scripts = dict(all_scripts())
-    rows = [
-        (
-            f"[{name}]({os.path.relpath(scripts[name].parent, FOLDER)}/)",
-            *("✓" if line == TRAINS else notes.index(line) + 1 for line in row.values()),
-        )
-        for name, row in cells.items()
-    ]
+    scripts, rows, others = dict(all_scripts()), [], 0
+    for name, row in cells.items():
+        marks = ["✓" if line == TRAINS else notes.index(line) + 1 for line in row.values()]
+        if set(marks) == {"✓"}:
+            others += 1
+        else:
+            link = os.path.relpath(scripts[name].parent, FOLDER)
+            rows.append((f"[{name}]({link}/)", *marks))
+    if others:
+        rows.append((f"{others} others", *["✓"] * len(row)))
     columns = [f"[{name}]({name})" for name in next(iter(cells.values()))]
     numbered = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
     return "\n".join([pages.table(["", *columns], rows), "", *numbered])

@@ -129,7 +129,8 @@ def errors(_, __):
             words = textwrap.fill(
                 f"{entry.means} {entry.do}", 100, break_on_hyphens=False, break_long_words=False
             )
-            parts.append(f"```\n{entry.example}\n```\n{words}\n")
+            ticks = "``" if "`" in entry.example else "`"
+            parts.append(f"{ticks}{entry.example}{ticks}\\\n{words}\n")
     return "\n".join(parts)
 
 

@@ -436,7 +436,7 @@ DRILLS = [
 
 
 def in_words(drill):
-    """The promise of a drill as text."""
+    """The promise of a drill as text; that it trains on until Ctrl-C goes without saying."""
     parts = []
     if drill.still:
         parts.append(f"at most {drill.still} s without an update")
@@ -444,7 +444,8 @@ def in_words(drill):
         parts.append("%s pushes again within %d s" % drill.away)
     parts.append(f"at most {drill.lost} updates are lost" if drill.lost else "no update is lost")
     ends = {-9: "killed", ERROR: ERROR, STOPPED: "it trains until Ctrl-C"}
-    parts.append(", then ".join(ends[code] for code in drill.codes))
+    if drill.codes != (STOPPED,):  # as in most drills
+        parts.append(", then ".join(ends[code] for code in drill.codes))
     if drill.says:
         parts.append(f'tfrun says "{drill.says}"')
     return "; ".join(parts)

@@ -75,7 +75,7 @@ time.sleep(60 if index else 4)
     assert code == 128 + signal.SIGKILL, lines
     output = "\n".join(lines)
     assert re.search(r"\[tfrun\] worker 1 used .* more than its limit of 200 MiB", output), output
-    assert "You set a limit with --memory" in output
+    assert "needs more than you allowed" in output
     code, lines = run(tmp_path, *flags, "--restarts", "1")
     output = "\n".join(lines)
     assert code == 128 + signal.SIGKILL and "restart 1 of 1" in output

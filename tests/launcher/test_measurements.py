@@ -117,6 +117,12 @@ PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes
     "start_up.txt": ("Beyond-One-Machine/start_up.py", of("start_up.json")),
     "kills.txt": ("Beyond-One-Machine/Spark-Cluster/kills.py", of("kills.json")),
     "measured.txt": (EXPERIMENTS + "measure.py", of("measured.json")),
+    "matrix.txt": (
+        "Your-Model/matrix.py",
+        lambda module, folder: module.table_of(
+            json.loads((folder / "matrix.json").read_text())["cells"]
+        ),
+    ),
     "table.txt": (FAULTS, lambda module, folder: module.page_table(folder)),
     **{
         name: (RATES, lambda *given, name=name: of("rates.json", "tables")(*given)[name])
