@@ -314,9 +314,7 @@ def test_commands_exist():
         folder = support.ROOT if path.parent.name in ("docs", ".github") else path.parent
         for block in re.findall(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
             for line in "".join(block).replace("\\\n", " ").splitlines():
-                line = re.sub(
-                    r"(python) -m common\.(\w+)", rf"\1 {support.ROOT}/common/\2.py", line
-                )
+                line = re.sub(r"(python) -m (\w+)", rf"\1 {support.ROOT}/\2/__main__.py", line)
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.
                 if not found or found[1].startswith(("My-Algorithm", "My-Model", "-c")):
