@@ -698,8 +698,7 @@ group(
         r"ModuleNotFoundError|ImportError",
         "ModuleNotFoundError: No module named 'tensorflow'",
         "A package is missing in this Python.",
-        "`source activate.sh` makes an environment that has what the examples need. Without a clone, "
-        "install what the script imports: `pip install 'tensorflow==2.21.*' scikit-learn`.",
+        "`source activate.sh` makes an environment that has it; without a clone, `pip install` it.",
     ),
     (
         r"can't open file",

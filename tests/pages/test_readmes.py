@@ -353,7 +353,10 @@ def test_commands_exist():
 
 
 def test_the_citation_is_of_this_version():
-    """CITATION.cff has what its schema 1.2.0 requires, and the version of pyproject.toml."""
+    """CITATION.cff has what its schema 1.2.0 requires, and the version of pyproject.toml.
+
+    Catches a release whose list of changes, citation and archive tell of different ones.
+    """
     citation = yaml.safe_load((support.ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
@@ -361,7 +364,16 @@ def test_the_citation_is_of_this_version():
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", citation["date-released"])
     project = (support.ROOT / "pyproject.toml").read_text()
     for field in "version", "license":
-        assert '\n%s = "%s"\n' % (field, citation[field]) in project, field
+        assert re.search('(?m)^%s = "%s"( #.*)?$' % (field, citation[field]), project), field
+    changes = (support.ROOT / "CHANGELOG.md").read_text()
+    newest = re.search("(?m)^## (.+)$", changes)[1]
+    assert newest == "%s, %s" % (citation["version"], citation["date-released"])
+    archive = readmes.read_json(support.ROOT / ".zenodo.json")
+    assert archive["upload_type"] == "software" and archive["description"]
+    assert archive["creators"] == citation["authors"], "Zenodo and GitHub name the same people"
+    assert "version" not in archive, "Zenodo takes that of the tag"
+    for field in "title", "license":
+        assert archive[field] == citation[field], field
 
 
 def test_issue_forms_ask_for_what_is_needed():
