@@ -184,7 +184,7 @@ def command(script, arguments, output):
 
     With PROBLEM it is a copy of the script, in that folder, which the hosts must then share.
     """
-    from common import problems  # here, because the hosts of the tasks may not have it
+    import tfrun_problems as problems  # here, because the hosts of the tasks may not have it
 
     output.mkdir(parents=True, exist_ok=True)
     try:

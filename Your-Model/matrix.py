@@ -20,7 +20,8 @@ import sys
 import tempfile
 import time
 
-from common import drivers, examples, forked, pages, problems
+import tfrun_problems as problems
+from common import drivers, examples, forked, pages
 from tfrun import errors
 from tfrun.runs import summary
 

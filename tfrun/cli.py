@@ -1,9 +1,10 @@
 """The command tfrun: finds the module of a command in tfrun/commands, and calls it."""
 
-import importlib
+import importlib.util
 import os
 import sys
 
+from tfrun.arguments import fail
 from tfrun.launch import quiet
 
 COMMANDS = ("summary", "curves", "explain", "trace", "plan", "run")
@@ -17,14 +18,15 @@ def main(arguments: list[str] | None = None) -> int:
     name = arguments[0] if arguments else ""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # it was closed by the caller, as by >&-
     sys.stdout.reconfigure(errors="replace")  # what the terminal cannot show
+    if name in WITH_TENSORFLOW and not importlib.util.find_spec("tensorflow"):
+        return fail(f"tfrun {name} needs TensorFlow 2.21: pip install 'tensorflow==2.21.*'", 1)
     if name in WITH_TENSORFLOW:
         return quiet.run_module(f"tfrun.commands.{name}", *arguments[1:])
     known = name in COMMANDS + WATCHING
     try:
         # This one only: what the others import would slow a launch down.
         own = {"run": "job"}.get(name, name) if known else "start"
-        module = importlib.import_module(f"tfrun.commands.{own}")
-        code = module.command(arguments[known:])
+        code = importlib.import_module(f"tfrun.commands.{own}").command(arguments[known:])
         if name in WATCHING:
             sys.stdout.flush()
         return code

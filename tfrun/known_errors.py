@@ -619,7 +619,7 @@ group(
         r"ModuleNotFoundError|ImportError",
         "ModuleNotFoundError: No module named 'tensorflow'",
         "A package is missing in this Python.",
-        "`source activate.sh` makes an environment that has it.",
+        "`source activate.sh` makes an environment that has it; without a clone, `pip install` it.",
     ),
 )
 

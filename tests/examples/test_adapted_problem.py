@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import support
 import tensorflow as tf
-from common import examples, problems
+import tfrun_problems as problems
+from common import examples
 
 SCRIPT = examples.main_script("Non-Distributed-Setup")
 X = np.random.RandomState(0).rand(48, 6).astype("float32")

@@ -1,5 +1,6 @@
 """activate.sh in a copy with a tiny lock file: what happens on machines unlike this one."""
 
+import json
 import os
 import re
 import shutil
@@ -171,6 +172,18 @@ def quick(tmp_path):
     return {"PYTHONPATH": str(tmp_path / "modules")}
 
 
+def test_the_dev_container_makes_the_environment(project, quick):
+    """Its command, in the folder and with the environment that a container gives it."""
+    container = json.loads((support.ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    env = environment(**quick, PATH=sys.base_prefix + "/bin:/usr/bin:/bin", PYTHON="")
+    done = support.finished(*container["postCreateCommand"], cwd=project, env=env)
+    assert done.returncode == 0, done.stderr
+    settings = container["customizations"]["vscode"]["settings"]
+    (python,) = settings.values()
+    assert os.path.exists(python.replace("${containerWorkspaceFolder}", str(project)))
+    assert re.fullmatch(r"\S+/python:3\.1[0-3]-\w+", container["image"]), "activate.sh takes it"
+
+
 def test_a_file_system_without_locks(project, quick, tmp_path):
     """Lustre without flock: catches a first set-up that ends in a traceback."""
     (tmp_path / "modules" / "sitecustomize.py").write_text(NO_FLOCK)
@@ -308,8 +321,11 @@ def test_the_lock_file_fits_every_python():
     entries = [Requirement(line) for line in lines]
     assert len(entries) > 100 and text.count("--hash=sha256:") > len(entries)
     project = (support.ROOT / "pyproject.toml").read_text()
-    lists = re.findall(r"(?ms)^(?:dependencies|test) = \[(.*?)^\]", project)
+    lists = re.findall(r"(?ms)^(?:dependencies|examples|test) = \[(.*?)^\]", project)
     direct = [Requirement(text) for text in re.findall('^    "(.+?)"', "".join(lists), re.M)]
+    (own,) = [each for each in direct if each.extras]
+    assert own.extras == {"examples"}, "the extra test asks for what the examples need"
+    direct.remove(own)
     for python in ("3.10.1", "3.11.7", "3.12.1", "3.13.0"):
         for platform, machine in (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")):
             there = {
@@ -324,3 +340,4 @@ def test_the_lock_file_fits_every_python():
             )
             assert len(names) == len(set(names)), (there, "a package stands twice")
             assert len(due) > 15 and set(due) <= set(names), (there, due)
+            assert {"numpy", "scikit-learn", "pytest"} <= set(due), "of each list"

@@ -314,8 +314,8 @@ def test_commands_exist():
         folder = support.ROOT if path.parent.name in ("docs", ".github") else path.parent
         for block in re.findall(r"^```\w*\n(.*?)^```$|`([^`\n]+)`", path.read_text(), re.M | re.S):
             for line in "".join(block).replace("\\\n", " ").splitlines():
-                common = os.path.relpath(support.ROOT / "common", folder)
-                line = re.sub(r"(python) -m common\.(\w+)", rf"\1 {common}/\2.py", line)
+                root = os.path.relpath(support.ROOT, folder)
+                line = re.sub(r"(python) -m (\w+)", rf"\1 {root}/\2/__main__.py", line)
                 found = re.match(r"(?:[A-Z_]+=\S+ )*(?:bash|python) (\S+)(.*)", line)
                 # Neither what a reader is to make, nor a program that stands in the line itself.
                 if not found or found[1].startswith(("My-Algorithm", "My-Model", "-c")):
@@ -354,7 +354,10 @@ def test_commands_exist():
 
 
 def test_the_citation_is_of_this_version():
-    """CITATION.cff has what its schema 1.2.0 requires, and the version of pyproject.toml."""
+    """CITATION.cff has what its schema 1.2.0 requires, and the version of pyproject.toml.
+
+    Catches a release whose list of changes, citation and archive tell of different ones.
+    """
     citation = yaml.safe_load((support.ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     assert citation["cff-version"] == "1.2.0" and citation["type"] == "software"
@@ -362,7 +365,16 @@ def test_the_citation_is_of_this_version():
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", citation["date-released"])
     project = (support.ROOT / "pyproject.toml").read_text()
     for field in "version", "license":
-        assert '\n%s = "%s"\n' % (field, citation[field]) in project, field
+        assert re.search('(?m)^%s = "%s"( #.*)?$' % (field, citation[field]), project), field
+    changes = (support.ROOT / "CHANGELOG.md").read_text()
+    newest = re.search("(?m)^## (.+)$", changes)[1]
+    assert newest == "%s, %s" % (citation["version"], citation["date-released"])
+    archive = readmes.read_json(support.ROOT / ".zenodo.json")
+    assert archive["upload_type"] == "software" and archive["description"]
+    assert archive["creators"] == citation["authors"], "Zenodo and GitHub name the same people"
+    assert "version" not in archive, "Zenodo takes that of the tag"
+    for field in "title", "license":
+        assert archive[field] == citation[field], field
 
 
 def test_issue_forms_ask_for_what_is_needed():

@@ -7,7 +7,6 @@ import subprocess
 
 import equations
 import pytest
-import readmes
 import regions
 import support
 import wordcount
@@ -229,7 +228,7 @@ def raised(before, now):
     return found
 
 
-@pytest.mark.parametrize("path, files", [(LIMITS, SCRIPTS), (WORDS, readmes.files())])
+@pytest.mark.parametrize("path, files", [(LIMITS, SCRIPTS), (WORDS, wordcount.pages())])
 def test_limits_only_fall(path, files):
     """Tests a file of limits: each file, and no number above one of before without a new reason."""
     now = path.read_text()

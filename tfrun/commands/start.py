@@ -19,7 +19,7 @@ import shutil
 import signal
 import sys
 
-from common import problems
+import tfrun_problems as problems
 from tfrun.arguments import Parser, count, fail, seconds
 from tfrun.launch import horovod, isolate, quiet, resources
 from tfrun.launch.supervisor import LaunchSpec, Run

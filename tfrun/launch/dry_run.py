@@ -7,7 +7,7 @@ import shlex
 
 import jinja2
 
-from common import problems
+import tfrun_problems as problems
 from tfrun.launch import cluster
 from tfrun.runs import run_directory
 

@@ -4,7 +4,7 @@ The run directory then has what runs: the copy, whose region `problem` imports f
 adapted_problem.py; that, which gives every script the form that it takes; and own_problem.py, the
 user's file. What the file imports from beside it comes along.
 
-    python -m common.problems FILE SCRIPT DIRECTORY    prints the path of the copy
+    python -m tfrun_problems FILE SCRIPT DIRECTORY    prints the path of the copy
 """
 
 import ast
@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shlex
-import sys
 
 OWN, ADAPTED = "own_problem.py", "adapted_problem.py"
 NEEDED = ("load_data", "make_model", "loss", "METRICS")
@@ -142,12 +141,3 @@ def in_bash(texts, command):
         text = text.removesuffix("\n")
         files.append(f"cat > \"$OUTPUT_DIR\"/{name} <<'END of {name}'\n{text}\nEND of {name}\n")
     return " ".join(words), "".join(files)
-
-
-if __name__ == "__main__":
-    try:
-        made = pathlib.Path(sys.argv[3]).resolve()
-        made.mkdir(parents=True, exist_ok=True)
-        print(plug(sys.argv[1], [sys.argv[2]], made)[0])
-    except (ValueError, OSError) as reason:
-        sys.exit(str(reason))

@@ -1,0 +1,166 @@
+"""`pip install .`: tfrun without the clone, in an environment that has only what it asks for."""
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import zipfile
+
+import pytest
+import support
+from common import examples
+from packaging.requirements import Requirement
+
+NAME = "distributed-tensorflow-reference"
+MADE = ("pyproject.toml", "README.md", "LICENSE", "tfrun", "tfrun_problems")  # the wheel, of these
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+COMMON = "raise SystemExit('another package of this name')\n"
+# Leaves what the tasks of an example leave.
+TRAIN = """import json, os
+from made_run import flags, metrics, push, test
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+folder, k = os.environ["OUTPUT_DIR"], task["index"]
+if task["type"] == "worker":
+    pushes = [push(10 + step, step, 1) for step in range(1 + k, 7, 2)]
+    metrics(folder, f"worker-{k}", *pushes, *[test(17, 6, 0.9, 0.25)][k:])
+    if k == 0:
+        flags(folder)
+print("done")
+"""
+IMPORT_ALL = """import importlib, pkgutil, tfrun, tfrun_problems.__main__
+for module in pkgutil.walk_packages(tfrun.__path__, "tfrun."):
+    if module.name != "tfrun.commands.evaluate":
+        importlib.import_module(module.name)
+from tensorboard import program
+print(tfrun.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Returns the path of the wheel, made of a copy of the clone's files."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for path in examples.tracked("*"):
+        name = path.relative_to(support.ROOT)
+        if name.parts[0] in MADE:
+            (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, folder / "source" / name)
+    command = [*PIP, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder]
+    done = support.finished(*command, folder / "source", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def needed(names):
+    """Returns the distributions of this environment that these need, with those that they need."""
+    found, names = {}, list(names)
+    while names:
+        name = names.pop()
+        if name in found:
+            continue
+        found[name] = importlib.metadata.distribution(name)
+        for line in found[name].requires or []:
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                names.append(requirement.name.lower())
+    return found.values()
+
+
+def installed(wheel, folder, how):
+    """Makes an environment with the wheel in `folder`; returns its folder of programs.
+
+    how: "linked": with what the wheel needs, from this environment, and nothing else of it;
+    "all": with all of this environment; "fetched": as pip fetches it from the index.
+    """
+    pip = [] if how == "fetched" else ["--without-pip"]
+    made = support.finished(sys.executable, "-m", "venv", *pip, folder)
+    assert made.returncode == 0, made.stderr
+    (packages,) = folder.glob("lib/*/site-packages")
+    if how == "linked":
+        with zipfile.ZipFile(wheel) as file:
+            (name,) = [name for name in file.namelist() if name.endswith("/METADATA")]
+            lines = file.read(name).decode().splitlines()
+        wanted = [Requirement(line[15:]) for line in lines if line.startswith("Requires-Dist: ")]
+        wanted = [each.name for each in wanted if not each.marker]
+        assert len(wanted) > 5, "the wheel names what it needs"
+        for distribution in needed(wanted):
+            for name in {path.parts[0] for path in distribution.files} - {"..", "__pycache__"}:
+                if not (packages / name).exists():
+                    (packages / name).symlink_to(distribution.locate_file(name))
+    elif how == "all":
+        (packages / "all.pth").write_text(
+            str(importlib.metadata.distribution("numpy").locate_file(""))
+        )
+    python = folder / "bin" / "python"
+    offline = [] if how == "fetched" else ["--no-deps", "--no-index"]
+    done = support.finished(*PIP, "--python", python, "install", *offline, wheel, seconds=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = support.finished(*PIP, "--python", python, "check")
+    assert done.returncode == 0 or how == "all", done.stdout
+    return folder / "bin"
+
+
+def variables(folder, programs):
+    """As a user has them who knows of no clone; a package called common is theirs."""
+    (folder / "common").mkdir(exist_ok=True)
+    (folder / "common" / "__init__.py").write_text(COMMON)
+    kept = {name: os.environ[name] for name in ("HOME", "XDG_STATE_HOME")}
+    path = f"{programs}:/usr/bin:/bin"
+    return {**kept, "PATH": path, "PYTHONPATH": str(folder), "LC_ALL": "C.UTF-8"}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("linked", marks=pytest.mark.long),
+        pytest.param("fetched", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_bare_environment(wheel, tmp_path, how):
+    """Catches: a module or a file that the wheel lacks; an import of what it does not ask for."""
+    with zipfile.ZipFile(wheel) as file:
+        tops = {name.split("/")[0].partition("-")[0] for name in file.namelist()}
+    assert tops == {"tfrun", "tfrun_problems", NAME.replace("-", "_")}
+    folder, programs = tmp_path / "elsewhere", installed(wheel, tmp_path / "venv", how)
+    folder.mkdir()
+    env = variables(folder, programs)
+
+    def run(*command, code=0):
+        done = support.finished(programs / command[0], *command[1:], cwd=folder, env=env)
+        assert done.returncode == code and "Traceback" not in done.stderr, done
+        return done.stdout + done.stderr
+
+    assert "usage: tfrun" in run("tfrun", "--help")
+    assert run("python", "-c", IMPORT_ALL).startswith(str(tmp_path / "venv"))
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "job.yaml").write_text("script: train.py\nroles: {ps: {replicas: 1}}\n")
+    shutil.copy(support.ROOT / "tests" / "support" / "made_run.py", folder)
+    env["OUTPUT_DIR"] = "run"
+    output = run("tfrun", "--ps", "1", "--workers", "2", "--", "train.py")
+    assert "test accuracy 90.0%" in output and "[ps 0] done" in output, output
+    left = {path.name for path in (folder / "run").iterdir()}
+    assert {"result.json", "curves.png", "tensorboard", "ps-0.log"} <= left
+    run("tfrun", "trace", "run")
+    assert (folder / "run" / "trace.png").exists()
+    assert "run" in run("tfrun", "status")
+    assert "TF_CONFIG" in run("tfrun", "--dry-run", "--ps", "1", "--", "train.py")
+    assert "train.py" in run("tfrun", "run", "job.yaml", "--dry-run")
+    for command in "evaluate", "export":
+        lines = run("tfrun", command, "run", code=1).splitlines()
+        assert len(lines) == 1 and "pip install 'tensorflow==" in lines[0], lines
+
+
+@pytest.mark.long
+def test_a_copied_example_with_a_problem_of_ones_own(wheel, tmp_path):
+    """Catches an adapter that the wheel lacks, and a command that takes it from the clone."""
+    folder, programs = tmp_path / "elsewhere", installed(wheel, tmp_path / "venv", "all")
+    folder.mkdir()
+    for path in "HogWild/hogwild.py", "Your-Model/convolution.py":
+        shutil.copy(support.ROOT / path, folder)
+    env = {**variables(folder, programs), "OUTPUT_DIR": "run", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    command = ["tfrun", "--ps", "1", "--workers", "2", "--problem", "convolution.py"]
+    for words in [*command, "--", "hogwild.py", "--steps", "30"], ["tfrun", "export", "run"]:
+        done = support.finished(programs / words[0], *words[1:], cwd=folder, env=env)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (folder / "run" / "model.keras").exists()

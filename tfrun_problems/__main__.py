@@ -1,0 +1,14 @@
+"""`python -m tfrun_problems FILE SCRIPT DIRECTORY`: prints the path of the copy."""
+
+import pathlib
+import sys
+
+from tfrun_problems import plug
+
+if __name__ == "__main__":
+    try:
+        made = pathlib.Path(sys.argv[3]).resolve()
+        made.mkdir(parents=True, exist_ok=True)
+        print(plug(sys.argv[1], [sys.argv[2]], made)[0])
+    except (ValueError, OSError) as reason:
+        sys.exit(str(reason))
