@@ -132,10 +132,8 @@ def on_machine(
         share = (shares or {}).get((job, index))
         if share and share.gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(share.gpus) or "-1"
-        if share and share.cpus:
-            env |= thread_variables(len(share.cpus), 1, already_set)
-        else:
-            env |= thread_variables(cores, len(computing), already_set)
+        own = (len(share.cpus), 1) if share and share.cpus else (cores, len(computing))
+        env |= thread_variables(*own, already_set)
         env |= {name: value for role, name, value in variables if role in (None, job)}
         environments[job, index] = env
     return environments

@@ -243,15 +243,16 @@ class Run:
                 self.interrupted = True
                 self.say(f"stopped by {self.signal.name}")
                 return 128 + self.signal
-            names = ", ".join(task.name for task in self.unfinished())
             if time.monotonic() > deadline:
                 self.interrupted = True
+                names = ", ".join(task.name for task in self.unfinished())
                 seconds = f"{self.spec.timeout:g} s (--timeout)"
                 self.say(f"not done after {seconds}; still running: {names}")
                 return 124
             if not self.unfinished("chief", "worker", "evaluator"):
                 ps_deadline = min(ps_deadline, time.monotonic() + PS_GRACE)
                 if time.monotonic() > ps_deadline:
+                    names = ", ".join(task.name for task in self.unfinished())
                     self.say(f"the workers are done, and {names} did not end by itself: stopped")
                     break
         self.done = True
