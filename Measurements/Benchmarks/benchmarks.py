@@ -109,8 +109,8 @@ OF_PYTORCH = list(OTHERS)[3:]
 # The forms in which a peer was measured, as peers.py knows them: the first one is compared.
 FORMS = {
     "parameter-server": ["unrolled, vector", "unrolled, vector, without run()", "unrolled", "loop"],
-    "multi-worker": ["unrolled", "loop", "unrolled, vector", "unrolled, vector, one thread"],
-    "ddp": ["plain", "fused", "fused, views"],
+    "multi-worker": ["loop", "unrolled", "unrolled, vector", "unrolled, vector, one thread"],
+    "ddp": ["fused, views", "plain", "fused"],
     "averaged": ["plain", "fused", "fused, flat"],
     "alone": ["plain", "fused"],
 }
