@@ -291,10 +291,16 @@ LONG_DIFF = 60  # from so many lines on, a page shows algorithm() itself
 
 
 def lines_of_algorithm(path):
-    """Returns the lines of a script's algorithm()."""
+    """Returns the lines of a script's algorithm(), without its docstring."""
     for node in parsed(path).body:
         if isinstance(node, ast.FunctionDef) and node.name == "algorithm":
-            return read(path).splitlines()[node.lineno - 1 : node.end_lineno]
+            lines = read(path).splitlines()
+            first = node.body[0] if ast.get_docstring(node) is None else node.body[1]
+            above = (
+                lines[first.lineno - 2].lstrip().startswith("#")
+            )  # the comment of its first line
+            head = lines[node.lineno - 1 : node.body[0].lineno - 1]
+            return head + lines[first.lineno - 1 - above : node.end_lineno]
     raise ToolError(f"{shown(path)} has no function algorithm")
 
 
@@ -342,23 +348,35 @@ def planted(path):
     raise ToolError(f"{shown(path)} has no MISTAKES: add those that its test must catch")
 
 
+FEW = 6  # examples that a test names at most, if it is not one of all
+
+
 @functools.cache
-def texts_of_tests():
-    """Returns {path: text} of the tests of equations and examples."""
-    folders = (EQUATIONS, ROOT / "tests" / "examples")
-    return {path: read(path) for folder in folders for path in sorted(folder.glob("test_*.py"))}
+def examples_of_tests():
+    """Returns {a test of equations or examples: the scripts that it names}, where these are few."""
+    named = {
+        script: re.compile(rf'["/]{script.parent.name}["/\]]|\b{script.stem}\b')
+        for script in scripts()
+    }
+    found = {}
+    for folder in (EQUATIONS, ROOT / "tests" / "examples"):
+        for path in sorted(folder.glob("test_*.py")):
+            text = read(path)
+            names = {script for script, pattern in named.items() if pattern.search(text)}
+            if len(names) <= FEW:
+                found[path] = names
+    return found
 
 
 def tests(folder, _):
-    """The mistakes that tests plant in the script, and the other tests that name the example."""
+    """The mistakes that tests plant in the script, and the tests that name few other examples."""
     own = script(folder)
     path = EQUATIONS / f"{own.stem}.py"
     found = planted(path)
     words = ", ".join(f"{number} in {fails}" for fails, number in found.items())
     link = f"[{shown(path)}]({os.path.relpath(path, folder)})"
     caught = f", and {sum(found.values())} planted mistakes that fail: {words}" if found else ""
-    named = re.compile(rf'["/]{folder.name}["/\]]|\b{own.stem}\b')
-    others = [f"`{test.stem}`" for test, text in texts_of_tests().items() if named.search(text)]
+    others = [f"`{test.stem}`" for test, names in examples_of_tests().items() if own in names]
     more = f" More: {', '.join(others)}." if others else ""
     return f"**Tests:** {link} has the reference{caught}.{more}"
 
