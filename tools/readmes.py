@@ -296,11 +296,11 @@ def lines_of_algorithm(path):
         if isinstance(node, ast.FunctionDef) and node.name == "algorithm":
             lines = read(path).splitlines()
             first = node.body[0] if ast.get_docstring(node) is None else node.body[1]
-            above = (
-                lines[first.lineno - 2].lstrip().startswith("#")
-            )  # the comment of its first line
+            begin = first.lineno - 1
+            while lines[begin - 1].lstrip().startswith("#"):
+                begin -= 1
             head = lines[node.lineno - 1 : node.body[0].lineno - 1]
-            return head + lines[first.lineno - 1 - above : node.end_lineno]
+            return head + lines[begin : node.end_lineno]
     raise ToolError(f"{shown(path)} has no function algorithm")
 
 
