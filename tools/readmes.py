@@ -243,8 +243,8 @@ LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are lat
 def scaling(folder, _):
     """The losses of Measurements/Scaling for this example, where pushes are late."""
     path = ROOT / "Measurements" / "Scaling" / "results.json"
-    rows, results = [], read_json(path)
-    for case, runs in results.items():
+    lines = []
+    for case, runs in read_json(path).items():
         workers, example = case.split(": ")
         if example != folder.name or not (workers.startswith(LATE) or "lr" in workers):
             continue
@@ -253,21 +253,14 @@ def scaling(folder, _):
         words = [pages.spread(losses, "%.3f")] if losses else []
         if len(losses) < len(runs):
             words.append(f"{len(runs) - len(losses)} of {len(runs)} diverged")
-        rows.append(
-            (
-                workers,
-                "; ".join(words),
-                f"{statistics.median(run['staleness_mean'] for run in runs):.2f}",
-                int(max(run["staleness_max"] for run in runs)),
-                f"{statistics.median(run['late'] for run in runs):.0%}",
-            )
+        lines.append(
+            f"- {workers}: test loss {'; '.join(words)}; staleness "
+            f"{statistics.median(run['staleness_mean'] for run in runs):.2f}, at most "
+            f"{max(run['staleness_max'] for run in runs):.0f}; "
+            f"{statistics.median(run['late'] for run in runs):.0%} late"
         )
-    columns = ["workers, delay", "test loss", "mean staleness", "largest", "late pushes"]
     link = os.path.relpath(path.parent, folder)
-    return pages.table(columns, rows, f"[Scaling]({link}/), median (range) of {len(runs)} seeds.")
-
-
-LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are late
+    return "\n".join([f"[Scaling]({link}/), median (range) of {len(runs)} seeds:", *lines])
 
 
 def text(folder, name):
