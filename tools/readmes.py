@@ -319,7 +319,7 @@ def diff(folder, neighbour):
     other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
     own = script(folder)
     whole, before = lines_of_algorithm(own), lines_of_algorithm(other)
-    lines = list(regions.unified(before, whole, other.name, own.name))[2:]
+    lines = list(regions.unified(before, whole, other.name, own.name, n=0))[2:]
     changed = sum(line.startswith(("+", "-")) for line in lines)
     tool, there = (os.path.relpath(path, folder) for path in (ROOT / "tools/regions.py", other))
     note = f"`python {tool} --diff {there} {own.name}` shows the rest.\n"
