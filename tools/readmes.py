@@ -257,7 +257,7 @@ def scaling(folder, _):
             f"- {workers}: test loss {'; '.join(words)}; staleness "
             f"{statistics.median(run['staleness_mean'] for run in runs):.2f}, at most "
             f"{max(run['staleness_max'] for run in runs):.0f}; "
-            f"{statistics.median(run['late'] for run in runs):.0%} late"
+            f"{statistics.median(run['late'] for run in runs):.0%} of pushes late"
         )
     link = os.path.relpath(path.parent, folder)
     return "\n".join([f"[Scaling]({link}/), median (range) of {len(runs)} seeds:", *lines])
@@ -436,9 +436,9 @@ def flag_rows(folder):
 TO_DO = "@@MEASURE@@"  # by tools/results.py; a test fails while this is on a page
 # What a page reports of its runs: a name in results.json, words, and how many of its unit.
 REPORTED = {
-    "test_accuracy": ("test accuracy {}%", "%.1f", 100),
-    "test_loss": ("test loss {}", "%.3f", 1),
-    "rate": ("{} updates per second", "%.0f", 1),
+    "test_accuracy": ("test accuracy {}% ({} to {})", "%.1f", 100),
+    "test_loss": ("test loss {} ({} to {})", "%.3f", 1),
+    "rate": ("{} updates per second ({} to {})", "%.0f", 1),
     "staleness": ("mean staleness {}", "%.2f", 1),
     "bytes": ("{} KB an update", "%.1f", 1e-3),
     "seconds": ("{} s in all", "%.0f", 1),
@@ -542,14 +542,11 @@ def result(folder, launcher):
     for name, (words, form, times) in REPORTED.items():
         if any(run.get(name) for run in runs):
             values = [times * run[name] for run in runs if name in run]
-            median, least, greatest = pages.texts(values, form)
-            spread = f" ({least} to {greatest})" if least != greatest else ""
-            parts.append(words.format(median) + spread)
+            parts.append(words.format(*pages.texts(values, form)))
     others = idle.words(found["others"]) if "others" in found else f"load {found['load']:.1f}"
     return (
         f"`{found['command'].replace(' --seed S', '')}`, {len(runs)} seeds: {', '.join(parts)}. "
-        f"{found['date']}, TensorFlow {found['versions']['tensorflow']}, {found['cores']} cores, "
-        f"{others}."
+        f"{found['date']}, {found['cores']} cores, {others}."
     )
 
 
