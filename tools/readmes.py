@@ -321,10 +321,10 @@ def diff(folder, neighbour):
     whole, before = lines_of_algorithm(own), lines_of_algorithm(other)
     lines = list(regions.unified(before, whole, other.name, own.name, n=0))[2:]
     changed = sum(line.startswith(("+", "-")) for line in lines)
+    if changed >= LONG_DIFF or len(lines) > len(whole):
+        return algorithm(folder, neighbour)
     tool, there = (os.path.relpath(path, folder) for path in (ROOT / "tools/regions.py", other))
     note = f"`python {tool} --diff {there} {own.name}` shows the rest.\n"
-    if changed >= LONG_DIFF or len(lines) > len(whole):
-        return unfolded(f"`algorithm()` of {own.name}", "python", whole, note)
     summary = f"`algorithm()`, compared with {other.name}: {changed} lines"
     return unfolded(summary, "diff", lines, note)
 
