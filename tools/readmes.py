@@ -366,12 +366,12 @@ def tests(folder, _):
     own = script(folder)
     path = EQUATIONS / f"{own.stem}.py"
     found = planted(path)
-    words = ", ".join(f"{number} in {fails}" for fails, number in found.items())
     link = f"[{shown(path)}]({os.path.relpath(path, folder)})"
-    caught = f", and {sum(found.values())} planted mistakes that fail: {words}" if found else ""
+    number = sum(found.values())
+    caught = f", and {number} planted mistake{'s that fail' if number > 1 else ' that fails'}"
     others = [f"`{test.stem}`" for test, names in examples_of_tests().items() if own in names]
     more = f" More: {', '.join(others)}." if others else ""
-    return f"**Tests:** {link} has the reference{caught}.{more}"
+    return f"**Tests:** {link} has the reference{caught if found else ''}.{more}"
 
 
 def flags(folder, _):
