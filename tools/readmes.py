@@ -365,13 +365,13 @@ def tests(folder, _):
     """The mistakes that tests plant in the script, and the tests that name few other examples."""
     own = script(folder)
     path = EQUATIONS / f"{own.stem}.py"
-    found = planted(path)
     link = f"[{shown(path)}]({os.path.relpath(path, folder)})"
-    number = sum(found.values())
-    caught = f", and {number} planted mistake{'s that fail' if number > 1 else ' that fails'}"
+    number = sum(planted(path).values())
+    fail = "mistakes that fail" if number > 1 else "mistake that fails"
+    caught = f", and {number} planted {fail}" if number else ""
     others = [f"`{test.stem}`" for test, names in examples_of_tests().items() if own in names]
     more = f" More: {', '.join(others)}." if others else ""
-    return f"**Tests:** {link} has the reference{caught if found else ''}.{more}"
+    return f"**Tests:** {link} has the reference{caught}.{more}"
 
 
 def flags(folder, _):
