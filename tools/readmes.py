@@ -4,8 +4,9 @@
     python tools/readmes.py --fix    write them
 
 Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a function in PARTS.
-docs/reading-order.txt has the examples in their order. Numbers are shown only on the page of the
-example that they were measured on, and only while its script is the one that was measured.
+docs/reading-order.txt has the examples in their order, docs/papers.txt the papers. Numbers are
+shown only on the page of the example that they were measured on, and only while its script is the
+one that was measured.
 Of the glossary only the links are generated: its words stand on the page.
 """
 
@@ -441,7 +442,6 @@ REPORTED = {
     "rate": ("{} updates per second ({} to {})", "%.0f", 1),
     "staleness": ("mean staleness {}", "%.2f", 1),
     "bytes": ("{} KB an update", "%.1f", 1e-3),
-    "seconds": ("{} s in all", "%.0f", 1),
 }
 
 
