@@ -216,8 +216,8 @@ def compare(folder, _):
         check_compared(f"{task}: {own}", result, COMPARE)
         setting, seconds, loss = compared(result)
         lines.append(
-            f"- {words}, {setting}: seconds to 97% {seconds}; test loss after "
-            f"{result['seconds']:g} s {loss}"
+            f"- {words}, {setting}: seconds to 97%: {seconds}; test loss after "
+            f"{result['seconds']:g} s: {loss}"
         )
     link = os.path.relpath(COMPARE.parent, folder)
     seeds = f"median (range) of {len(result['runs'])} seeds at the best of six settings"
