@@ -113,11 +113,6 @@ def new_launcher(text, source, name):
     return re.sub(r"\$here/(\.\./)+activate\.sh", f"$here/{up}activate.sh", text)
 
 
-def page_template(name):
-    """Returns the template of the page: the short one for a further algorithm."""
-    return "short_page.txt" if name.startswith(readmes.FURTHER) else "page.txt"
-
-
 def from_template(template, source, name):
     """Returns the text of a template for this example: {name}, {up} and the like filled in."""
     own = name.rpartition("/")[2]
@@ -169,7 +164,7 @@ def create(source, name):
     texts = {
         folder / f"{stem(name)}.py": new_script(script, source, name),
         folder / "run.sh": new_launcher(launcher.read_text(), source, name),
-        folder / "README.md": from_template(page_template(name), source, name),
+        folder / "README.md": from_template("page.txt", source, name),
         EQUATIONS / f"{stem(name)}.py": from_template("equation.txt", source, name),
         order: reading_order.inserted(examples.read(order), name, source),
         regions.LIMITS: new_limits(examples.read(regions.LIMITS), source, name),

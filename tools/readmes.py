@@ -4,44 +4,34 @@
     python tools/readmes.py --fix    write them
 
 Such a part stands between <!-- generated: NAME --> and <!-- end -->; NAME is a function in PARTS.
-docs/reading-order.txt has the examples in their order. Numbers are shown only on the page of the
-example that they were measured on, and only while its script is the one that was measured.
+docs/reading-order.txt has the examples in their order, docs/papers.txt the papers. Numbers are
+shown only on the page of the example that they were measured on, and only while its script is the
+one that was measured.
 Of the glossary only the links are generated: its words stand on the page.
 """
 
 import ast
+import functools
 import json
 import os
-import pathlib
 import re
 import statistics
-import subprocess
 import sys
 import textwrap
 
 import regions
 from common import drivers, idle, pages, reading_order
 from common.examples import PARENTS, ROOT, ToolError, example_digest, exit_code, main_script
-from common.examples import parsed, read, script_of, shown, tracked
+from common.examples import parsed, read, script_of, scripts, shown, tracked
 from tfrun import known_errors
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: ([^ ]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
-SECTIONS = (
-    *("Why", "The algorithm", "What changes", "When to use it, and when not", "What it costs"),
-    *("Run it", "Flags", "Result", "Pitfalls", "Verified by", "Three things to try"),
-    *("Notebook", "References"),
+SECTIONS = (  # of an example's page, below what it is and its result
+    *("The algorithm", "When to use it", "Run it", "Result", "Pitfalls", "Two things to try"),
+    "Behind it",
 )
 FURTHER = "Further-Algorithms/"
-SHORT_SECTIONS = (  # of its pages
-    *("Result", "The algorithm", "What changes", "When to use it, and when not", "Run it", "Flags"),
-    *("Pitfalls", "Verified by", "Two things to try", "References"),
-)
-
-
-def sections(name):
-    """Returns the sections that the page of an example has, in their order."""
-    return SHORT_SECTIONS if name.startswith(FURTHER) else SECTIONS
 
 
 def script(folder):
@@ -134,22 +124,61 @@ def errors(_, __):
     return "\n".join(parts)
 
 
-def paper(path):
-    """Returns the first author and the year of a script's paper, with the link of the References.
+PAPERS = ROOT / "docs" / "papers.txt"
 
-    That is the first link of the page's entry of this author and year, or its arXiv number.
+
+@functools.cache
+def all_papers():
+    """Returns {key: (authors, year, title, link)} of docs/papers.txt. Raises ToolError."""
+    found = {}
+    for number, line in enumerate(read(PAPERS).splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            fields = tuple(field.strip() for field in line.split("|"))
+            if len(fields) != 5 or fields[0] in found or not fields[4].startswith("http"):
+                raise ToolError(
+                    f"{shown(PAPERS)}, line {number}: write a key of its own, authors, year, title "
+                    "and link, with | between them"
+                )
+            found[fields[0]] = fields[1:]
+    return found
+
+
+def keys_of(page):
+    """Returns the keys of the papers that a page's text names, in its order."""
+    return sum((keys.split(",") for keys in re.findall(r"generated: papers (\S+)", page)), [])
+
+
+def papers(folder, keys):
+    """The papers of a page as links: first author and year, or the title of another text."""
+    parts = []
+    for key in argument(folder, "papers", keys).split(","):
+        if key not in all_papers():
+            raise ToolError(f"{shown(folder)}: {shown(PAPERS)} has no line that begins with {key}")
+        authors, year, title, link = all_papers()[key]
+        words = f"{first_author(authors)} {year}" if year else title
+        parts.append(f"[{words}]({link})")
+    titles = os.path.relpath(PAPERS, folder)
+    return f"**Papers** ([titles]({titles})): {' · '.join(parts)}"
+
+
+def first_author(authors):
+    return authors.split(",")[0].removesuffix(" et al.")
+
+
+def paper(path):
+    """Returns the first author and the year of a script's paper, with its link.
+
+    Of several papers of that author and year it is the one that the script's page names.
     """
     text = field(path, "Paper")
     found = re.match(r"(\w+).*?\b((?:19|20)\d\d)\b", text)
     if not found:
         return "" if text == "none" else text.partition(",")[0]
-    author, year = found.groups()
-    references = read(path.with_name("README.md")).partition("\n## References\n")[2]
-    for entry in re.split(r"\n- |\n\n|^- ", references):
-        link = re.search(r"\]\((http[^)]+)\)|\barXiv\s+(\d+\.\d+)", entry)
-        if link and re.match(rf"{author}\b[^\[]*?\b{year},", entry):
-            return f"[{author} {year}]({link[1] or 'https://arxiv.org/abs/' + link[2]})"
-    return f"{author} {year}"
+    for key in [*keys_of(read(path.with_name("README.md"))), *all_papers()]:
+        authors, year, _, link = all_papers().get(key, ("", "", "", ""))
+        if (first_author(authors), year) == found.groups():
+            return f"[{found[1]} {year}]({link})"
+    return f"{found[1]} {found[2]}"
 
 
 def examples(_, __):
@@ -167,38 +196,32 @@ def examples(_, __):
 
 
 COMPARE = ROOT / "Measurements" / "Compare" / "results.json"
-IN_COMPARE = {"digits": "2 workers", "8 workers": "8 workers"}  # its tasks, as a page calls them
+IN_COMPARE = {  # its tasks, as a page calls them
+    "digits": "2 workers at full speed",
+    "8 workers": "8 workers, a gradient 30 ms longer (exponential)",
+}
 
 
-def compare(folder, more):
-    """The results of Measurements/Compare for one process, HogWild, this example, and more: AEASGD.
-
-    Each at its best setting: the median and range of the seeds.
-    """
+def compare(folder, _):
+    """This example's results of Measurements/Compare at its best setting."""
     results, own = read_json(COMPARE), shown(folder)
-    names = dict.fromkeys(("Non-Distributed-Setup", "HogWild", own, *(more or "").split(",")))
-    rows = []
-    for name in filter(None, names):
-        link = os.path.relpath(ROOT / name, folder)
-        title = pathlib.Path(name).name
-        cells = [f"**{title}**" if link == "." else f"[{title}]({link}/)"]
-        for task in IN_COMPARE:
-            result = results.get(f"{task}: {name}")
-            if not result:
-                raise ToolError(
-                    f"{own}/README.md asks for results of {name}, and {shown(COMPARE)} has none: "
-                    "measure them by `bash Measurements/Compare/run.sh --full`, or remove the part"
-                )
-            check_compared(f"{task}: {name}", result, COMPARE)
-            cells += compared(result)
-        rows.append(cells)
-    columns = ["example"]
-    for task in IN_COMPARE.values():
-        columns += [f"{task}: flags", "seconds to 97%", "test loss"]
-    note = (
-        f"Median (range) of {len(result['runs'])} seeds, each example at the best of its settings."
-    )
-    return pages.table(columns, rows, note)
+    lines = []
+    for task, words in IN_COMPARE.items():
+        result = results.get(f"{task}: {own}")
+        if not result:
+            raise ToolError(
+                f"{own}/README.md asks for results of {own}, and {shown(COMPARE)} has none: "
+                "measure them by `bash Measurements/Compare/run.sh --full`, or remove the part"
+            )
+        check_compared(f"{task}: {own}", result, COMPARE)
+        setting, seconds, loss = compared(result)
+        lines.append(
+            f"- {words}, {setting}: seconds to 97%: {seconds}; test loss after "
+            f"{result['seconds']:g} s: {loss}"
+        )
+    link = os.path.relpath(COMPARE.parent, folder)
+    seeds = f"median (range) of {len(result['runs'])} seeds at the best of six settings"
+    return "\n".join([f"[Compare]({link}/), {seeds}:", *lines])
 
 
 def compared(result):
@@ -218,37 +241,27 @@ def compared(result):
 LATE = ("8 workers, exponential", "4 workers, one slow")  # where pushes are late
 
 
-def scaling(folder, more):
-    """The losses of Measurements/Scaling for this example, HogWild, and the example `more`.
-
-    HogWild's are those with as many workers and at the same rate, or `all`.
-    """
+def scaling(folder, _):
+    """The losses of Measurements/Scaling for this example, where pushes are late."""
     path = ROOT / "Measurements" / "Scaling" / "results.json"
-    rows, results = [], read_json(path)
-    for case, runs in results.items():
+    lines = []
+    for case, runs in read_json(path).items():
         workers, example = case.split(": ")
-        here = f"{workers}: {folder.name}" in results or (more == "all" and "lr" in workers)
-        if example not in ("HogWild", folder.name, more) or not here:
-            continue
-        if not workers.startswith(LATE) and "lr" not in workers:
+        if example != folder.name or not (workers.startswith(LATE) or "lr" in workers):
             continue
         check_compared(case, runs, path)
         losses = [run["test_loss"] for run in runs if run["test_loss"] is not None]
         words = [pages.spread(losses, "%.3f")] if losses else []
         if len(losses) < len(runs):
             words.append(f"{len(runs) - len(losses)} of {len(runs)} diverged")
-        rows.append(
-            (
-                workers,
-                f"**{example}**" if example == folder.name else example,
-                "; ".join(words),
-                f"{statistics.median(run['staleness_mean'] for run in runs):.2f}",
-                int(max(run["staleness_max"] for run in runs)),
-                f"{statistics.median(run['late'] for run in runs):.0%}",
-            )
+        lines.append(
+            f"- {workers}: test loss {'; '.join(words)}; staleness "
+            f"{statistics.median(run['staleness_mean'] for run in runs):.2f}, at most "
+            f"{max(run['staleness_max'] for run in runs):.0f}; "
+            f"{statistics.median(run['late'] for run in runs):.0%} of pushes late"
         )
-    columns = ["workers, delay", "example", "test loss", "mean staleness", "largest", "late pushes"]
-    return pages.table(columns, rows, f"Median (range) of {len(runs)} seeds.")
+    link = os.path.relpath(path.parent, folder)
+    return "\n".join([f"[Scaling]({link}/), median (range) of {len(runs)} seeds:", *lines])
 
 
 def text(folder, name):
@@ -268,37 +281,124 @@ def links(folder, _):
     return " · ".join(parts)
 
 
+LONG_DIFF = 60  # from so many lines on, a page shows algorithm() itself
+
+
+def lines_of_algorithm(path):
+    """Returns the lines of a script's algorithm(), without its docstring."""
+    for node in parsed(path).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "algorithm":
+            lines = read(path).splitlines()
+            first = node.body[0] if ast.get_docstring(node) is None else node.body[1]
+            begin = first.lineno - 1
+            while lines[begin - 1].lstrip().startswith("#"):
+                begin -= 1
+            head = lines[node.lineno - 1 : node.body[0].lineno - 1]
+            return head + lines[begin : node.end_lineno]
+    raise ToolError(f"{shown(path)} has no function algorithm")
+
+
+def algorithm(folder, _):
+    """The function algorithm() of the script, folded."""
+    path = script(folder)
+    return unfolded(f"`algorithm()` of {path.name}", "python", lines_of_algorithm(path))
+
+
+def unfolded(summary, language, lines, note=""):
+    """Returns a block of code that a reader unfolds, and a note below it."""
+    code = "\n".join([f"```{language}", *lines, "```"])
+    summary = summary.replace("`algorithm()`", "<code>algorithm()</code>")
+    return f"<details>\n<summary>{summary}</summary>\n\n{code}\n{note}\n</details>"
+
+
 def diff(folder, neighbour):
-    """What the example's own part changes in its neighbour's: the shared regions are folded.
+    """What algorithm() changes in its neighbour's; the function itself where that is no shorter.
 
     neighbour: a folder, or a script in one.
     """
     argument(folder, "diff", neighbour)
     other = ROOT / neighbour if neighbour.endswith(".py") else script(ROOT / neighbour)
-    lines = regions.difference(other, script(folder))
-    changed = sum(line.startswith(("+", "-")) for line in lines) - 2
-    return (
-        f"<details>\n<summary>The diff against {other.name}: {changed} lines"
-        "</summary>\n\n```diff\n" + "\n".join(lines) + "\n```\n\n</details>"
-    )
+    own = script(folder)
+    whole, before = lines_of_algorithm(own), lines_of_algorithm(other)
+    lines = list(regions.unified(before, whole, other.name, own.name, n=0))[2:]
+    changed = sum(line.startswith(("+", "-")) for line in lines)
+    if changed >= LONG_DIFF or len(lines) > len(whole):
+        return algorithm(folder, neighbour)
+    tool, there = (os.path.relpath(path, folder) for path in (ROOT / "tools/regions.py", other))
+    note = f"`python {tool} --diff {there} {own.name}` shows the rest.\n"
+    summary = f"`algorithm()`, compared with {other.name}: {changed} lines"
+    return unfolded(summary, "diff", lines, note)
+
+
+EQUATIONS = ROOT / "tests" / "equations"
+
+
+def planted(path):
+    """Returns {what fails: how many mistakes} of MISTAKES in a file of tests/equations/."""
+    for node in parsed(path).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MISTAKES":
+            pairs = zip(node.value.keys, node.value.values)
+            return {ast.literal_eval(fails): len(named.keys) for fails, named in pairs}
+    raise ToolError(f"{shown(path)} has no MISTAKES: add those that its test must catch")
+
+
+FEW = 6  # examples that a test names at most, if it is not one of all
+
+
+@functools.cache
+def examples_of_tests():
+    """Returns {a test of equations or examples: the scripts that it names}, where these are few."""
+    named = {
+        script: re.compile(rf'["/]{script.parent.name}["/\]]|\b{script.stem}\b')
+        for script in scripts()
+    }
+    found = {}
+    for folder in (EQUATIONS, ROOT / "tests" / "examples"):
+        for path in sorted(folder.glob("test_*.py")):
+            text = read(path)
+            names = {script for script, pattern in named.items() if pattern.search(text)}
+            if len(names) <= FEW:
+                found[path] = names
+    return found
+
+
+def tests(folder, _):
+    """The mistakes that tests plant in the script, and the tests that name few other examples."""
+    own = script(folder)
+    path = EQUATIONS / f"{own.stem}.py"
+    link = f"[{shown(path)}]({os.path.relpath(path, folder)})"
+    number = sum(planted(path).values())
+    fail = "mistakes that fail" if number > 1 else "mistake that fails"
+    caught = f", and {number} planted {fail}" if number else ""
+    others = [f"`{test.stem}`" for test, names in examples_of_tests().items() if own in names]
+    more = f" More: {', '.join(others)}." if others else ""
+    return f"**Tests:** {link} has the reference{caught}.{more}"
 
 
 def flags(folder, _):
-    """The flags of the script; of those that HogWild has, too, a link to them.
+    """The flags that the script has beside HogWild's, or with another default; a link to those.
 
-    Another default than HogWild's is shown; where more than one of its flags is missing all are.
+    Where more than one of HogWild's is missing all are shown. `--steps` only differs in length.
     """
-    head, shared = ["flag", "default", "meaning"], flag_rows(ROOT / SHARED_FLAGS)
-    rows, link = flag_rows(folder), os.path.relpath(ROOT / SHARED_FLAGS, folder)
+    shared, rows = flag_rows(ROOT / SHARED_FLAGS), flag_rows(folder)
+    link = os.path.relpath(ROOT / "docs" / "runs.md", folder) + "#flags"
     missing = [f" but {name}" for name, *_ in shared if name not in {row[0] for row in rows}]
-    if link == "." or len(missing) > 1:
-        return pages.table(head, rows)
-    own = [row for row in rows if row not in shared]
-    words = f"Those of [{SHARED_FLAGS}]({link}/#flags){''.join(missing)}"
-    return pages.table(head, own, f"{words}, too.") if own else f"{words}."
+    common = f"[Common flags]({link}){''.join(missing)}"
+    if len(missing) > 1:
+        own, common = rows, "Flags"
+    else:
+        own = [row for row in rows if row not in shared and row[0] != "`--steps`"]
+    lines = [f"- {name} ({default}): {meaning}" for name, default, meaning in own]
+    head = f"{common}, and:" if own and common != "Flags" else f"{common}{':' if own else '.'}"
+    return "\n".join([head, *lines])
 
 
-SHARED_FLAGS = "HogWild"  # whose page has the flags that most examples share
+def shared_flags(_, __):
+    """The flags that most examples share, as a table."""
+    return pages.table(["flag", "default", "meaning"], flag_rows(ROOT / SHARED_FLAGS))
+
+
+SHARED_FLAGS = "HogWild"  # an example with no flags of its own
 
 
 def flag_rows(folder):
@@ -335,18 +435,14 @@ def flag_rows(folder):
 
 
 TO_DO = "@@MEASURE@@"  # by tools/results.py; a test fails while this is on a page
-# What a page reports of its runs: a name in results.json, its words, and how many of its unit.
+# What a page reports of its runs: a name in results.json, words, and how many of its unit.
 REPORTED = {
-    "test_accuracy": ("test accuracy, %", "%.1f", 100),
-    "test_loss": ("test loss", "%.3f", 1),
-    "seconds": ("the whole run, s", "%.0f", 1),
-    "training_seconds": ("of these, first to last update, s", "%.1f", 1),
-    "rate": ("updates per second", "%.0f", 1),
-    "staleness": ("mean staleness of a push", "%.2f", 1),
-    "bytes": ("KB that one update moves", "%.1f", 1e-3),
-    "wait_seconds": ("from the gradient to its arrival, ms", "%.2f", 1e3),
+    "test_accuracy": ("test accuracy {}% ({} to {})", "%.1f", 100),
+    "test_loss": ("test loss {} ({} to {})", "%.3f", 1),
+    "rate": ("{} updates per second ({} to {})", "%.0f", 1),
+    "staleness": ("mean staleness {}", "%.2f", 1),
+    "bytes": ("{} KB an update", "%.1f", 1e-3),
 }
-RATES = "seconds", "training_seconds", "rate", "wait_seconds"
 
 
 def measured_examples():
@@ -436,22 +532,21 @@ def argument(folder, part, word):
 
 
 def result(folder, launcher):
-    """The median and range of the runs that tools/results.py has made."""
+    """One line: the median and range of the runs that tools/results.py has made."""
     found = measured_runs(folder, launcher)
     if not found:
         return TO_DO
-    runs, versions = found["runs"], found["versions"]
+    runs, parts = found["runs"], []
     for run in runs:
         run["rate"] = run["updates"] / run["training_seconds"]
-    reported = {name: how for name, how in REPORTED.items() if any(run.get(name) for run in runs)}
-    return pages.table(
-        [f"{len(runs)} runs", "median", "range"],
-        pages.medians(runs, reported),
-        f"`{found['command']}`, S from 0 to {len(runs) - 1}, {found['date']}: "
-        f"TensorFlow {versions['tensorflow']}, Python {versions['python']}, "
-        f"{found['cores']} cores ({found['machine']}), "
-        + (idle.words(found["others"]) if "others" in found else f"load {found['load']:.1f}")
-        + ".",
+    for name, (words, form, times) in REPORTED.items():
+        if any(run.get(name) for run in runs):
+            values = [times * run[name] for run in runs if name in run]
+            parts.append(words.format(*pages.texts(values, form)))
+    others = idle.words(found["others"]) if "others" in found else f"load {found['load']:.1f}"
+    return (
+        f"`{found['command'].replace(' --seed S', '')}`, {len(runs)} seeds: {', '.join(parts)}. "
+        f"{found['date']}, {found['cores']} cores, {others}."
     )
 
 
@@ -508,29 +603,16 @@ def written(_, __):
 PARTS = {
     part.__name__: part
     for part in (
-        *(examples, compare, scaling, glossary, errors, links, text),
-        *(diff, flags, result, output, excerpt, written),
+        *(examples, compare, scaling, glossary, errors, links, text, papers, tests),
+        *(algorithm, diff, flags, shared_flags, result, output, excerpt, written),
     )
 }
 
 
-COUNT_MISTAKES = """
-import equations
-from common import examples
-found = [equations.of(script).MISTAKES for script in examples.scripts()]
-print(sum(len(changes) for groups in found for changes in groups.values()))
-"""
-
-
 def planted_mistakes():
     """Returns how many mistakes the files in tests/equations/ have."""
-    folders = [str(ROOT / name) for name in ("tests/support", ".")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    command = [sys.executable, "-c", COUNT_MISTAKES]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    if done.returncode:
-        raise ToolError(done.stderr.splitlines()[-1])
-    return int(done.stdout)
+    stems = [path.stem for path in scripts()]
+    return sum(sum(planted(EQUATIONS / f"{stem}.py").values()) for stem in stems)
 
 
 def plugged():

@@ -6,7 +6,7 @@ import statistics
 import textwrap
 
 from common import drivers
-from common.examples import ROOT, main_script
+from common.examples import main_script
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
@@ -207,10 +207,7 @@ def front(results, path, source):
 
 
 def draw_all(results, path, source):
-    """Draws the pictures of this measurement, and for the page of each example that shows one.
-
-    Those of the committed results.json have their places on the pages of the examples.
-    """
+    """Draws the pictures of this measurement: all of them from the committed results.json."""
     rounds = by_task(results).get("local steps")
     if rounds and not set(by_task(results)) & set(TITLES):
         local_steps(rounds, path, source)
@@ -222,7 +219,3 @@ def draw_all(results, path, source):
     if rounds:
         local_steps(rounds, path.with_name("local-steps.png"), source)
     front(results, path.with_name("front.png"), source)
-    for example in dict.fromkeys(case.split(": ")[1] for case in results):
-        page = ROOT / example / "README.md"
-        if page.is_file() and "(compare.png)" in page.read_text():
-            draw(results, page.with_name("compare.png"), source, example)

@@ -450,7 +450,8 @@ with tf.Graph().as_default():
 
 def test_the_tests_of_the_table_exist():
     rows = re.findall(
-        r"(?m)^\| [^|]+\|[^|]+\|[^|]+\| (`test_[^|]+) \|$", (FOLDER / "README.md").read_text()
+        r"(?m)^\| [^|]+\|[^|]+\|[^|]+\| (`test_[^|]+) \|$",
+        (FOLDER / "DIFFERENCES.md").read_text(),
     )
     texts = "".join(path.read_text() for path in (support.ROOT / "tests").rglob("test_*.py"))
     names = re.findall(r"`(test_\w+)", " ".join(rows))

@@ -34,6 +34,8 @@ def few_examples(tmp_path_factory):
         page.unlink()
     (root / "tests" / "equations").mkdir()
     (root / "docs").mkdir()
+    for name in ["docs/papers.txt", *(f"tests/equations/{new_example.stem(n)}.py" for n in FEW)]:
+        shutil.copyfile(support.ROOT / name, root / name)
     order = "\n  ".join(["One worker", *FEW])
     (root / "docs" / "reading-order.txt").write_text(f"{order}\n\nFurther algorithms\n")
     for limits in (root / "tests" / name for name in LIMITS):
@@ -66,7 +68,7 @@ def test_a_new_example_has_no_numbers(few_examples):
     code, output = tool(root, "readmes.py", "--fix")
     assert code == 0, output
     page = (root / NEW / "README.md").read_text()
-    assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.sections(NEW))
+    assert re.findall(r"(?m)^## (.+)$", page) == list(readmes.SECTIONS)
     assert readmes.TO_DO in page and new_example.TODO in page and "Previous: [HogWild]" in page
     script = (root / SCRIPT).read_text()
     assert script.startswith('"""Delay-Compensation: ') and "# Delay-Compensation: push" in script
@@ -83,7 +85,8 @@ def test_a_new_example_has_no_numbers(few_examples):
 # what takes its place, the sentence). Without a file nothing is spoilt; with nothing in its place
 # the whole file is gone.
 ORDER, PAGE, HOGWILD = "docs/reading-order.txt", "HogWild/README.md", "HogWild/hogwild.py"
-READMES, RESULTS = ["readmes.py"], "HogWild/results.json"
+READMES, RESULTS, PAPERS = ["readmes.py"], "HogWild/results.json", "docs/papers.txt"
+COMPARE = "Measurements/Compare/results.json"
 WRONG = [
     (["new_example.py", "HogWild", "DOWNPOUR!"], None, "", "", "'DOWNPOUR!' is no name"),
     (["new_example.py", "HogWild", "Distributed-Setup"], None, "", "", "exists already"),
@@ -99,8 +102,17 @@ WRONG = [
     (READMES, PAGE, "diff Distributed-Setup", "diff My-Algorithm", "My-Algorithm has no script"),
     (READMES, PAGE, "diff Distributed-Setup", "diff My.py", "My.py cannot be read"),
     (READMES, PAGE, "diff Distributed-Setup", "diff", "name a folder or file"),
-    (READMES, PAGE, "generated: compare", "generated: compare My", "none: measure them"),
-    (READMES, PAGE, "generated: compare ", "generated:compare ", "write each generated part as"),
+    (READMES, COMPARE, '"digits: HogWild"', '"digits: My"', "none: measure them"),
+    (
+        READMES,
+        PAGE,
+        "generated: papers ",
+        "generated: papers my2026,",
+        "no line that begins with my",
+    ),
+    (READMES, PAPERS, " | 2011 | ", " | ", "write a key of its own, authors, year"),
+    (READMES, "tests/equations/hogwild.py", "MISTAKES = {", "WRONG = {", "has no MISTAKES"),
+    (READMES, PAGE, "generated: compare -", "generated:compare -", "write each generated part as"),
     (READMES, HOGWILD, "def main():", "def main()", "line [0-9]+: correct this"),
     (READMES, HOGWILD, '"""HogWild: ', '"""HogWild ', "begin the docstring as `HogWild: "),
     (READMES, HOGWILD, "MORE_FLAGS = []", 'MORE_FLAGS = [("a", 2**3, "b")]', "plain number"),

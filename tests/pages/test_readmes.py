@@ -10,6 +10,7 @@ import sys
 
 import diagrams
 import engines
+import equations
 import made_run
 import new_example
 import picture_marks
@@ -175,24 +176,55 @@ def test_pictures_are_of_todays_code_and_results():
 
 @pytest.mark.parametrize("name", reading_order.examples())
 def test_a_page_has_its_sections(name):
-    """In their order; with a figure, answers, its measured runs, and tests that exist.
+    """In their order; with a figure, answers, costs, and all that is generated.
 
     A page of a further algorithm has no notebook.
     """
     page = (support.ROOT / name / "README.md").read_text()
-    further = name.startswith(readmes.FURTHER)
     parts = re.split(r"(?m)^## (.+)\n", page)
     sections = dict(zip(parts[1::2], parts[2::2]))
-    wanted = [each for each in readmes.sections(name) if (name, each) not in WITHOUT]
-    assert [each for each in sections if each in wanted] == wanted
+    assert [each for each in sections if each in readmes.SECTIONS] == list(readmes.SECTIONS)
     assert re.search(r"!\[[^\]]{20,}\]\(\S+\.svg\)", parts[0] + sections["The algorithm"])
+    assert re.search(r"(?m)^\| ", sections["When to use it"])
+    assert "docs/costs.md)" in sections["When to use it"]
+    assert "<!-- generated: flags" in sections["Run it"]
     assert "<!-- generated: result" in sections["Result"]
-    assert "<!-- generated: output" in sections["Run it"]
-    tries, answers = ("Two", 2) if further else ("Three", 3)
-    assert sections[f"{tries} things to try"].count("<details>") >= answers
-    tests = re.findall(r"`(tests/\w+/test_\w+\.py)`", sections["Verified by"])
-    assert tests and all((support.ROOT / each).is_file() for each in tests), tests
-    assert further or ".ipynb)" in sections["Notebook"]
+    assert sections["Two things to try"].count("<details>") == 2
+    behind = sections["Behind it"]
+    assert "<!-- generated: tests" in behind and "<!-- generated: papers" in behind
+    assert name.startswith(readmes.FURTHER) or ".ipynb)" in behind
+
+
+def test_the_costs_of_each_example_are_in_the_table():
+    """Catches an example that the common table of bytes, waiting, staleness and memory lacks."""
+    table = (support.ROOT / "docs" / "costs.md").read_text()
+    linked = re.findall(r"(?m)^\|[^|]*\]\(\.\./([\w/-]+)/\)", table)
+    assert sorted(linked) == sorted(reading_order.examples())
+
+
+def test_the_papers_of_the_pages():
+    """Catches a paper that no page names, and one that a page names twice."""
+    named = [key for path in readmes.files() for key in readmes.keys_of(path.read_text())]
+    assert set(named) == set(readmes.all_papers())
+    for path in readmes.files():
+        keys = readmes.keys_of(path.read_text())
+        assert len(keys) == len(set(keys)), path
+
+
+def test_planted_mistakes_are_counted_as_they_are_made():
+    """Catches MISTAKES that a file makes in another way than the pages count, from its text."""
+    for script in examples.scripts():
+        made = {fails: len(each) for fails, each in equations.of(script).MISTAKES.items()}
+        assert readmes.planted(equations.path_of(script)) == made, script
+
+
+def test_a_long_difference_is_not_shown():
+    """Of algorithm() alone: what changes in a few lines, and all of it where that is as short."""
+    shown = readmes.diff(support.ROOT / "ADAG", "DOWNPOUR-Easy")
+    assert "\n```diff\n" in shown and "def algorithm" not in shown and "def load_data" not in shown
+    assert "/ flags.local_steps" in shown and "regions.py --diff ../DOWNPOUR-Easy/" in shown
+    whole = readmes.diff(support.ROOT / "HogWild", "Ring-AllReduce")
+    assert "\n```python\ndef algorithm(" in whole and "\n```diff" not in whole
 
 
 def test_samples_are_of_the_first_run():
@@ -219,10 +251,6 @@ def test_facts_of_a_run(tmp_path):
         **{"test_loss": 0.25, "seconds": 7.0, "training_seconds": 2.0, "updates": 3},
         **{"staleness": 0.5, "bytes": 40.0, "wait_seconds": 0.2},
     }
-
-
-# The first example changes nothing in a neighbour.
-WITHOUT = {("Non-Distributed-Setup", "What changes")}
 
 
 PROSE = r"(?s)<!-- generated.*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)"  # is none of these
@@ -263,7 +291,7 @@ def test_numbers_in_advice_stand_where_it_links_to():
     for name in [*reading_order.examples(), "Measurements/Compare"]:
         folder = support.ROOT / name
         page = (folder / "README.md").read_text()
-        heading = "\n## When to use it, and when not\n" if GUIDE not in page else GUIDE
+        heading = "\n## When to use it\n" if GUIDE not in page else GUIDE
         advice = page.partition(heading)[2].partition("\n## ")[0]
         for paragraph in re.split(r"\n(?=- |\*\*|\n|\| )", advice):
             if name in COMPUTED or re.search(r"from (the|its) (papers?|report)", paragraph):
@@ -287,8 +315,10 @@ def test_no_page_has_too_many_words():
     limits = regions.read_limits(wordcount.WORDS.read_text())
     found = wordcount.faults(limits)
     assert not found, "\n".join(found)
-    for name, (limit,) in limits.items():
-        assert limit <= wordcount.most(name) or not name.startswith(readmes.FURTHER), name
+    for name in [*reading_order.examples(), "Your-Model"]:
+        page = support.ROOT / name / "README.md"
+        assert limits[f"{name}/README.md"][0] <= wordcount.most(name), name
+        assert len(page.read_text().split()) <= wordcount.IN_ALL, name
     page, part = "| one | `two` - |\n", "<!-- generated: output -->\nno\n<!-- end -->\n"
     assert wordcount.counted(page + part + "  ```\n  no\n  ```\nthree\n") == 3
     shorter = {"README.md": (wordcount.size("README.md")[0] - 1,)}
@@ -402,7 +432,7 @@ def test_flags_in_the_table_are_argparse_s():
         ).stdout.split()
     )
     rows = re.findall(
-        r"^\| `(--\S+)` \| (\S+) \| (.*) \|$", readmes.flags(script.parent, None), re.MULTILINE
+        r"^\| `(--\S+)` \| (\S+) \| (.*) \|$", readmes.shared_flags(None, None), re.MULTILINE
     )
     assert len(rows) >= 6
     for flag, default, text in rows:
