@@ -22,6 +22,7 @@ TIMELINE = [
     "tfrun/runs/metrics_csv.py",
 ]
 COMPARE = ["Measurements/Compare/drawing.py", DRIVERS]
+SAME_STALENESS = ["Measurements/Same-Staleness/same_staleness.py", DRIVERS]
 CODE = {  # what draws a picture, by its path or name; another is drawn by the script beside it
     "Your-Model/loss.png": ["Your-Model/generate.py"],
     "curves.png": [
@@ -31,6 +32,7 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
     ],
     "trace.png": TIMELINE,
     **dict.fromkeys(("compare.png", "loss.png", "local-steps.png", "front.png"), COMPARE),
+    **dict.fromkeys(("same-rate.png", "pauses.png"), SAME_STALENESS),
     "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", DRIVERS],
     "drills.png": ["Operations/Fault-Tolerance/fault_tolerance.py"],
     "results.png": ["Beyond-One-Machine/Parallel-Experiments/report.py"],

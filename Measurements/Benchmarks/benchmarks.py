@@ -20,7 +20,6 @@ import time
 
 import numpy as np
 from common import drivers, examples, idle, pages
-from rich.table import Table
 
 
 PEERS = pathlib.Path(__file__).resolve().with_name("peers.py")
@@ -229,7 +228,7 @@ def ratios(results):
 
 def table_of(results):
     """Returns the table: of each program the rates, and below them the ratios of the rounds."""
-    table = Table("", *MODELS)
+    table = drivers.plain_table("", *MODELS)
     for name, rates in results.items():
         table.add_row(name, *(words(rates.get(model, [])) for model in MODELS))
     table.add_section()

@@ -20,7 +20,6 @@ import sys
 
 from common import drivers, examples
 from matplotlib import colormaps
-from rich.table import Table
 
 
 SCRIPT = examples.main_script("Model-Parallelism")
@@ -273,7 +272,7 @@ def main():
 
 def table_of(results):
     """Returns the table."""
-    table = Table("schedule")
+    table = drivers.plain_table("schedule")
     for column in "K", "M", "ms", "idle, each", "all", "(K-1)/(M+K-1)", "stored, each", "speed-up":
         table.add_column(column, justify="right")
     alone = results["table"][0][5]
