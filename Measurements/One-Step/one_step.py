@@ -16,7 +16,6 @@ from common import drivers, examples, references
 os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", TF_ENABLE_ONEDNN_OPTS="0")  # so that it starts quietly
 import numpy as np
 import tensorflow as tf
-from rich.table import Table
 
 STEPS, BATCH_SIZE, LEARNING_RATE, SEED = 5, 32, 0.1, 0
 SHAPES = [(64, 128), (128,), (128, 64), (64,), (64, 10), (10,)]  # of w, layer by layer
@@ -124,7 +123,8 @@ def main():
     console, far = drivers.table_console(100), 0
     cases = [((name, n), n, *rest) for name, *rest in chosen for n in workers]
     results = drivers.by_turns(console, cases, 1, lambda case, _: measure(*case[1:]))
-    table = Table("implementation", "workers", "apart from the union", "moved in a step")
+    columns = "implementation", "workers", "apart from the union", "moved in a step"
+    table = drivers.plain_table(*columns)
     for (name, n), [(apart, moved)] in results.items():
         table.add_row(name, str(n), f"{apart:.1e}", f"{moved:.1e}")
         far += apart > BOUND or moved < 1000 * BOUND

@@ -11,7 +11,6 @@ import json
 import statistics
 
 from common import drivers, examples
-from rich.table import Table
 
 
 SCRIPT = examples.main_script("Collective-AllReduce")
@@ -43,7 +42,7 @@ def table_of(times):
     """Returns the table."""
     middle = {name: statistics.median(runs) for name, runs in times.items()}
     last = middle.get(CASES[-1][0])
-    table = Table("gradients are sent", "ms a step (median)", "to all in one")
+    table = drivers.plain_table("gradients are sent", "ms a step (median)", "to all in one")
     for name, time in middle.items():
         table.add_row(name, f"{time:.1f}", f"{time / last:.2f}" if last else "")
     return table

@@ -20,7 +20,6 @@ import time
 import numpy as np
 from common import drivers, examples
 from rich.console import Group
-from rich.table import Table
 from tfrun.launch import cluster
 
 SCRIPT = examples.main_script("Ring-AllReduce")
@@ -232,15 +231,16 @@ def table_of(results):
     """Returns the tables: rates, and what an all-reduce by two workers costs one of them."""
     costs, sizes = read(results)
     rates, names = rates_of(costs), list(dict.fromkeys(name for name, _ in costs))
-    title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
-    table = Table("vector", *names, title=title)
+    table = drivers.plain_table("vector", *names)
+    table.title = "MB/s that one worker sends; beside it what all send together, to raw TCP"
     for size in sizes:
         middle = {name: f"{statistics.median(rates[name, size]) / 1e6:5.0f}" for name in names}
         cells = [f"{middle[name]}   {share(rates, name, size):.2f}" for name in names[1:]]
         table.add_row(f"{size / 1e6:g} MB", middle["raw TCP"], *cells)
     two = [name for name in names if name.endswith(" 2 workers")]
+    second = drivers.plain_table("vector", *two)
     title = "an all-reduce: milliseconds, of which one worker computes, and how often it waits"
-    second = Table("vector", *two, title=title)
+    second.title = title
     for size in sizes:
         row = []
         for name in two:
