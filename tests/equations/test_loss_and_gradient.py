@@ -477,7 +477,7 @@ MISTAKES = {
     },
     (COORDINATOR, "parameters"): {
         "the penalty is in the loss only": [
-            ("tf.gradients(mean, w)]", "tf.gradients(mean - tf.add_n(penalties), w)]")
+            (BOTH % "", "        return mean, tf.gradients(mean - tf.add_n(penalties), w)\n")
         ],
     },
     (HOROVOD, "losses"): {

@@ -322,7 +322,7 @@ def test_those_who_wait_say_for_whom(tmp_path):
     assert run.process.returncode == 1
     named = re.findall(r"TimeoutError: no gradient of (.*) came in 15 s", output)
     assert named and set(named) == {"worker 2"}, output
-    assert "[tfrun] A synchronous step waits for each worker that the line names" in output
+    assert "[tfrun] A synchronous step waits for that worker, which is slow or gone" in output
 
 
 @pytest.mark.long
