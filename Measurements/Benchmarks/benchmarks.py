@@ -126,6 +126,7 @@ RATIOS = [
     ("Parameter-Server-Strategy (1 a closure)", "ParameterServerStrategy (1 a closure)"),
     ("Parameter-Server-Strategy (10)", "ParameterServerStrategy (10)"),
     ("Parameter-Server-Strategy (10)", WITHOUT_ROWS),
+    (WITHOUT_ROWS, "ParameterServerStrategy (10)"),
     (TWICE, "two of PyTorch that never talk"),
     (OBSERVING, NOT_OBSERVING),
     (START_UP, IMPORT),

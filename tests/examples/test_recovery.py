@@ -76,10 +76,10 @@ def test_tasks_come_after_the_others_stop_waiting_for_them(tmp_path):
     script.write_text(examples.replaced(LAUNCHER.parent / "hogwild.py", [change]))
     folders = [tmp_path / str(number) for number in range(len(ORDERS))]
     with concurrent.futures.ThreadPoolExecutor(len(ORDERS)) as pool:
-        list(pool.map(by_hand, folders, ORDERS, [10] * 3, [3000] * 3, [script] * 3))
+        list(pool.map(by_hand, folders, ORDERS, [10] * 3, [9000] * 3, [script] * 3))
     for folder in folders:
         result = summary.summarize(RunData.read(folder))
-        assert result["steps"] == 3000 and min(result["pushes_per_worker"]) > 0, result
+        assert result["steps"] == 9000 and min(result["pushes_per_worker"]) > 0, result
 
 
 TASKS = {"a worker": ("worker", 1), "the chief": ("worker", 0), "the last ps": ("ps", -1)}
