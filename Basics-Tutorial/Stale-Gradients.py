@@ -317,7 +317,7 @@ def train(taus, rates, factor=lambda tau: 1.0):
     firsts = [course.first_values(seed).values() for seed in range(SEEDS)]
     w = [np.stack([values] * len(rates)) for values in map(np.stack, zip(*firsts))]
     history = collections.deque([w], maxlen=16)  # history[-1 - tau] is w of tau updates before
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         for t, tau in enumerate(taus):
             rows, tau = random.randint(len(x), size=[SEEDS, 32]), min(tau, t)
             g = course.numpy_gradient(history[-1 - tau], x[rows], y[rows])
