@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Classic mistakes: updates
 # [Part one](Classic-Mistakes-Variables.ipynb) ended with four mistakes about variables. The next four
-# are in the update itself: `w` moves, but not as the equation says. Published implementations contain
-# all of them. For each one you find a number that exposes it, and the fix.
+# are in the update itself: `w` moves, but not as the equation says, and often training ends well. For
+# each one you find a number that exposes it, and the fix.
 #
 # After this notebook you can:
 # - tell T local steps from T times the same step;
@@ -369,8 +369,8 @@ show(
 )
 
 # %% [markdown]
-# The late `E` is farthest from the equation after the very first push, 27.9 instead of 20.1, and a plot
-# of the whole run hides it. **Fixed:** the equation, term by term, with `w_k` and `w` read before
+# The late `E` is farthest from the equation after the very first push, 27.9 instead of 20.1; after some
+# ten pushes the plot no longer shows it. **Fixed:** the equation, term by term, with `w_k` and `w` read before
 # either of them moves. A test compares a *single* update with the equation.
 #
 # ## Data and runs that tell nothing
@@ -466,7 +466,7 @@ check_1(answer_1)
 # <details><summary>Solution</summary>
 #
 # One wrong push multiplies the distance to 100 by 1 − `lr` T: by 0 for T = 10, by −1 for T = 20, and
-# by less from T = 21 on.
+# by a number below −1 from T = 21 on, so that the distance grows.
 #
 # ```python
 # answer_1 = 10, 21
@@ -538,38 +538,26 @@ check_2(answer_2)
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py
-import json
-import os
-
 import course
 import tensorflow.compat.v1 as tf
 from answer import answer_project
 
-tf.logging.set_verbosity(tf.logging.ERROR)
-tf.disable_v2_behavior()
-tf.enable_resource_variables()
-
-# The server of this task; it sees the ps and itself.
-config = json.loads(os.environ["TF_CONFIG"])
-cluster, k = config["cluster"], config["task"]["index"]
-me = "/job:worker/task:%d" % k
-limit = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=40_000)
-server = tf.train.Server(cluster, job_name="worker", task_index=k, config=limit)
+task = course.task()
 x, y, _, _ = course.load()
 
 
 def gradient(w_k, t):
-    return tf.gradients(course.loss(w_k, *course.batch(x, y, t, worker=k)), w_k)
+    return tf.gradients(course.loss(w_k, *course.batch(x, y, t, worker=task.k)), w_k)
 
 
 with tf.device("/job:ps/task:0"):
     w = course.variables()
     step = tf.get_variable("step", initializer=tf.constant(0, tf.int64))
-with tf.device(me):
+with tf.device(task.me):
     window = answer_project(w, step, gradient)
 
 pushes = 0
-with tf.Session(server.target, config=limit) as session:
+with tf.Session(task.server.target, config=task.limits) as session:
     session.run(tf.local_variables_initializer())
     try:
         while True:
