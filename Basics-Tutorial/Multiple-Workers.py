@@ -222,28 +222,8 @@ assert np.array_equal(rows[:, TICKET], np.arange(400)) and staleness.mean() <= 1
 
 
 # %% tags=["measured"] jupyter={"source_hidden": true}
-def moments(rows):
-    """Returns when each ticket was taken, and when each version was read.
-
-    A ticket is taken somewhere within its push, and a version is read somewhere within its pull.
-    The order of both is known, which narrows that down; of what remains we take the middle.
-    """
-    earliest, latest = rows[:, COMPUTED].copy(), rows[:, PUSHED].copy()
-    for row in rows:  # its version v was read after ticket v - 1 was taken, and before ticket v
-        v = int(row[VERSION])
-        earliest[v] = max(earliest[v], row[BEGAN])
-        latest[v - 1] = min(latest[v - 1], row[PULLED]) if v > 0 else latest[v - 1]
-    earliest = np.maximum.accumulate(earliest)
-    latest = np.minimum.accumulate(latest[::-1])[::-1]
-    taken = (earliest + latest) / 2
-    before = np.append(-np.inf, taken)[rows[:, VERSION].astype(int)]  # of ticket v - 1
-    after = taken[rows[:, VERSION].astype(int)]
-    read = (np.maximum(before, rows[:, BEGAN]) + np.minimum(after, rows[:, PULLED])) / 2
-    return taken, read
-
-
 def timeline(rows, first, count=13):
-    taken, read = moments(rows)
+    taken, read = course.moments(*rows[:, BEGAN:].T, rows[:, VERSION].astype(int))
     chosen, drawn = slice(first, first + count), range(first - 3, first + count + 3)
     begin = rows[chosen, BEGAN].min()
     end = 1000 * (rows[chosen, PUSHED].max() - begin)
@@ -294,7 +274,8 @@ def timeline(rows, first, count=13):
 
 # Where both kinds of staleness occur, if there is such a place.
 both = [i for i in range(150, 380) if set(staleness[i : i + 13]) == {0, 1}]
-both = [i for i in both if np.diff(moments(rows)[0][i : i + 13]).min() > 5e-4] or both  # no ties
+taken, _ = course.moments(*rows[:, BEGAN:].T, rows[:, VERSION].astype(int))
+both = [i for i in both if np.diff(taken[i : i + 13]).min() > 5e-4] or both  # no ties
 first = both[len(both) // 2] if both else 200
 show(
     timeline(rows, first),
