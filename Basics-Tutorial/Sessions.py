@@ -273,6 +273,11 @@ print("processes that still run:", sum(process.poll() is None for process in pro
 # to run. You can start the tasks in any order: before the ps is there the workers' servers try to
 # connect, and before the model is there worker 1 waits.
 #
+# In longer programs one object, `tf.train.MonitoredTrainingSession(target, is_chief)`, takes over the
+# beginning and the end: the chief's makes or restores the model, the others' wait for it, and its `with`
+# block ends without an error when there are no tickets left.
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb) uses it, and [Hooks](Hooks.ipynb) explains its parts.
+#
 # One case is missing: a worker that dies leaves no token, and our ps waits for ever. `serve` in
 # [hogwild.py](../HogWild/hogwild.py) therefore waits only five minutes for the rest, once the first
 # worker is done.
