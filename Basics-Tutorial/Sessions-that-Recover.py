@@ -10,7 +10,7 @@
 
 # %% [markdown]
 # # Sessions that recover
-# On thousands of machines one dies every few hours ([Beyond-ZeRO](Beyond-ZeRO.ipynb)). TensorFlow's
+# On thousands of machines one dies every few hours ([Send-Less-Fail-Less](Send-Less-Fail-Less.ipynb)). TensorFlow's
 # MonitoredSession goes on after such a loss, but not always from where it was, and it raises no error.
 #
 # After this notebook you can:
