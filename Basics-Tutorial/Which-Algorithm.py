@@ -509,8 +509,8 @@ if path.exists():
 # ![Decision chart. Is one device large and fast enough? If yes: do not distribute: Non-Distributed-Setup. Is the model too large for a device? If yes: Sharded-Training; then Model-Parallelism, Sparse-Embeddings. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: Local-SGD, DiLoCo. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; DynSGD if late gradients break training. Otherwise T steps between two messages: Local-SGD or DOWNPOUR-Easy with two workers; with more (not measured) Local-SGD, ADAG or AEASGD, each tuned.](../docs/figures/choose.svg)
 #
 # [Compare](../Measurements/Compare/#which-one-to-use-and-why) names the measured row behind most of
-# this advice. (For the last answer the race prefers Local-SGD and Compare DOWNPOUR-Easy, both by
-# little: try both.)
+# this advice. (For the last answer the race prefers Local-SGD, and Compare DOWNPOUR-Easy by one
+# test: try both.)
 
 # %% [markdown]
 # ## Exercises
