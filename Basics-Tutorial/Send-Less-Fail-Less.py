@@ -45,7 +45,7 @@ from course import BLUE, GRAY, ORANGE, PURPLE, show
 course.begin(graphs=False)
 
 # %% jupyter={"source_hidden": true}
-# The digits' network in NumPy; w is one vector of 2,410 numbers.
+# The course's network in NumPy, with its parameters in one vector w of 2,410 numbers.
 x, y, x_test, y_test = course.load()
 SEEDS = range(5)
 
@@ -59,27 +59,15 @@ def layers(w):
     return w[:2048].reshape(64, 32), w[2048:2080], w[2080:2400].reshape(32, 10), w[2400:]
 
 
-def probabilities(w, x):
-    W1, b1, W2, b2 = layers(w)
-    hidden = np.maximum(x @ W1 + b1, 0)
-    scores = hidden @ W2 + b2
-    p = np.exp(scores - scores.max(1, keepdims=True))
-    return hidden, p / p.sum(1, keepdims=True)
-
-
 def loss(w):
     """Returns the loss on all rows for training."""
-    return -np.log(probabilities(w, x)[1][np.arange(len(y)), y]).mean()
+    return course.numpy_loss(layers(w), x, y)
 
 
 def gradient(w, worker, t, seed=0):
     """Returns the gradient on mini-batch t of a worker in run `seed`: 32 rows."""
     rows = np.random.default_rng([seed, worker, t]).integers(0, len(x), 32)
-    hidden, d = probabilities(w, x[rows])
-    d[np.arange(32), y[rows]] -= 1
-    d /= 32
-    d_hidden = d @ layers(w)[2].T * (hidden > 0)
-    parts = x[rows].T @ d_hidden, d_hidden.sum(0), hidden.T @ d, d.sum(0)
+    parts = course.numpy_gradient(layers(w), x[rows], y[rows])
     return np.concatenate([part.ravel() for part in parts])
 
 

@@ -71,7 +71,7 @@ rules = {  # T, where a worker waits for all others, and the divisor d
 }
 
 # %% jupyter={"source_hidden": true}
-# The network of the course in NumPy, with its parameters in one vector w.
+# The course's network in NumPy, with its parameters in one vector w.
 threadpool_limits(1)  # so small matrices need one thread
 np.seterr(all="ignore")  # at too high a rate numbers overflow
 x, y, x_test, y_test = course.load()
@@ -83,30 +83,20 @@ def first_vector(seed):
     return np.concatenate([value.ravel() for value in course.first_values(seed).values()])
 
 
-def network(w, x):
-    """Returns the hidden units, and the probability of each digit."""
-    W1, b1, W2, b2 = w[:2048].reshape(64, 32), w[2048:2080], w[2080:2400].reshape(32, 10), w[2400:]
-    hidden = np.maximum(x @ W1 + b1, 0)
-    scores = hidden @ W2 + b2
-    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return hidden, scores / scores.sum(axis=1, keepdims=True)
+def layers(w):
+    return w[:2048].reshape(64, 32), w[2048:2080], w[2080:2400].reshape(32, 10), w[2400:]
 
 
 def gradient(w, x, y):
     """Returns the gradient of the mean loss of these examples, as one vector."""
-    hidden, d = network(w, x)
-    d[np.arange(len(y)), y] -= 1
-    d /= len(y)
-    back = (d @ w[2080:2400].reshape(32, 10).T) * (hidden > 0)
-    parts = x.T @ back, back.sum(axis=0), hidden.T @ d, d.sum(axis=0)
-    return np.concatenate([part.ravel() for part in parts])
+    return np.concatenate([part.ravel() for part in course.numpy_gradient(layers(w), x, y)])
 
 
 def test(w, x, y):
-    """Returns the mean loss of these examples, and the share of them that is recognised."""
-    p = network(w, x)[1]
-    loss = -np.log(p[np.arange(len(y)), y] + 1e-9).mean()
-    return loss if np.isfinite(loss) else 99, (p.argmax(axis=1) == y).mean()
+    """Returns the mean loss of these examples, 99 at most, and the share that is recognised."""
+    loss = course.numpy_loss(layers(w), x, y)
+    right = course.numpy_outputs(layers(w), x)[1].argmax(axis=1) == y
+    return min(loss, 99) if np.isfinite(loss) else 99, right.mean()
 
 
 # %% [markdown]
