@@ -574,8 +574,15 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    servers = {"HogWild", "DynSGD", "Parameter-Server-Strategy", "Bounded-Staleness"}
-    servers |= {"Delay-Compensation", "Async-Local-SGD"}
+    nobody_waits = {"HogWild", "DynSGD", "Parameter-Server-Strategy", "Bounded-Staleness"}
+    nobody_waits |= {
+        "Delay-Compensation",
+        "Async-Local-SGD",
+        "Gossip-SGD",
+        "ADAG",
+        "AEASGD",
+        "AEAMSGD",
+    }
     rare = {"DiLoCo", "Local-SGD", "Async-Local-SGD", "Compressed-AllReduce"}
     good = {
         "a": ({"Non-Distributed-Setup"}, "what would any message gain if training takes 5 s?"),
@@ -585,9 +592,9 @@ def check_2(answer):
             "equal GPUs need no staleness; which synchronous ways have no server?",
         ),
         "d": (rare, "one message of 4 GB takes 32 s on that link: who sends seldom, or little?"),
-        "e": (servers, "a step that waits would take as long as the slowest, or for ever"),
+        "e": (nobody_waits, "a step that waits would take as long as the slowest, or for ever"),
         "f": (
-            {"Synchronous-SGD"} | servers,
+            {"Synchronous-SGD"} | nobody_waits,
             "an all-reduce waits for the slow one; what can a step do without it?",
         ),
     }
