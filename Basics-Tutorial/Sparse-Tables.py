@@ -302,4 +302,4 @@ course.end()
 # **Elsewhere:** PyTorch has `EmbeddingBag(sparse=True)`; TorchRec divides tables among the workers,
 # which exchange rows by an *all-to-all*; `ParameterServerStrategy` takes a partitioner.
 #
-# Next: [Classic-Mistakes-Updates](Classic-Mistakes-Updates.ipynb), the end of part two.
+# Next: [Sessions](Sessions.ipynb), where several processes begin and end together.

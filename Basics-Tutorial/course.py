@@ -224,6 +224,25 @@ def transfers(session, fetches, feed=None):
     return operations, sent
 
 
+def moments(began, pulled, computed, pushed, versions):
+    """Returns when each ticket was taken, and when each version was read.
+
+    The pushes stand in the order of their tickets. A ticket is taken somewhere within its push, and
+    a version is read somewhere within its pull. Their order is known, which narrows both down; of
+    what remains this is the middle.
+    """
+    earliest, latest = np.array(computed, float), np.array(pushed, float)
+    for push, v in enumerate(versions):  # read after ticket v - 1 was taken, and before ticket v
+        earliest[v] = max(earliest[v], began[push])
+        if v > 0:
+            latest[v - 1] = min(latest[v - 1], pulled[push])
+    earliest = np.maximum.accumulate(earliest)
+    latest = np.minimum.accumulate(latest[::-1])[::-1]
+    taken = (earliest + latest) / 2
+    before, after = np.append(-np.inf, taken)[versions], taken[versions]
+    return taken, (np.maximum(before, began) + np.minimum(after, pulled)) / 2
+
+
 # The digits, and a network 64 - 32 - 10
 
 

@@ -17,3 +17,7 @@ def answer_2(n):
         last = max(abs(row[1]) for row in play(moves, lr)[-8 * n :])
         low, high = (lr, high) if last < 4 else (low, lr)
     return low
+
+
+# %% 3: another rate
+answer_3 = ["0.06", "B "]

@@ -33,3 +33,13 @@ def answer_2(worker):
     worker.run(worker.initialise_own)
     worker.run(worker.local_step)
     worker.run(worker.push_then_pull)
+
+
+# %% 3: the rate at which the sums end behind
+answer_3 = (0.2, "b")
+
+# %% 3: the wrong reason
+answer_3 = (0.02, "a")
+
+# %% 3: the mini-batches do not depend on the rate
+answer_3 = (0.02, "c")

@@ -26,3 +26,13 @@ def answer_2(n):
 # %% 2: too large
 def answer_2(n):
     return np.pi / (2 * n)
+
+
+# %% 3: DynSGD's best rate
+answer_3 = (1.6, "b")
+
+# %% 3: the order of the pushes is the same at all rates
+answer_3 = (0.05, "a")
+
+# %% 3: a shorter step overshoots less
+answer_3 = (0.05, "c")

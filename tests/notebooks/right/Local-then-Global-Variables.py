@@ -1,0 +1,2 @@
+# %% 3: another rate
+answer_3 = ["0.01", "B"]
