@@ -609,4 +609,4 @@ course.end()
 # **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch and JAX; 12, 15 and 16 need a
 # ps.
 #
-# Next: [Input-Pipelines](Input-Pipelines.ipynb), the first of part four.
+# Next: [Which-Algorithm](Which-Algorithm.ipynb), the end of part three: all of them race.

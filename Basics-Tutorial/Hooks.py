@@ -589,4 +589,4 @@ course.end()
 # in PyTorch Lightning. `torch.save` or `torch.distributed.checkpoint` writes PyTorch's checkpoints, and
 # Orbax JAX's.
 #
-# Next: [Which-Algorithm](Which-Algorithm.ipynb).
+# Next: [Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb).

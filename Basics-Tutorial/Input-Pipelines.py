@@ -553,4 +553,4 @@ course.end()
 # `DistributedSampler`, whose `set_epoch` gives each epoch its own order; in `tf.distribute` the
 # `AutoShardPolicy` (by row: `DATA`); in JAX the library Grain.
 #
-# Next: [Sessions-that-Recover](Sessions-that-Recover.ipynb).
+# Next: [TF2-Strategies](TF2-Strategies.ipynb).

@@ -22,7 +22,7 @@
 # - write an all-reduce over sockets, and train with it; write a collective of your own;
 # - estimate when a ring, a tree or a parameter server is fastest.
 #
-# **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 45 minutes.
+# **Before it:** [Why-Distribute](Why-Distribute.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## The task
@@ -44,10 +44,9 @@
 import course
 import matplotlib.pyplot as plt
 import numpy as np
-import tensorflow.compat.v1 as tf
 from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, finish, new_cluster, show, start
 
-course.begin()
+course.begin(graphs=False)
 
 # %% [markdown]
 # ## Step by step
@@ -131,17 +130,13 @@ draw(states[3:], ALL_GATHER)
 
 # %%
 x, y, x_test, y_test = course.load()
-w = course.variables()
-images, labels = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
-loss = course.loss(w, images, labels)
-g = tf.concat([tf.reshape(part, [-1]) for part in tf.gradients(loss, w)], 0)
-session = tf.Session()
-session.run(tf.global_variables_initializer())
+w = list(course.first_values().values())  # W1, b1, W2, b2
 
 
 def gradient(rows):
     """The gradient of the mean loss of these rows, as one vector."""
-    return session.run(g, {images: x[rows], labels: y[rows]})
+    parts = course.numpy_gradient(w, x[rows], y[rows])
+    return np.concatenate([part.ravel() for part in parts])
 
 
 n = 4
@@ -341,7 +336,7 @@ for numbers in 2_410, 16_000_000:
 #
 # ## Training
 # Each worker starts with the same `w`, computes a gradient on 32 examples of its own, and moves its
-# copy by the mean. So that they start quickly, the workers use NumPy only.
+# copy by the mean. A folded file has the network for the workers.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -396,14 +391,20 @@ np.savez("data.npz", x=x, y=y, **course.first_values())
 run("worker.py", STEPS)
 ring_w = [list(np.load("trained-%d.npz" % k).values()) for k in range(n)]
 
-update = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
+single = w
 for step in range(STEPS):
     draws = [np.random.default_rng([k, step]).integers(0, 1437, 32) for k in range(n)]
     rows = np.concatenate(draws)
-    session.run(update, {images: x[rows], labels: y[rows]})
-single = session.run(w)
-accuracy = course.accuracy(w, x_test, y_test)
-accuracies = [session.run(accuracy, dict(zip(w, values))) for values in (ring_w[0], single)]
+    g = course.numpy_gradient(single, x[rows], y[rows])
+    single = [v - np.float32(0.2) * part for v, part in zip(single, g)]
+
+
+def accuracy(w):
+    """The share of the test rows whose digit has the highest score."""
+    return (course.numpy_outputs(w, x_test)[1].argmax(axis=1) == y_test).mean()
+
+
+accuracies = [accuracy(ring_w[0]), accuracy(single)]
 
 
 def equal_bits(one, other):
@@ -740,7 +741,6 @@ check_3(answer_3)
 
 # %%
 # Stop what this notebook started.
-session.close()
 course.end()
 
 # %% [markdown]
@@ -752,5 +752,6 @@ course.end()
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
 #   with chunk $k+1$.
 #
-# Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb), where the two halves of the ring
-# go separate ways.
+# Next: [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), the language of all programs with a parameter
+# server. In [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) the two halves of the ring go
+# separate ways.

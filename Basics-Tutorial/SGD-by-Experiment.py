@@ -507,4 +507,4 @@ course.end()
 # - Real workers: [Synchronous-SGD](../Synchronous-SGD/) measures batch size and warm-up,
 #   [Compare](../Measurements/Compare/) each algorithm's best learning rate.
 #
-# Next: [Ring-AllReduce](Ring-AllReduce.ipynb): how the workers get the mean without a ps.
+# Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb): the ring under today's names.

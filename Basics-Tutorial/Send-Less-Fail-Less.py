@@ -440,4 +440,4 @@ course.end()
 # **Elsewhere:** in PyTorch a *communication hook* of DDP compresses, and `torchft` trains on when
 # workers fail; in JAX Orbax saves asynchronously.
 #
-# Next: [TF2-Strategies](TF2-Strategies.ipynb).
+# Next: [Classic-Mistakes-Synchrony](Classic-Mistakes-Synchrony.ipynb).

@@ -13,7 +13,7 @@
 # Nearly all large models are trained synchronously today: all workers compute a gradient at the same
 # `w`, and `w` moves by their mean. So n workers do what one does with an n times larger mini-batch,
 # except in batch normalisation and dropout. PyTorch's DDP and FSDP and TensorFlow's
-# `MultiWorkerMirroredStrategy`, which come later in this part, work like this.
+# `MultiWorkerMirroredStrategy`, which come later, work like this.
 #
 # The price is waiting: one slow machine among eight can cost most of the throughput. And TensorFlow's
 # `SyncReplicasOptimizer` guarantees less than its name says.

@@ -743,4 +743,4 @@ course.end()
 # - **Elsewhere:** in PyTorch `DistributedDataParallel` with a `DistributedSampler`; in JAX `jit` over
 #   a mesh of devices.
 #
-# Next: [Classic-Mistakes-Synchrony](Classic-Mistakes-Synchrony.ipynb).
+# Next: [Inside-a-Running-Worker](Inside-a-Running-Worker.ipynb).

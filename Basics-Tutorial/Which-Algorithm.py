@@ -648,4 +648,4 @@ course.end()
 # **Elsewhere:** PyTorch has Collective-AllReduce as DDP, Sharded-Training as FSDP, and Local-SGD as
 # its post-local SGD optimizer; JAX has the first two as shardings.
 #
-# Next: [Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb), what goes wrong in real runs.
+# Next: [Input-Pipelines](Input-Pipelines.ipynb), the first of part four.
