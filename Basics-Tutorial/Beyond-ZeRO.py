@@ -22,7 +22,7 @@
 #
 # **Before it:** [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb),
 # [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). You know what a block of a
-# transformer does: attention with queries, keys and values, then an MLP. **Time:** 50 minutes.
+# transformer does: attention with queries, keys and values, then an MLP. **Time:** 60 minutes.
 
 # %% [markdown]
 # ## Does it fit?

@@ -23,7 +23,7 @@
 # - continue a run from its checkpoint, and prove that it continued;
 # - say who deletes which checkpoints, and keep those that you need.
 #
-# **Before it:** [Sessions-that-Recover](Sessions-that-Recover.ipynb). **Time:** 50 minutes.
+# **Before it:** [Sessions-that-Recover](Sessions-that-Recover.ipynb). **Time:** 55 minutes.
 
 # %% [markdown]
 # ## The life of a MonitoredSession

@@ -23,7 +23,7 @@
 # - put `shard`, `cache`, `shuffle`, `repeat`, `batch` and `map` into the right order, and say why;
 # - calculate how long an update takes with and without `prefetch` and parallel reads.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 45 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## From files to a step

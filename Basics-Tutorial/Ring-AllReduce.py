@@ -22,7 +22,7 @@
 # - write an all-reduce over sockets, and train with it; write a collective of your own;
 # - estimate when a ring, a tree or a parameter server is fastest.
 #
-# **Before it:** [Why-Distribute](Why-Distribute.ipynb). **Time:** 45 minutes.
+# **Before it:** [Why-Distribute](Why-Distribute.ipynb). **Time:** 65 minutes.
 
 # %% [markdown]
 # ## The task

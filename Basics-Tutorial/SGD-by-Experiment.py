@@ -22,7 +22,7 @@
 # - explain why asynchrony acts like momentum.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
-# [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 40 minutes.
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## What more workers change

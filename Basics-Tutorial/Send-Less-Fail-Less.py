@@ -19,7 +19,7 @@
 # - train with local steps and an outer optimizer, and say what they save;
 # - compute how often a large cluster fails, and how often to save.
 #
-# **Before it:** [Beyond-ZeRO](Beyond-ZeRO.ipynb). **Time:** 35 minutes.
+# **Before it:** [Beyond-ZeRO](Beyond-ZeRO.ipynb). **Time:** 40 minutes.
 
 # %% [markdown]
 # ## Send less: compression

@@ -20,7 +20,7 @@
 # - compute the bytes of an update with sparse gradients;
 # - distribute rows so that all servers are about equally busy.
 #
-# **Before it:** [Parameter-Server](Parameter-Server.ipynb). **Time:** 30 minutes.
+# **Before it:** [Parameter-Server](Parameter-Server.ipynb). **Time:** 35 minutes.
 
 # %% [markdown]
 # ## A table in parts

@@ -25,7 +25,7 @@
 # - estimate what waiting costs, and choose the number of backup workers.
 #
 # **Before it:** [Multiple-Workers](Multiple-Workers.ipynb),
-# [Stale-Gradients](Stale-Gradients.ipynb). **Time:** 40 minutes.
+# [Stale-Gradients](Stale-Gradients.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## One step together

@@ -24,7 +24,7 @@
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
 # [Synchronous-Replicas](Synchronous-Replicas.ipynb), [Ring-AllReduce](Ring-AllReduce.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 55 minutes.
 
 # %% [markdown]
 # ## One rule, three choices
