@@ -13,7 +13,8 @@
 # Your training runs for days. Meanwhile something must save the model, test it, write the curves, and stop
 # when the model is good or the loss is NaN. In the training loop these tasks hide the algorithm, and each
 # of them breaks when a session is lost and replaced. TensorFlow takes them out of the loop: a session calls
-# a *hook* before and after each `session.run`, as `fit` calls a Keras callback around each batch.
+# a *hook* before and after each `session.run`, as `fit` calls a Keras callback around each batch. In new
+# programs you write callbacks; this notebook is for those who keep programs of TensorFlow 1.
 #
 # After this notebook you can:
 # - say when each of a hook's five methods is called, also when a session is lost;
@@ -22,7 +23,7 @@
 # - continue a run from its checkpoint, and prove that it continued;
 # - say who deletes which checkpoints, and keep those that you need.
 #
-# **Before it:** [Sessions-that-Recover](Sessions-that-Recover.ipynb). **Time:** 50 minutes.
+# **Before it:** [Sessions-that-Recover](Sessions-that-Recover.ipynb). **Time:** 55 minutes.
 
 # %% [markdown]
 # ## The life of a MonitoredSession
@@ -436,61 +437,8 @@ assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 
 # Therefore copy a checkpoint that you want to keep out of the folder of a run that goes on, or give the
 # `Saver` a larger `max_to_keep`, or `keep_checkpoint_every_n_hours`.
 #
-# ## Other hooks, and their traps
-# | hook | what it does | its trap |
-# | --- | --- | --- |
-# | `StopAtStepHook` | stops at a global step | n workers in turn overshoot by n − 1: each looks only after its update. `tf.count_up_to` is exact |
-# | `FeedFnHook` | feeds each run with a function's result | also feeds a run that only tests, so a batch is lost |
-# | `FinalOpsHook` | runs ops in `end` | not after an error in the loop |
-# | `SummarySaverHook` | writes points for TensorBoard | a point is the loss of one mini-batch, not a mean |
-# | `ProfilerHook` | writes a timeline of every so many steps | a profiled step is slower: compare its parts, not its length |
-#
-# Only the chief's `MonitoredTrainingSession` has hooks that save, summarise and count. Because each fetch
-# of `step` is one more message from the ps, the examples save and log in their own loops: see
-# [hogwild.py](../HogWild/hogwild.py).
-
-# %% jupyter={"source_hidden": true}
-# The table, checked.
-server = tf.train.Server.create_local_server()  # it ends with the kernel
-with tf.Graph().as_default():
-    step, w, loss, update = model()
-    creators = [
-        tf.train.ChiefSessionCreator(master=server.target),
-        tf.train.WorkerSessionCreator(master=server.target),
-    ]
-    both = [
-        tf.train.MonitoredSession(creator, [tf.train.StopAtStepHook(last_step=20)])
-        for creator in creators
-    ]
-    while working := [session for session in both if not session.should_stop()]:
-        working[0].run(update)
-        both.reverse()  # in turn
-    with tf.Session(server.target) as session:
-        last_step = session.run(step)
-assert last_step == 21
-
-with tf.Graph().as_default():
-    batches, tested = tf.placeholder(tf.int32, []), tf.constant(0)
-    fed = []
-    feed = tf.train.FeedFnHook(lambda: {batches: fed.append(0) or len(fed)})
-    infinite = tf.train.NanTensorHook(tf.constant(np.inf))
-    final = tf.train.FinalOpsHook(tested)
-    try:
-        with tf.train.MonitoredSession(hooks=[feed, infinite, final]) as session:
-            session.run(batches)
-            session.run(tested)
-            raise KeyError("a bug in the loop")
-    except KeyError:
-        assert len(fed) == 2 and final.final_ops_values is None
-
-for name in "chief", "worker":
-    with tf.Graph().as_default():
-        step, w, loss, update = model()
-        with tf.train.MonitoredTrainingSession(
-            server.target, is_chief=name == "chief", checkpoint_dir=name
-        ) as session:
-            session.run(update)
-assert os.path.exists("chief") and not os.path.exists("worker")
+# Of TensorFlow's other hooks, `StopAtStepHook` stops n workers up to n − 1 updates late, because each
+# looks only after its own; `FinalOpsHook` runs nothing after an error in the loop.
 
 # %% [markdown]
 # ## Exercises
@@ -641,4 +589,4 @@ course.end()
 # in PyTorch Lightning. `torch.save` or `torch.distributed.checkpoint` writes PyTorch's checkpoints, and
 # Orbax JAX's.
 #
-# Next: [Which-Algorithm](Which-Algorithm.ipynb).
+# Next: [Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb).

@@ -21,7 +21,7 @@
 # - stop and restart a worker, and say what is lost;
 # - find a slow worker from the notes on the ps.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 30 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 35 minutes.
 
 # %% [markdown]
 # ## A client from outside

@@ -24,7 +24,7 @@
 # - name the heirs: local SGD, federated averaging, DiLoCo.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb), and
-# [Graphs-and-Sessions](Graphs-and-Sessions.ipynb) for control dependencies. **Time:** 45 minutes.
+# [Graphs-and-Sessions](Graphs-and-Sessions.ipynb) for control dependencies. **Time:** 65 minutes.
 
 # %% [markdown]
 # ## Two copies of the model

@@ -19,10 +19,10 @@
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
 # - count the bytes that a worker sends, and say why nobody can do with fewer;
-# - write an all-reduce over sockets, and train with it;
+# - write an all-reduce over sockets, and train with it; write a collective of your own;
 # - estimate when a ring, a tree or a parameter server is fastest.
 #
-# **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 45 minutes.
+# **Before it:** [Why-Distribute](Why-Distribute.ipynb). **Time:** 65 minutes.
 
 # %% [markdown]
 # ## The task
@@ -44,10 +44,9 @@
 import course
 import matplotlib.pyplot as plt
 import numpy as np
-import tensorflow.compat.v1 as tf
 from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, finish, new_cluster, show, start
 
-course.begin()
+course.begin(graphs=False)
 
 # %% [markdown]
 # ## Step by step
@@ -131,17 +130,13 @@ draw(states[3:], ALL_GATHER)
 
 # %%
 x, y, x_test, y_test = course.load()
-w = course.variables()
-images, labels = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
-loss = course.loss(w, images, labels)
-g = tf.concat([tf.reshape(part, [-1]) for part in tf.gradients(loss, w)], 0)
-session = tf.Session()
-session.run(tf.global_variables_initializer())
+w = list(course.first_values().values())  # W1, b1, W2, b2
 
 
 def gradient(rows):
     """The gradient of the mean loss of these rows, as one vector."""
-    return session.run(g, {images: x[rows], labels: y[rows]})
+    parts = course.numpy_gradient(w, x[rows], y[rows])
+    return np.concatenate([part.ravel() for part in parts])
 
 
 n = 4
@@ -341,7 +336,7 @@ for numbers in 2_410, 16_000_000:
 #
 # ## Training
 # Each worker starts with the same `w`, computes a gradient on 32 examples of its own, and moves its
-# copy by the mean. So that they start quickly, the workers use NumPy only.
+# copy by the mean. A folded file has the network for the workers.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -396,14 +391,20 @@ np.savez("data.npz", x=x, y=y, **course.first_values())
 run("worker.py", STEPS)
 ring_w = [list(np.load("trained-%d.npz" % k).values()) for k in range(n)]
 
-update = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
+single = w
 for step in range(STEPS):
     draws = [np.random.default_rng([k, step]).integers(0, 1437, 32) for k in range(n)]
     rows = np.concatenate(draws)
-    session.run(update, {images: x[rows], labels: y[rows]})
-single = session.run(w)
-accuracy = course.accuracy(w, x_test, y_test)
-accuracies = [session.run(accuracy, dict(zip(w, values))) for values in (ring_w[0], single)]
+    g = course.numpy_gradient(single, x[rows], y[rows])
+    single = [v - np.float32(0.2) * part for v, part in zip(single, g)]
+
+
+def accuracy(w):
+    """The share of the test rows whose digit has the highest score."""
+    return (course.numpy_outputs(w, x_test)[1].argmax(axis=1) == y_test).mean()
+
+
+accuracies = [accuracy(ring_w[0]), accuracy(single)]
 
 
 def equal_bits(one, other):
@@ -531,6 +532,8 @@ show(
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
+    if len(answer) != 2:
+        return "give a worker, and the workers whose numbers are in the sum"
     worker, whose = answer[0], set(answer[1])
     if whose == {5, 6, 7, 0}:
         return "chunk 5 does not start at worker 5: in the step 0 worker k sends chunk k - 1"
@@ -627,9 +630,117 @@ check_2(answer_2)
 #
 # </details>
 
+# %% [markdown]
+# **3. Write a collective.** ★★☆ In an *all-to-all* worker $k$ has a row for each worker, and gets from
+# each worker the row for itself. Models with experts send their tokens so. Write it on a ring, with
+# nothing but `ring.exchange(out, into)`: it sends the array `out` to the right, and fills `into`, of
+# the same shape, from the left. A row should travel no farther than to its worker.
+#
+# <details><summary>Hint</summary>
+#
+# Order the rows by their distance: first the one for $k+1$, last the one for $k-1$. After each exchange
+# the first of those that have come is your own; the others travel on.
+#
+# </details>
+
+
+# %% jupyter={"source_hidden": true}
+import concurrent.futures
+import queue
+import threading
+
+
+class LocalRing:
+    """Worker k of n threads, of which one runs at a time; `sent` counts numbers."""
+
+    def __init__(self, k, arrivals, turn):
+        self.k, self.n, self.sent = k, len(arrivals), 0
+        self.arrivals, self.turn = arrivals, turn
+
+    def exchange(self, out, into):
+        self.arrivals[(self.k + 1) % self.n].put(np.array(out))
+        self.turn.release()
+        try:
+            came = self.arrivals[self.k].get(timeout=0.5)
+        except queue.Empty:
+            words = "nothing comes from the left: do all call exchange equally often?"
+            raise TimeoutError(words) from None
+        finally:
+            self.turn.acquire()
+        if came.shape != into.shape:
+            raise ValueError("%s comes from the left, and into is %s" % (came.shape, into.shape))
+        into[...] = came
+        self.sent += came.size
+        return into
+
+
+@course.exercise
+def check_3(answer):
+    """What is wrong in words, or None."""
+    for n, m in (4, 3), (3, 2):
+        x = np.random.default_rng(n).normal(size=(n, n, m))  # x[k]: what worker k has
+        arrivals, turn = [queue.Queue() for _ in range(n)], threading.Lock()
+        rings = [LocalRing(k, arrivals, turn) for k in range(n)]
+
+        def run_worker(k):
+            with turn:
+                return answer(rings[k], x[k].copy())
+
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            found = list(pool.map(run_worker, range(n)))
+        for k in range(n):
+            if np.shape(found[k]) != (n, m):
+                return "return an array of n rows: row j is what worker j had for this worker"
+            if np.allclose(found[k], x[k]):
+                return "worker %d returns the rows that it had" % k
+            for j in range(n):
+                if not np.allclose(found[k][j], x[j, k]):
+                    return (
+                        "with %d workers, row %d of worker %d is not what worker %d had for it"
+                        % (*(n, j, k, j),)
+                    )
+        rows = max(ring.sent for ring in rings) / m
+        if rows > n * (n - 1) / 2:
+            return "right; but of %d workers one sends %g rows, and %g are enough" % (
+                *(n, rows, n * (n - 1) / 2),
+            )
+
+
+# %%
+# Your answer to exercise 3
+def answer_3(ring, x):
+    """Returns [n, m]: row j from worker j. x: [n, m], row j is for worker j; ring.k, ring.n."""
+    raise NotImplementedError
+
+
+check_3(answer_3)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def answer_3(ring, x):
+#     k, n = ring.k, ring.n
+#     mine = np.zeros_like(x)
+#     mine[k] = x[k]
+#     moving = np.array([x[(k + d) % n] for d in range(1, n)])
+#     for s in range(1, n):
+#         moving = ring.exchange(moving, np.empty_like(moving))
+#         mine[k - s] = moving[0]
+#         moving = moving[1:]
+#     return mine
+#
+#
+# assert check_3(answer_3)
+# ```
+#
+# A worker sends $n(n-1)/2$ rows. Where a switch joins all pairs directly, it sends each of its $n-1$
+# rows once: for an all-to-all a ring is a poor network.
+#
+# </details>
+
 # %%
 # Stop what this notebook started.
-session.close()
 course.end()
 
 # %% [markdown]
@@ -641,5 +752,6 @@ course.end()
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
 #   with chunk $k+1$.
 #
-# Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb), where the two halves of the ring
-# go separate ways.
+# Next: [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), the language of all programs with a parameter
+# server. In [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) the two halves of the ring go
+# separate ways.

@@ -25,7 +25,7 @@
 # - compute throughput, scaling efficiency and the limit of a speed-up;
 # - decide when not to distribute.
 #
-# **Before it:** you have trained a model in Keras, and know NumPy. **Time:** 40 minutes.
+# **Before it:** you have trained a model in Keras, and know NumPy. **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Two ways to share a step

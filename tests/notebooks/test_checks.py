@@ -177,7 +177,7 @@ REDUNDANT = {
 }
 # What the cell writes that an exercise needs, although it sets no name that the exercise reads.
 WRITES = {("Classic-Mistakes-Practice", "2"): "the first run:"}
-CALLS = {("Beyond-ZeRO", "2"): 2}  # how many results a check compares; otherwise at least 6
+CALLS = {("Send-Less-Fail-Less", "2"): 2}  # how many results a check compares; otherwise at least 6
 
 
 def chosen(tier):
