@@ -381,7 +381,7 @@ assert ended[3, "sum"] < ended[3, "mean"] and ended[20, "sum"] > 20 * ended[20, 
 #
 # These are two different means: Local-SGD's is over n workers, ADAG's over one worker's T gradients.
 # After a long window n sums go n times as far as they should, so they fail when workers are many, unless
-# the learning rate is small (exercise 3).
+# the learning rate is small (exercise 2).
 # ADAG's n pushes go n / T of the way, so they overshoot only with more than T workers.
 # [Slow-Network](../Measurements/Slow-Network/) measures what local steps save.
 #
@@ -438,73 +438,7 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. A worker comes back.** ★★☆ Worker 1 dies within a window and restarts; its local variables are
-# gone. Write what it must run before it can take a local step again. The work of the others must
-# stay.
-#
-# <details><summary>Hint</summary>
-#
-# Which variables have no value now? Which of them does the pull set, and which not?
-#
-# </details>
-
-# %% jupyter={"source_hidden": true}
-with other.session.graph.as_default(), tf.device(devices[1]):
-    lose_own = [tf.raw_ops.DestroyResourceOp(resource=v.handle) for v in tf.local_variables()]
-
-
-@course.exercise
-def check_2(answer):
-    """What is wrong in words, or None."""
-    restart()
-    local_steps(chief)
-    chief.run(chief.push)
-    local_steps(other)
-    other.run(lose_own)
-    before = chief.run(chief.w)
-    answer(other)
-    after = chief.run(chief.w)
-    if not equal(before, after) and equal(after, list(course.first_values().values())):
-        return "you have initialised w, so the work of all workers is lost"
-    if not equal(before, after):
-        return "w has moved, before the worker has taken a single step"
-    try:
-        if not equal(other.run(other.w_k), after):
-            return "w_k is not w: the worker would train from a point that nobody else has"
-        if any(np.any(s != 0) for s in other.run(other.a)):
-            return "a is not 0, and the next push would send it"
-        other.run(other.local_step)
-    except tf.errors.FailedPreconditionError:
-        return "a local variable has no value yet, and the next local step needs it"
-
-
-# %%
-# Your answer to exercise 2
-def answer_2(worker):
-    """Makes a worker ready that has lost its local variables. Use worker.run(...)."""
-    raise NotImplementedError
-
-
-check_2(answer_2)
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# The worker initialises its own variables, among them the number of its mini-batch, which no pull
-# sets. Its `w_k` is then a random point, so it pulls. What it had not pushed is lost.
-#
-# ```python
-# def answer_2(worker):
-#     worker.run(worker.initialise_own)
-#     worker.run(worker.pull)
-#
-# assert check_2(answer_2)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# **3. Change it, and say why.** ★★☆ With `lr` = 0.2 and T = 10 the sums of two workers end behind their
+# **2. Change it, and say why.** ★★☆ With `lr` = 0.2 and T = 10 the sums of two workers end behind their
 # mean. Find a rate at which they end ahead after 60 windows: `train(2, 1, lr=...)` against
 # `train(2, 1 / 2, lr=...)`. Why do they? Choose the reason.
 #
@@ -523,7 +457,7 @@ check_2(answer_2)
 
 # %% jupyter={"source_hidden": true}
 @course.exercise
-def check_3(answer):
+def check_2(answer):
     """What is wrong in words, or None."""
     lr, reason = float(answer[0]), answer[1].strip().lower()
     if not 0 < lr <= 10:
@@ -540,18 +474,18 @@ def check_3(answer):
 
 
 # %%
-# Your answer to exercise 3: (a learning rate, the letter of the reason)
-answer_3 = ...
+# Your answer to exercise 2: (a learning rate, the letter of the reason)
+answer_2 = ...
 
-check_3(answer_3)
+check_2(answer_2)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# answer_3 = (0.02, "b")
+# answer_2 = (0.02, "b")
 #
-# assert check_3(answer_3)
+# assert check_2(answer_2)
 # ```
 #
 # With a tenth of the rate a window covers a tenth of the way, as in the left panel, and T small steps of

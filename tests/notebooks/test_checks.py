@@ -159,7 +159,6 @@ SLOW = {  # each answer costs a training or a pipeline
 }
 ELSEWHERE = {  # their sessions wait for servers: test_notebooks.py has wrong answers to them
     "Servers": "12",
-    "Local-then-Global-Variables": "2",
     "Sessions-that-Recover": "2",
     "Hooks": "12",
 }
