@@ -24,7 +24,7 @@
 # - name the heirs: local SGD, federated averaging, DiLoCo.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb), and
-# [Graphs-and-Sessions](Graphs-and-Sessions.ipynb) for control dependencies. **Time:** 65 minutes.
+# [Graphs-and-Sessions](Graphs-and-Sessions.ipynb) for control dependencies. **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Two copies of the model
@@ -57,67 +57,13 @@ limit = tf.ConfigProto(operation_timeout_in_ms=20_000)
 # %% [markdown]
 # ## Global and local are two lists
 # A graph keeps lists of its variables, the *collections*. `tf.get_variable` puts a new variable into
-# the global list, and `tf.get_local_variable` into the local one.
-
-# %%
-with tf.Graph().as_default():
-    with tf.device("/job:ps/task:0"):
-        tf.get_variable("w", [2])
-    with tf.device("/job:worker/task:0"):
-        tf.get_local_variable("w_k", [2])
-    for use, variables in (
-        ("global_variables_initializer sets:", tf.global_variables()),
-        ("local_variables_initializer sets:", tf.local_variables()),
-        ("an optimizer trains:", tf.trainable_variables()),
-    ):
-        print("%-35s" % use, *[v.op.name for v in variables])
-
-# %% [markdown]
-# Only one worker, the *chief*, initialises the global variables; each worker initialises its local
-# ones. A checkpoint does not contain local variables, so a worker that restarts has lost them.
-# Is a local variable therefore the worker's own?
-
-
-# %%
-def count_one(k, device):
-    """Worker k adds 1 to the local variable `count`; returns where that is, and its value."""
-    with tf.Graph().as_default(), tf.device(device):
-        count = tf.get_local_variable("count", initializer=0)
-        with tf.Session(servers[k].target, config=limit) as session:
-            if not session.run(tf.is_variable_initialized(count)):
-                session.run(tf.local_variables_initializer())
-            return count.device, session.run(count.assign_add(1))
-
-
-# %% [markdown]
-# **Predict:** two workers, each in a graph of its own, add 1 to a local variable `count`. First
-# `tf.train.replica_device_setter` chooses its device, as in
-# [Parameter-Server](Parameter-Server.ipynb); then each worker places it on its own device. What does
-# worker 1 count to, each time?
-
-# %% tags=["predicted"]
-for k in 0, 1:
-    setter = tf.train.replica_device_setter(cluster=cluster, worker_device=devices[k])
-    print("by the setter: worker %d, count on %s is %d" % (k, *count_one(k, setter)))
-for k in 0, 1:
-    print("explicitly:    worker %d, count on %s is %d" % (k, *count_one(k, devices[k])))
-
-# %% [markdown]
-# <details><summary>Answer</summary>
+# the global list, and `tf.get_local_variable` into the local one. Only one worker, the *chief*,
+# initialises the global variables; each worker initialises its local ones. A checkpoint does not contain
+# local variables, so a worker that restarts has lost them.
 #
-# ```text
-# by the setter: worker 0, count on /job:ps/task:0 is 1
-# by the setter: worker 1, count on /job:ps/task:0 is 2
-# explicitly:    worker 0, count on /job:worker/task:0 is 1
-# explicitly:    worker 1, count on /job:worker/task:1 is 1
-# ```
-#
-# To 2 with the setter, which sends *every* variable to the ps, local ones too. There both workers
-# find the same name on the same device, so it is one variable. Placed explicitly, each counts to 1.
-#
-# </details>
-#
-# So a variable's device, not its list, decides whether it is shared.
+# A variable's device, not its list, decides whether it is shared. The setter of
+# [Parameter-Server](Parameter-Server.ipynb) sends *every* variable to the ps, local ones too; there all
+# workers find the same name on the same device. So a worker places its local variables itself.
 #
 # ## Pull, T local steps, push
 # T steps of SGD change `w_k` by $-lr$ times the sum of their gradients. So the worker sums these up
@@ -438,7 +384,7 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Change it, and say why.** ★★☆ With `lr` = 0.2 and T = 10 the sums of two workers end behind their
+# **2. Change it, and say why.** ★☆☆ With `lr` = 0.2 and T = 10 the sums of two workers end behind their
 # mean. Find a rate at which they end ahead after 60 windows: `train(2, 1, lr=...)` against
 # `train(2, 1 / 2, lr=...)`. Why do they? Choose the reason.
 #

@@ -21,7 +21,7 @@
 # - predict how many gradients a second a group of workers computes, with and without waiting.
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb) and [Sessions](Sessions.ipynb).
-# **Time:** 60 minutes.
+# **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Three processes
@@ -502,7 +502,7 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Change it, and say why.** ★★☆ With a straggler of 150 ms four synchronous machines compute fewer
+# **2. Change it, and say why.** ★☆☆ With a straggler of 150 ms four synchronous machines compute fewer
 # gradients than one. Change its pause in `PAUSES`, and run
 # `sum(train(PAUSES, synchronous=True, **on_ps).made)` until they compute clearly more. Below which
 # pause must that be so? Give one such pause in seconds, and the reason:

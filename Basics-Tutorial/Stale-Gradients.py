@@ -23,7 +23,7 @@
 # - say when DynSGD's factor `1 / (tau + 1)` helps, and when it does not;
 # - place bounded staleness between waiting always and never.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 65 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## What staleness counts
@@ -495,7 +495,7 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Change it, and say why.** ★★☆ At its best rate DynSGD ends ahead of HogWild in the cluster with
+# **2. Change it, and say why.** ★☆☆ At its best rate DynSGD ends ahead of HogWild in the cluster with
 # slow workers. Find a rate, the same for both, at which HogWild ends ahead: `train(UNEQUAL, [lr])`
 # gives the losses of the five models. Why is it so? Choose the reason.
 #
