@@ -170,8 +170,10 @@ def stop(*some):
             process.wait(10)
 
 
-def task():
+def task(threads=0):
     """Begins the program of a task of TF_CONFIG, as Sessions does it: graphs, and a server.
+
+    threads: with how many it computes an operation, by default with one for each core.
 
     Returns its cluster, job and number k, its device `me`, its server, how many workers there are,
     n, and `limits`: the session sees the ps and this task, and a call may take a minute.
@@ -183,7 +185,8 @@ def task():
     cluster, job, k = config["cluster"], config["task"]["type"], config["task"]["index"]
     me = "/job:%s/task:%d" % (job, k)
     limits = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=60_000)
-    server = tf.train.Server(cluster, job_name=job, task_index=k)
+    pool = tf.ConfigProto(intra_op_parallelism_threads=threads)
+    server = tf.train.Server(cluster, job_name=job, task_index=k, config=pool)
     n = len(cluster["worker"])
     return types.SimpleNamespace(
         cluster=cluster, job=job, k=k, n=n, me=me, server=server, limits=limits
