@@ -98,7 +98,7 @@ def replace_ps():
 # The chief (worker 0) and worker 1 have their servers in this notebook. An `update` returns the global
 # step, the number of updates that `w` has had.
 
-# %%
+# %% jupyter={"source_hidden": true}
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
 
 

@@ -21,7 +21,7 @@
 # - train a small recommender with two workers, and say when it is worth it;
 # - distribute rows so that all servers are about equally busy.
 #
-# **Before it:** [Parameter-Server](Parameter-Server.ipynb). **Time:** 35 minutes.
+# **Before it:** [Parameter-Server](Parameter-Server.ipynb). **Time:** 40 minutes.
 
 # %% [markdown]
 # ## A table in parts
