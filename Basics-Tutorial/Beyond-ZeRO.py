@@ -22,7 +22,7 @@
 #
 # **Before it:** [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb),
 # [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). You know what a block of a
-# transformer does: attention with queries, keys and values, then an MLP. **Time:** 60 minutes.
+# transformer does: attention with queries, keys and values, then an MLP. **Time:** 55 minutes.
 
 # %% [markdown]
 # ## Does it fit?
@@ -143,7 +143,7 @@ assert 29 < memory[1][2] / memory[1][0] < 30
 # worker gathers before it needs them.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def timeline(L, gather, forward, reduce, ahead):
     """Returns the spans (lane, what, block, begin, end) of one step with L blocks."""
     uses = [("forward", i) for i in range(L)] + [("backward", i) for i in reversed(range(L))]
@@ -255,7 +255,7 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 # We run all three for 4 machines of 4 GPUs, and count the bytes $S$ of the vector.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def half(w, ranks, reduce):
     """Runs half of a ring all-reduce in place, and returns each rank's own chunk."""
     chunks = [np.array_split(w[r], len(ranks)) for r in ranks]

@@ -22,7 +22,7 @@
 # - kill tasks of a training on purpose, and prove that it survives.
 #
 # **Before it:** [Input-Pipelines](Input-Pipelines.ipynb),
-# [Sessions-that-Recover](Sessions-that-Recover.ipynb), [Hooks](Hooks.ipynb).
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb).
 # **Time:** 45 minutes, and 90 for the project.
 
 # %% [markdown]
@@ -30,8 +30,7 @@
 # ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. A restored model fails: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
 #
 # You have seen three of them fail already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
-# 21 in [Input-Pipelines](Input-Pipelines.ipynb). A NaN loss and deleted checkpoints are in
-# [Hooks](Hooks.ipynb).
+# 21 in [Input-Pipelines](Input-Pipelines.ipynb). A NaN loss and deleted checkpoints are there, too.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.

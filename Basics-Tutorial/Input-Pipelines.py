@@ -23,7 +23,7 @@
 # - put `shard`, `cache`, `shuffle`, `repeat`, `batch` and `map` into the right order, and say why;
 # - calculate how long an update takes with and without `prefetch` and parallel reads.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 50 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## From files to a step
@@ -356,7 +356,7 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 # Build the pipeline under `/job:worker/task:k`: under `/job:ps` each mini-batch would cross the
 # network. Here two workers read their own rows and train one model asynchronously.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%writefile worker.py
 import json
 import os

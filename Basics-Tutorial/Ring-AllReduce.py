@@ -611,7 +611,7 @@ class LocalRing:
         self.arrivals[(self.k + 1) % self.n].put(np.array(out))
         self.turn.release()
         try:
-            came = self.arrivals[self.k].get(timeout=0.5)
+            came = self.arrivals[self.k].get(timeout=1)
         except queue.Empty:
             words = "nothing comes from the left: do all call exchange equally often?"
             raise TimeoutError(words) from None

@@ -283,7 +283,8 @@ print("processes that still run:", sum(process.poll() is None for process in pro
 # In longer programs one object, `tf.train.MonitoredTrainingSession(target, is_chief)`, takes over the
 # beginning and the end: the chief's makes or restores the model, the others' wait for it, and its `with`
 # block ends without an error when there are no tickets left.
-# [Synchronous-Replicas](Synchronous-Replicas.ipynb) uses it, and [Hooks](Hooks.ipynb) explains its parts.
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb) uses it, and
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb) explains its parts.
 #
 # One case is missing: a worker that dies leaves no token, and our ps waits for ever. `serve` in
 # [hogwild.py](../HogWild/hogwild.py) therefore waits only five minutes for the rest, once the first

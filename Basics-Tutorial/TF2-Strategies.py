@@ -23,7 +23,7 @@
 # - decide whether `tf.distribute` is the right choice in 2026.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
-# **Time:** 55 minutes.
+# **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Four answers to the same questions
@@ -227,7 +227,7 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 # each batch. In this program each worker also takes its share explicitly, as you would without a
 # strategy.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%writefile worker.py
 import json
 import os
