@@ -252,6 +252,14 @@ for (n, share), of_case in losses.items():
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
+# And the network in NumPy is that in TensorFlow.
+values = list(course.first_values().values())
+with tf.Graph().as_default(), tf.Session() as session:
+    tensors = [tf.constant(value) for value in values]
+    loss = course.loss(tensors, x, y)
+    by_tensorflow = session.run([loss, *tf.gradients(loss, tensors)])
+in_numpy = [course.numpy_loss(values, x, y), *course.numpy_gradient(values, x, y)]
+assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(by_tensorflow, in_numpy))
 found = {case: np.median(of_case, axis=1) for case, of_case in losses.items()}
 assert found[2, 1][1] < found[2, 1 / 2][1] and found[2, 1][60] > 1.3 * found[2, 1 / 2][60]
 assert found[8, 1][60] > 1 > 0.3 > found[8, 1 / 8][60]

@@ -206,7 +206,7 @@ print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 #
 # In turns, the gradient is that of the step before: $w_{t+1} = w_t - lr \cdot w_{t-1}$. This
 # settles only for `lr < 1`; without the delay, $w_{t+1} = w_t - lr \cdot w_t$ settles for `lr < 2`.
-# With 4 workers in turns the limit is 0.45, and with 8 it is 0.21. That is the price of staleness: *a
+# With 4 workers in turns `lr` must stay below 0.45, and with 8 below 0.21. That is the price of staleness: *a
 # learning rate that is good for one worker can be too large for two.*
 #
 # Real workers race, and many of their pushes are not stale at all. Whatever the order, the *mean* of
@@ -219,7 +219,7 @@ print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 assert taus == [0] + 23 * [1] and abs(in_turns[-6:]).max() > 4 > abs(alone[-6:]).max()
 
 
-def limit_in_turns(n):
+def largest_rate(n):
     """Up to which rate all roots z of z**n = z**(n - 1) - lr lie within the unit circle."""
     low, high = 0.0, 4.0
     for _ in range(30):
@@ -229,7 +229,7 @@ def limit_in_turns(n):
     return low
 
 
-assert np.allclose([limit_in_turns(n) for n in (1, 2, 4, 8)], [2, 1, 0.45, 0.21], atol=0.006)
+assert np.allclose([largest_rate(n) for n in (1, 2, 4, 8)], [2, 1, 0.45, 0.21], atol=0.006)
 
 random = np.random.RandomState(0)
 for n in 2, 3, 4:
@@ -442,7 +442,7 @@ for n, s in (2, 0), (2, 1), (2, 2), (3, 1):
 
 # %% [markdown]
 # ## Exercises
-# **1. The limit.** ★★★ Up to which learning rate do n workers in turns on the bowl still settle?
+# **1. The largest rate.** ★★★ Up to which learning rate do n workers in turns on the bowl still settle?
 # Find it with `play` and a bisection, or derive a formula.
 #
 # <details><summary>Hint</summary>
@@ -462,9 +462,9 @@ def check_1(answer):
     if all(abs(lr - 2 / n) < 0.01 * lr for n, lr in found.items()):
         return "2 / n is right for one and two workers only; try three in turns at 0.66"
     for n, lr in found.items():
-        if not lr <= 1.03 * limit_in_turns(n):
+        if not lr <= 1.03 * largest_rate(n):
             return "at your %.3f, %d in turns run away" % (lr, n)
-        if lr < 0.97 * limit_in_turns(n):
+        if lr < 0.97 * largest_rate(n):
             return "%d in turns settle at %.3f, too, above your limit" % (n, 1.01 * lr)
 
 
@@ -482,7 +482,7 @@ check_1(answer_1)
 #
 # With $z = e^{i\theta}$ the equation is $z^{n-1} (1 - z) = lr$. Taking absolute values gives
 # $lr = 2 \sin(\theta / 2)$. Taking arguments (angles) gives $(n - 1) \theta - (\pi - \theta) / 2 =
-# 0$, so $\theta = \pi / (2n - 1)$. For large n the limit is close to $\pi / 2n$. (With a curvature
+# 0$, so $\theta = \pi / (2n - 1)$. For large n the largest rate is close to $\pi / 2n$. (With a curvature
 # $\lambda$ instead of 1, divide it by $\lambda$.)
 #
 # ```python
