@@ -245,14 +245,7 @@ show(
     "there; HogWild is lowest at 0.3, and most others at 1. At 3 none of them learns.",
 )
 
-# %% [markdown]
-# ## Eight workers, slow gradients
-# Now each algorithm trains five times at its best rate, with other seeds, and is tested with unseen
-# digits. (`inf`: a run that does not arrive.)
-#
-# **Predict:** which is the first to recognise 95% of them? Which are no faster than one worker?
-
-# %% tags=["predicted", "measured"]
+# %% jupyter={"source_hidden": true}
 TARGET = 0.95
 
 
@@ -287,6 +280,14 @@ def table(runs, case):
         print(" %13.0f %11.2f     %s" % there if needed < np.inf else "%14s" % "never")
 
 
+# %% [markdown]
+# ## Eight workers, slow gradients
+# Now each algorithm trains five times at its best rate, with other seeds, and is tested with unseen
+# digits. (`inf`: a run that does not arrive.)
+#
+# **Predict:** which is the first to recognise 95% of them? Which are no faster than one worker?
+
+# %% tags=["predicted", "measured"]
 runs = finals(eight, tuned)
 table(runs, eight)
 
@@ -306,9 +307,9 @@ table(runs, eight)
 # SAGN                  960        0.62         never
 # ```
 #
-# HogWild and DynSGD arrive first, in half the time of one worker. They use the machines well, at 0.92,
-# but each mini-batch teaches only 0.3 as much: 8 · 0.92 · 0.3 = 2.2. Synchronous-SGD arrives no sooner
-# than one worker. Because each step waits for the slowest of eight, it makes only 8 · 0.35 = 2.8 times
+# HogWild and DynSGD arrive first, in half the time of one worker: 8 · 0.92 · 0.3 = 2.2, because they use
+# the machines well, but each mini-batch teaches a third as much. Synchronous-SGD arrives no sooner than
+# one worker. Because each step waits for the slowest of eight, it makes only 8 · 0.35 = 2.8 times
 # the mini-batches. And because the next rate that was tried, 3, breaks it, each of them teaches only
 # 0.32 as much: 2.8 · 0.32 = 0.9. ADAG and Local-SGD gain little, while DOWNPOUR-Easy and SAGN do not
 # arrive: one goes too far, the other not far enough.
@@ -339,8 +340,7 @@ table(runs_equal, equal)
 #
 # Ring-AllReduce and Synchronous-SGD: their medians are the lowest, but within the ranges of HogWild
 # and DynSGD. The barrier now costs little, a hardware efficiency of 0.87 beside 0.91, and no gradient
-# is stale, so they keep a rate of 1, where HogWild's falls to 0.1. Each worker also gives the same
-# share, and you can repeat the run bit by bit.
+# is stale, so they keep a rate of 1, where HogWild's falls to 0.1.
 #
 # </details>
 #
@@ -390,7 +390,7 @@ table(runs_two, two)
 # None arrives sooner than one worker. HogWild, DynSGD and Synchronous-SGD spend nine tenths of their
 # time on messages, the ring two thirds. The algorithms with `T` = 10 make about as many mini-batches
 # as one worker, but in most each teaches less. Local-SGD's range overlaps one worker's, and its loss
-# ends as low. (Efficiencies above 1 are chance.)
+# ends as low.
 #
 # All three races, as the median of five runs; the bands, from the second to the fourth, are those of
 # four algorithms:
@@ -491,7 +491,7 @@ if path.exists():
 # Asynchrony survives where waiting or sending is expensive: in the tables of recommenders, whose
 # [sparse](../Sparse-Embeddings/) pushes seldom collide; in reinforcement learning, whose actors play
 # at their own pace; and between data centres, as
-# [Async-Local-SGD](../Further-Algorithms/Async-Local-SGD/). DiLoCo waits there, but rarely.
+# [Async-Local-SGD](../Further-Algorithms/Async-Local-SGD/).
 #
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
