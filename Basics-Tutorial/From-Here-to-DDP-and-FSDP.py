@@ -863,7 +863,7 @@ check_2(answer_2)
 # ```
 #
 # With 8 mini-batches and 4 workers, stage 2 sends 13.5 bytes instead of 3, stage 3 36 instead of 4.5.
-# Because only DDP and stage 1 keep their cost, many runs use stage 1.
+# Only DDP and stage 1 keep their cost.
 #
 # </details>
 

@@ -22,7 +22,7 @@
 # - write an all-reduce over sockets, and train with it; write a collective of your own;
 # - estimate when a ring, a tree or a parameter server is fastest.
 #
-# **Before it:** [Why-Distribute](Why-Distribute.ipynb). **Time:** 55 minutes.
+# **Before it:** [Why-Distribute](Why-Distribute.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## The task
@@ -128,7 +128,7 @@ draw(states[3:], ALL_GATHER)
 # Now four workers have gradients of the digits model, of 32 examples each: $S$ = 9,640 bytes for
 # 2,410 parameters.
 
-# %%
+# %% jupyter={"source_hidden": true}
 x, y, x_test, y_test = course.load()
 w = list(course.first_values().values())  # W1, b1, W2, b2
 

@@ -22,7 +22,7 @@
 # - explain why asynchrony acts like momentum.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
-# [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 50 minutes.
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## What more workers change
@@ -219,7 +219,7 @@ show(
 # largest is the *sharpness*, the largest eigenvalue of the Hessian (the matrix of second
 # derivatives). If you multiply a vector by it repeatedly, it turns into the steepest direction.
 
-# %%
+# %% jupyter={"source_hidden": true}
 vector = tf.placeholder(tf.float32, w_0.shape)
 hessian_times_vector = tf.gradients(tf.reduce_sum(gradient_op * vector), point)[0]
 

@@ -25,7 +25,7 @@
 # - say who deletes which checkpoints.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
-# **Time:** 65 minutes.
+# **Time:** 60 minutes.
 
 # %% [markdown]
 # ## Who holds what
@@ -533,7 +533,7 @@ with tf.Graph().as_default():
 # `CheckpointSaverHook` with a `Saver` of its own saves.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def train(path, updates):
     """Trains in a new graph, and saves every 10 steps."""
     with tf.Graph().as_default():
