@@ -145,11 +145,9 @@ for _, w, loss in local, on_ps, placed_well:
 # The other three mistakes need no second process.
 #
 # ## Mistake 2: an old value that changes
-# You keep `old = tf.identity(v)`, update `v`, and subtract. With the *reference variables* of
-# TensorFlow 1, which `tf.disable_v2_behavior()` brings back, `old` is no copy but the variable's
-# memory, so a worker pushes a difference of zeros.
-#
-# **Fixed:** call `tf.enable_resource_variables()` right after it, as `course.begin()` does.
+# (In code of TensorFlow 1 only.) You keep `old = tf.identity(v)`, update `v`, and subtract. A *reference
+# variable*, which `tf.disable_v2_behavior()` brings back, gives its memory and no copy, so the
+# difference is zero. **Fixed:** call `tf.enable_resource_variables()` right after it, as `course` does.
 
 
 # %% jupyter={"source_hidden": true}

@@ -21,7 +21,7 @@
 # - predict how many gradients a second a group of workers computes, with and without waiting.
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb) and [Sessions](Sessions.ipynb).
-# **Time:** 60 minutes.
+# **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Three processes
@@ -430,7 +430,7 @@ show(
 
 # %% [markdown]
 # The left panel is one reason for this part of the course. It is about the straggler: four equal
-# machines compute nearly as many gradients with a barrier as without one (exercise 3). Against
+# machines compute nearly as many gradients with a barrier as without one (exercise 2). Against
 # *gradients*, on the right, the runs lie close together: at this rate a stale gradient is worth nearly
 # as much as a fresh one. Asynchrony buys gradients per second and pays with progress per gradient. How
 # much it pays depends on the learning rate and the number of workers, as
@@ -439,15 +439,13 @@ show(
 
 # %% [markdown]
 # ## Exercises
-# **1. Gradients per second.** ★☆☆ Pencil and paper: eight workers share one `w`. Seven take 20 ms
-# for a gradient, one takes 100 ms, and messages cost nothing. How many gradients per second do they
-# compute together asynchronously, and how many synchronously? Would you rather leave the slow
-# worker out?
+# **1. Who is stale?** ★★☆ Asynchronous worker k takes `seconds[k]` from one pull to the next, and
+# nearly all of them lie between its pull and its push. How stale are its pushes on average? Write
+# the formula as a function. The solution compares it with the run above, `late`.
 #
 # <details><summary>Hint</summary>
 #
-# Asynchronously, add the rates of the workers. A synchronous step takes as long as the slowest
-# worker, and yields one gradient from each.
+# How many pushes does worker j make in `seconds[k]`? Add them up over all *other* workers.
 #
 # </details>
 
@@ -455,59 +453,6 @@ show(
 # %% jupyter={"source_hidden": true}
 @course.exercise
 def check_1(answer):
-    """What is wrong in words, or None."""
-    if np.shape(answer) != (2,):
-        return "give two numbers: (asynchronous, synchronous)"
-    asynchronous, synchronous = answer
-    if abs(asynchronous - 400) < 1:
-        return "asynchronous: 400 would be eight fast workers, but one of them is slow"
-    if not abs(asynchronous - 360) <= 1:
-        return "asynchronous: a worker that takes 20 ms computes 50 gradients per second"
-    if abs(synchronous - 10) < 0.1:
-        return "synchronous: that is the number of steps; each step has eight gradients"
-    if abs(synchronous - 8 / 0.03) < 1:
-        return "synchronous: you took the mean time, but a step waits for the slowest worker"
-    if not abs(synchronous - 80) <= 0.5:
-        return "synchronous: a step takes as long as the slowest worker"
-
-
-# %%
-# Your answer to exercise 1
-answer_1 = ...  # (asynchronous, synchronous)
-
-check_1(answer_1)
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# ```python
-# answer_1 = 7 / 0.020 + 1 / 0.100, 8 / 0.100  # 360 and 80
-#
-# assert check_1(answer_1)
-# ```
-#
-# Asynchronously the slow worker still adds 10 gradients per second, so keep it, unless they are too
-# stale to help ([Stale-Gradients](Stale-Gradients.ipynb)). In a synchronous
-# training it costs a lot: without it there would be 350 instead of 80. *Backup workers* are built on
-# this idea ([Synchronous-SGD](../Synchronous-SGD/)).
-#
-# </details>
-
-# %% [markdown]
-# **2. Who is stale?** ★★☆ Asynchronous worker k takes s_k seconds from one pull to the next, and
-# nearly all of them lie between its pull and its push. How stale are its pushes on average? Write
-# the formula as a function. The solution compares it with the run above, `late`.
-#
-# <details><summary>Hint</summary>
-#
-# How many pushes does worker j make in s_k seconds? Add them up over all *other* workers.
-#
-# </details>
-
-
-# %% jupyter={"source_hidden": true}
-@course.exercise
-def check_2(answer):
     """What is wrong in words, or None."""
     two, different = np.array([1.0, 1.0]), np.array([1.0, 4.0])
     of_two, of_different = answer(two), answer(different)
@@ -529,23 +474,23 @@ def check_2(answer):
 
 
 # %%
-# Your answer to exercise 2
-def answer_2(seconds):
+# Your answer to exercise 1
+def answer_1(seconds):
     """Returns the mean staleness of each worker: [n]. seconds: of a round of each worker, [n]."""
     raise NotImplementedError
 
 
-check_2(answer_2)
+check_1(answer_1)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# def answer_2(seconds):
+# def answer_1(seconds):
 #     return seconds * np.sum(1 / seconds) - 1  # all pushes in that time, without its own
 #
-# assert check_2(answer_2)
-# print("formula: ", np.round(answer_2(np.array(PAUSES)), 1))
+# assert check_1(answer_1)
+# print("formula: ", np.round(answer_1(np.array(PAUSES)), 1))
 # print("measured:", np.round(late, 1))
 # ```
 #
@@ -557,7 +502,7 @@ check_2(answer_2)
 # </details>
 
 # %% [markdown]
-# **3. Change it, and say why.** ★★☆ With a straggler of 150 ms four synchronous machines compute fewer
+# **2. Change it, and say why.** ★☆☆ With a straggler of 150 ms four synchronous machines compute fewer
 # gradients than one. Change its pause in `PAUSES`, and run
 # `sum(train(PAUSES, synchronous=True, **on_ps).made)` until they compute clearly more. Below which
 # pause must that be so? Give one such pause in seconds, and the reason:
@@ -576,7 +521,7 @@ check_2(answer_2)
 
 # %% jupyter={"source_hidden": true}
 @course.exercise
-def check_3(answer):
+def check_2(answer):
     """What is wrong in words, or None."""
     pause, reason = float(answer[0]), answer[1].strip().lower()
     if not 0 <= pause < 60:
@@ -597,22 +542,22 @@ def check_3(answer):
 
 
 # %%
-# Your answer to exercise 3: (the straggler's pause in seconds, the letter of the reason)
-answer_3 = ...
+# Your answer to exercise 2: (the straggler's pause in seconds, the letter of the reason)
+answer_2 = ...
 
-check_3(answer_3)
+check_2(answer_2)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# answer_3 = (0.05, "b")
+# answer_2 = (0.05, "b")
 #
-# assert check_3(answer_3)
+# assert check_2(answer_2)
 # ```
 #
-# A step of four gradients takes as long as the straggler, s seconds: 4 / s a second, where one fast
-# machine computes 1 / 0.025 = 40. So they are ahead below 0.1 s. But all four are used well only if
+# A step of four gradients takes as long as the straggler: with a pause of 0.05 s that makes 4 / 0.05 =
+# 80 gradients a second, where one fast machine computes 1 / 0.025 = 40. So they are ahead below 0.1 s. But all four are used well only if
 # they are about equal: then they compute nearly 160 a second, as many as without a barrier, and no
 # gradient is stale. On equal machines that all stay, asynchrony gains next to nothing.
 #

@@ -178,6 +178,8 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 # bytes that makes $2(n-1)S$ in all, so some worker sends at least $2\frac{n-1}{n}S$: the ring is
 # optimal. (Unless the network's *switches* add, as in NVIDIA's SHARP.)
 #
+# (If you are in a hurry, you may stop here. The rest is about sockets, real training, and costs.)
+#
 # ## Between processes
 # Now each worker is a process with its own vector and two *sockets*, the ends of its connections to
 # the neighbours. [neighbours.py](neighbours.py), which is beside this notebook, makes them.

@@ -53,6 +53,12 @@ configs = [  # a worker need not know the other one; a call may take 20 s
 x, y, _, _ = course.load()
 
 
+# %% [markdown]
+# The folded `model(k)` builds the update of worker k, as in the last notebooks; it also adds 1 to `step`,
+# and returns the step after it.
+
+
+# %% jupyter={"source_hidden": true}
 def model(k):
     """Builds worker k's step counter, loss and update; an update returns the step after it."""
     worker = "/job:worker/task:%d" % k
@@ -67,6 +73,7 @@ def model(k):
             return step, loss, tf.identity(step.assign_add(1))
 
 
+# %%
 chief_graph, worker_graph = tf.Graph(), tf.Graph()
 with chief_graph.as_default():
     step, loss, update = model(0)

@@ -216,7 +216,7 @@ def build(mode):
 
         g = tf.gradients(tf.reduce_sum(losses(sparse)), tables + layers)
         of_tables, of_layers = [to_push(d, sparse) for d in g[:2]], g[2:]
-        adagrad = [tf.train.AdagradOptimizer(lr) for lr in (0.05, 0.01)]
+        adagrad = [tf.train.AdagradOptimizer(lr) for lr in (0.1, 0.01)]
         update = tf.group(
             adagrad[0].apply_gradients(zip(of_tables, tables)),
             adagrad[1].apply_gradients(zip(of_layers, layers)),

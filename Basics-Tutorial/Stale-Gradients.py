@@ -23,7 +23,7 @@
 # - say when DynSGD's factor `1 / (tau + 1)` helps, and when it does not;
 # - place bounded staleness between waiting always and never.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 65 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## What staleness counts
@@ -206,7 +206,7 @@ print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 #
 # In turns, the gradient is that of the step before: $w_{t+1} = w_t - lr \cdot w_{t-1}$. This
 # settles only for `lr < 1`; without the delay, $w_{t+1} = w_t - lr \cdot w_t$ settles for `lr < 2`.
-# With 4 workers in turns the limit is 0.45, and with 8 it is 0.21. That is the price of staleness: *a
+# With 4 workers in turns `lr` must stay below 0.45, and with 8 below 0.21. That is the price of staleness: *a
 # learning rate that is good for one worker can be too large for two.*
 #
 # Real workers race, and many of their pushes are not stale at all. Whatever the order, the *mean* of
@@ -219,7 +219,7 @@ print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 assert taus == [0] + 23 * [1] and abs(in_turns[-6:]).max() > 4 > abs(alone[-6:]).max()
 
 
-def limit_in_turns(n):
+def largest_rate(n):
     """Up to which rate all roots z of z**n = z**(n - 1) - lr lie within the unit circle."""
     low, high = 0.0, 4.0
     for _ in range(30):
@@ -229,7 +229,7 @@ def limit_in_turns(n):
     return low
 
 
-assert np.allclose([limit_in_turns(n) for n in (1, 2, 4, 8)], [2, 1, 0.45, 0.21], atol=0.006)
+assert np.allclose([largest_rate(n) for n in (1, 2, 4, 8)], [2, 1, 0.45, 0.21], atol=0.006)
 
 random = np.random.RandomState(0)
 for n in 2, 3, 4:
@@ -442,66 +442,7 @@ for n, s in (2, 0), (2, 1), (2, 2), (3, 1):
 
 # %% [markdown]
 # ## Exercises
-# **1. All at once.** ★★☆ On the bowl, n workers pull `w` = 4, and then all push, one after the
-# other. Where is `w` then, with HogWild and with DynSGD? Find both on paper for n = 3 and `lr` =
-# 0.5, then for any n.
-#
-# <details><summary>Hint</summary>
-#
-# Which gradient has each worker computed? Which staleness has the first push, and which the last?
-#
-# </details>
-
-
-# %% jupyter={"source_hidden": true}
-@course.exercise
-def check_1(answer):
-    """What is wrong in words, or None."""
-    for n, lr in (1, 0.5), (2, 0.8), (3, 0.5), (5, 0.1):
-        moves = ", ".join(["pull %d" % k for k in range(n)] + ["push %d" % k for k in range(n)])
-        right = [play(moves, lr, factor)[-1][1] for factor in (lambda tau: 1.0, dynsgd_factor)]
-        found = answer(n, lr)
-        if np.shape(found) != (2,):
-            return "return two numbers: w with HogWild, and w with DynSGD"
-        case = "with n = %d and lr = %g" % (n, lr)
-        if np.isclose(found[0], 4 * (1 - lr) ** n) and n > 1:
-            return "no worker pulls again between the pushes, so all n gradients are the same"
-        if not np.isclose(found[0], right[0]):
-            return "%s HogWild does not end at %.4g" % (case, found[0])
-        if np.isclose(found[1], 4 * (1 - lr)) and n > 1:
-            return "with DynSGD not every step is divided by n: the first push is not stale"
-        if not np.isclose(found[1], right[1]):
-            return "%s DynSGD does not end at %.4g; list tau of each push" % (case, found[1])
-
-
-# %%
-# Your answer to exercise 1
-def answer_1(n, lr):
-    """Returns w after n pulls and n pushes: with HogWild, and with DynSGD."""
-    raise NotImplementedError
-
-
-check_1(answer_1)
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# All n gradients are 4, so HogWild makes n steps of `lr * 4`: for n = 3 it ends at −2. The pushes
-# have staleness 0, 1, … n − 1, so DynSGD makes 1 + 1/2 + … + 1/n of such a step, and ends at 1/3.
-# This sum grows only like the logarithm of n.
-#
-# ```python
-# def answer_1(n, lr):
-#     steps = sum(1 / (tau + 1) for tau in range(n))
-#     return 4 - n * lr * 4, 4 - steps * lr * 4
-#
-# assert check_1(answer_1)
-# ```
-#
-# </details>
-
-# %% [markdown]
-# **2. The limit.** ★★★ Up to which learning rate do n workers in turns on the bowl still settle?
+# **1. The largest rate.** ★★★ Up to which learning rate do n workers in turns on the bowl still settle?
 # Find it with `play` and a bisection, or derive a formula.
 #
 # <details><summary>Hint</summary>
@@ -515,46 +456,46 @@ check_1(answer_1)
 
 # %% jupyter={"source_hidden": true}
 @course.exercise
-def check_2(answer):
+def check_1(answer):
     """What is wrong in words, or None."""
     found = {n: answer(n) for n in (1, 2, 3, 8)}
     if all(abs(lr - 2 / n) < 0.01 * lr for n, lr in found.items()):
         return "2 / n is right for one and two workers only; try three in turns at 0.66"
     for n, lr in found.items():
-        if not lr <= 1.03 * limit_in_turns(n):
+        if not lr <= 1.03 * largest_rate(n):
             return "at your %.3f, %d in turns run away" % (lr, n)
-        if lr < 0.97 * limit_in_turns(n):
+        if lr < 0.97 * largest_rate(n):
             return "%d in turns settle at %.3f, too, above your limit" % (n, 1.01 * lr)
 
 
 # %%
-# Your answer to exercise 2
-def answer_2(n):
+# Your answer to exercise 1
+def answer_1(n):
     """Returns the largest learning rate at which n workers in turns settle."""
     raise NotImplementedError
 
 
-check_2(answer_2)
+check_1(answer_1)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # With $z = e^{i\theta}$ the equation is $z^{n-1} (1 - z) = lr$. Taking absolute values gives
 # $lr = 2 \sin(\theta / 2)$. Taking arguments (angles) gives $(n - 1) \theta - (\pi - \theta) / 2 =
-# 0$, so $\theta = \pi / (2n - 1)$. For large n the limit is close to $\pi / 2n$. (With a curvature
+# 0$, so $\theta = \pi / (2n - 1)$. For large n the largest rate is close to $\pi / 2n$. (With a curvature
 # $\lambda$ instead of 1, divide it by $\lambda$.)
 #
 # ```python
-# def answer_2(n):
+# def answer_1(n):
 #     return 2 * np.sin(np.pi / (4 * n - 2))
 #
-# assert check_2(answer_2)
+# assert check_1(answer_1)
 # ```
 #
 # </details>
 
 # %% [markdown]
-# **3. Change it, and say why.** ★★☆ At its best rate DynSGD ends ahead of HogWild in the cluster with
+# **2. Change it, and say why.** ★☆☆ At its best rate DynSGD ends ahead of HogWild in the cluster with
 # slow workers. Find a rate, the same for both, at which HogWild ends ahead: `train(UNEQUAL, [lr])`
 # gives the losses of the five models. Why is it so? Choose the reason.
 #
@@ -572,7 +513,7 @@ check_2(answer_2)
 
 # %% jupyter={"source_hidden": true}
 @course.exercise
-def check_3(answer):
+def check_2(answer):
     """What is wrong in words, or None."""
     lr, reason = float(answer[0]), answer[1].strip().lower()
     if not 0 < lr <= 10:
@@ -591,18 +532,18 @@ def check_3(answer):
 
 
 # %%
-# Your answer to exercise 3: (a learning rate, the letter of the reason)
-answer_3 = ...
+# Your answer to exercise 2: (a learning rate, the letter of the reason)
+answer_2 = ...
 
-check_3(answer_3)
+check_2(answer_2)
 
 # %% [markdown]
 # <details><summary>Solution</summary>
 #
 # ```python
-# answer_3 = (0.05, "b")
+# answer_2 = (0.05, "b")
 #
-# assert check_3(answer_3)
+# assert check_2(answer_2)
 # ```
 #
 # At a small rate `w` is nearly the same 15 updates later, so all gradients are nearly fresh. DynSGD

@@ -159,7 +159,6 @@ SLOW = {  # each answer costs a training or a pipeline
 }
 ELSEWHERE = {  # their sessions wait for servers: test_notebooks.py has wrong answers to them
     "Servers": "12",
-    "Local-then-Global-Variables": "2",
     "Sessions-that-Recover": "12",
 }
 # (notebook, exercise): parts of its solution that can be left out, and why.

@@ -1,2 +1,2 @@
-# %% 3: another rate
-answer_3 = ["0.01", "B"]
+# %% 2: another rate
+answer_2 = ["0.01", "B"]
