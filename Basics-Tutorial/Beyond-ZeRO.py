@@ -391,7 +391,7 @@ assert messages == ([126, 32766], [28, 4108])
 #
 # **Experts.** A *mixture of experts* (MoE) replaces the MLP of a block by many. A small matrix, the
 # *router*, sends each token to the few experts with the highest scores. DeepSeek-V3 has 671 billion
-# parameters, and a token uses 37 of them. The experts stand on several devices:
+# parameters, of which a token uses 37 billion. The experts stand on several devices:
 #
 # ![Expert parallelism on two devices, each with four tokens and two of four experts. A router sends each token to one expert, by an all-to-all; the results come back by a second one. Expert 2 gets 4 of the eight tokens, expert 1 only one, so some devices wait for others.](../docs/figures/experts.svg)
 #

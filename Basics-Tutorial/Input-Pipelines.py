@@ -248,7 +248,7 @@ for name, indices in shards.items():
 # %% [markdown]
 # ## How large must the shuffle buffer be?
 # `shuffle(buffer_size)` takes random elements from a buffer, so it mixes rows only as far as the
-# buffer reaches. One process now reads the ten sorted files one after the other:
+# buffer reaches. One process now reads the ten sorted files one after the other, once with each buffer:
 
 # %%
 shown = {}

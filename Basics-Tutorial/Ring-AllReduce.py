@@ -182,58 +182,7 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 #
 # ## Between processes
 # Now each worker is a process with its own vector and two *sockets*, the ends of its connections to
-# the neighbours, which a folded file makes.
-
-# %% jupyter={"source_hidden": true}
-# %%writefile neighbours.py
-import json
-import os
-import socket
-import time
-import numpy as np
-
-
-def this_task():
-    """Returns the addresses of all workers and the rank of this one, from TF_CONFIG."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    return config["cluster"]["worker"], config["task"]["index"]
-
-
-def connected(addresses, k, seconds):
-    """Returns the sockets to the left and the right neighbour, which may still be starting.
-
-    seconds: the longest that one of their calls may take.
-    """
-    places = [address.rsplit(":", 1) for address in addresses]
-    (host, port), (right_host, right_port) = places[k], places[(k + 1) % len(places)]
-    with socket.create_server((host, int(port)), reuse_port=True) as server:
-        server.settimeout(20)
-        end = time.monotonic() + 20
-        while True:
-            try:
-                right = socket.create_connection((right_host, int(right_port)), timeout=20)
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-        left, _ = server.accept()
-    for connection in left, right:
-        connection.settimeout(seconds)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no wait for more bytes
-    return left, right
-
-
-def receive(connection, into):
-    """Fills an array, and returns it."""
-    data = into.view(np.uint8)
-    while data.size:
-        count = connection.recv_into(data)
-        if not count:
-            raise ConnectionError("the left neighbour has closed the connection")
-        data = data[count:]
-    return into
-
+# the neighbours. [neighbours.py](neighbours.py), which is beside this notebook, makes them.
 
 # %%
 # %%writefile ring.py

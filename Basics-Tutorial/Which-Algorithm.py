@@ -156,7 +156,7 @@ def race(name, lr, seed, case, data):
 # The first case is that of [Compare](../Measurements/Compare/), which runs the full examples as real
 # processes: eight workers, whose gradients take 30 ms on average, with exponential times, so that the
 # slowest of eight needs 2.7 times the mean. An exchange with the server takes 3 ms. Around the ring
-# it is 14 messages of 0.2 ms, as fast as Compare's ring of two.
+# it is 14 messages of 0.2 ms, which is what one takes in Compare's ring of two.
 #
 # Fair means that each algorithm gets the same budget, here one run at each of six rates, judged by
 # examples kept apart from training. (`T` is not tuned, and best rates are known to a factor of three.

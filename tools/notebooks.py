@@ -7,7 +7,7 @@
                                                       the sources and the README
 
 A source is a Python script in jupytext's percent format; the notebook NAME.ipynb stands beside
-NAME.py. Without a name all are taken. What several share is in course.py.
+NAME.py. Without a name all are taken. What several share is in course.py and neighbours.py.
 
 A cell with the tag `measured` shows times or rates, which differ from run to run. One with the tag
 `predicted` is committed without its output, which a reader is asked to predict: --execute writes it
@@ -31,6 +31,7 @@ from common import drivers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
+SHARED = {"course", "neighbours"}  # what notebooks import
 CLEAN_UP = "# Stop what this notebook started."
 ANSWER = "# Your answer to "  # a cell for the reader's own code; its solution stands in the next
 MEASURED = "measured"  # the tag of a cell whose numbers differ from run to run
@@ -92,7 +93,7 @@ def order():
 
 def sources():
     """The sources of all notebooks, in reading order; those that it does not name come last."""
-    names = sorted(path.stem for path in ROOT.glob("*.py") if path.stem != "course")
+    names = sorted({path.stem for path in ROOT.glob("*.py")} - SHARED)
     ordered = [name for name in order() if name in names]
     return [ROOT / f"{name}.py" for name in dict.fromkeys([*ordered, *names])]
 

@@ -47,7 +47,7 @@ def parallelism():
                 else:
                     parts += matrix(x + 206, top + 36, 46, 60, {"W2": kind})
             else:
-                parts += matrix(x + 20, top + 28, 56, 80, {"X": "box"})
+                parts += matrix(x + 20, top + 28, 56, 64, {"X": "box"})
                 parts += matrix(x + 120, top + 34, 34, 64, {f"U_{k}": kind})
                 parts += matrix(x + 206, top + 52, 46, 30, {f"V_{k}": kind})
             if row != 1:  # what the devices exchange
