@@ -354,7 +354,8 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 #
 # ## In the cluster
 # Build the pipeline under `/job:worker/task:k`: under `/job:ps` each mini-batch would cross the
-# network. Here two workers read their own rows and train one model asynchronously.
+# network. Here two workers read their own rows and train one model asynchronously. Worker 0 initialises
+# it, and a `SessionManager` waits for that: it looks every 0.2 seconds.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py

@@ -291,6 +291,10 @@ print("the worker's next one is: ", worker.run(workers_update))
 # would be all.
 #
 # ## A creator that does better
+# These parts stand behind MonitoredTrainingSession:
+#
+# ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run and asks its creator for a new session whenever one is lost. The creator, for a chief or for a worker, has a Scaffold with the init op and the Saver, and a SessionManager, which on the chief makes or restores the model, and elsewhere waits for it.](../docs/figures/monitored.svg)
+#
 # With a creator of your own, the chief makes or restores the model only if the ps has none, and the others
 # look every 0.02 seconds.
 

@@ -42,8 +42,9 @@
 # ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../docs/figures/replicas.svg)
 #
 # `replicas_to_aggregate` is $N$, the number of gradients that a step waits for, and
-# `total_num_replicas` the number of workers. The chief's *hook*, code that the session calls, starts
-# the thread that makes the steps.
+# `total_num_replicas` the number of workers. A `MonitoredTrainingSession` initialises the variables on
+# the chief, lets the others wait for that, and calls *hooks* around each run: the chief's starts the
+# thread that makes the steps.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
