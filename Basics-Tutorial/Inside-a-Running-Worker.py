@@ -169,8 +169,8 @@ print("step: %d" % steps)
 # <details><summary>Answer</summary>
 #
 # ```text
-# made by worker 0: 23, by worker 1: 38, together 61
-# step: 62
+# made by worker 0: 21, by worker 1: 47, together 68
+# step: 70
 # ```
 #
 # Most likely `step` is ahead, because the numbers grow while you read. Several reads see several
@@ -235,10 +235,10 @@ rates, means = summary(seen, parts)
 # <details><summary>Answer</summary>
 #
 # ```text
-# worker 1 is back: made 6, version 560
-# both             99 updates/s, staleness of worker 0: 0.76
-# worker 0 alone   50 updates/s, staleness of worker 0: 0.02
-# both again      111 updates/s, staleness of worker 0: 0.62
+# worker 1 is back: made 7, version 573
+# both             97 updates/s, staleness of worker 0: 0.71
+# worker 0 alone   53 updates/s, staleness of worker 0: 0.01
+# both again       94 updates/s, staleness of worker 0: 0.65
 # ```
 #
 # Worker 0 notices nothing, because it has no connection to worker 1 and never waits for it. The rate
