@@ -199,10 +199,10 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # <details><summary>Answer</summary>
 #
 # ```text
-# staleness 0:          42% of the pushes
-# staleness 1:          56% of the pushes
-# staleness 2 or more:   2%
-# mean 0.60, largest 4
+# staleness 0:          38% of the pushes
+# staleness 1:          61% of the pushes
+# staleness 2 or more:   1%
+# mean 0.63, largest 4
 # ```
 #
 # Less: the other's push counts only if it falls between the first worker's pull and its ticket, and
@@ -390,10 +390,10 @@ print("asynchronous, mean staleness of each worker:", *["%.1f" % mean for mean i
 # <details><summary>Answer</summary>
 #
 # ```text
-#  93 gradients, loss 0.73: one machine
+#  92 gradients, loss 0.72: one machine
 #  64 gradients, loss 1.02: synchronous
-# 290 gradients, loss 0.28: asynchronous
-# asynchronous, mean staleness of each worker: 1.0 1.3 1.2 15.9
+# 284 gradients, loss 0.32: asynchronous
+# asynchronous, mean staleness of each worker: 2.0 2.0 2.0 14.6
 # ```
 #
 # About 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker: about
