@@ -51,7 +51,7 @@ import numpy as np
 from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, show
 from threadpoolctl import threadpool_limits
 
-sys.path.append(str(course.HERE.parent))  # of tfrun; on Colab upload its folder simulate, too
+sys.path.insert(0, str(course.HERE.parent))  # of tfrun; on Colab upload its folder simulate, too
 from tfrun.simulate import cost, laws, schemes
 
 course.begin(graphs=False)

@@ -466,8 +466,8 @@ for name, result in results.items():
 # ```text
 #               parameters  examples per second     speed-up  efficiency  same result
 #                           one worker     two
-# digits              2410       58853   15065       0.26         13%  yes
-# convolutions        9898       18149   17099       0.94         47%  yes
+# digits              2410       34951   30381       0.87         43%  yes
+# convolutions        9898       13506   22442       1.66         83%  yes
 # ```
 #
 # One worker and two make the same steps, up to rounding, so only throughput counts. For the
