@@ -466,8 +466,8 @@ for name, result in results.items():
 # ```text
 #               parameters  examples per second     speed-up  efficiency  same result
 #                           one worker     two
-# digits              2410       34951   30381       0.87         43%  yes
-# convolutions        9898       13506   22442       1.66         83%  yes
+# digits              2410       53441   36123       0.68         34%  yes
+# convolutions        9898       19736   33246       1.68         84%  yes
 # ```
 #
 # One worker and two make the same steps, up to rounding, so only throughput counts. For the
