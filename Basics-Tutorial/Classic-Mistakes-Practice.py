@@ -19,11 +19,10 @@
 # - give every wait a deadline, and an error that names the missing task;
 # - refuse the checkpoint of another model;
 # - number the updates of several workers so that no number comes twice;
-# - find leaked test rows, and a graph that grows;
 # - kill tasks of a training on purpose, and prove that it survives.
 #
 # **Before it:** [Input-Pipelines](Input-Pipelines.ipynb),
-# [Sessions-that-Recover](Sessions-that-Recover.ipynb), [Hooks](Hooks.ipynb).
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb).
 # **Time:** 45 minutes, and 90 for the project.
 
 # %% [markdown]
@@ -31,8 +30,7 @@
 # ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. A restored model fails: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
 #
 # You have seen three of them fail already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
-# 21 in [Input-Pipelines](Input-Pipelines.ipynb). A NaN loss and deleted checkpoints are in
-# [Hooks](Hooks.ipynb).
+# 21 in [Input-Pipelines](Input-Pipelines.ipynb). A NaN loss and deleted checkpoints are there, too.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -199,65 +197,11 @@ for name, take_ticket in {"read, then add": False, "tickets": True}.items():
 # and its update, that update is missing.
 #
 # ## Two that need no cluster
-# **Mistake 22.** You have 200 images, make ten noisy copies of each, and set a fifth aside for the test:
-# first a fifth of the *copies* at random, then all copies of a fifth of the *images*. The folded cell
-# compares both tests with 360 images that really are new.
-
-# %% jupyter={"source_hidden": true}
-random = np.random.RandomState(1)
-image = np.repeat(np.arange(200), 10)  # which image each copy shows
-x_copies = x[image] + random.normal(0, 0.1, [2000, 64]).astype("float32")
-y_copies = y[image]
-
-
-def report(name, is_test):
-    with tf.Graph().as_default(), tf.Session() as session:
-        step, w = tf.train.get_or_create_global_step(), course.variables()
-        batch = course.batch(x_copies[~is_test], y_copies[~is_test], step.read_value())
-        optimizer = tf.train.GradientDescentOptimizer(0.2)
-        update = optimizer.minimize(course.loss(w, *batch), global_step=step)
-        tests = [(x_copies[is_test], y_copies[is_test]), (x_test, y_test)]
-        accuracies = [course.accuracy(w, *test) for test in tests]
-        session.run(tf.global_variables_initializer())
-        for _ in range(1000):
-            session.run(update)
-        said, new = (100 * accuracy for accuracy in session.run(accuracies))
-    print("%-15s the test says %5.1f%%, new images %.1f%%" % (name + ":", said, new))
-    return said - new
-
-
-copies = report("rows at random", random.permutation(2000) < 400)
-images = report("whole images", random.permutation(200)[image] < 40)
-assert copies > 5 > images
-
-# %% [markdown]
-# The first test is too good, because its images have copies in the training data. Cut first, and copy
-# afterwards. (The second model is worse on new images, because it has seen only 160 images.)
-#
-# **Mistake 24.** `course.accuracy(...)` looks like a call that computes something, but it *builds ops*. In a
-# loop it builds them again in each round, and TensorFlow prepares the larger graph each time.
-
-
-# %% tags=["measured"]
-def loop(grows, rounds=60):
-    with tf.Graph().as_default() as graph, tf.Session() as session:
-        w = course.variables()
-        accuracy = course.accuracy(w, x_test, y_test)
-        session.run(tf.global_variables_initializer())
-        session.run(accuracy)
-        before, began = len(graph.get_operations()), time.perf_counter()
-        for _ in range(rounds):
-            session.run(course.accuracy(w, x_test, y_test) if grows else accuracy)
-        seconds = time.perf_counter() - began
-        return len(graph.get_operations()) - before, 1000 * seconds / rounds
-
-
-print("built in each round: %4d new ops, %4.1f ms a round" % loop(grows=True))
-print("built once:          %4d new ops, %4.1f ms a round" % loop(grows=False))
-
-# %% [markdown]
-# `graph.finalize()` turns the mistake into an error. `MonitoredSession` calls it for you; a plain `Session`
-# does not.
+# - **22, leaked test rows.** If you copy images, with noise, before you set a fifth aside for the test,
+#   the test has copies of the training data, and is too good. Cut first, and copy afterwards.
+# - **24, a graph that grows.** `course.accuracy(...)` looks like a call that computes something, but it
+#   *builds ops*. In a loop it builds them again in each round, and each round is slower.
+#   `graph.finalize()` turns that into an error; `MonitoredSession` calls it for you.
 #
 # ## A program that survives
 # This program runs a task of a training. Each comment names the mistake that the lines below it avoid.

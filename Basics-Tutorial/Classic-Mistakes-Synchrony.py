@@ -12,13 +12,12 @@
 # # Classic mistakes: synchrony
 # Synchronous training makes one promise: all workers compute at the same `w`, and each counts once.
 # No error message tells you when it is broken; the accuracy is a little lower than it could be, or
-# the program hangs at the end of an epoch. Here are eight ways to break it and to fix it; for most,
-# a number shows the damage.
+# the program hangs at the end of an epoch. Here are eight ways to break it and to fix it. Five of them
+# concern every framework, and a number shows the damage; three need a parameter server.
 #
 # After this notebook you can:
 # - let all workers start from one `w`, and go through an epoch without a hang;
 # - say whose statistics a batch normalisation uses;
-# - tell *any* N gradients from one gradient *from each* of N workers, and count the tokens for it;
 # - find sums and orders that spoil an all-reduce;
 # - build synchronous training with a backup worker, and prove it equal to one worker.
 #
@@ -32,14 +31,12 @@
 #
 # ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 10, shards of different sizes. Gradient: 11, statistics of one worker's data. Mean: 12, gradients from anyone; 13, the sum; 14, another order. Step: 15, a token too many; 16, an old count.](../docs/figures/mistakes-sync.svg)
 #
-# In a real cluster the order of events is random. Here we script it, with one ps and two workers as
-# servers in this notebook.
+# In a real cluster the order of events is random. Here we script it, in one process.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
 import threading
-from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -49,19 +46,6 @@ course.begin()
 
 # %% jupyter={"source_hidden": true}
 x, y, x_test, y_test = course.load()
-cluster = new_cluster(ps=1, worker=2)
-ps = tf.train.Server(cluster, job_name="ps", task_index=0)
-servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
-limit = tf.ConfigProto(operation_timeout_in_ms=20_000)  # no call waits for longer
-threads = ThreadPoolExecutor(2)  # for two calls at once
-LR = 0.1
-
-
-def variables_on_ps(k):
-    """For tf.device: variables on the ps, everything else on worker k."""
-    return tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:%d" % k)
-
-
 with tf.Graph().as_default() as graph:
     w_in = [tf.placeholder(tf.float32, value.shape) for value in course.first_values().values()]
     x_in, y_in = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
@@ -168,7 +152,9 @@ print("44 and 44 mini-batches:", epoch([44, 44]))
 # %% [markdown]
 # In its last step worker 0 waits for a worker that has finished: the usual hang at the end of an
 # epoch. **Corrected:** use the smallest number of steps that any worker has. Or let a worker that
-# has run out contribute zeros (`join` in DDP), and divide by the number of the others.
+# has run out contribute zeros, as in DDP's `join`. By default `join` still divides by the number of
+# *all* workers, so the last steps are shorter; with `divide_by_initial_world_size=False` it divides by
+# those that still have data.
 #
 # Unequal mini-batches do not hang, but count wrongly ([TF2-Strategies](TF2-Strategies.ipynb)). Add
 # up sums and numbers of examples instead.
@@ -264,8 +250,8 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # the mean of both, and the same                          97%           98%
 # ```
 #
-# It recognises nearly all images of its own scanner, and little more than half of the other's. In
-# training each worker subtracted its own mean, so faded images looked like the others; in the test
+# In this run it recognises nearly all images of its own scanner, and little more than half of the
+# other's. In training each worker subtracted its own mean, so faded images looked like the others; in the test
 # the chief's mean is subtracted from them. To average both now is too late, because training did
 # not.
 #
@@ -275,17 +261,10 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # PyTorch, `BatchNormalization(synchronized=True)` in Keras), or normalise each example by itself
 # (layer normalisation).
 #
-# ## Mistake 12: N gradients, from anyone
-# `SyncReplicasOptimizer` counts gradients, not workers. In run A of
-# [Synchronous-Replicas](Synchronous-Replicas.ipynb) the chief therefore made each step alone, with
-# two calls, and `w` followed the data of one worker.
-#
-# **Corrected:** each worker has a slot of its own on the ps, and a step takes one gradient from each,
-# as in [Synchronous-SGD](../Synchronous-SGD/).
-#
 # ## Mistake 13: the sum where the mean is meant
-# DDP averages; PyTorch's `all_reduce` sums unless you ask for the mean. Here are 200 updates with
-# the mean, the sum, and a mean that is divided by n twice, in the loss and in the all-reduce:
+# DDP averages; PyTorch's `all_reduce` sums unless you ask for the mean. Here are 200 updates, one run
+# of each, with the mean, the sum, and a mean that is divided by n twice, in the loss and in the
+# all-reduce:
 
 # %%
 print("workers          " + "".join("%9d" % n for n in (1, 2, 4, 8)))
@@ -301,8 +280,8 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
     print("%-17s" % name + "".join("%9s" % word for word in words))
 
 # %% [markdown]
-# With two and four workers the sum even looks better, because it only raises a low learning rate.
-# With eight it fails. Clip the norm of the mean gradient, too, not each worker's. (Under ZeRO a
+# With two and four workers the sum looks as good or better, because it only raises a low learning
+# rate. With eight it fails. Clip the norm of the mean gradient, too, not each worker's. (Under ZeRO a
 # worker has only a part of it, so first all-reduce the sum of squares.) **Corrected:** compare one
 # step of your workers with one step of one worker on all their examples. It must be equal, not
 # similar.
@@ -348,109 +327,27 @@ for name, order_of_1 in ("equal orders: ", [0, 1, 2, 3]), ("another order:", [3,
 # another order: accuracy 94% and 92%; the two w differ by up to 0.8
 # ```
 #
-# It does not fail, and the workers even learn, because half of each mean is a worker's own gradient
-# in its right place. The other half is noise, so they train two different models.
+# It does not fail, and in this run the workers even learn, because half of each mean is a worker's
+# own gradient in its right place. The other half is noise, so they train two different models.
 #
 # </details>
 #
 # **Corrected:** one fixed order on all workers, as DDP has. Compare the copies of `w` now and then
 # (exercise 1).
-
-
-# %% jupyter={"source_hidden": true}
-SyncWorker = namedtuple("SyncWorker", "session train make_step")
-
-
-def sync_worker(k, first_tokens):
-    """Worker k of two, with steps of 2 gradients; the chief puts first_tokens into the queue."""
-    with tf.Graph().as_default() as graph, tf.device(variables_on_ps(k)):
-        step = tf.train.get_or_create_global_step()
-        w = tf.get_variable("w", initializer=0.0)
-        loss = (w - [100.0, -100.0][k]) ** 2 / 2
-        optimizer = tf.train.SyncReplicasOptimizer(
-            tf.train.GradientDescentOptimizer(LR), replicas_to_aggregate=2, total_num_replicas=2
-        )
-        train = optimizer.minimize(loss, global_step=step)
-        make_step = optimizer.get_chief_queue_runner().enqueue_ops[0]
-        optimizer.ready_for_local_init_op.mark_used()  # or TensorFlow complains
-
-        session = tf.Session(servers[k].target, graph, limit)
-        is_chief = k == 0
-        if is_chief:
-            session.run(tf.global_variables_initializer())
-        session.run(tf.local_variables_initializer())
-        session.run(optimizer.chief_init_op if is_chief else optimizer.local_step_init_op)
-        if is_chief:
-            session.run(optimizer.get_init_tokens_op(first_tokens))
-    return SyncWorker(session, train, make_step)
-
-
-def start_workers(first_tokens):
-    """Empties all servers, and makes both workers."""
-    tf.Session.reset(servers[0].target)
-    return [sync_worker(k, first_tokens) for k in (0, 1)]
-
-
-def play_rounds(first_tokens):
-    """Four rounds of calls of both workers; for each whether it led to a step."""
-    workers = start_workers(first_tokens)
-    chief, stepped = workers[0], []
-    with chief.session.graph.as_default(), tf.device("/job:ps/task:0"):
-        same_name = tf.ConditionalAccumulator(tf.float32, [], shared_name="w:0/grad_accum")
-        gathered = same_name.num_accumulated()  # in the optimizer's own accumulator
-    for _ in range(4):
-        calls = [threads.submit(worker.session.run, worker.train) for worker in workers]
-        both_returned = False
-        while chief.session.run(gathered) < 2 and not both_returned:
-            both_returned = all(call.done() for call in calls)
-        stepped.append(bool(chief.session.run(gathered) == 2))
-        if stepped[-1]:
-            chief.session.run(chief.make_step)
-        for call in calls:
-            call.result(timeout=20)
-    return stepped
-
-
-# %% [markdown]
-# ## Mistake 15: a token too many
-# With `SyncReplicasOptimizer` a call of `train` gives a gradient, and returns when it gets a token;
-# each step puts two into the queue. A program has put four there at the start: the hook's two, and
-# two more "to be safe". In each of four rounds, both workers call `train` at the same time.
 #
-# **Predict:** how many steps do the four rounds make, with 4, 2 and 0 tokens at the start?
-
-
-# %% tags=["predicted"]
-for first_tokens in 4, 2, 0:
-    stepped = play_rounds(first_tokens)
-    rounds = "  ".join("step" if led else "lost" for led in stepped)
-    print("%d tokens at the start: %d steps; %s" % (first_tokens, sum(stepped), rounds))
-    assert sum(stepped) == 4 - first_tokens / 2
-
-# %% [markdown]
-# <details><summary>Answer</summary>
-#
-# ```text
-# 4 tokens at the start: 2 steps; step  lost  lost  step
-# 2 tokens at the start: 3 steps; step  lost  step  step
-# 0 tokens at the start: 4 steps; step  step  step  step
-# ```
-#
-# Every two tokens cost a round. In round one both workers take a token of step 0 and return,
-# although the step has moved `w` to version 1. In round two they still believe in step 0, so the
-# accumulator drops both gradients.
-#
-# </details>
-#
-# **Corrected:** `make_session_run_hook(is_chief, num_tokens=0)`. (Only slots guarantee one gradient
-# from each. First tokens are needed where a step takes more gradients than there are workers.)
-#
-# ## Mistake 16: a count that is read too early
-# [DynSGD](../DynSGD/) divides a step by its staleness plus one. Two workers have pulled `w` at 0,
-# with the gradient −100, so the first push must move `w` by 10 and the second by 5. If both read
-# the counter before the lock that keeps pushes apart, both find 0 and move `w` by 10: a staleness
-# that lies, as in [Stale-Gradients](Stale-Gradients.ipynb). **Corrected:** count, step and
-# increment stand under one lock.
+# ## Mistakes 12, 15 and 16: with a parameter server
+# - **12, N gradients, from anyone.** `SyncReplicasOptimizer` counts gradients, not workers. In run A of
+#   [Synchronous-Replicas](Synchronous-Replicas.ipynb) the chief made each step alone, so `w` followed
+#   the data of one worker. **Corrected:** a slot for each worker, as in
+#   [Synchronous-SGD](../Synchronous-SGD/).
+# - **15, a token too many.** Each step puts as many tokens into the queue as there are workers. If a
+#   program puts two more there at the start, "to be safe", both workers go on before `w` has moved, and
+#   the accumulator drops their next gradients as too old: two tokens cost two gradients. **Corrected:**
+#   `make_session_run_hook(is_chief, num_tokens=0)`.
+# - **16, a count that is read too early.** [DynSGD](../DynSGD/) divides a step by its staleness plus
+#   one. Two workers have pulled `w` at 0, with the gradient −100 and lr 0.1, so the first push must
+#   move `w` by 10 and the second by 5. If both read the counter before the lock that keeps pushes apart,
+#   both find 0 and move `w` by 10. **Corrected:** count, step and increment stand under one lock.
 
 # %% [markdown]
 # ## Exercises
@@ -698,8 +595,6 @@ check_project(answer_project)
 
 # %%
 # Stop what this notebook started.
-tf.Session.reset(servers[0].target)
-threads.shutdown()
 course.end()
 
 # %% [markdown]
@@ -714,4 +609,4 @@ course.end()
 # **Elsewhere:** mistakes 9 to 11, 13 and 14 look the same in PyTorch and JAX; 12, 15 and 16 need a
 # ps.
 #
-# Next: [Input-Pipelines](Input-Pipelines.ipynb), the first of part four.
+# Next: [Which-Algorithm](Which-Algorithm.ipynb), the end of part three: all of them race.

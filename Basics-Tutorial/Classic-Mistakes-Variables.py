@@ -22,7 +22,7 @@
 # - write a training program for two parameter servers and a worker on your own.
 #
 # **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), [Servers](Servers.ipynb),
-# [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 40 minutes,
+# [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 45 minutes,
 # and 90 for the project.
 
 # %% [markdown]
@@ -145,11 +145,9 @@ for _, w, loss in local, on_ps, placed_well:
 # The other three mistakes need no second process.
 #
 # ## Mistake 2: an old value that changes
-# You keep `old = tf.identity(v)`, update `v`, and subtract. With the *reference variables* of
-# TensorFlow 1, which `tf.disable_v2_behavior()` brings back, `old` is no copy but the variable's
-# memory, so a worker pushes a difference of zeros.
-#
-# **Fixed:** call `tf.enable_resource_variables()` right after it, as `course.begin()` does.
+# (In code of TensorFlow 1 only.) You keep `old = tf.identity(v)`, update `v`, and subtract. A *reference
+# variable*, which `tf.disable_v2_behavior()` brings back, gives its memory and no copy, so the
+# difference is zero. **Fixed:** call `tf.enable_resource_variables()` right after it, as `course` does.
 
 
 # %% jupyter={"source_hidden": true}
@@ -444,10 +442,10 @@ check_2(answer_2)
 # <details><summary>Hint</summary>
 #
 # 1. `server.py` is that of [Servers](Servers.ipynb). Begin each file's cell with `%%writefile`.
-# 2. In `train.py`: read TF_CONFIG, start the worker's server, and build the model within
-#    `replica_device_setter(cluster=...)`. The model and the data are in `course`: import it.
-# 3. `tf.train.ChiefSessionCreator(tf.train.Scaffold(), server.target, limit).create_session()` makes
-#    the session; `limit` is a ConfigProto with a time limit.
+# 2. In `train.py`: read TF_CONFIG, start the worker's server (`course.task()` does both), and build the
+#    model within `replica_device_setter(cluster=...)`. The model and the data are in `course`.
+# 3. `tf.Session(server.target, config=limit)` makes the session; `limit` is a ConfigProto with a time
+#    limit. The worker is the only one, so it also initialises the variables.
 # 4. Print `v.device` for each variable. Which ps has nearly all the bytes, and why?
 # 5. `course.transfers(session, update)` counts the bytes of one update. Expect the size of `w`
 #    twice, and a little more: the number of the mini-batch is read from the step counter, on a ps.
@@ -513,20 +511,13 @@ check_project(answer_project)
 # """)
 #
 # pathlib.Path("train.py").write_text("""
-# import json
-# import os
 # import course
 # import tensorflow.compat.v1 as tf
 #
-# tf.logging.set_verbosity(tf.logging.ERROR)
-# tf.disable_v2_behavior()
-# tf.enable_resource_variables()
-# cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
-# server = tf.train.Server(cluster, job_name="worker", task_index=0)
+# task = course.task()
 # x, y, x_test, y_test = course.load()
 #
-# setter = tf.train.replica_device_setter(cluster=cluster, worker_device="/job:worker/task:0")
-# with tf.device(setter):
+# with tf.device(tf.train.replica_device_setter(cluster=task.cluster, worker_device=task.me)):
 #     step = tf.train.get_or_create_global_step()
 #     w = course.variables()
 #     loss = course.loss(w, *course.batch(x, y, step))
@@ -535,9 +526,8 @@ check_project(answer_project)
 # for v in w:
 #     print(v.op.name, "is on", v.device)
 #
-# scaffold = tf.train.Scaffold()
-# limit = tf.ConfigProto(operation_timeout_in_ms=40_000)
-# session = tf.train.ChiefSessionCreator(scaffold, server.target, limit).create_session()
+# session = tf.Session(task.server.target, config=task.limits)
+# session.run(tf.global_variables_initializer())
 # operations, sent = course.transfers(session, update)
 # print("bytes of an update:", sum(sent.values()))
 # for _ in range(299):

@@ -15,7 +15,6 @@
 #
 # After this notebook you can:
 # - say what data, pipeline and tensor parallelism store and send;
-# - tell in-graph from between-graph replication;
 # - put layers on different devices, and measure what they send;
 # - compute the idle share of a pipeline, and say what GPipe, 1F1B and PipeDream do about it;
 # - cut two layers as Megatron-LM does, with one all-reduce forward and one backward.
@@ -27,7 +26,7 @@
 # ## Three ways to divide one step
 # A step multiplies a batch $X$ by $W_1$, then by $W_2$. Two devices can share that in three ways:
 #
-# ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they add partial sums.](../docs/figures/parallelism.svg)
+# ![Two layers W1 and W2, a batch X, and two devices in each of three cases. Data parallelism: each device has half of the rows of X and a copy of both matrices; they exchange gradients as large as w. Layers in two places: device 0 has X and W1, device 1 has W2; h and its gradient cross. Tensor parallelism: both have X, each has half of the columns of W1 and half of the rows of W2; they exchange and add partial sums.](../docs/figures/parallelism.svg)
 #
 # The second and third are both *model parallelism*. All must give the update of one device, here
 # for the digits' network and 64 examples.
@@ -64,65 +63,22 @@ def close(one, other):
 g_whole = gradient(FIRST, X, labels)
 ONE_DEVICE = [v - LR * d for v, d in zip(FIRST, g_whole)]  # what all others must reach
 
-# %% [markdown]
-# ## Data parallelism: one graph or many
-# With data parallelism each device has a *replica* of the computation. In graph style there are two
-# ways to build them:
-#
-# ![Left, in-graph replication: one client's graph has tower 0 on worker 0, tower 1 on worker 1, and w and the mean on the ps. Right, between-graph replication: each worker has a client, whose graph has one replica. The graphs share w on the ps.](../docs/figures/graphs.svg)
-#
-# - **In-graph replication:** one client builds *one* graph with all replicas, called *towers*.
-# - **Between-graph replication:** each worker's client builds a graph with *one* replica, as in
-#   part two. The graphs share the variables by name and device.
-
-# %%
-cluster = new_cluster(ps=1, worker=2)
-server = {
-    (job, k): tf.train.Server(cluster, job_name=job, task_index=k)
-    for job in cluster
-    for k in range(len(cluster[job]))
-}
-PS, WORKER = "/job:ps/task:0", ["/job:worker/task:%d" % k for k in range(8)]
-
-
-def replicas(n, built):
-    """Builds some of n replicas, and their share of the update."""
-    with tf.device(PS):
-        w, g = course.variables(), []
-    for k in built:
-        with tf.device(WORKER[k]):
-            x_k = tf.placeholder(tf.float32, [64 // n, 64])
-            y_k = tf.placeholder(tf.int32, [64 // n])
-            w_k = [tf.identity(v.read_value()) for v in w]  # pull
-            g.append(tf.gradients(course.loss(w_k, x_k, y_k), w_k))
-    with tf.device(PS):
-        for v, of_all in zip(w, zip(*g)):
-            v.assign_sub(LR * tf.add_n(of_all) / n)
-
-
-for n in (1, 2, 4, 8):
-    counts = []
-    for built in range(n), [n - 1]:
-        with tf.Graph().as_default() as graph:
-            replicas(n, built)
-        counts.append(len(graph.get_operations()))
-    print("n = %d: %3d ops in-graph, %3d in each graph between-graph" % (n, *counts))
+# %% jupyter={"source_hidden": true}
+cluster = new_cluster(worker=2)
+server = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in range(2)]
+WORKER = ["/job:worker/task:%d" % k for k in range(2)]
 
 # %% [markdown]
-# In-graph, the graph grows with $n$, and one client feeds all towers, which is simplest inside one
-# machine ([Multiple-GPUs-Single-Machine](../Multiple-GPUs-Single-Machine/)). Between machines each
-# worker should read its own examples, so we replicate between graphs.
-#
 # ## Model parallelism: cut between the layers
 # Worker 0 holds and updates the first layer, worker 1 the second:
 #
-# $$h = \mathrm{relu}(X W_1 + b_1) \text{ on worker 0}, \qquad L = \mathrm{loss}(h W_2 + b_2) \text{ on worker 1}$$
+# $$h = \mathrm{relu}(X W_1 + b_1) \text{ on worker 0}, \qquad \mathrm{loss}(h W_2 + b_2) \text{ on worker 1}$$
 #
 # TensorFlow itself sends a tensor to the device that needs it.
 # `colocate_gradients_with_ops` computes each gradient on the device of its forward op.
 
 # %%
-with tf.Graph().as_default(), tf.Session(server["worker", 0].target) as session:
+with tf.Graph().as_default(), tf.Session(server[0].target) as session:
     with tf.device(WORKER[0]):
         rows_x = tf.placeholder(tf.float32, [64, 64])
         first = [tf.get_variable(name, initializer=v) for name, v in zip(("W1", "b1"), FIRST)]
@@ -158,8 +114,8 @@ for (source, target), size in sorted(sent.items()):
 # worker 1 -> worker 0:  8192 bytes
 # ```
 #
-# The activations $h$ go forward, 32 numbers of 4 bytes for each of 64 examples, and $\partial L /
-# \partial h$ comes back. Both grow with the examples and with the width where you cut, not with the
+# The activations $h$ go forward, 32 numbers of 4 bytes for each of 64 examples, and the gradient of
+# the loss at $h$ comes back. Both grow with the examples and with the width where you cut, not with the
 # parameters. Data parallelism sends `w`, 9,640 bytes, however many examples there are.
 #
 # </details>
@@ -260,6 +216,9 @@ for schedule in gpipe, one_f_one_b, zero_bubble:
 # time instead, $(K - 1)/M$):
 #
 # $$\frac{K - 1}{M + K - 1}$$
+#
+# *Interleaved* 1F1B gives each device $v$ short stages instead of a long one: the bubble becomes $v$
+# times shorter, for $v$ times the messages.
 
 # %% jupyter={"source_hidden": true}
 counts = np.arange(1, 33)
@@ -300,19 +259,19 @@ for K, M in (3, 6), (4, 12), (8, 16):
 # *Weight stashing* keeps the version of a forward pass for its backward pass.
 #
 # ## Tensor parallelism: cut inside the layers
-# Megatron-LM (Shoeybi et al. 2019) cuts two layers, the first by columns $A_k$ of $W_1$, the second
-# by rows $B_k$ of $W_2$:
+# Megatron-LM (Shoeybi et al. 2019) cuts two layers, the first by columns $U_k$ of $W_1$, the second
+# by rows $V_k$ of $W_2$:
 #
-# $$Y = \mathrm{relu}(X W_1) W_2 = \mathrm{relu}(X A_0) B_0 + \mathrm{relu}(X A_1) B_1$$
+# $$Y = \mathrm{relu}(X W_1) W_2 = \mathrm{relu}(X U_0) V_0 + \mathrm{relu}(X U_1) V_1$$
 #
-# ![Tensor parallelism of two layers on two devices. Device 0 has A_0 and B_0, device 1 the others. Forward: f, the identity, gives X to both; each computes H_k and H_k B_k; g, an all-reduce, adds these to Y. Backward: g is the identity; f is an all-reduce, which adds their parts of dX.](../docs/figures/tensor.svg)
+# ![Tensor parallelism of two layers on two devices. Device 0 has U_0 and V_0, device 1 the others. Forward: f, the identity, gives X to both; each computes H_k and H_k V_k; g, an all-reduce, adds these to Y. Backward: g is the identity; f is an all-reduce, which adds their parts of dX.](../docs/figures/tensor.svg)
 #
-# Device $k$ computes those columns $H_k$ of the hidden layer that its rows $B_k$ need, so nothing
+# Device $k$ computes those columns $H_k$ of the hidden layer that its rows $V_k$ need, so nothing
 # crosses between the layers. Backward, only the gradient of the input is a sum over both devices.
 
 # %%
 W1, b1, W2, b2 = FIRST
-A, a, B = np.split(W1, 2, axis=1), np.split(b1, 2), np.split(W2, 2, axis=0)
+U, u, V = np.split(W1, 2, axis=1), np.split(b1, 2), np.split(W2, 2, axis=0)
 devices, reduced = range(2), []
 
 
@@ -322,20 +281,20 @@ def all_reduce(parts):
 
 
 # Forward.
-H = [np.maximum(X @ A[k] + a[k], 0) for k in devices]
-Y = all_reduce([H[k] @ B[k] for k in devices]) + b2  # on both
+H = [np.maximum(X @ U[k] + u[k], 0) for k in devices]
+Y = all_reduce([H[k] @ V[k] for k in devices]) + b2  # on both
 
 # The gradient of the mean cross-entropy at the scores Y, on both.
 p = np.exp(Y - Y.max(1, keepdims=True))
 dY = (p / p.sum(1, keepdims=True) - np.eye(10, dtype="float32")[labels]) / len(X)
 
 # Backward.
-dB = [H[k].T @ dY for k in devices]
-dZ = [dY @ B[k].T * (H[k] > 0) for k in devices]
-dA, da = [X.T @ dZ[k] for k in devices], [dZ[k].sum(0) for k in devices]
-dX = all_reduce([dZ[k] @ A[k].T for k in devices])  # for a layer before this
+dV = [H[k].T @ dY for k in devices]
+dZ = [dY @ V[k].T * (H[k] > 0) for k in devices]
+dU, du = [X.T @ dZ[k] for k in devices], [dZ[k].sum(0) for k in devices]
+dX = all_reduce([dZ[k] @ U[k].T for k in devices])  # for a layer before this
 
-g_tensor = [np.hstack(dA), np.hstack(da), np.vstack(dB), dY.sum(0)]
+g_tensor = [np.hstack(dU), np.hstack(du), np.vstack(dV), dY.sum(0)]
 print("the gradient of one device:", close(g_tensor, g_whole))
 print("all-reduced: Y %d bytes, dX %d bytes" % tuple(reduced))
 
@@ -352,15 +311,15 @@ assert not np.allclose(separate, np.hstack(H), atol=1e-5)
 # of an attention in the same way.
 #
 # ## What each of them costs
-# A model has $L$ layers of $d \times d$, and the batch $b$ examples (in a language model, tokens).
+# A model has $L$ layers of $d \times d$, and the batch $B$ examples (in a language model, tokens).
 # Each example and layer takes $6 d^2$ operations, $2 d^2$ forward and $4 d^2$ backward, and a
 # number 4 bytes. On each of $n$ = $K$ devices:
 #
 # | | stores | sends about | operations for each byte |
 # | --- | --- | --- | --- |
-# | data parallelism | $L d^2$ | $8 L d^2$, while it computes | $\frac{3}{4} b/n$ |
-# | pipeline | $L d^2 / K$ | $8 b d$, in $2M$ messages | $\frac{3}{4} L d / K$ |
-# | tensor parallelism | $L d^2 / n$ | $8 L b d$; each layer waits | $\frac{3}{4} d / n$ |
+# | data parallelism | $L d^2$ | $8 L d^2$, while it computes | $\frac{3}{4} B/n$ |
+# | pipeline | $L d^2 / K$ | $8 B d$, in $2M$ messages | $\frac{3}{4} L d / K$ |
+# | tensor parallelism | $L d^2 / n$ | $8 L B d$; each layer waits | $\frac{3}{4} d / n$ |
 #
 # The last column decides whether a device computes at least as long as it sends. Take an A100:
 # about 300 · 10¹² operations a second, 300 GB/s inside its machine and 25 outside. Numbers of 2
@@ -373,13 +332,15 @@ print("tensor parallelism, d = 8192, n = 8: offers %d" % (2 * 3 / 4 * 8192 / 8))
 print("a pipeline, d = 8192, L = 80, K = 8: offers %d" % (2 * 3 / 4 * 80 * 8192 / 8))
 
 # %% [markdown]
-# (A transformer's block has $12 d^2$ parameters for four all-reduces, so its tensor parallelism
-# offers 4,608, too few between machines.) This explains a common practice:
+# A transformer's block has twelve matrices of $d \times d$ for its four all-reduces. So its tensor
+# parallelism offers 4,608 operations for each byte: enough inside a machine, too few between machines.
+# This explains a common order:
 #
 # 1. If all fits into a device: **data parallelism**.
 # 2. If it does not: **shard** what data parallelism stores (ZeRO, FSDP).
-# 3. If a device has too few examples to hide that traffic: a **pipeline**, also between machines.
-# 4. If single layers are too large or too slow: **tensor parallelism**, inside one machine.
+# 3. If a device has too few examples to hide that traffic, or a layer is too large: **tensor
+#    parallelism**, up to the GPUs of one machine.
+# 4. If that is not enough: a **pipeline**, between machines, which sends least.
 #
 # ## Exercises
 
@@ -452,23 +413,23 @@ def check_2(answer):
     right = np.maximum(rows @ W1 + b1, 0) @ W2
     for n in (2, 3, 32):
         parts = [answer(k, n) for k in range(n)]
-        for A_k, a_k, B_k in parts:
-            if A_k.shape[0] != 64:
-                return "A_k has columns of W1, so 64 rows; yours has %d" % A_k.shape[0]
-            if B_k.shape[1] != 10:
-                return "B_k has rows of W2, so 10 columns; yours has %d" % B_k.shape[1]
-            if not A_k.shape[1] == a_k.shape[0] == B_k.shape[0]:
+        for U_k, u_k, V_k in parts:
+            if U_k.shape[0] != 64:
+                return "U_k has columns of W1, so 64 rows; yours has %d" % U_k.shape[0]
+            if V_k.shape[1] != 10:
+                return "V_k has rows of W2, so 10 columns; yours has %d" % V_k.shape[1]
+            if not U_k.shape[1] == u_k.shape[0] == V_k.shape[0]:
                 return "cut W1, b1 and W2 at the same places: a device has %d, %d and %d units" % (
-                    A_k.shape[1],
-                    a_k.shape[0],
-                    B_k.shape[0],
+                    U_k.shape[1],
+                    u_k.shape[0],
+                    V_k.shape[0],
                 )
-        units = sum(len(a_k) for _, a_k, _ in parts)
+        units = sum(len(u_k) for _, u_k, _ in parts)
         if units != 32:
             return "with n = %d your devices have %d of the 32 hidden units" % (n, units)
-        if max(len(a_k) for _, a_k, _ in parts) > -(-32 // n):
+        if max(len(u_k) for _, u_k, _ in parts) > -(-32 // n):
             return "with n = %d the parts differ by more than one unit" % n
-        scores = sum(np.maximum(rows @ A_k + a_k, 0) @ B_k for A_k, a_k, B_k in parts)
+        scores = sum(np.maximum(rows @ U_k + u_k, 0) @ V_k for U_k, u_k, V_k in parts)
         if not np.allclose(scores, right, atol=1e-5):
             return "with n = %d the scores are not those of one device" % n
 
@@ -476,7 +437,7 @@ def check_2(answer):
 # %%
 # Your answer to exercise 2
 def answer_2(k, n):
-    """Returns A_k, a_k and B_k: device k's parts of W1, b1 and W2."""
+    """Returns U_k, u_k and V_k: device k's parts of W1, b1 and W2."""
     raise NotImplementedError
 
 
@@ -504,7 +465,7 @@ course.end()
 # - Huang et al. 2019, [GPipe](https://arxiv.org/abs/1811.06965).
 # - Narayanan et al. 2019, [PipeDream](https://arxiv.org/abs/1806.03377): 1F1B and weight stashing.
 # - Shoeybi et al. 2019, [Megatron-LM](https://arxiv.org/abs/1909.08053): tensor parallelism.
-# - Narayanan et al. 2021, [all three together](https://arxiv.org/abs/2104.04473), and *interleaved*
+# - Narayanan et al. 2021, [all three together](https://arxiv.org/abs/2104.04473), and interleaved
 #   1F1B.
 # - Qi et al. 2024, [Zero Bubble](https://arxiv.org/abs/2401.10241).
 # - [Model-Parallelism](../Model-Parallelism/): a pipeline that trains the digits.

@@ -12,8 +12,8 @@
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
 # GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each.
-# That is the way from PyTorch's DDP to FSDP, with which most large models are trained. Here you build
-# both, and measure them.
+# That is the way from PyTorch's DDP to FSDP, its sharded data parallelism. Here you build both, and
+# measure them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -21,7 +21,8 @@
 # - derive what ZeRO 1, 2 and 3 store and send, and choose between them;
 # - translate between this course, PyTorch, NCCL and JAX.
 #
-# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 45 minutes.
+# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 55 minutes, and 90 for the
+# project.
 
 # %% [markdown]
 # ## Where this leads
@@ -45,110 +46,13 @@ import types
 import matplotlib.pyplot as plt
 import numpy as np
 from course import BLUE, GRAY, ORANGE, PURPLE, RED, finish, new_cluster, show, start
+from neighbours import Ring  # that of Ring-AllReduce; on Colab upload neighbours.py, too
 
 course.begin()
 os.environ["OMP_NUM_THREADS"] = "1"  # one thread of computation for each worker process
 
-# %% jupyter={"source_hidden": true}
-# %%writefile neighbours.py
-import json
-import os
-import socket
-import time
-import numpy as np
-
-
-def this_task():
-    """Returns the addresses of all workers and the rank of this one, from TF_CONFIG."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    return config["cluster"]["worker"], config["task"]["index"]
-
-
-def connected(addresses, k, seconds):
-    """Returns the sockets to the left and the right neighbour, which may still be starting.
-
-    seconds: the longest that one of their calls may take.
-    """
-    places = [address.rsplit(":", 1) for address in addresses]
-    (host, port), (right_host, right_port) = places[k], places[(k + 1) % len(places)]
-    with socket.create_server((host, int(port)), reuse_port=True) as server:
-        server.settimeout(20)
-        end = time.monotonic() + 20
-        while True:
-            try:
-                right = socket.create_connection((right_host, int(right_port)), timeout=20)
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-        left, _ = server.accept()
-    for connection in left, right:
-        connection.settimeout(seconds)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no wait for more bytes
-    return left, right
-
-
-def receive(connection, into):
-    """Fills an array, and returns it."""
-    data = into.view(np.uint8)
-    while data.size:
-        count = connection.recv_into(data)
-        if not count:
-            raise ConnectionError("the left neighbour has closed the connection")
-        data = data[count:]
-    return into
-
-
-# %% jupyter={"source_hidden": true}
-# %%writefile ring.py
-import concurrent.futures
-import numpy as np
-from neighbours import connected, receive
-
-
-class Ring:
-    """Worker k of n, which are joined in a ring; `sent` counts the bytes that it has sent."""
-
-    def __init__(self, addresses, k, seconds=20):
-        self.k, self.n, self.sent = k, len(addresses), 0
-        self.second_thread = concurrent.futures.ThreadPoolExecutor(1)
-        self.left, self.right = connected(addresses, k, seconds)
-
-    def exchange(self, out, into):
-        """Sends `out` to the right, and meanwhile fills `into` from the left."""
-        sending = self.second_thread.submit(self.right.sendall, out)
-        receive(self.left, into)
-        sending.result()  # wait until all is sent
-        self.sent += out.nbytes
-        return into
-
-    def reduce_scatter(self, x):
-        """Returns chunk k of the sum over all workers."""
-        chunk = np.array_split(x.copy(), self.n)
-        for s in range(self.n - 1):
-            mine, theirs = chunk[(self.k - 1 - s) % self.n], chunk[(self.k - 2 - s) % self.n]
-            theirs += self.exchange(mine, np.empty_like(theirs))
-        return chunk[self.k]
-
-    def all_gather(self, part, size=None):
-        """Returns the chunks of all workers as one vector. size: if they are not equally long."""
-        whole = np.empty(size or self.n * len(part), part.dtype)
-        chunk = np.array_split(whole, self.n)
-        chunk[self.k][:] = part
-        for s in range(self.n - 1):
-            self.exchange(chunk[(self.k - s) % self.n], chunk[(self.k - 1 - s) % self.n])
-        return whole
-
-    def all_reduce(self, x):
-        """Returns the sum over all workers."""
-        return self.all_gather(self.reduce_scatter(x), len(x))
-
 
 # %%
-from ring import Ring
-
-
 def both_halves(ring):
     x = (ring.k + 1) * np.array([1, 10, 100, 1000])
     part = ring.reduce_scatter(x)
@@ -273,9 +177,8 @@ import json
 import time
 import numpy as np
 from ddp import DDP
-from neighbours import this_task
+from neighbours import Ring, this_task
 from network import backward, forward
-from ring import Ring
 
 
 class SlowRing(Ring):
@@ -367,10 +270,10 @@ for name, (seconds, _) in steps.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# each layer alone, after    190 ms, 100% of the slowest
-# all in one, after          140 ms,  73% of the slowest
-# each layer alone, during   150 ms,  79% of the slowest
-# buckets, during            120 ms,  63% of the slowest
+# each layer alone, after    174 ms, 100% of the slowest
+# all in one, after          125 ms,  72% of the slowest
+# each layer alone, during   140 ms,  80% of the slowest
+# buckets, during            110 ms,  63% of the slowest
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of
@@ -587,8 +490,7 @@ changed(
 import importlib
 import json
 import numpy as np
-from neighbours import this_task
-from ring import Ring
+from neighbours import Ring, this_task
 from training import first_values
 
 ring, report, updates = Ring(*this_task()), {}, 200
@@ -728,12 +630,13 @@ show(
 # - **ZeRO 3**, if the parameters do not fit. It needs a fast network, and mini-batches so large that the
 #   all-gathers hide;
 # - more than ZeRO, if activations or a single *layer* are too large:
-#   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), Beyond-ZeRO.
+#   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb),
+#   [Beyond-ZeRO](Beyond-ZeRO.ipynb).
 #
 # ## The dictionary
 # | here | PyTorch | NCCL | JAX |
 # | --- | --- | --- | --- |
-# | task `k` of `n` | rank, world size | rank, `nranks` | `jax.process_index()` |
+# | rank `k` of `n` | rank, world size | rank, `nranks` | `lax.axis_index` |
 # | all-reduce | `all_reduce` | `ncclAllReduce` | `lax.psum` |
 # | reduce-scatter | `reduce_scatter_tensor` | `ncclReduceScatter` | `lax.psum_scatter` |
 # | all-gather | `all_gather_into_tensor` | `ncclAllGather` | `lax.all_gather` |
@@ -861,7 +764,190 @@ check_2(answer_2)
 # ```
 #
 # With 8 mini-batches and 4 workers, stage 2 sends 13.5 bytes instead of 3, stage 3 36 instead of 4.5.
-# Because only DDP and stage 1 keep their cost, many runs use stage 1.
+# Only DDP and stage 1 keep their cost.
+#
+# </details>
+
+# %% [markdown]
+# ## A project: one block ahead
+# `zero_3.py` gathers a layer when it is needed, so its network rests while it computes, and it computes
+# nothing while it gathers. A folded file imitates an accelerator and a slow network: each layer
+# computes 20 ms forward and 40 ms backward, and each message takes 20 ms.
+
+# %% jupyter={"source_hidden": true}
+# %%writefile time_ahead.py
+"""python time_ahead.py MODULE: trains with its train(), slowly; prints what it found."""
+import importlib
+import json
+import sys
+import time
+import numpy as np
+import network
+import training
+from neighbours import Ring, this_task
+
+LAYERS = 4
+training.SIZES[:] = [64] + [32] * (LAYERS - 1) + [10]
+events, uses = [], []  # +1: a layer is being gathered; -1: one is in use, and when
+
+
+class SlowRing(Ring):
+    def exchange(self, out, into):
+        there = time.perf_counter() + 0.020
+        super().exchange(out, into)
+        time.sleep(max(0.0, there - time.perf_counter()))
+        return into
+
+    def all_gather(self, part, size=None):
+        events.append(1)
+        return super().all_gather(part, size)
+
+
+def slowly(one_pass, seconds):
+    """Returns a pass whose layers compute for so many seconds."""
+
+    def slow_pass(weights, *rest):
+        def used(i):
+            whole = weights(i)
+            events.append(-1)
+            uses.append(time.perf_counter())
+            time.sleep(seconds)
+            return whole
+
+        return one_pass(used, *rest)
+
+    return slow_pass
+
+
+network.forward = slowly(network.forward, 0.020)
+network.backward = slowly(network.backward, 0.040)
+program, ring = importlib.import_module(sys.argv[1]), SlowRing(*this_task())
+random = np.random.RandomState(0)
+first = []
+for rows, columns in zip(training.SIZES, training.SIZES[1:]):
+    flat = random.normal(0, (2 / rows) ** 0.5, rows * columns + columns)
+    first.append(np.append(flat, np.zeros(-len(flat) % ring.n)).astype("float32"))
+ring.all_reduce(np.zeros(2))  # both workers begin together
+ring.sent = 0
+events.clear()
+w, g, adam = program.train(ring, first, "float32", 5)
+found = {
+    "seconds": float(min(np.diff(uses[:: 2 * LAYERS]))),  # of the least disturbed update
+    "sent": ring.sent,
+    "ahead": int(max(np.cumsum(events))),
+    "stored": [len(flat) for flat in w],
+    "whole": [len(flat) for flat in first],
+    "w": [np.asarray(flat, "float64").tolist() for flat in w],
+}
+print(json.dumps(found))
+
+# %% [markdown]
+# **Project. ZeRO 3, one block ahead.** ★★★ Write the module `zero_3_ahead.py`, with the same `train` as
+# `zero_3.py`: the same bits, the same bytes, and each worker stores only its parts. But while a layer
+# computes, the network gathers the next one or reduce-scatters the last gradient. No more than *one*
+# layer may be gathered before it is needed. Your answer is the text of the module.
+#
+# <details><summary>Hint</summary>
+#
+# 1. One thread for the network, `ThreadPoolExecutor(1)`: it takes all calls of the ring in their order,
+#    which must be that of the other workers.
+# 2. The order in which layers are used is known: 0 to L − 1, then L − 1 to 0.
+# 3. `weights(i)` waits for its layer, submits the gather of the next one, and returns its own.
+# 4. `backward` yields a gradient before it asks for the layer below: submit its reduce-scatter, and wait
+#    for all of them behind the loop.
+#
+# </details>
+
+
+# %% jupyter={"source_hidden": true}
+def timed(module):
+    """Runs a module's train() as two workers; returns what each has found."""
+    cluster = new_cluster(worker=2)
+    processes = [start("time_ahead.py", cluster, "worker", k, module) for k in range(2)]
+    return [json.loads(finish(one)) for one in processes]
+
+
+@course.exercise
+def check_project(answer):
+    """What is wrong in words, or None."""
+    if not isinstance(answer, str) or "def train(" not in answer:
+        return "give the text of a module that has a function train(ring, first, dtype, updates)"
+    pathlib.Path("zero_3_ahead.py").write_text(answer)
+    slow, fast = timed("zero_3"), timed("zero_3_ahead")
+    for k, (before, after) in enumerate(zip(slow, fast)):
+        if after["stored"] != before["stored"]:
+            return "worker %d stores %s numbers of the layers, and may store %s" % (
+                k,
+                after["stored"],
+                before["stored"],
+            )
+        if after["w"] != before["w"]:
+            return "worker %d does not end with the bits of zero_3.py" % k
+        if after["sent"] != before["sent"]:
+            return "worker %d sends %d bytes instead of %d" % (k, after["sent"], before["sent"])
+        if after["ahead"] > 2:
+            return (
+                "%d layers are gathered before they are used: one ahead, and the one in use"
+                % (after["ahead"])
+            )
+        if not after["seconds"] < 0.8 * before["seconds"]:
+            return (
+                "an update takes %.2f s, with zero_3.py %.2f s: network and layers take turns"
+                % (
+                    after["seconds"],
+                    before["seconds"],
+                )
+            )
+
+
+# %%
+# Your answer to the project: the text of a module
+answer_project = ...
+
+check_project(answer_project)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# answer_project = """
+# from concurrent.futures import ThreadPoolExecutor
+# from network import backward, forward
+# from training import SIZES, Adam, mini_batch, part
+#
+#
+# def train(ring, first, dtype, updates):
+#     w = [part(flat, ring).astype(dtype) for flat in first]
+#     adam = [Adam(part(flat, ring)) for flat in first]
+#     g, L = [None] * len(first), len(first)
+#     uses = [*range(L), *reversed(range(L))]
+#     network = ThreadPoolExecutor(1)
+#     for t in range(updates):
+#         x, y = mini_batch(t, ring)
+#         order = iter(uses)
+#         coming = [network.submit(ring.all_gather, w[next(order)])]
+#
+#         def weights(i):
+#             whole, following = coming.pop().result(), next(order, None)
+#             if following is not None:
+#                 coming.append(network.submit(ring.all_gather, w[following]))
+#             return whole
+#
+#         a = forward(weights, SIZES, x)
+#         sums = {}
+#         for i, gradient in backward(weights, SIZES, a, y):
+#             sums[i] = network.submit(ring.reduce_scatter, gradient.astype(dtype))
+#         for i in range(L):
+#             g[i] = sums[i].result() / ring.n
+#             w[i] = adam[i].step(g[i]).astype(dtype)
+#     return w, g, adam
+# """
+#
+# assert check_project(answer_project)
+# ```
+#
+# FSDP does the same with a stream of the GPU instead of a thread.
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) is a whole program of this kind.
 #
 # </details>
 

@@ -24,7 +24,7 @@
 # - say why we use `tensorflow.compat.v1`, and what of it you will meet again elsewhere.
 #
 # **Before it:** [Why-Distribute](Why-Distribute.ipynb). You know Keras and NumPy.
-# **Time:** 35 minutes.
+# **Time:** 40 minutes.
 
 # %% [markdown]
 # ## Build first, run later

@@ -21,8 +21,7 @@
 # - give each worker its part of the data, by file or by row, and prove that no row is lost;
 # - recognise a model that has never seen some of the classes;
 # - put `shard`, `cache`, `shuffle`, `repeat`, `batch` and `map` into the right order, and say why;
-# - calculate how long an update takes with and without `prefetch` and parallel reads;
-# - choose between `feed_dict`, `tf.data` and rows drawn inside the graph.
+# - calculate how long an update takes with and without `prefetch` and parallel reads.
 #
 # **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 45 minutes.
 
@@ -249,7 +248,7 @@ for name, indices in shards.items():
 # %% [markdown]
 # ## How large must the shuffle buffer be?
 # `shuffle(buffer_size)` takes random elements from a buffer, so it mixes rows only as far as the
-# buffer reaches. One process now reads the ten sorted files one after the other:
+# buffer reaches. One process now reads the ten sorted files one after the other, once with each buffer:
 
 # %%
 shown = {}
@@ -339,9 +338,9 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 # <details><summary>Answer</summary>
 #
 # ```text
-# parallel reads: 1, prefetch(0): 29.5 ms per update
-# parallel reads: 1, prefetch(2): 20.6 ms per update
-# parallel reads: 4, prefetch(2): 10.2 ms per update
+# parallel reads: 1, prefetch(0): 31.6 ms per update
+# parallel reads: 1, prefetch(2): 20.7 ms per update
+# parallel reads: 4, prefetch(2): 10.4 ms per update
 # ```
 #
 # 20 + 8 = 28 ms; max(20, 8) = 20 ms; and max(20/4, 8) = 8 ms, because now the step is the slower part.
@@ -349,99 +348,16 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 #
 # </details>
 #
-# ## Four ways to feed a step
-# `feed_dict`: Python prepares the mini-batch while TensorFlow waits, and copies it in.
-
-# %%
-random = np.random.RandomState(0)
-
-
-def fed():
-    tensors = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
-
-    def feed():
-        rows = random.randint(0, len(x), 32)
-        return {tensors[0]: x[rows], tensors[1]: y[rows]}
-
-    return tensors, feed
-
-
-# %% [markdown]
-# `tf.data` from files, where `map(parse)` gets either one record or a whole batch of records:
-
-
-# %%
-def parsed_by_batch():
-    return tf.data.make_one_shot_iterator(batches(tf.data.TFRecordDataset(files))).get_next(), dict
-
-
-def parsed_by_row():
-    records = tf.data.TFRecordDataset(files).cache().shuffle(len(x), seed=0).repeat()
-    parsed = records.map(lambda row: tuple(column[0] for column in parse([row])))
-    return tf.data.make_one_shot_iterator(parsed.batch(32).prefetch(2)).get_next(), dict
-
-
-# %% [markdown]
-# Inside the graph `course.batch` draws the rows by the number of the step. The data must fit into
-# memory, and you can repeat every mini-batch.
-
-
-# %%
-def in_the_graph():
-    step = tf.get_variable("step", initializer=tf.constant(0, tf.int64))
-    return course.batch(x, y, step.assign_add(1)), dict
-
-
-# %% jupyter={"source_hidden": true} tags=["measured"]
-def rate(input_of, updates=200):
-    """Returns the updates per second with mini-batches of 32 rows."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        w = course.variables()
-        (features, labels), feed = input_of()
-        loss = course.loss(w, features, labels)
-        update = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
-        session.run(tf.global_variables_initializer())
-        for _ in range(20):
-            session.run(update, feed())
-        began = time.perf_counter()
-        for _ in range(updates):
-            session.run(update, feed())
-        return updates / (time.perf_counter() - began)
-
-
-ways = {
-    "feed_dict": fed,
-    "tf.data, parse by row": parsed_by_row,
-    "tf.data, parse by batch": parsed_by_batch,
-    "inside the graph": in_the_graph,
-}
-measured = {name: [] for name in ways}
-for _ in range(3):
-    for name, way in ways.items():
-        measured[name].append(rate(way))
-figure, axes = plt.subplots(figsize=(7, 2.2))
-for place, (name, rates) in enumerate(measured.items()):
-    ratios = np.array(rates) / measured["feed_dict"]
-    axes.barh(place, np.median(ratios), color=[BLUE, ORANGE, ORANGE, GREEN][place])
-    axes.plot([ratios.min(), ratios.max()], [place, place], color="black", linewidth=1)
-axes.set(yticks=range(len(ways)), yticklabels=ways, xlabel="updates per second, times feed_dict's")
-axes.invert_yaxis()
-show(
-    figure,
-    "Updates per second of the four ways, as multiples of feed_dict's: the median of three rounds, "
-    "and their range. Rows drawn inside the graph are the fastest, and parse by row is the slowest.",
-)
-
-# %% [markdown]
-# Parsing by row is the slowest, because one `parse_example` for 32 records costs little more than for
-# one: put `batch` before `map(parse)`. `feed_dict` does well only because its mini-batch is ready in
-# memory; it cannot overlap reading with computing.
+# Put `batch` before `map(parse)`: one `parse_example` for 32 records costs little more than for one.
+# Where all data fit into memory, you need no pipeline: `course.batch` draws the rows inside the graph,
+# by the number of the step, so you can repeat every mini-batch.
 #
 # ## In the cluster
 # Build the pipeline under `/job:worker/task:k`: under `/job:ps` each mini-batch would cross the
-# network. Here two workers read their own rows and train one model asynchronously.
+# network. Here two workers read their own rows and train one model asynchronously. Worker 0 initialises
+# it, and a `SessionManager` waits for that: it looks every 0.2 seconds.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%writefile worker.py
 import json
 import os
@@ -638,4 +554,4 @@ course.end()
 # `DistributedSampler`, whose `set_epoch` gives each epoch its own order; in `tf.distribute` the
 # `AutoShardPolicy` (by row: `DATA`); in JAX the library Grain.
 #
-# Next: [Sessions-that-Recover](Sessions-that-Recover.ipynb).
+# Next: [TF2-Strategies](TF2-Strategies.ipynb).

@@ -15,7 +15,7 @@
 # send back a gradient; with eight workers, a single server is busy for two seconds in each step.
 #
 # After this notebook you can:
-# - say what a device function is, and write one that places variables on a ps;
+# - say what a device function is, and place variables on a ps with one;
 # - spread variables over several servers, and see where that fails;
 # - find out which task ran which operation, and how many bytes crossed the network;
 # - estimate from the size of a model when the servers become the bottleneck;
@@ -27,8 +27,8 @@
 # ## One update
 # ![One update as messages: the worker pulls w from the ps, computes a gradient, and pushes lr·g.](../docs/figures/update.svg)
 #
-# The ps only adds what arrives. Sums do not depend on the order, so several workers can push without
-# an agreement, and the ps need not know their model.
+# The ps only adds what arrives. Up to rounding, a sum does not depend on the order, so several workers
+# can push without an agreement, and the ps need not know their model.
 #
 # Our cluster has two parameter servers and one worker, all in this process. They exchange tensors
 # through sockets, as they would on three machines.
@@ -50,26 +50,12 @@ limit = tf.ConfigProto(operation_timeout_in_ms=20_000)  # a call may take 20 s
 # %% [markdown]
 # ## Where a variable lives
 # `tf.device` takes a name, or a *device function*, which TensorFlow calls for each operation that you
-# build inside the block. It gets the operation and returns a device. Operations that read or change
-# a variable run where the variable lives, whatever the function says:
-
-
-# %%
-def variables_to_ps(op):
-    is_variable = op.type == "VarHandleOp"  # the operation that stands for a variable
-    return "/job:ps/task:0" if is_variable else "/job:worker/task:0"
-
-
-with tf.device(variables_to_ps):
-    v = tf.get_variable("v", initializer=1.0)
-    doubled = 2.0 * v
-print("v:      ", v.device)
-print("doubled:", doubled.device)
-
-# %% [markdown]
-# Usually `tf.train.replica_device_setter` makes this function for you. By default it distributes the
-# variables *round robin*: the first to ps 0, the second to ps 1, the third to ps 0, and so on. It
-# counts what it has placed, so each graph needs a new one.
+# build inside the block: it gets the operation and returns a device. Operations that read or change a
+# variable run where the variable lives, whatever the function says.
+#
+# `tf.train.replica_device_setter` makes a device function that sends variables to the ps and everything
+# else to a worker. By default it distributes the variables *round robin*: the first to ps 0, the second
+# to ps 1, the third to ps 0, and so on. It counts what it has placed, so each graph needs a new one.
 
 
 # %%
@@ -80,6 +66,7 @@ def placement(ps_strategy=None, number_of_ps=2):
     )
 
 
+# %% jupyter={"source_hidden": true}
 def size(variable):
     return variable.shape.num_elements() * variable.dtype.size
 
@@ -134,12 +121,13 @@ round_robin = bytes_per_ps([step, *w])
 #
 # </details>
 #
-# The argument `ps_strategy` is a function from an operation to the number of a ps. Ours takes the ps
-# that holds the fewest bytes so far:
+# The argument `ps_strategy` is a function from an operation to the number of a ps. The one in the folded
+# cell takes the ps that holds the fewest bytes so far:
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def lightest(number_of_ps):
+    """Returns a function that takes the operation of a variable, and returns a ps."""
     load = [0] * number_of_ps
 
     def choose(op):
@@ -151,6 +139,7 @@ def lightest(number_of_ps):
     return choose
 
 
+# %%
 tf.reset_default_graph()
 with tf.device(placement(lightest(2))):
     step = tf.train.get_or_create_global_step()
@@ -160,7 +149,7 @@ by_size = bytes_per_ps([step, *w])
 # %% [markdown]
 # That is better, but `W1` alone is larger than all the others together, so no distribution of whole
 # variables is even. The examples therefore join all variables into one vector and cut that into
-# equal parts; [Sparse-Tables](Sparse-Tables.ipynb) cuts a single large table.
+# equal parts; [Sparse-Tables](Sparse-Tables.ipynb), the next notebook, cuts a single large table.
 
 # %% jupyter={"source_hidden": true}
 # The answers, checked.
@@ -267,6 +256,8 @@ assert [sum("MatMul" in name for name in operations[task]) for task in ("ps 0", 
 #
 # $$t = \frac{2S}{R} \cdot \max\left(1, \frac{n}{m}\right)$$
 #
+# ![Four machines with a worker each and two with a server, at a switch. In a step the link of a worker carries S bytes in and S out. The link of a server carries S times n divided by m bytes out, and as many in: here twice as many.](../docs/figures/hosts.svg)
+#
 # One server needs $O(n)$, and $m$ servers need $O(n/m)$, until with $m = n$ the workers' own links
 # are the limit. Let a gradient take one second; this is when the messages of our 160 MB take longer:
 
@@ -315,9 +306,14 @@ assert [round(m * 1000 / 256, 1) for m in (1, 2, 4)] == [3.9, 7.8, 15.6]
 # With one server, four workers already wait. As many servers as workers keep pace, and they may run
 # on the same machines; but then you must divide `w` evenly among them.
 #
-# The green line is a [ring all-reduce](Ring-AllReduce.ipynb): the workers pass sums to their
+# That pulls and pushes take turns holds for workers in lock-step. Asynchronous ones mix: while the server
+# sends `w` to one it receives a gradient from another, so both directions of its link are busy. Then $n$
+# workers occupy it for $S n / (m R)$ only, and the crossing with one server is at 7.8 workers. The ring
+# below always uses both directions.
+#
+# The green line is the [ring all-reduce](Ring-AllReduce.ipynb): the workers pass sums to their
 # neighbours, and each sends and receives $2S(n-1)/n$ bytes. With $n$ servers on the workers' machines
-# it would be as much; but a ring needs no placement, and all copies stay equal. That is why dense
+# it would be as much; but a ring needs no placement, and all copies stay equal. That is why most dense
 # models are trained with all-reduce today.
 #
 # Parameter servers have remained where all-reduce does not fit: for tables of which a step needs
@@ -440,7 +436,7 @@ check_2(answer_2)
 # assert check_2(answer_2)
 # ```
 #
-# bfloat16 keeps 8 significant bits, so a rounded number is off by 0.2% at most.
+# bfloat16 keeps 8 significant bits, so a rounded number is off by 0.4% at most.
 # [Compression](../Measurements/Compression/) measures what much coarser numbers cost.
 #
 # </details>
@@ -460,6 +456,6 @@ course.end()
 # - [Distributed-Setup](../Distributed-Setup/): this update in two processes.
 #   [Slow-Network](../Measurements/Slow-Network/): the bytes of all examples on slow links.
 # - **Elsewhere:** `tf.distribute` has [ParameterServerStrategy](../Parameter-Server-Strategy/).
-#   PyTorch and JAX have no parameter server.
+#   PyTorch and JAX have none built in; PyTorch's RPC has what is needed to write one.
 #
-# Next: [Sessions](Sessions.ipynb), where several processes begin and end together.
+# Next: [Sparse-Tables](Sparse-Tables.ipynb), where a step moves only the rows that it needs.

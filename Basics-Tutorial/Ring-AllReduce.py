@@ -13,16 +13,16 @@
 # A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one ps collects the
 # gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces of
 # the gradients around a ring, it waits 0.17 seconds. As many servers as workers would be as fast
-# (exercise 2). But an *all-reduce* needs no servers and no placement, so most synchronous training uses
+# (exercise 1). But an *all-reduce* needs no servers and no placement, so most synchronous training uses
 # one.
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
 # - count the bytes that a worker sends, and say why nobody can do with fewer;
-# - write an all-reduce over sockets, and train with it;
+# - write an all-reduce over sockets, and train with it; write a collective of your own;
 # - estimate when a ring, a tree or a parameter server is fastest.
 #
-# **Before it:** [Synchronous-Replicas](Synchronous-Replicas.ipynb). **Time:** 45 minutes.
+# **Before it:** [Why-Distribute](Why-Distribute.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## The task
@@ -44,10 +44,9 @@
 import course
 import matplotlib.pyplot as plt
 import numpy as np
-import tensorflow.compat.v1 as tf
 from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, finish, new_cluster, show, start
 
-course.begin()
+course.begin(graphs=False)
 
 # %% [markdown]
 # ## Step by step
@@ -129,19 +128,15 @@ draw(states[3:], ALL_GATHER)
 # Now four workers have gradients of the digits model, of 32 examples each: $S$ = 9,640 bytes for
 # 2,410 parameters.
 
-# %%
+# %% jupyter={"source_hidden": true}
 x, y, x_test, y_test = course.load()
-w = course.variables()
-images, labels = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int32, [None])
-loss = course.loss(w, images, labels)
-g = tf.concat([tf.reshape(part, [-1]) for part in tf.gradients(loss, w)], 0)
-session = tf.Session()
-session.run(tf.global_variables_initializer())
+w = list(course.first_values().values())  # W1, b1, W2, b2
 
 
 def gradient(rows):
     """The gradient of the mean loss of these rows, as one vector."""
-    return session.run(g, {images: x[rows], labels: y[rows]})
+    parts = course.numpy_gradient(w, x[rows], y[rows])
+    return np.concatenate([part.ravel() for part in parts])
 
 
 n = 4
@@ -183,60 +178,11 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 # bytes that makes $2(n-1)S$ in all, so some worker sends at least $2\frac{n-1}{n}S$: the ring is
 # optimal. (Unless the network's *switches* add, as in NVIDIA's SHARP.)
 #
+# (If you are in a hurry, you may stop here. The rest is about sockets, real training, and costs.)
+#
 # ## Between processes
 # Now each worker is a process with its own vector and two *sockets*, the ends of its connections to
-# the neighbours, which a folded file makes.
-
-# %% jupyter={"source_hidden": true}
-# %%writefile neighbours.py
-import json
-import os
-import socket
-import time
-import numpy as np
-
-
-def this_task():
-    """Returns the addresses of all workers and the rank of this one, from TF_CONFIG."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    return config["cluster"]["worker"], config["task"]["index"]
-
-
-def connected(addresses, k, seconds):
-    """Returns the sockets to the left and the right neighbour, which may still be starting.
-
-    seconds: the longest that one of their calls may take.
-    """
-    places = [address.rsplit(":", 1) for address in addresses]
-    (host, port), (right_host, right_port) = places[k], places[(k + 1) % len(places)]
-    with socket.create_server((host, int(port)), reuse_port=True) as server:
-        server.settimeout(20)
-        end = time.monotonic() + 20
-        while True:
-            try:
-                right = socket.create_connection((right_host, int(right_port)), timeout=20)
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(0.01)
-        left, _ = server.accept()
-    for connection in left, right:
-        connection.settimeout(seconds)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no wait for more bytes
-    return left, right
-
-
-def receive(connection, into):
-    """Fills an array, and returns it."""
-    data = into.view(np.uint8)
-    while data.size:
-        count = connection.recv_into(data)
-        if not count:
-            raise ConnectionError("the left neighbour has closed the connection")
-        data = data[count:]
-    return into
-
+# the neighbours. [neighbours.py](neighbours.py), which is beside this notebook, makes them.
 
 # %%
 # %%writefile ring.py
@@ -341,7 +287,7 @@ for numbers in 2_410, 16_000_000:
 #
 # ## Training
 # Each worker starts with the same `w`, computes a gradient on 32 examples of its own, and moves its
-# copy by the mean. So that they start quickly, the workers use NumPy only.
+# copy by the mean. A folded file has the network for the workers.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -396,14 +342,20 @@ np.savez("data.npz", x=x, y=y, **course.first_values())
 run("worker.py", STEPS)
 ring_w = [list(np.load("trained-%d.npz" % k).values()) for k in range(n)]
 
-update = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
+single = w
 for step in range(STEPS):
     draws = [np.random.default_rng([k, step]).integers(0, 1437, 32) for k in range(n)]
     rows = np.concatenate(draws)
-    session.run(update, {images: x[rows], labels: y[rows]})
-single = session.run(w)
-accuracy = course.accuracy(w, x_test, y_test)
-accuracies = [session.run(accuracy, dict(zip(w, values))) for values in (ring_w[0], single)]
+    g = course.numpy_gradient(single, x[rows], y[rows])
+    single = [v - np.float32(0.2) * part for v, part in zip(single, g)]
+
+
+def accuracy(w):
+    """The share of the test rows whose digit has the highest score."""
+    return (course.numpy_outputs(w, x_test)[1].argmax(axis=1) == y_test).mean()
+
+
+accuracies = [accuracy(ring_w[0]), accuracy(single)]
 
 
 def equal_bits(one, other):
@@ -516,57 +468,7 @@ show(
 
 # %% [markdown]
 # ## Exercises
-# **1. On paper.** ★☆☆ Eight workers, chunks 0 to 7. Where is the growing sum of chunk 5 after the
-# steps $s=0,1,2$ of the reduce-scatter, and whose numbers does it contain?
-#
-# <details><summary>Hint</summary>
-#
-# Worker $k$ sends chunk $k-1-s$. Who sends chunk 5 in the step $s=0$? From then on it moves one worker
-# to the right in each step.
-#
-# </details>
-
-
-# %% jupyter={"source_hidden": true}
-@course.exercise
-def check_1(answer):
-    """What is wrong in words, or None."""
-    worker, whose = answer[0], set(answer[1])
-    if whose == {5, 6, 7, 0}:
-        return "chunk 5 does not start at worker 5: in the step 0 worker k sends chunk k - 1"
-    if worker == 1 and len(whose) == 3:
-        return "the worker that has just received it adds its own numbers, too"
-    if worker in (3, 4) or whose & {3, 4}:
-        return "the sum moves to the right, from worker k to worker k + 1, and after 7 comes 0"
-    if (worker, whose) == (0, {6, 7, 0}):
-        return "that is one step too early: s = 0, 1, 2 are three steps"
-    if (worker, whose) == (2, {6, 7, 0, 1, 2}):
-        return "that is one step too late: s = 0, 1, 2 are three steps"
-    if (worker, whose) != (1, {6, 7, 0, 1}):
-        return "find who sends chunk 5 in the step s = 0, and go three workers to the right"
-
-
-# %%
-# Your answer to exercise 1: (worker, {workers whose numbers are in the sum})
-answer_1 = ...
-
-check_1(answer_1)
-
-# %% [markdown]
-# <details><summary>Solution</summary>
-#
-# ```python
-# answer_1 = 1, {6, 7, 0, 1}
-#
-# assert check_1(answer_1)
-# ```
-#
-# Worker 6 sends chunk 5 first. It arrives at the workers 7, 0 and 1, and each adds its own part.
-#
-# </details>
-
-# %% [markdown]
-# **2. As many parameter servers as workers.** ★★☆ Each of $n$ machines runs a worker and a ps, and
+# **1. As many parameter servers as workers.** ★★☆ Each of $n$ machines runs a worker and a ps, and
 # each ps holds one chunk of `w`. How long does an all-reduce take in the model? Is it faster than
 # the ring?
 #
@@ -580,7 +482,7 @@ check_1(answer_1)
 
 # %% jupyter={"source_hidden": true}
 @course.exercise
-def check_2(answer):
+def check_1(answer):
     """What is wrong in words, or None."""
     for n, S in (8, 1e6), (3, 1e4):
         seconds, right = answer(n, S), 2 * (ALPHA + BETA * (n - 1) * S / n)
@@ -600,9 +502,113 @@ def check_2(answer):
 
 
 # %%
-# Your answer to exercise 2
-def answer_2(n, S):
+# Your answer to exercise 1
+def answer_1(n, S):
     """Returns the seconds of an all-reduce with n parameter servers; see ALPHA and BETA."""
+    raise NotImplementedError
+
+
+check_1(answer_1)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def answer_1(n, S):
+#     return 2 * (ALPHA + BETA * (n - 1) * S / n)
+#
+#
+# assert check_1(answer_1)
+# assert answer_1(2, S) == WAYS["ring"](2, S)
+# assert all(answer_1(n, 1e6) < WAYS["ring"](n, 1e6) for n in (4, 16, 64))
+# ```
+#
+# A machine sends $\frac{n-1}{n}S$ bytes as a worker and as many as a ps: the bytes of the ring, in two
+# rounds instead of $2(n-1)$. The model prefers it, because it does not see that the messages of all
+# pairs meet inside the network.
+#
+# </details>
+
+# %% [markdown]
+# **2. Write a collective.** ★★☆ In an *all-to-all* worker $k$ has a row for each worker, and gets from
+# each worker the row for itself. Models with experts send their tokens so. Write it on a ring, with
+# nothing but `ring.exchange(out, into)`: it sends the array `out` to the right, and fills `into`, of
+# the same shape, from the left. A row should travel no farther than to its worker.
+#
+# <details><summary>Hint</summary>
+#
+# Order the rows by their distance: first the one for $k+1$, last the one for $k-1$. After each exchange
+# the first of those that have come is your own; the others travel on.
+#
+# </details>
+
+
+# %% jupyter={"source_hidden": true}
+import concurrent.futures
+import queue
+import threading
+
+
+class LocalRing:
+    """Worker k of n threads, of which one runs at a time; `sent` counts numbers."""
+
+    def __init__(self, k, arrivals, turn):
+        self.k, self.n, self.sent = k, len(arrivals), 0
+        self.arrivals, self.turn = arrivals, turn
+
+    def exchange(self, out, into):
+        self.arrivals[(self.k + 1) % self.n].put(np.array(out))
+        self.turn.release()
+        try:
+            came = self.arrivals[self.k].get(timeout=1)
+        except queue.Empty:
+            words = "nothing comes from the left: do all call exchange equally often?"
+            raise TimeoutError(words) from None
+        finally:
+            self.turn.acquire()
+        if came.shape != into.shape:
+            raise ValueError("%s comes from the left, and into is %s" % (came.shape, into.shape))
+        into[...] = came
+        self.sent += came.size
+        return into
+
+
+@course.exercise
+def check_2(answer):
+    """What is wrong in words, or None."""
+    for n, m in (4, 3), (3, 2):
+        x = np.random.default_rng(n).normal(size=(n, n, m))  # x[k]: what worker k has
+        arrivals, turn = [queue.Queue() for _ in range(n)], threading.Lock()
+        rings = [LocalRing(k, arrivals, turn) for k in range(n)]
+
+        def run_worker(k):
+            with turn:
+                return answer(rings[k], x[k].copy())
+
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            found = list(pool.map(run_worker, range(n)))
+        for k in range(n):
+            if np.shape(found[k]) != (n, m):
+                return "return an array of n rows: row j is what worker j had for this worker"
+            if np.allclose(found[k], x[k]):
+                return "worker %d returns the rows that it had" % k
+            for j in range(n):
+                if not np.allclose(found[k][j], x[j, k]):
+                    return (
+                        "with %d workers, row %d of worker %d is not what worker %d had for it"
+                        % (*(n, j, k, j),)
+                    )
+        rows = max(ring.sent for ring in rings) / m
+        if rows > n * (n - 1) / 2:
+            return "right; but of %d workers one sends %g rows, and %g are enough" % (
+                *(n, rows, n * (n - 1) / 2),
+            )
+
+
+# %%
+# Your answer to exercise 2
+def answer_2(ring, x):
+    """Returns [n, m]: row j from worker j. x: [n, m], row j is for worker j; ring.k, ring.n."""
     raise NotImplementedError
 
 
@@ -612,24 +618,28 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # ```python
-# def answer_2(n, S):
-#     return 2 * (ALPHA + BETA * (n - 1) * S / n)
+# def answer_2(ring, x):
+#     k, n = ring.k, ring.n
+#     mine = np.zeros_like(x)
+#     mine[k] = x[k]
+#     moving = np.array([x[(k + d) % n] for d in range(1, n)])
+#     for s in range(1, n):
+#         moving = ring.exchange(moving, np.empty_like(moving))
+#         mine[k - s] = moving[0]
+#         moving = moving[1:]
+#     return mine
 #
 #
 # assert check_2(answer_2)
-# assert answer_2(2, S) == WAYS["ring"](2, S)
-# assert all(answer_2(n, 1e6) < WAYS["ring"](n, 1e6) for n in (4, 16, 64))
 # ```
 #
-# A machine sends $\frac{n-1}{n}S$ bytes as a worker and as many as a ps: the bytes of the ring, in two
-# rounds instead of $2(n-1)$. The model prefers it, because it does not see that the messages of all
-# pairs meet inside the network.
+# A worker sends $n(n-1)/2$ rows. Where a switch joins all pairs directly, it sends each of its $n-1$
+# rows once: for an all-to-all a ring is a poor network.
 #
 # </details>
 
 # %%
 # Stop what this notebook started.
-session.close()
 course.end()
 
 # %% [markdown]
@@ -641,5 +651,6 @@ course.end()
 # - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
 #   with chunk $k+1$.
 #
-# Next: [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb), where the two halves of the ring
-# go separate ways.
+# Next: [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), the language of all programs with a parameter
+# server. In [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) the two halves of the ring go
+# separate ways.

@@ -9,19 +9,23 @@
 # ---
 
 # %% [markdown]
-# # Sessions that recover
-# On thousands of machines one dies every few hours ([Beyond-ZeRO](Beyond-ZeRO.ipynb)). TensorFlow's
-# MonitoredSession goes on after such a loss, but not always from where it was, and it raises no error.
+# # Sessions that recover, and their hooks
+# On thousands of machines one dies every few hours
+# ([Send-Less-Fail-Less](Send-Less-Fail-Less.ipynb)). TensorFlow's MonitoredSession goes on after such a
+# loss, but not always from where it was, and it raises no error. Around each `run` it calls *hooks*,
+# which save, test and stop, as `fit` calls a Keras callback around each batch. It is no longer
+# developed: read this notebook if you keep programs of TensorFlow 1, or write their heirs.
 #
 # After this notebook you can:
 # - say what is lost when a ps, the chief or a worker dies, and what the other tasks do;
-# - name the errors after which a MonitoredSession makes a new session;
 # - say what a run without `checkpoint_dir` does after a loss, and prevent it;
-# - say what a chief that comes back does to the model, and how long a worker sleeps;
-# - put a limit on a step that waits for a dead worker.
+# - say what a chief that comes back does to the model;
+# - write a hook that tests the model and stops the training;
+# - tell from the history what spoilt a NaN loss, and keep it from spoiling the parameters;
+# - say who deletes which checkpoints.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 60 minutes.
 
 # %% [markdown]
 # ## Who holds what
@@ -44,15 +48,18 @@
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
+import glob
+import os
 import pathlib
 import tempfile
 import time
 import matplotlib.pyplot as plt
+import numpy as np
 import tensorflow.compat.v1 as tf
-from course import BLUE, GRAY, RED, new_cluster, show, start
+from course import BLUE, GRAY, ORANGE, RED, new_cluster, show, start
 
 course.begin()
-x, y, _, _ = course.load()
+x, y, x_test, y_test = course.load()
 
 # %% [markdown]
 # The ps gets a process of its own, because you will kill it. A replacement stands by, and starts its
@@ -91,7 +98,7 @@ def replace_ps():
 # The chief (worker 0) and worker 1 have their servers in this notebook. An `update` returns the global
 # step, the number of updates that `w` has had.
 
-# %%
+# %% jupyter={"source_hidden": true}
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
 
 
@@ -202,7 +209,7 @@ show(
 
 # %% [markdown]
 # If it trained on, the run without checkpoints would recover, and you might blame the learning rate for
-# the jump. Exercise 2 turns this silence into an error.
+# the jump. Exercise 1 turns this silence into an error.
 #
 # With checkpoints the global step can go *back*: a learning-rate schedule repeats a part, and two lines of
 # your log have the same step. A checkpoint does not hold the place in the data: draw mini-batches by the
@@ -256,48 +263,14 @@ for kind in (
 # `operation_timeout_in_ms` raises `DeadlineExceededError`, so a MonitoredSession does *not* recover when a
 # ps is alive and merely slow. Choose a limit that is longer than any pause that you want to survive.
 #
-# ## Thirty seconds
-# After the loss of a ps the chief restores, and the others look whether the model is ready. If it is not,
-# a worker sleeps for `recovery_wait_secs` and looks again. In MonitoredTrainingSession and
-# WorkerSessionCreator that is 30 seconds, and no argument changes it: a short run is over before the
-# worker looks again. They do have `max_wait_secs`, the longest wait in all.
-#
-# **Predict:** a worker sets `max_wait_secs=20`, and the chief never comes. After about how many seconds
-# does it give up: 0, 20 or 30?
-
-# %% tags=["predicted"]
-with tf.Graph().as_default():
-    with tf.device("/job:ps/task:0"):
-        tf.get_variable("nobody_initialises_this", initializer=1.0)
-    creator = tf.train.WorkerSessionCreator(
-        master=servers[1].target, config=config(1), max_wait_secs=20
-    )
-    began = time.monotonic()
-    try:
-        creator.create_session()
-    except tf.errors.DeadlineExceededError as error:
-        print(error.message)
-    print("it gave up within 5 s:", time.monotonic() - began < 5)
-
-# %% [markdown]
-# <details><summary>Answer</summary>
-#
-# ```text
-# Session was not ready after waiting 20 secs.
-# it gave up within 5 s: True
-# ```
-#
-# At once, because its first sleep of 30 s would be longer than 20 s. The message is wrong.
-#
-# </details>
+# A worker that finds the model not ready sleeps for 30 seconds (`recovery_wait_secs`) before it looks
+# again. In MonitoredTrainingSession no argument changes that, so a short run is over before.
 #
 # ## A chief that comes back
 # Now the *chief* dies. It has saved at the steps 50 and 100, and `w` is at step 130. A worker makes 20 more
 # updates, and then a new chief starts. (We just leave the old session: a ps cannot tell that from a death.)
-#
-# **Predict:** what is the global step of the new chief's first update?
 
-# %% tags=["predicted"]
+# %%
 _, update, chief = open_session(0, "returning", "returns")
 for _ in range(130):
     step_now = chief.run(update)
@@ -313,22 +286,15 @@ print("the new chief's update is:", new_chief.run(update))
 print("the worker's next one is: ", worker.run(workers_update))
 
 # %% [markdown]
-# <details><summary>Answer</summary>
-#
-# ```text
-# the chief dies at step:    130
-# the worker trains on to:   150
-# the new chief's update is: 101
-# the worker's next one is:  102
-# ```
-#
 # The chief's creator restores the newest checkpoint, although the ps holds a newer model. The worker goes
 # on from the old values, too, and notices nothing. 50 updates are lost; without a `checkpoint_dir` it
 # would be all.
 #
-# </details>
-#
 # ## A creator that does better
+# These parts stand behind MonitoredTrainingSession:
+#
+# ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run and asks its creator for a new session whenever one is lost. The creator, for a chief or for a worker, has a Scaffold with the init op and the Saver, and a SessionManager, which on the chief makes or restores the model, and elsewhere waits for it.](../docs/figures/monitored.svg)
+#
 # With a creator of your own, the chief makes or restores the model only if the ps has none, and the others
 # look every 0.02 seconds.
 
@@ -368,96 +334,287 @@ assert after == before + 1
 # Nothing was lost. If the ps has died, the same creator restores the checkpoint. The examples do this
 # around plain sessions: see `prepare` in [hogwild.py](../HogWild/hogwild.py).
 #
-# ## A synchronous step, and a dead worker
-# An accumulator on the ps needs two gradients; the chief gives its own, and worker 1 is dead.
+# ## Hooks: the life of a MonitoredSession
+# ![The life of a MonitoredSession from top to bottom: begin is called once, then the graph is finalized. Session 1 calls after_create_session, then before_run, session.run and after_run in each step. When it is lost, session 2 calls after_create_session again. When the loop is done, end is called.](../docs/figures/session-life.svg)
+#
+# | hook | Keras callback | what it is for |
+# | --- | --- | --- |
+# | `begin` | `set_model` | add ops to the graph; afterwards it is *finalized*, so nobody can change it |
+# | `after_create_session` | `on_train_begin` | look at the new session, which may be the second or third |
+# | `before_run` | `on_train_batch_begin` | ask for more tensors, or feed some |
+# | `after_run` | `on_train_batch_end` | use their values; ask the loop to stop |
+# | `end` | `on_train_end` | a last test, a last file; the session is still open |
+#
+# TensorFlow fetches what `before_run` asks for in the *same* call of `session.run` as your loop's own
+# tensors, and gives it to `after_run`.
+
+# %% [markdown]
+# From here on we train in one process. (If a session is lost, `after_create_session` is called again,
+# but not `begin`. A count that a hook keeps survives the loss, and then no longer agrees with `step`.)
+
 
 # %%
+def local_model(lr=0.2, spoilt=None):
+    """Builds w <- w - lr * g(w), step <- step + 1. Mini-batch number `spoilt` has NaN pixels."""
+    step = tf.train.get_or_create_global_step()
+    w = course.variables()
+    number = step.read_value()
+    images, labels = course.batch(x, y, number)
+    if spoilt:
+        images += tf.where(tf.equal(number, spoilt), np.nan, 0.0)
+    loss = course.loss(w, images, labels)
+    update = tf.train.GradientDescentOptimizer(lr).minimize(loss, global_step=step)
+    return step, w, loss, update
+
+
+# %% [markdown]
+# ## A hook of your own
+# This hook computes the accuracy on the test data every 25 updates, and at 95% asks the loop to stop.
+
+
+# %%
+class StopWhenGood(tf.train.SessionRunHook):
+    def __init__(self, accuracy, enough, every=25):
+        self.accuracy, self.enough, self.every = accuracy, enough, every
+        self.runs, self.seen = 0, []
+
+    def before_run(self, context):
+        self.runs += 1
+        if self.runs % self.every == 0:
+            return tf.train.SessionRunArgs(self.accuracy)
+
+    def after_run(self, context, values):
+        if values.results is not None:
+            self.seen.append((self.runs, values.results))
+            if values.results >= self.enough:
+                context.request_stop()
+
+
 with tf.Graph().as_default():
-    with tf.device("/job:ps/task:0"):
-        gathered = tf.ConditionalAccumulator(tf.float32, [], shared_name="gathered")
-        give, mean_of_two = gathered.apply_grad(0.7, local_step=0), gathered.take_grad(2)
-        mean_of_one = gathered.take_grad(1)
-    patient = tf.Session(servers[0].target, config=config(0, seconds=60))
-    hasty = tf.Session(servers[0].target, config=config(0, seconds=1))
-    patient.run(give)
-    try:
-        hasty.run(mean_of_two)
-    except tf.errors.DeadlineExceededError as error:
-        print("after one second:", type(error).__name__)
-    print("the chief's own gradient is still there: %.1f" % patient.run(mean_of_one))
+    step, w, loss, update = local_model()
+    stop_when_good = StopWhenGood(course.accuracy(w, x_test, y_test), enough=0.95)
+    with tf.train.MonitoredSession(hooks=[stop_when_good]) as session:
+        while not session.should_stop():
+            session.run(update)
+print(*["update %d: %.0f%%" % (runs, 100 * seen) for runs, seen in stop_when_good.seen], sep="\n")
 
 # %% [markdown]
-# Without a limit the call waits for ever, because nothing has failed; and the error names no task. Here
-# the failed call took nothing. With an accumulator for each variable, a worker may die in the middle of its
-# push: then the call takes some of the means, and they are lost.
+# Nothing orders the accuracy and the update of one run, so it may belong to `w` from before that update or
+# after it. If you need the exact `w`, read it in a second run, as in exercise 2.
 #
-# There are three remedies:
-# - **a limit**: the step fails, and the run restarts from a checkpoint. The examples have
-#   `--step-timeout`, and their error names the missing worker;
-# - **backup workers**: a step needs fewer gradients than there are workers;
-# - **a supervisor of processes**, such as Kubernetes: it restarts the worker, which gives the missing
-#   gradient.
-
-# %% [markdown]
-# ## Exercises
-# **1. What is lost?** ★☆☆ A run of three asynchronous workers saves every 100 updates. At step 1,234 one
-# task dies. How many updates are lost if it is
-#
-# - (a) the only ps, with `checkpoint_dir`;
-# - (b) the same without;
-# - (c) the chief, which comes back with the default creator when the others have reached 1,274;
-# - (d) the same with `CarefulCreator`;
-# - (e) worker 2, between two calls of `run`?
-#
-# <details><summary>Hint</summary>
-#
-# Ask for each: which values does the ps hold now, and who replaces them by which checkpoint?
-#
-# </details>
+# ## A NaN loss
+# `NanTensorHook` fetches the loss in every run, and stops when it is not a number. We train twice: with an
+# absurd learning rate, `1e10`, and with a good one, but a mini-batch with NaN pixels.
 
 
 # %% jupyter={"source_hidden": true}
-@course.exercise
-def check_1(answer):
-    """What is wrong in words, or None."""
-    if len(answer) != 5:
-        return "give five numbers: (a) to (e)"
-    a, b, c, d, e = answer
-    if a != 34:
-        return "(a): the newest checkpoint is that of step 1,200"
-    if b != 1234:
-        return "(b): from what does the chief restore, when there is no checkpoint?"
-    if c == 34:
-        return "(c): the others have trained on to 1,274, and their updates are rolled back, too"
-    if c != 74:
-        return "(c): the ps goes from the state at 1,274 to that of the newest checkpoint"
-    if d != 0:
-        return "(d): this creator restores only if the ps has no values"
-    if e != 0:
-        return "(e): all updates of worker 2 are in w, on the ps"
+class Record(tf.train.SessionRunHook):
+    """Keeps the loss of each update."""
+
+    def __init__(self, loss):
+        self.loss, self.losses = loss, []
+
+    def before_run(self, context):
+        return tf.train.SessionRunArgs(self.loss)
+
+    def after_run(self, context, values):
+        self.losses.append(values.results)
 
 
-# %%
-# Your answer to exercise 1: five numbers, (a) to (e)
-answer_1 = ...
+class LargestWeight(tf.train.SessionRunHook):
+    """Keeps the largest |w| before each run, and after the last one."""
 
-check_1(answer_1)
+    def __init__(self, w):
+        self.w, self.sizes = w, []
+
+    def largest(self, session):
+        return max(np.abs(layer).max() for layer in session.run(self.w))
+
+    def before_run(self, context):
+        self.sizes.append(self.largest(context.session))
+
+    def end(self, session):
+        self.sizes.append(self.largest(session))
+
+
+def until_nan(lr, spoilt):
+    """Returns the losses up to the first NaN, and the largest |w| before each update and at the end."""
+    with tf.Graph().as_default():
+        step, w, loss, update = local_model(lr, spoilt)
+        record, weight = Record(loss), LargestWeight(w)
+        stop = tf.train.NanTensorHook(loss, fail_on_nan_loss=False)
+        with tf.train.MonitoredSession(hooks=[record, weight, stop]) as session:
+            while not session.should_stop():
+                session.run(update)
+    return record.losses, weight.sizes
+
 
 # %% [markdown]
-# <details><summary>Solution</summary>
+# **Predict:** the hook stops each run at the first NaN loss. In which of the two are the parameters still
+# good *before* that run's last update? In which are they good after it?
+
+# %% tags=["predicted"]
+runs = {"lr = 1e10": until_nan(1e10, None), "a NaN batch": until_nan(0.2, 39)}
+for name, (losses, sizes) in runs.items():
+    print(
+        "%-11s  stopped at update %2d, largest |w| before it %7.1e, after it %s"
+        % (name, len(losses), sizes[-2], sizes[-1])
+    )
+
+# %% [markdown]
+# <details><summary>Answer</summary>
 #
-# ```python
-# answer_1 = 1234 - 1200, 1234, 1274 - 1200, 0, 0
-#
-# assert check_1(answer_1)
+# ```text
+# lr = 1e10    stopped at update  4, largest |w| before it 2.1e+29, after it nan
+# a NaN batch  stopped at update 40, largest |w| before it 9.2e-01, after it nan
 # ```
 #
-# In (c) nobody saves while the chief is away, so the checkpoint of step 1,200 is still the newest.
+# With the bad mini-batch the parameters were good before the last update: *this batch* spoilt the loss.
+# With the absurd learning rate an *earlier update* had made them so large that the outputs overflow. After
+# the last update both are NaN, because the run that shows the NaN loss also makes its update.
 #
 # </details>
 
+# %% jupyter={"source_hidden": true}
+# The answer, checked.
+assert all(np.isnan(losses[-1]) and np.isnan(sizes[-1]) for losses, sizes in runs.values())
+figure, both = plt.subplots(1, 2, figsize=(7, 3))
+for axes, (name, (losses, sizes)) in zip(both, runs.items()):
+    finite = [k for k, loss in enumerate(losses) if np.isfinite(loss)]
+    axes.semilogy([k + 1 for k in finite], [losses[k] for k in finite], "o-", ms=3, color=BLUE)
+    axes.semilogy(range(1, 1 + len(losses)), sizes[:-1], "s-", ms=3, color=ORANGE)
+    axes.axvline(len(losses), color=RED, lw=1)
+    axes.set(title=name, xlabel="update")
+left, right = both
+left.set(ylim=(1e-2, 1e36), xlim=(0.8, len(runs["lr = 1e10"][0]) + 0.9))
+left.set_xticks(range(1, 1 + len(runs["lr = 1e10"][0])))
+left.annotate("loss", (2, runs["lr = 1e10"][0][1]), (1.4, 1e22), color=BLUE)
+left.annotate("largest |w|", (2, 1e9), (2.2, 1e7), color=ORANGE)
+left.annotate("loss: inf", (2.5, 1e33), color=BLUE)
+left.annotate(" NaN", (len(runs["lr = 1e10"][0]), 1e33), color=RED)
+right.set(ylim=(0.1, 10), xlim=(0, 48))
+right.annotate("loss", (7, 2.4), color=BLUE)
+right.annotate("largest |w|", (7, 0.45), color=ORANGE)
+right.annotate(" NaN", (40, 6), color=RED)
+figure.tight_layout()
+show(
+    figure,
+    "Two runs that end with a NaN loss. With the absurd learning rate, loss and parameters before the "
+    "update grow from update to update, and the third loss is inf. With a NaN batch both look healthy "
+    "until the last update.",
+)
+
 # %% [markdown]
-# **2. Refuse to start from scratch.** ★★☆ Write a hook that raises a `RuntimeError` when a session was
+# If the loss grew before it became NaN, lower the learning rate, and go back to a checkpoint from before the
+# growth. If it was healthy, look at that batch (or at a logarithm or a division in the loss), and go back to
+# the last checkpoint.
+#
+# The hook comes one update late, and lets `inf` pass. To stop *before* the update, make it depend on
+# `tf.check_numerics`, which fails on NaN and `inf`.
+
+# %%
+with tf.Graph().as_default():
+    step, w, loss, _ = local_model(spoilt=39)
+    gradients = tf.gradients(loss, w)
+    checks = [tf.check_numerics(value, "not finite") for value in (loss, *gradients)]
+    with tf.control_dependencies(checks):
+        optimizer = tf.train.GradientDescentOptimizer(0.2)
+        guarded = optimizer.apply_gradients(zip(gradients, w), global_step=step)
+    with tf.train.MonitoredSession() as session:
+        try:
+            while True:
+                session.run(guarded)
+        except tf.errors.InvalidArgumentError:
+            made, layers = session.run([step, w])
+            finite = all(np.isfinite(layer).all() for layer in layers)
+            print("InvalidArgumentError after %d updates; is w finite? %s" % (made, finite))
+
+# %% [markdown]
+# ## Who deletes what
+# A `Saver` keeps its last five checkpoints (`max_to_keep=5`) and deletes older ones. Which are *its own*,
+# when a run continues? `MonitoredTrainingSession`, a MonitoredSession with the usual hooks, restores and
+# saves with one and the same `Saver`. In `train` below, the session's creator restores, and a
+# `CheckpointSaverHook` with a `Saver` of its own saves.
+
+
+# %% jupyter={"source_hidden": true}
+def train(path, updates):
+    """Trains in a new graph, and saves every 10 steps."""
+    with tf.Graph().as_default():
+        step, w, loss, update = local_model()
+        hooks = [tf.train.CheckpointSaverHook(path, save_steps=10, saver=tf.train.Saver())]
+        creator = tf.train.ChiefSessionCreator(checkpoint_dir=path)
+        with tf.train.MonitoredSession(creator, hooks) as session:
+            for _ in range(updates):
+                session.run(update)
+
+
+def saved(path):
+    """Returns the steps of the checkpoints in a folder."""
+    files = glob.glob(os.path.join(path, "*.index"))
+    return sorted(int(file[: -len(".index")].rsplit("-", 1)[1]) for file in files)
+
+
+def monitored_training(path, updates, keep=5):
+    with tf.Graph().as_default():
+        step, w, loss, update = local_model()
+        scaffold = tf.train.Scaffold(saver=tf.train.Saver(max_to_keep=keep))
+        with tf.train.MonitoredTrainingSession(
+            checkpoint_dir=path,
+            scaffold=scaffold,
+            save_checkpoint_steps=10,
+            save_summaries_steps=None,
+            log_step_count_steps=None,
+        ) as session:
+            for _ in range(updates):
+                session.run(update)
+
+
+# %% [markdown]
+# **Predict:** a first run saves at 0, 10, 20 and 30. The second one continues it, and saves at 30, 40, 50
+# and 60. Which of the first run's checkpoints are still there after each of these three second runs?
+
+# %% tags=["predicted"]
+ways = {
+    "MonitoredTrainingSession": lambda path: monitored_training(path, 30),
+    "the same, max_to_keep=None": lambda path: monitored_training(path, 30, keep=None),
+    "a Saver of the hook's own": lambda path: train(path, 30),
+}
+left = {}
+for number, (name, second_run) in enumerate(ways.items()):
+    path = "way-%d" % number
+    monitored_training(path, 30)
+    second_run(path)
+    left[name] = saved(path)
+    print("%-27s %s" % (name, left[name]))
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# ```text
+# MonitoredTrainingSession    [20, 30, 40, 50, 60]
+# the same, max_to_keep=None  [0, 10, 20, 30, 40, 50, 60]
+# a Saver of the hook's own   [0, 10, 20, 30, 40, 50, 60]
+# ```
+#
+# When `MonitoredTrainingSession` restores, its `Saver` takes the first run's list from the file
+# `checkpoint`, and counts those checkpoints as its own. Five are left in all; a longer second run deletes
+# all of the first run. With `max_to_keep=None` it deletes none. A `Saver` of the hook's own knows only what
+# it has written itself, so nobody ever deletes the older files, and the disk fills.
+#
+# </details>
+
+# %% jupyter={"source_hidden": true}
+# The answer, checked.
+assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 50, 60]]
+
+# %% [markdown]
+# Therefore copy a checkpoint that you want to keep out of the folder of a run that goes on, or give the
+# `Saver` a larger `max_to_keep`, or `keep_checkpoint_every_n_hours`.
+
+# %% [markdown]
+# ## Exercises
+# **1. Refuse to start from scratch.** ★★☆ Write a hook that raises a `RuntimeError` when a session was
 # lost and the next one begins at step 0. It must allow the first session, and a restored one.
 #
 # <details><summary>Hint</summary>
@@ -470,7 +627,7 @@ check_1(answer_1)
 
 # %% jupyter={"source_hidden": true}
 @course.exercise
-def check_2(answer):
+def check_1(answer):
     """What is wrong in words, or None."""
 
     def refuses(lose, checkpoint_dir):
@@ -504,11 +661,80 @@ def check_2(answer):
 
 
 # %%
-# Your answer to exercise 2
-class answer_2(tf.train.SessionRunHook):
+# Your answer to exercise 1
+class answer_1(tf.train.SessionRunHook):
     """Raises RuntimeError when a session was lost and nothing was restored."""
 
     def after_create_session(self, session, coord):
+        raise NotImplementedError
+
+
+check_1(answer_1)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# class answer_1(tf.train.SessionRunHook):
+#     sessions = 0
+#
+#     def after_create_session(self, session, coord):
+#         self.sessions += 1
+#         if self.sessions > 1 and session.run(tf.train.get_global_step()) == 0:
+#             raise RuntimeError("the session was lost, and nothing was restored: set checkpoint_dir")
+#
+# assert check_1(answer_1)
+# ```
+#
+# </details>
+
+# %% [markdown]
+# **2. The best parameters.** ★★★ Keras' `EarlyStopping` has `restore_best_weights`. Write a hook that tests
+# after every 25th update, remembers the best parameters, and puts them back into `w` at the end.
+#
+# <details><summary>Hint</summary>
+#
+# You need ops that set `w`. When is the last moment to build them? In `after_run`, `context.session.run`
+# reads the `w` that the update has left; in `end` you run the ops with a `feed_dict`.
+#
+# </details>
+
+
+# %% jupyter={"source_hidden": true}
+@course.exercise
+def check_2(answer):
+    """What is wrong in words, or None."""
+    seen = []
+
+    class Watch(tf.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, context, values):
+            self.runs += 1
+            if self.runs % 25 == 0:
+                seen.append(context.session.run(accuracy))
+
+    with tf.Graph().as_default():
+        step, w, loss, update = local_model(lr=1.5)
+        accuracy = course.accuracy(w, x_test, y_test)
+        last = tf.train.FinalOpsHook(accuracy)
+        hooks = [Watch(), answer(w, accuracy), last]
+        with tf.train.MonitoredSession(hooks=hooks) as session:
+            for _ in range(300):
+                session.run(update)
+    reached = "%.1f%%, and the best was %.1f%%" % (100 * last.final_ops_values, 100 * max(seen))
+    if last.final_ops_values == seen[-1] < max(seen):
+        return "w is as good as the last update left it: " + reached
+    if last.final_ops_values != max(seen):
+        return "w is neither the last nor the best: " + reached
+
+
+# %%
+# Your answer to exercise 2
+class answer_2(tf.train.SessionRunHook):
+    """Puts the best parameters back into w. accuracy: the tensor to test by."""
+
+    def __init__(self, w, accuracy):
         raise NotImplementedError
 
 
@@ -519,15 +745,28 @@ check_2(answer_2)
 #
 # ```python
 # class answer_2(tf.train.SessionRunHook):
-#     sessions = 0
+#     def __init__(self, w, accuracy):
+#         self.w, self.accuracy, self.runs, self.best = w, accuracy, 0, -1
 #
-#     def after_create_session(self, session, coord):
-#         self.sessions += 1
-#         if self.sessions > 1 and session.run(tf.train.get_global_step()) == 0:
-#             raise RuntimeError("the session was lost, and nothing was restored: set checkpoint_dir")
+#     def begin(self):  # the graph is still open
+#         self.values = [tf.placeholder(layer.dtype, layer.shape) for layer in self.w]
+#         self.put_back = [layer.assign(value) for layer, value in zip(self.w, self.values)]
+#
+#     def after_run(self, context, values):
+#         self.runs += 1
+#         if self.runs % 25 == 0:  # a second run: the parameters after the update
+#             accuracy, w = context.session.run([self.accuracy, self.w])
+#             if accuracy > self.best:
+#                 self.best, self.best_w = accuracy, w
+#
+#     def end(self, session):
+#         session.run(self.put_back, dict(zip(self.values, self.best_w)))
 #
 # assert check_2(answer_2)
 # ```
+#
+# A choice by the *test* data makes the reported accuracy too good: in practice choose by a third part, the
+# validation data.
 #
 # </details>
 
@@ -539,10 +778,14 @@ course.end()
 # ## Read more
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
 #   Learning](https://arxiv.org/abs/1605.08695), sections 4.3 and 4.4.
+# - [SessionRunHook](https://www.tensorflow.org/api_docs/python/tf/compat/v1/train/SessionRunHook) in
+#   TensorFlow's reference, and [from hooks to Keras
+#   callbacks](https://www.tensorflow.org/guide/migrate/sessionrunhook_callback).
 # - [Fault-Tolerance](../Operations/Fault-Tolerance/) kills every task of real runs in turn.
 #
 # **Elsewhere:** in PyTorch `torchrun` restarts all workers when one fails, and your script loads the last
 # checkpoint. In `tf.distribute` a coordinator gives a lost worker's work to another, and Keras has
-# `BackupAndRestore`. In JAX all processes restart, and Orbax restores.
+# `BackupAndRestore`. In JAX all processes restart, and Orbax restores. A hook is a callback in Keras
+# (`ModelCheckpoint`, `TerminateOnNaN`) and in PyTorch Lightning.
 #
-# Next: [Hooks](Hooks.ipynb), which act before and after each call of `run`.
+# Next: [Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb).

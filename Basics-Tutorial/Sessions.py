@@ -16,12 +16,12 @@
 #
 # After this notebook you can:
 # - say what happens when a worker begins too early, or initialises the model again;
-# - let a chief make the model and the others wait, with SessionManager;
+# - let a chief make the model and the others wait;
 # - divide a number of updates among workers exactly, with tickets;
-# - write a script for ps, chief and worker with MonitoredTrainingSession, in which all end;
+# - write a script for ps, chief and worker in which all end;
 # - say which process waits for ever when another one is missing.
 #
-# **Before it:** [Servers](Servers.ipynb). **Time:** 40 minutes.
+# **Before it:** [Servers](Servers.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## The beginning
@@ -53,6 +53,12 @@ configs = [  # a worker need not know the other one; a call may take 20 s
 x, y, _, _ = course.load()
 
 
+# %% [markdown]
+# The folded `model(k)` builds the update of worker k, as in the last notebooks; it also adds 1 to `step`,
+# and returns the step after it.
+
+
+# %% jupyter={"source_hidden": true}
 def model(k):
     """Builds worker k's step counter, loss and update; an update returns the step after it."""
     worker = "/job:worker/task:%d" % k
@@ -67,6 +73,7 @@ def model(k):
             return step, loss, tf.identity(step.assign_add(1))
 
 
+# %%
 chief_graph, worker_graph = tf.Graph(), tf.Graph()
 with chief_graph.as_default():
     step, loss, update = model(0)
@@ -122,39 +129,15 @@ show(
 assert losses[150:] == losses[:150]
 
 # %% [markdown]
-# This gives two rules: *one* task makes the model, and *all others* wait until it is there.
-#
-# ## SessionManager: make it, or wait for it
-# A `SessionManager` has a method for each rule. `prepare_session` makes the model: from a checkpoint
-# if there is one, otherwise with the initialiser. `wait_for_session` runs `ready_op` again and again
-# until no variable lacks a value. The worker first waits for a second, while the chief does nothing:
-
-# %%
-chief.close()
-worker.close()
-tf.Session.reset(ps.target)  # the ps forgets all variables
-with chief_graph.as_default():
-    maker = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables())
-with worker_graph.as_default():
-    ready = tf.report_uninitialized_variables()
-    waiter = tf.train.SessionManager(ready_op=ready, recovery_wait_secs=0.2)
-
-try:
-    waiter.wait_for_session(servers[1].target, configs[1], max_wait_secs=1)
-except tf.errors.DeadlineExceededError as error:
-    print("first wait: ", type(error).__name__)
-chief = maker.prepare_session(servers[0].target, initialise, config=configs[0])
-worker = waiter.wait_for_session(servers[1].target, configs[1], max_wait_secs=10)
-print("second wait: a session, and the step is", worker.run(workers_step))
-
-# %% [markdown]
-# The worker looks, sleeps for `recovery_wait_secs`, and looks again. The default is 30 seconds, so a
-# worker that asks one second too early may miss a short run altogether.
+# This gives two rules: *one* task makes the model, and *all others* wait until it is there. To wait, a
+# worker asks again and again for `tf.report_uninitialized_variables()`, until no variable lacks a value.
 #
 # ## Step 1: two workers and a step
-# Now both train the same model. Each update adds 1 to `step`, which is on the ps like `w`:
+# The chief makes the model once more; then both train it. Each update adds 1 to `step`, which is on the
+# ps like `w`:
 
 # %%
+chief.run(initialise)
 numbers = [(chief.run(update), worker.run(workers_update)) for _ in range(3)]
 print("(chief, worker):", *["(%d, %d)" % pair for pair in numbers])
 
@@ -205,14 +188,9 @@ for name, session, ticket in 2 * [
 # on the ps. Each task makes this queue in its own graph, and the same `shared_name` makes it one
 # queue. The ps looks from time to time how many tokens there are.
 #
-# `tf.train.MonitoredTrainingSession` puts the rest into one object, box within box. It ends the `with`
-# block without an error when there are no tickets left. Later notebooks use its
-# [creators](Sessions-that-Recover.ipynb) and [hooks](Hooks.ipynb).
-#
-# ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run. Its creator, for the chief or a worker, has a Scaffold with the init op and the Saver, and a SessionManager, which makes, restores or awaits the model.](../docs/figures/monitored.svg)
-#
-# One file is the program of all three tasks: a whole asynchronous training script; only checkpoints
-# are missing.
+# One file is the program of all three tasks: a whole asynchronous training script. What it lacks,
+# checkpoints and a new session for one that is lost, is in
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb), in part four.
 
 # %%
 # %%writefile train.py
@@ -257,23 +235,26 @@ def train():
             push = tf.group(*[v.assign_sub(0.2 * d) for v, d in zip(w, g)])
         accuracy = course.accuracy(w, x_test, y_test)
         token = done.enqueue(k)
+    initialise = tf.global_variables_initializer()
+    missing = tf.report_uninitialized_variables()
 
-    if k > 0:  # otherwise the next session would look only every 30 seconds
-        ready = tf.report_uninitialized_variables()
-        waiter = tf.train.SessionManager(ready_op=ready, recovery_wait_secs=0.2)
-        waiter.wait_for_session(server.target, limits, max_wait_secs=60).close()
     updates = 0
-    with tf.train.MonitoredTrainingSession(
-        server.target, is_chief=(k == 0), config=limits
-    ) as session:
-        while not session.should_stop():
-            session.run(push)
-            updates += 1
-
     with tf.Session(server.target, config=limits) as session:
-        percent = 100 * session.run(accuracy)
-        print("worker %d: %d updates, accuracy %.1f%%" % (k, updates, percent))
-        session.run(token)
+        if k == 0:  # the chief makes the model
+            session.run(initialise)
+        deadline = time.monotonic() + 60
+        while session.run(missing).size:  # the others wait for it
+            if time.monotonic() > deadline:
+                raise TimeoutError("nobody has made the model")
+            time.sleep(0.2)
+        try:
+            while True:
+                session.run(push)
+                updates += 1
+        except tf.errors.OutOfRangeError:  # no tickets are left
+            percent = 100 * session.run(accuracy)
+            print("worker %d: %d updates, accuracy %.1f%%" % (k, updates, percent))
+            session.run(token)
 
 
 serve() if job == "ps" else train()
@@ -298,6 +279,12 @@ print("processes that still run:", sum(process.poll() is None for process in pro
 # Each update needs a ticket, so there are exactly 500 of them. How they are divided differs from run
 # to run. You can start the tasks in any order: before the ps is there the workers' servers try to
 # connect, and before the model is there worker 1 waits.
+#
+# In longer programs one object, `tf.train.MonitoredTrainingSession(target, is_chief)`, takes over the
+# beginning and the end: the chief's makes or restores the model, the others' wait for it, and its `with`
+# block ends without an error when there are no tickets left.
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb) uses it, and
+# [Sessions-that-Recover](Sessions-that-Recover.ipynb) explains its parts.
 #
 # One case is missing: a worker that dies leaves no token, and our ps waits for ever. `serve` in
 # [hogwild.py](../HogWild/hogwild.py) therefore waits only five minutes for the rest, once the first
@@ -379,7 +366,7 @@ def check_2(answer):
     """What is wrong in words, or None."""
     never = {case: {one.lower().strip() for one in answer[case]} for case in "abcd"}
     if "worker 1" in never["a"]:
-        return "a: worker 1 waits for the model, with max_wait_secs=60, and then raises an error"
+        return "a: worker 1 waits for the model, for 60 seconds, and then raises an error"
     if "ps" not in never["a"]:
         return "a: how many tokens does the ps get, if there is no chief?"
     if "worker 0" in never["b"] or "chief" in never["b"]:
@@ -425,9 +412,6 @@ course.end()
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
 #   Learning](https://arxiv.org/abs/1605.08695), sections 4.3 and 4.4: checkpoints, and how workers
 #   are coordinated.
-# -
-#   [tf.compat.v1.train.MonitoredTrainingSession](https://www.tensorflow.org/api_docs/python/tf/compat/v1/train/MonitoredTrainingSession)
-#   in TensorFlow's reference.
 # - [HogWild](../HogWild/): several workers. [Your cluster](../docs/your-cluster.md): such a script on
 #   machines of your own.
 # - **Elsewhere:** in PyTorch, `init_process_group` is the common beginning, and rank 0 broadcasts the

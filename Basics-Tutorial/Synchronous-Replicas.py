@@ -13,19 +13,19 @@
 # Nearly all large models are trained synchronously today: all workers compute a gradient at the same
 # `w`, and `w` moves by their mean. So n workers do what one does with an n times larger mini-batch,
 # except in batch normalisation and dropout. PyTorch's DDP and FSDP and TensorFlow's
-# `MultiWorkerMirroredStrategy`, which come later in this part, work like this.
+# `MultiWorkerMirroredStrategy`, which come later, work like this.
 #
 # The price is waiting: one slow machine among eight can cost most of the throughput. And TensorFlow's
 # `SyncReplicasOptimizer` guarantees less than its name says.
 #
 # After this notebook you can:
-# - write a synchronous worker with `SyncReplicasOptimizer`, and say what a robust one adds;
+# - write a synchronous worker with `SyncReplicasOptimizer`;
 # - say which gradients an accumulator drops, and what a token allows a worker to do;
 # - tell *any* N gradients from one gradient *from each* of N workers;
 # - estimate what waiting costs, and choose the number of backup workers.
 #
 # **Before it:** [Multiple-Workers](Multiple-Workers.ipynb),
-# [Stale-Gradients](Stale-Gradients.ipynb). **Time:** 40 minutes.
+# [Stale-Gradients](Stale-Gradients.ipynb). **Time:** 45 minutes.
 
 # %% [markdown]
 # ## One step together
@@ -42,8 +42,9 @@
 # ![Workers send gradients with their step to an accumulator on the ps, which drops older ones. A thread of the chief takes the mean of N = 2 gradients, moves w from step 7 to step 8, and puts three tokens with the number 8 in one queue. Any worker may take any token.](../docs/figures/replicas.svg)
 #
 # `replicas_to_aggregate` is $N$, the number of gradients that a step waits for, and
-# `total_num_replicas` the number of workers. The chief's *hook*, code that the session calls, starts
-# the thread that makes the steps.
+# `total_num_replicas` the number of workers. A `MonitoredTrainingSession` initialises the variables on
+# the chief, lets the others wait for that, and calls *hooks* around each run: the chief's starts the
+# thread that makes the steps.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -90,14 +91,10 @@ with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=[hook]) as s
         done = session.run(step)
 
 # %% [markdown]
-# This program trains, but can wait for ever. The folded cell writes a robust one, `worker.py`:
-#
-# | trouble | remedy |
-# | --- | --- |
-# | A session waits for all tasks of the cluster. | *Device filters*: it waits only for the ps. |
-# | A worker that finds the variables uninitialised looks again after 30 s. | It looks ten times a second. |
-# | A worker dies, and the others wait for its gradient for ever. | Time limits. |
-# | At the end the chief's thread waits for gradients, so closing takes two minutes. | `EndOptimizer` stops the thread first. |
+# This program trains, but can wait for ever: for a task that never starts, for a worker that has died,
+# or at its end for more gradients. The folded cell writes `worker.py`, which does not: it has device
+# filters and time limits, looks for the variables ten times a second, and stops the chief's thread
+# before it closes. (A whole program: [Synchronous-SGD](../Synchronous-SGD/).)
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py
@@ -468,7 +465,7 @@ assert all(step == [0, 1] for step in whose)
 #
 # ## What waiting costs
 # [Scaling](../Measurements/Scaling/) has real workers whose gradients take 70 ms on average, with
-# exponential times. The rate of asynchronous workers (HogWild) grows with $n$, because none waits; a
+# exponential times. The rate of asynchronous workers (HogWild on a ps) grows with $n$, because none waits; a
 # synchronous step waits for the longest of $n$ times. The lines on the left are computed from the
 # mean times of one worker, which vary by assumption:
 #

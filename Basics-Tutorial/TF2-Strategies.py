@@ -23,7 +23,7 @@
 # - decide whether `tf.distribute` is the right choice in 2026.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Four answers to the same questions
@@ -227,7 +227,7 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 # each batch. In this program each worker also takes its share explicitly, as you would without a
 # strategy.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%writefile worker.py
 import json
 import os
@@ -545,15 +545,52 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 # %% [markdown]
 # - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to the one
 #   variable; under MultiWorker each process has its own, and they drift apart without a warning.
-# - **keras_fit**: with Keras 3, `fit` works within one process only. Keras' author
-#   [said so in 2024](https://github.com/keras-team/keras/issues/20585). TensorFlow's tutorials on `fit`
-#   with several workers need the legacy Keras 2, `tf_keras`.
+# - **keras_fit**: on the *TensorFlow* backend, Keras 3's `fit` works within one process only.
+#   TensorFlow's tutorials on `fit` with several workers need the legacy Keras 2, `tf_keras`.
 #
-# Keras 3 supports MirroredStrategy and TPUStrategy. MultiWorkerMirroredStrategy and
+# On TensorFlow, Keras 3 supports MirroredStrategy and TPUStrategy. MultiWorkerMirroredStrategy and
 # ParameterServerStrategy work with your own loop, and are kept rather than developed. There is no
-# ZeRO: TensorFlow's DTensor can cut tensors over devices, but no trainer is built on it. For a new
-# project on many machines choose JAX or PyTorch; these loops are for models that run on TensorFlow
-# today.
+# ZeRO: TensorFlow's DTensor can cut tensors over devices, but no trainer is built on it.
+#
+# For many machines Keras' author
+# [names another way](https://github.com/keras-team/keras/issues/20585): Keras 3 on the *JAX* backend,
+# with `keras.distribution`. It has no worker programs and no collectives of yours. You name a mesh of
+# devices and the axis along which each variable is cut; the compiler inserts the all-reduces.
+#
+# <details><summary>Ten lines: data and tensor parallelism by <code>fit</code></summary>
+#
+# JAX is not installed here, so nothing of this is run in our tests. In an environment of its own,
+# `pip install keras jax scikit-learn`, then `python mesh.py`:
+#
+# ```python
+# import os
+# os.environ["KERAS_BACKEND"] = "jax"
+# os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"  # eight devices of one CPU
+# import keras
+# from sklearn.datasets import load_digits
+#
+# # On many machines, first: keras.distribution.initialize("host-0:1234", num_processes=2, process_id=k)
+# mesh = keras.distribution.DeviceMesh((2, 4), ["batch", "model"], keras.distribution.list_devices())
+# cuts = keras.distribution.LayoutMap(mesh)
+# cuts[".*first.*kernel"] = (None, "model")  # W1 by columns, as Megatron-LM does
+# cuts[".*first.*bias"] = ("model",)
+# cuts[".*second.*kernel"] = ("model", None)  # W2 by rows
+# parallel = keras.distribution.ModelParallel(layout_map=cuts, batch_dim_name="batch")
+# keras.distribution.set_distribution(parallel)
+#
+# layers = keras.layers.Dense(32, "relu", name="first"), keras.layers.Dense(10, name="second")
+# model = keras.Sequential([keras.Input([64]), *layers])
+# loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+# model.compile(keras.optimizers.SGD(0.2), loss, metrics=["accuracy"])
+# x, y = load_digits(return_X_y=True)
+# model.fit(x[:1792] / 16, y[:1792], batch_size=32, epochs=10)  # whole batches only
+# print(model.layers[0].kernel.value.sharding)  # (None, "model"), on a mesh of 2 x 4
+# ```
+#
+# </details>
+#
+# For a new project on many machines choose JAX or PyTorch; the loops above are for models that run on
+# TensorFlow today.
 
 # %% [markdown]
 # ## Exercises
@@ -702,7 +739,8 @@ course.end()
 #   and [Distributed input](https://www.tensorflow.org/tutorials/distribute/input).
 # - [Parameter-Server-Strategy](../Parameter-Server-Strategy/) and
 #   [Collective-AllReduce](../Collective-AllReduce/): complete scripts, with checkpoints and restarts.
+# - Keras' guide [Multi-device distribution](https://keras.io/guides/distribution/).
 # - **Elsewhere:** in PyTorch `DistributedDataParallel` with a `DistributedSampler`; in JAX `jit` over
 #   a mesh of devices.
 #
-# Next: [Classic-Mistakes-Synchrony](Classic-Mistakes-Synchrony.ipynb).
+# Next: [Inside-a-Running-Worker](Inside-a-Running-Worker.ipynb).

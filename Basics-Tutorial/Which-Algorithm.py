@@ -11,19 +11,20 @@
 # %% [markdown]
 # # Which algorithm?
 # A comparison of algorithms at one learning rate cannot tell you much, because a rate that suits one
-# starves or breaks another. Here eight algorithms race fairly: each is tuned with the same budget,
-# and then trains five times for the same seconds. They race twice, where distributing pays and where
-# it does not.
+# starves or breaks another. Here nine algorithms race fairly: each is tuned with the same budget,
+# and then trains five times for the same seconds. They race three times: with times that vary much,
+# on equal machines, and where messages cost more than gradients.
 #
 # After this notebook you can:
-# - write eight algorithms as one rule with three choices;
+# - write nine algorithms as one rule with three choices;
 # - compare algorithms fairly, and split a speed-up into hardware and statistical efficiency;
-# - say why the field left parameter servers, and where asynchrony survives;
+# - say from which spread of times on a barrier costs too much, and why the field left parameter
+#   servers;
 # - choose an algorithm for a situation, and give the reason.
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
 # [Synchronous-Replicas](Synchronous-Replicas.ipynb), [Ring-AllReduce](Ring-AllReduce.ipynb).
-# **Time:** 45 minutes.
+# **Time:** 55 minutes.
 
 # %% [markdown]
 # ## One rule, three choices
@@ -33,10 +34,10 @@
 # $$w \leftarrow w - lr \cdot \frac{a}{d}$$
 #
 # Three choices make the algorithm: `T`; whether a step waits for all `n` workers and takes the mean
-# of their `a`; and the divisor `d`, which may depend on the staleness `tau`. SAGN, for instance, is
-# ADAG with a barrier.
+# of their `a`; and the divisor `d`, which may depend on the staleness `tau`. A ring makes the same steps
+# as Synchronous-SGD; only its messages take another time.
 #
-# ![Six algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and again. DOWNPOUR-Easy, ADAG and AEASGD: pull, several gradients, push. What a push does: HogWild subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T; AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull, one gradient, push, then a barrier; w moves by the mean.](../docs/figures/algorithms.svg)
+# ![Seven algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and again. DOWNPOUR-Easy and ADAG: pull, T gradients, push. What a push does: HogWild subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T. With a barrier behind each push: Synchronous SGD subtracts lr times the mean of all g, Local-SGD lr times the mean of all a, SAGN lr times this mean / T.](../docs/figures/algorithms.svg)
 #
 # [AEASGD](../AEASGD/) is another family, in which a spring draws `w_k` and `w` together, and
 # [DiLoCo](../Further-Algorithms/DiLoCo/) puts an optimizer at both ends of [Local-SGD](../Further-Algorithms/Local-SGD/).
@@ -44,28 +45,32 @@
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import heapq
+import sys
 import matplotlib.pyplot as plt
 import numpy as np
-from course import BLUE, GRAY, ORANGE, PURPLE, show
+from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, show
 from threadpoolctl import threadpool_limits
+
+sys.path.insert(0, str(course.HERE.parent))  # of tfrun; on Colab upload its folder simulate, too
+from tfrun.simulate import cost, laws, schemes
 
 course.begin(graphs=False)
 
 # %%
-rules = {  # T, whether a step waits for all workers, and the divisor d
-    "one worker": (1, False, lambda T, tau: 1),
-    "HogWild": (1, False, lambda T, tau: 1),
-    "DynSGD": (1, False, lambda T, tau: tau + 1),
-    "DOWNPOUR-Easy": (10, False, lambda T, tau: 1),
-    "ADAG": (10, False, lambda T, tau: T),
-    "Synchronous-SGD": (1, True, lambda T, tau: 1),
-    "Local-SGD": (10, True, lambda T, tau: 1),
-    "SAGN": (10, True, lambda T, tau: T),
+rules = {  # T, where a worker waits for all others, and the divisor d
+    "one worker": (1, "nowhere", lambda T, tau: 1),
+    "HogWild": (1, "nowhere", lambda T, tau: 1),
+    "DynSGD": (1, "nowhere", lambda T, tau: tau + 1),
+    "DOWNPOUR-Easy": (10, "nowhere", lambda T, tau: 1),
+    "ADAG": (10, "nowhere", lambda T, tau: T),
+    "Synchronous-SGD": (1, "ps", lambda T, tau: 1),
+    "Ring-AllReduce": (1, "ring", lambda T, tau: 1),
+    "Local-SGD": (10, "ps", lambda T, tau: 1),
+    "SAGN": (10, "ps", lambda T, tau: T),
 }
 
 # %% jupyter={"source_hidden": true}
-# The network of the course in NumPy, with its parameters in one vector w.
+# The course's network in NumPy, with its parameters in one vector w.
 threadpool_limits(1)  # so small matrices need one thread
 np.seterr(all="ignore")  # at too high a rate numbers overflow
 x, y, x_test, y_test = course.load()
@@ -77,49 +82,48 @@ def first_vector(seed):
     return np.concatenate([value.ravel() for value in course.first_values(seed).values()])
 
 
-def network(w, x):
-    """Returns the hidden units, and the probability of each digit."""
-    W1, b1, W2, b2 = w[:2048].reshape(64, 32), w[2048:2080], w[2080:2400].reshape(32, 10), w[2400:]
-    hidden = np.maximum(x @ W1 + b1, 0)
-    scores = hidden @ W2 + b2
-    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return hidden, scores / scores.sum(axis=1, keepdims=True)
+def layers(w):
+    return w[:2048].reshape(64, 32), w[2048:2080], w[2080:2400].reshape(32, 10), w[2400:]
 
 
 def gradient(w, x, y):
     """Returns the gradient of the mean loss of these examples, as one vector."""
-    hidden, d = network(w, x)
-    d[np.arange(len(y)), y] -= 1
-    d /= len(y)
-    back = (d @ w[2080:2400].reshape(32, 10).T) * (hidden > 0)
-    parts = x.T @ back, back.sum(axis=0), hidden.T @ d, d.sum(axis=0)
-    return np.concatenate([part.ravel() for part in parts])
+    return np.concatenate([part.ravel() for part in course.numpy_gradient(layers(w), x, y)])
 
 
 def test(w, x, y):
-    """Returns the mean loss of these examples, and the share of them that is recognised."""
-    p = network(w, x)[1]
-    loss = -np.log(p[np.arange(len(y)), y] + 1e-9).mean()
-    return loss if np.isfinite(loss) else 99, (p.argmax(axis=1) == y).mean()
+    """Returns the mean loss of these examples, 99 at most, and the share that is recognised."""
+    loss = course.numpy_loss(layers(w), x, y)
+    right = course.numpy_outputs(layers(w), x)[1].argmax(axis=1) == y
+    return min(loss, 99) if np.isfinite(loss) else 99, right.mean()
 
 
 # %% [markdown]
 # ## A race on a simulated clock
 # The gradients, the staleness and the losses below are real, those of the digits. Only the clock is
-# simulated, so that eight workers do not disturb each other on a few cores: a worker's turn takes
-# the time of its `T` gradients and of one exchange with the server.
+# simulated, so that eight workers do not disturb each other on a few cores. It is the one of
+# [Scale-Laboratory](../Measurements/Scale-Laboratory/): `laws` draws how long each mini-batch of each
+# worker takes, and `schemes` says who pushes when, and at which version of `w`. A worker's turn takes
+# the time of its `T` gradients and of one exchange, with the server or around the ring.
 
 
 # %%
+def clock(name, seed, case):
+    """Returns who pushes when, and at which version of w, for more than the seconds of a race."""
+    T, waits, _ = rules[name]
+    n, exchange = case["n"], case["ring" if waits == "ring" else "ps"]
+    if name == "one worker":
+        n, exchange = 1, 0
+    drawn = int(1.5 * case["seconds"] / case["mean"]) + 10 * T  # mini-batches of each worker
+    times = laws.step_times(case["law"], n, drawn, case["mean"], seed, case["shape"])
+    turns = laws.local_steps(times, T) + exchange
+    return schemes.asynchronous(turns) if waits == "nowhere" else schemes.synchronous(turns)
+
+
 def race(name, lr, seed, case, data):
     """Trains through a rule. Returns rows of seconds, mini-batches so far, loss and accuracy."""
     T, waits, divisor = rules[name]
-    n, exchange = (1, 0) if name == "one worker" else (case["n"], case["exchange"])
-    random = np.random.RandomState(seed)
-
-    def turn():
-        """How long a worker takes from its pull to its push."""
-        return exchange + case["compute"](random, T)
+    pushes, random = clock(name, seed, case), np.random.RandomState(seed)
 
     def local_steps(w_k):
         """Returns the sum of T gradients, each of a new mini-batch at the moved w_k."""
@@ -130,37 +134,34 @@ def race(name, lr, seed, case, data):
             a, w_k = a + g, w_k - lr * g
         return a
 
-    w, time, updates = first_vector(seed), 0, 0
-    tests = [(0, 0, *test(w, *data[2:]))]
-    turns = [(turn(), k, w, 0) for k in range(n)]  # when worker k pushes; what it pulled, and when
-    heapq.heapify(turns)
-    while True:
-        if waits:
-            time += max(turn() for k in range(n))
-            a, tau = np.mean([local_steps(w) for k in range(n)], axis=0), 0
-        else:
-            time, k, w_k, version = heapq.heappop(turns)
-            a, tau = local_steps(w_k), updates - version
+    w, made = [first_vector(seed)], 0  # all versions of w; mini-batches
+    tests = [(0, 0, *test(w[0], *data[2:]))]
+    together = 1 if waits == "nowhere" else case["n"]  # pushes that make a step
+    for i in range(0, len(pushes.push), together):
+        time = pushes.push[i : i + together].max()
         if time > case["seconds"]:
             break
-        w, updates = w - lr * a / divisor(T, tau), updates + 1
-        if not waits:
-            heapq.heappush(turns, (time + turn(), k, w, updates))
+        versions = pushes.version[i : i + together]
+        a = np.mean([local_steps(w[version]) for version in versions], axis=0)
+        tau = len(w) - 1 - versions[0]
+        w.append(w[-1] - lr * a / divisor(T, tau))
+        made += T * together
         if time >= len(tests) * case["seconds"] / 40:
-            tests.append((time, updates * T * (n if waits else 1), *test(w, *data[2:])))
-    made = updates * T * (n if waits else 1)
-    return np.array([*tests, (case["seconds"], made, *test(w, *data[2:]))])
+            tests.append((time, made, *test(w[-1], *data[2:])))
+    return np.array([*tests, (case["seconds"], made, *test(w[-1], *data[2:]))])
 
 
 # %% [markdown]
 # ## What is fair?
-# The case is that of [Compare](../Measurements/Compare/), which runs the full examples as real
+# The first case is that of [Compare](../Measurements/Compare/), which runs the full examples as real
 # processes: eight workers, whose gradients take 30 ms on average, with exponential times, so that the
-# slowest of eight needs 2.7 times the mean. (That is unkind to barriers: equal GPUs vary by a few
-# percent.) An exchange takes 3 ms.
+# slowest of eight needs 2.7 times the mean. An exchange with the server takes 3 ms. Around the ring
+# it is 14 messages of 0.2 ms, which is what one takes in Compare's ring of two.
 #
 # Fair means that each algorithm gets the same budget, here one run at each of six rates, judged by
-# examples kept apart from training. (`T` is not tuned, and best rates are known to a factor of three.)
+# examples kept apart from training. (`T` is not tuned, and best rates are known to a factor of three.
+# The last loss chooses the rate, and the time to 95% decides the race: another rate may arrive sooner,
+# or more surely.)
 #
 # **Predict:** HogWild, DOWNPOUR-Easy, ADAG and DynSGD: which has the lowest best rate, and which may
 # have a higher one?
@@ -170,8 +171,11 @@ rates = 0.01, 0.03, 0.1, 0.3, 1, 3
 eight = {
     "n": 8,
     "seconds": 6,
-    "exchange": 0.003,
-    "compute": lambda random, T: random.exponential(0.03, T).sum(),
+    "law": "exponential",
+    "shape": None,
+    "mean": 0.03,
+    "ps": 0.003,
+    "ring": cost.ring(8, S=9640, B=1e9, a=0.0002),  # 2,410 numbers of 4 bytes
 }
 
 
@@ -191,19 +195,20 @@ for name, losses in tuned.items():
 #
 # ```text
 # loss at lr          0.01    0.03     0.1     0.3       1       3
-# one worker         1.711   0.991   0.393   0.193  *0.165   2.353
-# HogWild            0.494   0.225   0.137  *0.109   2.337   2.394
-# DynSGD             1.323   0.620   0.255   0.150  *0.084   2.334
-# DOWNPOUR-Easy     *0.788   1.470   2.440   2.744  11.233  16.304
-# ADAG               1.812   1.140   0.467   0.219  *0.132   2.312
-# Synchronous-SGD    2.062   1.676   0.876   0.376  *0.199   2.310
-# Local-SGD          1.927   1.362   0.596   0.254  *0.144   2.317
-# SAGN               2.278   2.184   1.929  *1.414   1.540   2.314
+# one worker         1.783   1.103   0.462   0.233  *0.157   2.328
+# HogWild            0.517   0.231   0.148  *0.098   2.313   2.423
+# DynSGD             1.374   0.653   0.262   0.168  *0.143   2.330
+# DOWNPOUR-Easy     *0.808   4.154   2.189   2.826  10.315  49.533
+# ADAG               1.843   1.194   0.490   0.223  *0.141   2.316
+# Synchronous-SGD    2.068   1.693   0.895   0.378  *0.180   2.323
+# Ring-AllReduce     2.068   1.693   0.895   0.378  *0.180   2.323
+# Local-SGD          1.899   1.303   0.558   0.247  *0.154   2.309
+# SAGN               2.274   2.173   1.901  *1.357   1.447   2.319
 # ```
 #
 # DOWNPOUR-Easy has the lowest: seven late sums of ten gradients go so far that only 0.01, the edge
 # of the search, does not break it. (At 0.003 the six seconds no longer suffice: its loss ends above
-# 1.) HogWild's best is 0.3, a third of one worker's, because its gradients are stale by seven. Because
+# 1.) HogWild's best is a third of one worker's, because its gradients are stale by seven. Because
 # DynSGD divides by tau + 1 and ADAG by `T`, both still learn at a rate of 1, at which HogWild learns
 # nothing. (The times are random, so some pushes are staler than others: DynSGD's case.)
 #
@@ -217,6 +222,7 @@ styles = {
     "DOWNPOUR-Easy": (ORANGE, "-"),
     "ADAG": (ORANGE, "--"),
     "Synchronous-SGD": (PURPLE, "-"),
+    "Ring-AllReduce": (GREEN, "-"),
     "Local-SGD": (PURPLE, "--"),
     "SAGN": (PURPLE, ":"),
 }
@@ -235,18 +241,11 @@ axes.minorticks_off()
 axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 show(
     figure,
-    "Loss of eight algorithms at six learning rates. DOWNPOUR-Easy is lowest at 0.01 and rises from "
+    "Loss of nine algorithms at six learning rates. DOWNPOUR-Easy is lowest at 0.01 and rises from "
     "there; HogWild is lowest at 0.3, and most others at 1. At 3 none of them learns.",
 )
 
-# %% [markdown]
-# ## Eight workers, slow gradients
-# Now each algorithm trains five times at its best rate, with other seeds, and is tested with unseen
-# digits. (`inf`: a run that does not arrive.)
-#
-# **Predict:** which is the first to recognise 95% of them? Which are no faster than one worker?
-
-# %% tags=["predicted", "measured"]
+# %% jupyter={"source_hidden": true}
 TARGET = 0.95
 
 
@@ -281,6 +280,14 @@ def table(runs, case):
         print(" %13.0f %11.2f     %s" % there if needed < np.inf else "%14s" % "never")
 
 
+# %% [markdown]
+# ## Eight workers, slow gradients
+# Now each algorithm trains five times at its best rate, with other seeds, and is tested with unseen
+# digits. (`inf`: a run that does not arrive.)
+#
+# **Predict:** which is the first to recognise 95% of them? Which are no faster than one worker?
+
+# %% tags=["predicted", "measured"]
 runs = finals(eight, tuned)
 table(runs, eight)
 
@@ -290,21 +297,22 @@ table(runs, eight)
 # ```text
 #                     mini-    hardware       to 95%  statistical     seconds
 #                   batches  efficiency  mini-batches  efficiency     (range)
-# one worker            192        1.00           123        1.00     3.8 (2.9-inf)
-# HogWild              1459        0.95           419        0.29     1.7 (1.5-2.6)
-# DynSGD               1459        0.95           378        0.33     1.7 (1.1-2.4)
-# DOWNPOUR-Easy        1550        1.01         never
-# ADAG                 1550        1.01           780        0.16     3.2 (2.7-3.5)
-# Synchronous-SGD       544        0.35           424        0.29     4.6 (3.9-5.3)
-# Local-SGD             960        0.62           640        0.19     3.5 (3.2-4.4)
-# SAGN                  960        0.62         never
+# one worker            198        1.00           134        1.00     4.2 (3.2-4.7)
+# HogWild              1451        0.92           455        0.29     1.8 (0.9-2.7)
+# DynSGD               1451        0.92           376        0.36     1.7 (1.1-3.2)
+# DOWNPOUR-Easy        1540        0.97         never
+# ADAG                 1540        0.97           740        0.18     3 (2.3-4.1)
+# Synchronous-SGD       552        0.35           424        0.32     4.6 (3.6-inf)
+# Ring-AllReduce        552        0.35           424        0.32     4.6 (3.6-5.8)
+# Local-SGD             960        0.61           640        0.21     3.7 (2.9-4.8)
+# SAGN                  960        0.61         never
 # ```
 #
-# HogWild and DynSGD, more than twice as fast as one worker: 8 · 0.95 · 0.3 = 2.3. They use the
-# machines well, but each example teaches a third as much. Synchronous-SGD's range overlaps one
-# worker's. Because each step waits for the slowest of eight, it makes only 8 · 0.35 = 2.8 times the
-# mini-batches. And because the next rate that was tried, 3, breaks it, each of them teaches only 0.29
-# as much: 2.8 · 0.29 = 0.8. ADAG and Local-SGD gain little, while DOWNPOUR-Easy and SAGN do not
+# HogWild and DynSGD arrive first, in half the time of one worker: 8 · 0.92 · 0.3 = 2.2, because they use
+# the machines well, but each mini-batch teaches a third as much. Synchronous-SGD arrives no sooner than
+# one worker. Because each step waits for the slowest of eight, it makes only 8 · 0.35 = 2.8 times
+# the mini-batches. And because the next rate that was tried, 3, breaks it, each of them teaches only
+# 0.32 as much: 2.8 · 0.32 = 0.9. ADAG and Local-SGD gain little, while DOWNPOUR-Easy and SAGN do not
 # arrive: one goes too far, the other not far enough.
 #
 # </details>
@@ -312,22 +320,18 @@ table(runs, eight)
 # Compare has a larger network and 97%: HogWild takes 2.69 s, DynSGD 3.21 s, and one process 5.66 s in
 # the three runs of five that arrive. There Local-SGD does not arrive within 6 s.
 #
-# ## Two workers, fast gradients
-# In truth a gradient of Compare's network takes 0.16 ms on a core, and an exchange 1.4 ms. We race again
-# with these times and two workers for 0.2 s, tuned anew.
+# ## Eight equal workers
+# Equal GPUs do not wait for each other that long: from step to step their times vary by a few percent.
+# The law `jitter` makes a share of each time exponential, and the rest constant. With a share of 3%
+# the standard deviation is 3% of the mean. We tune and race again.
 #
-# **Predict:** which algorithms come close to one worker, and does any arrive sooner?
+# **Predict:** which algorithms are now about as fast as HogWild, or faster?
 
 # %% tags=["predicted", "measured"]
-two = {
-    "n": 2,
-    "seconds": 0.2,
-    "exchange": 0.0014,
-    "compute": lambda random, T: 0.00016 * T,
-}
-tuned_two = tune(two)
-runs_two = finals(two, tuned_two)
-table(runs_two, two)
+equal = {**eight, "law": "jitter", "shape": 0.03}
+tuned_equal = tune(equal)
+runs_equal = finals(equal, tuned_equal)
+table(runs_equal, equal)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -335,28 +339,77 @@ table(runs_two, two)
 # ```text
 #                     mini-    hardware       to 95%  statistical     seconds
 #                   batches  efficiency  mini-batches  efficiency     (range)
-# one worker           1250        1.00           157        1.00     0.025 (0.02-0.035)
-# HogWild               256        0.10           161        0.98     0.13 (0.11-0.13)
-# DynSGD                256        0.10           153        1.03     0.12 (0.11-0.15)
-# DOWNPOUR-Easy        1320        0.53           590        0.27     0.09 (0.087-0.15)
-# ADAG                 1320        0.53           570        0.28     0.087 (0.081-0.12)
-# Synchronous-SGD       256        0.10           142        1.11     0.11 (0.11-0.19)
-# Local-SGD            1320        0.53           220        0.71     0.033 (0.021-0.042)
-# SAGN                 1320        0.53          1280        0.12     0.19 (0.16-inf)
+# one worker            199        1.00           136        1.00     4.1 (3.5-4.8)
+# HogWild              1451        0.91           505        0.27     2.1 (1.8-2.7)
+# DynSGD               1451        0.91           616        0.22     2.6 (2.1-3.3)
+# DOWNPOUR-Easy        1520        0.95         never
+# ADAG                 1520        0.95           820        0.17     3.3 (2.4-3.9)
+# Synchronous-SGD      1384        0.87           424        0.32     1.8 (1.2-2.7)
+# Ring-AllReduce       1392        0.87           424        0.32     1.8 (1.2-2.3)
+# Local-SGD            1520        0.95           640        0.21     2.5 (2.1-3.1)
+# SAGN                 1520        0.95         never
 # ```
 #
-# None arrives sooner. HogWild, DynSGD and Synchronous-SGD spend nine tenths of their time on messages;
-# the algorithms with `T` = 10 make about as many mini-batches as one worker, but each teaches less.
-# Only Local-SGD comes close, in time and in loss. (Efficiencies above 1 are chance.)
+# Ring-AllReduce and Synchronous-SGD: their medians are the lowest, but within the ranges of HogWild
+# and DynSGD. The barrier now costs little, a hardware efficiency of 0.87 beside 0.91, and no gradient
+# is stale, so they keep a rate of 1, where HogWild's falls to 0.1.
 #
 # </details>
 #
-# Both races, as the median of five runs; the bands, from the second to the fourth, are those of four
-# algorithms:
+# So the law of times decides. The folded cell changes only that: from equal machines (0) to
+# exponential times (1).
+
 
 # %% jupyter={"source_hidden": true} tags=["measured"]
-figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-for axes, some, case in (panels[0], runs, eight), (panels[1], runs_two, two):
+def rate(v, waits, n=8, steps=2000):
+    """Returns mini-batches a second; v: the share of a time that is exponential."""
+    law = ("jitter", v) if v else ("constant", None)
+    turns = laws.step_times(law[0], n, steps, 0.03, 0, law[1]) + 0.003
+    scheme = schemes.synchronous if waits else schemes.asynchronous
+    return schemes.rate(scheme(turns))
+
+
+shares = np.linspace(0, 1, 11)
+rates_of = {waits: [rate(v, waits) for v in shares] for waits in (False, True)}
+figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
+for waits, color, name in (False, BLUE, "asynchronous"), (True, PURPLE, "with a barrier"):
+    axes.plot(shares, rates_of[waits], "o-", ms=4, color=color)
+    axes.text(1.03, rates_of[waits][-1], name, color=color, va="center")
+axes.set(xlabel="share of a gradient's time that is exponential", ylabel="mini-batches a second")
+axes.set(ylim=(0, 270), xlim=(-0.03, 1.3))
+show(
+    figure,
+    "Mini-batches a second of eight workers against the share of a gradient's time that is "
+    "exponential. Asynchronous workers make about 240 whatever the share is; with a barrier they "
+    "make as many if it is 0, and about 95 if it is 1.",
+)
+assert np.allclose(rates_of[False], 8 / 0.033, rtol=0.03)
+assert abs(rates_of[True][0] / rates_of[False][0] - 1) < 0.02 and rates_of[True][-1] < 100
+
+# %% [markdown]
+# ## Two workers, fast gradients
+# In truth a gradient of Compare's network takes 0.16 ms on a core, and an exchange with the ps 1.4 ms.
+# Its ring takes 0.4 ms. We race again with these times and two workers for 0.2 s, tuned anew.
+
+# %% tags=["measured"]
+two = {**equal, "n": 2, "seconds": 0.2, "mean": 0.00016, "ps": 0.0014}
+two["ring"] = cost.ring(2, S=9640, B=1e9, a=0.0002)
+tuned_two = tune(two)
+runs_two = finals(two, tuned_two)
+table(runs_two, two)
+
+# %% [markdown]
+# None arrives sooner than one worker. HogWild, DynSGD and Synchronous-SGD spend nine tenths of their
+# time on messages, the ring two thirds. The algorithms with `T` = 10 make about as many mini-batches
+# as one worker, but in most each teaches less. Local-SGD's range overlaps one worker's, and its loss
+# ends as low.
+#
+# All three races, as the median of five runs; the bands, from the second to the fourth, are those of
+# four algorithms:
+
+# %% jupyter={"source_hidden": true} tags=["measured"]
+figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True)
+for axes, some, case in zip(panels, (runs, runs_equal, runs_two), (eight, equal, two)):
     for name, each in some.items():
         color, line = styles[name]
         grid = np.linspace(0, case["seconds"], 80)
@@ -368,44 +421,52 @@ for axes, some, case in (panels[0], runs, eight), (panels[1], runs_two, two):
     axes.set(yscale="log", ylim=(0.05, 3), xlabel="simulated seconds")
     axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
     axes.minorticks_off()
-panels[0].set(title="eight workers, gradients of 30 ms", ylabel="test loss")
-panels[1].set(title="two workers, gradients of 0.16 ms")
-panels[1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+panels[0].set(title="eight, times vary", ylabel="test loss")
+panels[1].set(title="eight, equal")
+panels[2].set(title="two, fast gradients")
+panels[2].legend(loc="center left", bbox_to_anchor=(1, 0.5))
 show(
     figure,
-    "Test loss of eight algorithms against simulated seconds, medians of five runs. Eight "
-    "workers: HogWild and DynSGD fall first, DOWNPOUR-Easy and SAGN stay high. Two workers: one "
-    "worker alone falls first, and Local-SGD next.",
+    "Test loss of nine algorithms against simulated seconds, medians of five runs. Eight workers "
+    "whose times vary: HogWild and DynSGD fall first, DOWNPOUR-Easy and SAGN stay high. Eight equal "
+    "workers: the ring, Synchronous-SGD, HogWild and DynSGD fall together. Two workers with fast "
+    "gradients: one worker alone and Local-SGD fall first.",
 )
 
 # %% [markdown]
 # In Compare one process is at 97% in its first test, after at most 0.13 s, and HogWild after 0.36 s.
-# DOWNPOUR-Easy (0.16 s) and Local-SGD (0.19 s) are within a test or two of it. The moral is that *this
-# model should not be distributed*.
+# Ring-AllReduce (0.14 s), DOWNPOUR-Easy (0.16 s) and Local-SGD (0.19 s) are within a test or two of
+# it. None is sooner: *this model should not be distributed*.
 #
-# What pays depends on the ratio of gradient and message, and that is your model's and your network's.
-# With two layers of convolutions two processes that divide the mini-batch come nearer: Compare's
-# Ring-AllReduce is at 97% after 0.45 s, one process after 0.53 s, and the ranges overlap.
+# What pays depends on the ratio of gradient and message. With two layers of convolutions two processes
+# that divide the mini-batch come nearer: Compare's Ring-AllReduce is at 97% after 0.45 s, one process
+# after 0.53 s, and the ranges overlap.
 
 # %% jupyter={"source_hidden": true}
 # The answers, checked; and what the text says of Compare, where its table is.
-arrived, arrived_two = (
+arrived, arrived_equal, arrived_two = (
     {name: np.median([reached(run)[0] for run in each]) for name, each in some.items()}
-    for some in (runs, runs_two)
+    for some in (runs, runs_equal, runs_two)
 )
-assert 2 * max(arrived["HogWild"], arrived["DynSGD"]) < arrived["one worker"] < np.inf
-assert arrived["Synchronous-SGD"] > arrived["one worker"]
+assert 1.8 * max(arrived["HogWild"], arrived["DynSGD"]) < arrived["one worker"] < np.inf
+assert arrived["Synchronous-SGD"] > 0.8 * arrived["one worker"]
 assert arrived["DOWNPOUR-Easy"] == arrived["SAGN"] == np.inf
-assert min(arrived_two, key=arrived_two.get) == "one worker"
+for name in ("Ring-AllReduce", "Synchronous-SGD"):
+    assert arrived_equal[name] < 1.1 * min(arrived_equal["HogWild"], arrived_equal["DynSGD"])
+    assert arrived_equal[name] < 0.6 * arrived_equal["one worker"]
+assert arrived_two["one worker"] < 1.1 * min(arrived_two.values())
 best_rates = {name: rates[int(np.argmin(losses))] for name, losses in tuned.items()}
 assert best_rates["DOWNPOUR-Easy"] == 0.01 and best_rates["HogWild"] == 0.3
 assert best_rates["one worker"] == best_rates["ADAG"] == best_rates["DynSGD"] == 1
+assert rates[int(np.argmin(tuned_equal["HogWild"]))] == 0.1
+assert rates[int(np.argmin(tuned_equal["Ring-AllReduce"]))] == 1
 assert race("DOWNPOUR-Easy", 0.003, 0, eight, tuning_data)[-1, 2] > 1
 path = course.HERE.parent / "Measurements" / "Compare" / "table.txt"
 said = {  # task: {example: (mini-batches, seconds to 97%)}
     "digits": {
         "Non-Distributed-Setup": ("18,268", "0.13"),
         "HogWild": ("3,785", "0.36"),
+        "Ring-AllReduce": ("10,676", "0.14"),
         "DOWNPOUR-Easy": ("19,870", "0.16"),
         "Local-SGD": ("17,860", "0.19"),
     },
@@ -430,35 +491,40 @@ if path.exists():
 # In 2012 a cluster was thousands of unequal CPUs, and asynchronous parameter servers kept them busy.
 # Four things have changed since:
 #
-# - **Equal GPUs.** A barrier costs them little: in [Scaling](../Measurements/Scaling/) eight equal
-#   workers make 98 mini-batches a second with it, and 108 without.
+# - **Equal GPUs.** A barrier costs them little, as in the second race. In
+#   [Scaling](../Measurements/Scaling/) eight equal workers make 98 mini-batches a second with it, and
+#   108 without.
 # - **All-reduce.** Its links carry less than twice the model, and a single server's link `n` times.
-# - **Large batches** turned out to train as well. Besides, you can repeat and debug synchronous runs,
+# - **Large batches** train as well up to the critical batch, with a larger rate and a warm-up
+#   ([SGD-by-Experiment](SGD-by-Experiment.ipynb)). Besides, you can repeat and debug synchronous runs,
 #   while staleness lowers the best rate.
 # - **Sharding** took over the servers' memory: under ZeRO each worker serves its share of `w`.
 #
 # Asynchrony survives where waiting or sending is expensive: in the tables of recommenders, whose
 # [sparse](../Sparse-Embeddings/) pushes seldom collide; in reinforcement learning, whose actors play
 # at their own pace; and between data centres, as
-# [Async-Local-SGD](../Further-Algorithms/Async-Local-SGD/). DiLoCo waits there, but rarely.
+# [Async-Local-SGD](../Further-Algorithms/Async-Local-SGD/).
 #
 # ## Which one to use
 # Begin at the top, and stop at the first "yes":
 #
-# ![Decision chart. Is one device large and fast enough? If yes: do not distribute: Non-Distributed-Setup. Is the model too large for a device? If yes: Sharded-Training; then Model-Parallelism, Sparse-Embeddings. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: Local-SGD, DiLoCo. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; DynSGD if late gradients break training. Otherwise T steps between two pushes: DOWNPOUR-Easy with two workers; with more (not measured) ADAG, DOWNPOUR or AEASGD, each tuned.](../docs/figures/choose.svg)
+# ![Decision chart. Is one device large and fast enough? If yes: do not distribute: Non-Distributed-Setup. Is the model too large for a device? If yes: Sharded-Training; then Model-Parallelism, Sparse-Embeddings. Do the devices of one machine suffice? If yes: Multiple-GPUs-Single-Machine. Are the machines equal, and do all stay? If yes: Collective-AllReduce; slow network: Local-SGD, DiLoCo. Are just one or two slow at a time? If yes: Synchronous-SGD with --backup-workers. Do gradients cost far more than pulls? If yes: HogWild; DynSGD if late gradients break training. Otherwise T steps between two messages: Local-SGD or DOWNPOUR-Easy with two workers; with more (not measured) Local-SGD, ADAG or AEASGD, each tuned.](../docs/figures/choose.svg)
 #
 # [Compare](../Measurements/Compare/#which-one-to-use-and-why) names the measured row behind most of
-# this advice.
+# this advice. (For the last answer the race prefers Local-SGD, and Compare DOWNPOUR-Easy by one
+# test: try both.)
 
 # %% [markdown]
 # ## Exercises
-# **1. The best rate of a search.** ★★☆ Return the rate with the lowest loss, and whether it is at the
-# edge, the lowest or the highest that was tried, so that the search must go on. A run that broke has
-# the loss `nan`.
+# **1. The law of times.** ★★☆ Turn the dial `v` of `rate(v, waits)`, the share of a gradient's time
+# that is exponential. With which `v` do eight workers behind a barrier make half as many mini-batches
+# a second as asynchronous ones? (On paper: the longest of eight exponential times is on average
+# 1 + 1/2 + ... + 1/8 = 2.72 times their mean.)
 #
 # <details><summary>Hint</summary>
 #
-# Every comparison with `nan` is false, so `min` may return it. `np.isfinite` tells.
+# A step with a barrier takes the exchange, and of 30 ms the constant part and 2.72 times the
+# exponential part. When is that twice 33 ms?
 #
 # </details>
 
@@ -467,31 +533,20 @@ if path.exists():
 @course.exercise
 def check_1(answer):
     """What is wrong in words, or None."""
-    nan = float("nan")
-    no_edge = "0.3 is neither the lowest nor the highest rate, although it comes first in the dict"
-    broken = "the rate 1 was tried, too, and broke: 0.3 is not at the edge"
-    for losses, best, edge, why in (
-        ({0.3: 0.2, 0.1: 0.5, 1: 0.9}, 0.3, False, no_edge),
-        ({0.1: 0.5, 0.3: 0.2, 0.03: 0.9}, 0.3, True, "0.3 is the highest rate that was tried"),
-        ({1: nan, 0.1: 0.5, 0.3: 0.2}, 0.3, False, broken),
-        ({0.1: 0.2, 0.3: 0.5}, 0.1, True, "0.1 is the lowest rate that was tried"),
-        ({0.5: 0.9, 2: 0.3, 1: 0.4, 4: nan}, 2, False, "4 was tried, too, and broke"),
-    ):
-        rate, at_edge = answer(dict(losses))
-        if not np.isfinite(losses.get(float(rate), 0)):
-            return "a run that broke, with the loss nan, was taken for the best"
-        if not np.isclose(rate, best):
-            return "of the losses %s that of the rate %g is the lowest" % (losses, best)
-        if at_edge not in (True, False) or bool(at_edge) != edge:
-            return "with the losses %s: %s" % (losses, why)
+    v = float(answer)
+    if not 0 <= v <= 1:
+        return "v is a share, from 0 to 1"
+    share = rate(v, True) / rate(v, False)
+    if abs(v - 0.033 / (0.03 * 2.718)) < 0.02:
+        return "the constant part becomes shorter when v grows: 1 - v + 2.72 v, not 1 + 2.72 v"
+    if not abs(share - 0.5) < 0.02:
+        longer = "shorter" if share < 0.5 else "longer"
+        return "with %g it is %.2f of them: the longest time must be %s" % (v, share, longer)
 
 
 # %%
 # Your answer to exercise 1
-def answer_1(losses):
-    """Returns the best rate, and whether it is at the edge. losses: {rate: loss}."""
-    raise NotImplementedError
-
+answer_1 = ...  # v
 
 check_1(answer_1)
 
@@ -499,16 +554,14 @@ check_1(answer_1)
 # <details><summary>Solution</summary>
 #
 # ```python
-# def answer_1(losses):
-#     sound = {rate: loss for rate, loss in losses.items() if np.isfinite(loss)}
-#     best = min(sound, key=sound.get)
-#     return best, best in (min(losses), max(losses))
-#
+# longest = sum(1 / k for k in range(1, 9))
+# answer_1 = (2 * 0.033 - 0.003 - 0.03) / (0.03 * (longest - 1))  # 0.64
 #
 # assert check_1(answer_1)
 # ```
 #
-# A rate that breaks is part of the search: it shows that there is nothing to gain above it.
+# Then a gradient's time has a standard deviation of 64% of its mean, which equal machines do not have.
+# Half the speed is not half as good: the race counts what each mini-batch teaches, too.
 #
 # </details>
 
@@ -533,19 +586,27 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    servers = {"HogWild", "DynSGD", "Parameter-Server-Strategy", "Bounded-Staleness"}
+    nobody_waits = {"HogWild", "DynSGD", "Parameter-Server-Strategy", "Bounded-Staleness"}
+    nobody_waits |= {
+        "Delay-Compensation",
+        "Async-Local-SGD",
+        "Gossip-SGD",
+        "ADAG",
+        "AEASGD",
+        "AEAMSGD",
+    }
     rare = {"DiLoCo", "Local-SGD", "Async-Local-SGD", "Compressed-AllReduce"}
     good = {
         "a": ({"Non-Distributed-Setup"}, "what would any message gain if training takes 5 s?"),
         "b": ({"Sharded-Training"}, "480 GB fit into no GPU, but a 64th of them does"),
         "c": (
-            {"Collective-AllReduce", "Horovod-RingAllReduce"},
-            "equal GPUs need no staleness; which synchronous way has no server?",
+            {"Collective-AllReduce", "Ring-AllReduce", "Horovod-RingAllReduce"},
+            "equal GPUs need no staleness; which synchronous ways have no server?",
         ),
         "d": (rare, "one message of 4 GB takes 32 s on that link: who sends seldom, or little?"),
-        "e": (servers, "a step that waits would take as long as the slowest, or for ever"),
+        "e": (nobody_waits, "a step that waits would take as long as the slowest, or for ever"),
         "f": (
-            {"Synchronous-SGD"} | servers,
+            {"Synchronous-SGD"} | nobody_waits,
             "an all-reduce waits for the slow one; what can a step do without it?",
         ),
     }
@@ -577,7 +638,8 @@ check_2(answer_2)
 # ```
 #
 # In b, 16 bytes · 30 billion / 64 = 7.5 GB for each GPU, and activations come on top. In f, a backup
-# worker makes the slow gradient superfluous. The check accepts more than one folder for c to f.
+# worker makes the slow gradient superfluous. The check accepts more than one folder for c to f: in c
+# any all-reduce, for instance.
 #
 # </details>
 
@@ -598,4 +660,4 @@ course.end()
 # **Elsewhere:** PyTorch has Collective-AllReduce as DDP, Sharded-Training as FSDP, and Local-SGD as
 # its post-local SGD optimizer; JAX has the first two as shardings.
 #
-# Next: [Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb), what goes wrong in real runs.
+# Next: [Input-Pipelines](Input-Pipelines.ipynb), the first of part four.

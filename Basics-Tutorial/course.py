@@ -1,7 +1,7 @@
 """What the notebooks of this course share. On Colab, upload this file beside the notebook.
 
-It starts processes, shows figures, has the digits and their network, and checks answers. No
-algorithm is here: those stand in the notebooks.
+It starts processes, shows figures, has the digits and their network, in TensorFlow and in NumPy,
+and checks answers. No algorithm is here: those stand in the notebooks.
 """
 
 import collections
@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import types
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # before the import, or C++ messages fill the page
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"  # the one notice that the line above leaves
@@ -169,6 +170,29 @@ def stop(*some):
             process.wait(10)
 
 
+def task(threads=0):
+    """Begins the program of a task of TF_CONFIG, as Sessions does it: graphs, and a server.
+
+    threads: with how many it computes an operation, by default with one for each core.
+
+    Returns its cluster, job and number k, its device `me`, its server, how many workers there are,
+    n, and `limits`: the session sees the ps and this task, and a call may take a minute.
+    """
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    tf.disable_v2_behavior()
+    tf.enable_resource_variables()
+    config = json.loads(os.environ["TF_CONFIG"])
+    cluster, job, k = config["cluster"], config["task"]["type"], config["task"]["index"]
+    me = "/job:%s/task:%d" % (job, k)
+    limits = tf.ConfigProto(device_filters=["/job:ps", me], operation_timeout_in_ms=60_000)
+    pool = tf.ConfigProto(intra_op_parallelism_threads=threads)
+    server = tf.train.Server(cluster, job_name=job, task_index=k, config=pool)
+    n = len(cluster["worker"])
+    return types.SimpleNamespace(
+        cluster=cluster, job=job, k=k, n=n, me=me, server=server, limits=limits
+    )
+
+
 def transfers(session, fetches, feed=None):
     """Runs fetches once, and reads from its trace what each task did and what it sent to others.
 
@@ -201,6 +225,25 @@ def transfers(session, fetches, feed=None):
             numbers = tf.TensorShape(tensor.shape).num_elements()
             sent[sender, receiver] += numbers * tf.as_dtype(tensor.dtype).size
     return operations, sent
+
+
+def moments(began, pulled, computed, pushed, versions):
+    """Returns when each ticket was taken, and when each version was read.
+
+    The pushes stand in the order of their tickets. A ticket is taken somewhere within its push, and
+    a version is read somewhere within its pull. Their order is known, which narrows both down; of
+    what remains this is the middle.
+    """
+    earliest, latest = np.array(computed, float), np.array(pushed, float)
+    for push, v in enumerate(versions):  # read after ticket v - 1 was taken, and before ticket v
+        earliest[v] = max(earliest[v], began[push])
+        if v > 0:
+            latest[v - 1] = min(latest[v - 1], pulled[push])
+    earliest = np.maximum.accumulate(earliest)
+    latest = np.minimum.accumulate(latest[::-1])[::-1]
+    taken = (earliest + latest) / 2
+    before, after = np.append(-np.inf, taken)[versions], taken[versions]
+    return taken, (np.maximum(before, began) + np.minimum(after, pulled)) / 2
 
 
 # The digits, and a network 64 - 32 - 10
@@ -262,6 +305,41 @@ def batch(x, y, number, worker=0, size=32):
     seed = tf.stack([tf.cast(worker, tf.int64), tf.cast(number, tf.int64)])
     rows = tf.random.stateless_uniform([size], seed, 0, len(x), tf.int32)
     return tf.gather(x, rows), tf.gather(y, rows)
+
+
+# The same network in NumPy, also for many models at once: then each of the four arrays w has axes
+# before its own, which say which model it is; x has the shape [..., rows, 64], y [..., rows].
+
+
+def numpy_outputs(w, x):
+    """Returns the hidden units and the scores: [..., rows, 32] and [..., rows, 10]."""
+    W1, b1, W2, b2 = w
+    hidden = np.maximum(x @ W1 + b1[..., None, :], 0)
+    return hidden, hidden @ W2 + b2[..., None, :]
+
+
+def numpy_loss(w, x, y):
+    """Returns the mean cross-entropy of these rows, of each model."""
+    _, scores = numpy_outputs(w, x)
+    scores = scores - scores.max(axis=-1, keepdims=True)
+    labels = np.broadcast_to(y, scores.shape[:-1])[..., None]
+    right = np.take_along_axis(scores, labels, -1)[..., 0]
+    return (np.log(np.exp(scores).sum(axis=-1)) - right).mean(axis=-1)
+
+
+def numpy_gradient(w, x, y):
+    """Returns the gradient of the mean cross-entropy of these rows: four arrays, as w."""
+    hidden, scores = numpy_outputs(w, x)
+    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    p /= p.sum(axis=-1, keepdims=True)
+    d_scores = (p - np.eye(10, dtype="float32")[y]) / np.float32(x.shape[-2])
+    d_hidden = d_scores @ np.swapaxes(w[2], -1, -2) * (hidden > 0)
+    return [
+        np.swapaxes(x, -1, -2) @ d_hidden,
+        d_hidden.sum(axis=-2),
+        np.swapaxes(hidden, -1, -2) @ d_scores,
+        d_scores.sum(axis=-2),
+    ]
 
 
 # Exercises

@@ -2,7 +2,7 @@
 # The notebooks of this folder in JupyterLab; Ctrl-C ends it.
 #   bash run.sh --no-browser               other flags go to jupyter lab
 #   bash run.sh --execute                  run all without a browser, and write nothing; about 6 minutes
-#   bash run.sh --execute Servers Hooks    only these
+#   bash run.sh --execute Servers Sessions    only these
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

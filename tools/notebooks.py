@@ -3,9 +3,11 @@
     python tools/notebooks.py [NAME ...]              check; exits with 1 and what is wrong
     python tools/notebooks.py --execute [NAME ...]    make them from their sources, with new outputs
     python tools/notebooks.py --run [NAME ...]        run them as they are; no file is written
+    python tools/notebooks.py --minutes               count the minutes of all, and write them into
+                                                      the sources and the README
 
 A source is a Python script in jupytext's percent format; the notebook NAME.ipynb stands beside
-NAME.py. Without a name all are taken. What several share is in course.py.
+NAME.py. Without a name all are taken. What several share is in course.py and neighbours.py.
 
 A cell with the tag `measured` shows times or rates, which differ from run to run. One with the tag
 `predicted` is committed without its output, which a reader is asked to predict: --execute writes it
@@ -29,12 +31,14 @@ from common import drivers
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "Basics-Tutorial"
 SECONDS = 40  # the longest that a notebook may take on 2 cores, its kernel's start included
+SHARED = {"course", "neighbours"}  # what notebooks import
 CLEAN_UP = "# Stop what this notebook started."
 ANSWER = "# Your answer to "  # a cell for the reader's own code; its solution stands in the next
 MEASURED = "measured"  # the tag of a cell whose numbers differ from run to run
 PREDICTED = "predicted"  # the tag of a cell whose output is committed in the answer below it only
 COLAB = "# On Colab, first upload course.py, which is beside this notebook."
-WORDS, LINES = 150, 10  # that a reader reads in a minute
+WORDS, LINES, FOLDED_LINES = 150, 10, 60  # that a reader reads in a minute
+PREDICTION, DRAWN = 1, 0.5  # minutes for an answer of one's own, and for a picture
 GRADES = {"★☆☆": 10, "★★☆": 12, "★★★": 15}  # minutes that an exercise takes
 HEADER = """\
 # ---
@@ -89,7 +93,7 @@ def order():
 
 def sources():
     """The sources of all notebooks, in reading order; those that it does not name come last."""
-    names = sorted(path.stem for path in ROOT.glob("*.py") if path.stem != "course")
+    names = sorted({path.stem for path in ROOT.glob("*.py")} - SHARED)
     ordered = [name for name in order() if name in names]
     return [ROOT / f"{name}.py" for name in dict.fromkeys([*ordered, *names])]
 
@@ -339,29 +343,64 @@ def form(cells):
 
 
 def minutes(cells):
-    """How long a reader needs: for the words, for the lines of code that are open, for exercises.
+    """How long a reader needs: for words, code, pictures, predictions and exercises.
 
-    Without solutions, hints, links' targets and pictures, and without a project.
+    Without solutions, hints, links' targets, and without a project.
     """
-    words = lines = exercises = 0
+    words = lines = folded = pictures = exercises = 0
     for cell in cells:
         if cell.cell_type == "markdown":
+            pictures += len(PICTURE.findall(cell.source))
             text = PICTURE.sub("", FOLDED.sub("", cell.source))
             words += len(re.sub(r"\]\([^)]*\)", "]", text).split())
             for grade in re.findall(r"^\*\*\d\. .*?(★[★☆]{2})", cell.source, re.M):
                 exercises += GRADES[grade]
-        elif not cell.metadata.get("jupyter", {}).get("source_hidden"):
-            own = [line.strip() for line in cell.source.splitlines()]
-            lines += sum(bool(line) and not line.startswith("#") for line in own)
-    return words / WORDS + lines / LINES + exercises
+            continue
+        own = [line.strip() for line in cell.source.splitlines()]
+        count = sum(bool(line) and not line.startswith("#") for line in own)
+        pictures += sum(line.startswith("show(") for line in own)
+        if not cell.metadata.get("jupyter", {}).get("source_hidden"):
+            lines += count
+        elif "@course.exercise" not in own:  # nobody needs to read a check
+            folded += count
+    predictions = sum(has_tag(cell, PREDICTED) for cell in cells)
+    reading = words / WORDS + lines / LINES + folded / FOLDED_LINES
+    return reading + DRAWN * pictures + PREDICTION * predictions + exercises
+
+
+def counted(cells):
+    return 5 * round(minutes(cells) / 5)
+
+
+def recount():
+    """Writes the minutes of all notebooks into their first cells, and into the README."""
+    readme = ROOT / "README.md"
+    page = readme.read_text()
+    for source in sources():
+        text, number = source.read_text(), counted(made(source).cells)
+        source.write_text(re.sub(r"(\*\*Time:\*\* )\d+", rf"\g<1>{number}", text, count=1))
+        row = rf"(\| \[{source.stem}\]\({source.stem}\.ipynb\) \| )\d+"
+        page = re.sub(row, rf"\g<1>{number}", page)
+    before, *parts = page.split("\n### ")
+    sums = [sum(map(int, re.findall(r"\.ipynb\) \| (\d+) \|", part))) for part in parts]
+    parts = [
+        re.sub(r"^(.*): [\dhmin ]+\n", rf"\1: {hours(own)}\n", part, count=1)
+        for part, own in zip(parts, sums)
+    ]
+    before = re.sub(r"\d+ h(?: \d+ min)?(?= with all exercises)", hours(sum(sums)), before)
+    readme.write_text("\n### ".join([before, *parts]))
+    print("all notebooks: %s" % hours(sum(sums)))
+
+
+def hours(total):
+    return "%d h %d min" % divmod(total, 60)
 
 
 def time_of(cells):
-    """The minutes that the first cell names are those of its words, lines and exercises."""
+    """The minutes that the first cell names are those that are counted."""
     said = re.search(r"\*\*Time:\*\* (\d+) minutes", cells[0].source)
-    wanted = 5 * round(minutes(cells) / 5)
-    if not said or int(said[1]) != wanted:
-        yield f"by its words, lines and exercises it takes {wanted} minutes"
+    if not said or int(said[1]) != counted(cells):
+        yield f"it takes {counted(cells)} minutes: python tools/notebooks.py --minutes"
 
 
 def predictions(cells):
@@ -478,10 +517,13 @@ def main():
     parser = drivers.Parser(__doc__)
     parser.add_argument("--execute", action="store_true")
     parser.add_argument("--run", action="store_true")
+    parser.add_argument("--minutes", action="store_true")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="the longest a run may take")
     parser.add_argument("names", nargs="*", metavar="NAME")
     flags = parser.parse_args()
     paths = chosen(flags.names)
+    if flags.minutes:
+        return recount()
     if flags.execute or flags.run:
         return run(paths, flags.execute, flags.seconds)
     found = ["%s: %s" % (path.stem, what) for path in paths for what in problems(path)]

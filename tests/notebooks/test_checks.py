@@ -146,7 +146,7 @@ def answers(source, number, begin, solution):
 QUICK = {
     "Sessions": "12",
     "Inside-a-Running-Worker": "12",
-    "Ring-AllReduce": "12",
+    "Ring-AllReduce": "1",
     "From-Here-to-DDP-and-FSDP": "12",
     "Which-Algorithm": "12",
 }
@@ -159,9 +159,7 @@ SLOW = {  # each answer costs a training or a pipeline
 }
 ELSEWHERE = {  # their sessions wait for servers: test_notebooks.py has wrong answers to them
     "Servers": "12",
-    "Local-then-Global-Variables": "2",
-    "Sessions-that-Recover": "2",
-    "Hooks": "12",
+    "Sessions-that-Recover": "12",
 }
 # (notebook, exercise): parts of its solution that can be left out, and why.
 REDUNDANT = {
@@ -177,7 +175,7 @@ REDUNDANT = {
 }
 # What the cell writes that an exercise needs, although it sets no name that the exercise reads.
 WRITES = {("Classic-Mistakes-Practice", "2"): "the first run:"}
-CALLS = {("Beyond-ZeRO", "2"): 2}  # how many results a check compares; otherwise at least 6
+CALLS = {("Send-Less-Fail-Less", "2"): 2}  # how many results a check compares; otherwise at least 6
 
 
 def chosen(tier):

@@ -13,7 +13,7 @@ def input_pipeline():
     for i in range(10):
         parts.append(rect(14, 36 + 25 * i, 60, 20, "ab"[i % 2] + " pale"))
         parts.append(text(44, 51 + 25 * i, "%d" % i, "small"))
-    stages = ("shard\ncache", "shuffle\nrepeat", "batch\nmap, prefetch")
+    stages = ("shard\ncache", "shuffle\nrepeat", "batch, map\nprefetch")
     for k in range(2):
         y, kind = 10 + 142 * k, "ab"[k]
         parts.append(frame(150, y, 450, 128, "worker %d" % k))

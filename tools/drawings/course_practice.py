@@ -88,42 +88,6 @@ def monitored():
     ]
 
 
-@figure("hook-files.svg", 600, 354)
-def hook_files():
-    """CheckpointSaverHook writes the files checkpoint, model.ckpt-20 in three parts, and
-    graph.pbtxt; a session creator with this checkpoint_dir reads them. SummarySaverHook and
-    StepCounterHook write one file of events, which TensorBoard reads. ProfilerHook writes
-    timeline-20.json, which your browser draws."""
-    files = ["checkpoint", "model.ckpt-20.index", "             .data-…", "             .meta"]
-    files.append("graph.pbtxt")
-    return [
-        text(94, 24, "hooks write", "title"),
-        text(324, 24, "files in one folder", "title"),
-        text(524, 24, "who reads them", "title"),
-        rect(204, 38, 240, 306, "frame", 8),
-        box(95, 100, "CheckpointSaverHook", "ps", 182),
-        arrow(187, 100, 213, 100),
-        rect(214, 50, 220, 100, "box", 6),
-        *lines(224, 71, files, "code", 18),
-        arrow(435, 100, 455, 100),
-        box(524, 100, "session creator\ncheckpoint_dir", width=136, height=52),
-        box(95, 204, "SummarySaverHook", "ps", 182),
-        box(95, 248, "StepCounterHook", "ps", 182),
-        arrow(187, 204, 213, 204),
-        arrow(187, 248, 213, 248),
-        rect(214, 182, 220, 88, "box", 6),
-        left(224, 231, "events.out.tfevents.…", "code"),
-        arrow(435, 226, 455, 226),
-        box(524, 226, "TensorBoard", width=136),
-        box(95, 312, "ProfilerHook", "ps", 182),
-        arrow(187, 312, 213, 312),
-        rect(214, 292, 220, 40, "box", 6),
-        left(224, 317, "timeline-20.json", "code"),
-        arrow(435, 312, 455, 312),
-        box(524, 312, "your browser", width=136),
-    ]
-
-
 SYMPTOMS = (  # what you see, what to look at first, the mistake
     ("nothing is printed", "which call hits its limit?", "17  no deadline"),
     ("a worker starts 30 s late", "how often does it look?", "18  it sleeps"),

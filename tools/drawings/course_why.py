@@ -126,7 +126,7 @@ def field():
 ROW = 62  # the height of a row of algorithms()
 
 
-def lane(number, name, rule, calls, one="", barrier=False, pull_late=False):
+def lane(number, name, rule, calls, one="", barrier=False):
     """A row: what worker 0 does, below the line of the parameter server.
 
     calls: how many gradients stand between each pull and its push.
@@ -137,8 +137,7 @@ def lane(number, name, rule, calls, one="", barrier=False, pull_late=False):
     for gradients in calls:
         begin, x = x, x + 17 * gradients
         parts += [rect(begin + 17 * i, bottom - 12, 14, 14, "a", 2) for i in range(gradients)]
-        pulled = x - 14 if pull_late else begin - 3
-        parts.append(arrow(pulled - 7, top + 1, pulled, bottom - 13))
+        parts.append(arrow(begin - 10, top + 1, begin - 3, bottom - 13))
         parts.append(arrow(x + 1, bottom - 13, x + 8, top + 2))
         if barrier:
             parts.append(rect(x + 12, top - 4, 1, 46, "bar", 0))
@@ -146,13 +145,13 @@ def lane(number, name, rule, calls, one="", barrier=False, pull_late=False):
     return "".join(parts + lines(412, top + 14, rule.split("; "), ""))
 
 
-@figure("algorithms.svg", 600, 82 + ROW * 6)
+@figure("algorithms.svg", 600, 82 + ROW * 7)
 def algorithms():
-    """Six algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and
-    again. DOWNPOUR-Easy, ADAG and AEASGD: pull, several gradients, push. What a push does: HogWild
-    subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T
-    gradients; ADAG lr times a / T; AEASGD adds E to w and takes it from w_k. Synchronous SGD: pull,
-    one gradient, push, then a barrier; w moves by the mean."""
+    """Seven algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again
+    and again. DOWNPOUR-Easy and ADAG: pull, T gradients, push. What a push does: HogWild subtracts
+    lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T
+    gradients; ADAG lr times a / T. With a barrier behind each push: Synchronous SGD subtracts lr
+    times the mean of all g, Local-SGD lr times the mean of all a, SAGN lr times this mean / T."""
     each, window = [1] * 5, [4, 4]
     note = "The line above the squares: w on the server. Red: a barrier."
     return [
@@ -163,9 +162,10 @@ def algorithms():
         lane(1, "DynSGD", "w ← w − lr·g /; (staleness + 1)", each),
         lane(2, "DOWNPOUR-Easy", "w ← w − lr·a", window, "T steps alone"),
         lane(3, "ADAG", "w ← w − lr·a / T", window, "T steps alone"),
-        lane(4, "AEASGD", "w ← w + E; w_k ← w_k − E", window, "keeps its own w_k", pull_late=True),
-        lane(5, "Synchronous SGD", "w ← w − lr · the mean; of g_0 and g_1", [1] * 4, "waits", True),
-        left(0, 70 + ROW * 6, note, "small"),
+        lane(4, "Synchronous SGD", "w ← w − lr · the mean; of all g", [1] * 4, "waits", True),
+        lane(5, "Local-SGD", "w ← w − lr · the mean; of all a", window, "T steps, waits", True),
+        lane(6, "SAGN", "w ← w − lr · the mean; of all a, / T", window, "T steps, waits", True),
+        left(0, 70 + ROW * 7, note, "small"),
     ]
 
 
@@ -205,8 +205,8 @@ QUESTIONS = (  # a question, and the two lines of the answer if it is yes
 
 @figure("choose.svg", 616, 66 + 70 * len(QUESTIONS))
 def choose():
-    """Decision chart. {} Otherwise T steps between two pushes: DOWNPOUR-Easy with two
-    workers; with more (not measured) ADAG, DOWNPOUR or AEASGD, each tuned."""
+    """Decision chart. {} Otherwise T steps between two messages: Local-SGD or DOWNPOUR-Easy with
+    two workers; with more (not measured) Local-SGD, ADAG or AEASGD, each tuned."""
     parts = []
     for number, (question, *folders) in enumerate(QUESTIONS):
         y = 30 + 70 * number
@@ -223,8 +223,10 @@ def choose():
     y = 30 + 70 * len(QUESTIONS)
     parts += [
         rect(4, y - 22, 608, 50, "ps", 6),
-        text(308, y - 1, "T steps between two pushes: DOWNPOUR-Easy with two workers;"),
-        text(308, y + 19, "with more (not measured) ADAG, DOWNPOUR or AEASGD, each tuned"),
+        text(308, y - 1, "T steps between two messages: Local-SGD or DOWNPOUR-Easy with two"),
+        text(
+            308, y + 19, "workers; with more (not measured) Local-SGD, ADAG or AEASGD, each tuned"
+        ),
     ]
     answers = [f"{question} If yes: {' '.join(folders)}." for question, *folders in QUESTIONS]
     return parts, [" ".join(answers).replace("- ", "-")]

@@ -167,7 +167,7 @@ def stored(done, k):
     return spans
 
 
-@figure("pipeline.svg", 550, 530)
+@figure("pipeline.svg", 600, 530)
 def pipeline():
     """Schedules of {} stages and {} micro-batches; a backward pass takes twice as long as a forward
     one. Sequential: one stage works at a time, {}% idle. GPipe: all forward passes, then all
@@ -178,29 +178,29 @@ def pipeline():
         ("GPipe", "all forward, then all backward", gpipe),
         ("1F1B", "one forward, one backward in turn", one_forward_one_backward),
     ]
-    parts, shares, most, unit = [], [], [], 10.6
+    parts, shares, most, unit = [], [], [], 11.8
     for number, (name, what, orders) in enumerate(panels):
         done, y = schedule(orders), 24 + 164 * number
         shares.append(round(100 * idle(done)))
         end = max(until for _, until in done.values())
         parts += [left(4, y, name, "title"), left(102, y, what, "small")]
-        parts.append(text(542, y, "idle %d%%" % shares[-1], "end"))
+        parts.append(text(592, y, "idle %d%%" % shares[-1], "end"))
         for k in range(STAGES):
             top, spans = y + 12 + 42 * k, stored(done, k)
             if number:
                 stores = max(count for *_, count in spans)
                 most.append(stores)
                 words = f"stores up to {stores} micro-batch{'es' * (stores > 1)}"
-                parts.append(text(542, top + 18, words, "small end"))
-            parts += [left(4, top + 18, "stage %d" % k), rect(66, top, unit * end, 24, "idle", 0)]
+                parts.append(text(592, top + 18, words, "small end"))
+            parts += [left(4, top + 18, "stage %d" % k), rect(62, top, unit * end, 24, "idle", 0)]
             for (stage, kind, m), (begin, until) in done.items():
                 if stage == k:
                     words = str(m) if m is not None else "all"
                     width = unit * (until - begin) - 1
-                    parts.append(bar(66 + unit * begin, top, width, "ab"[kind == "B"], words, 24))
+                    parts.append(bar(62 + unit * begin, top, width, "ab"[kind == "B"], words, 24))
             for begin, until, count in spans:
                 height = 2 * count
-                x, width = 66 + unit * begin, unit * (until - begin)
+                x, width = 62 + unit * begin, unit * (until - begin)
                 parts.append(rect(x, top + 26, width, height, "c pale", 0))
     assert abs(idle(schedule(gpipe)) - (STAGES - 1) / (MICRO + STAGES - 1)) < 1e-9
     parts += [legend(4, 500, "a", "forward"), legend(92, 500, "b", "backward")]

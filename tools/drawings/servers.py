@@ -103,18 +103,19 @@ def update():
     return parts
 
 
-@figure("sparse.svg", 560, 336)
-def sparse():
-    """A table of word vectors, divided over two ps: even rows on ps 0, odd rows on ps 1. A
-    mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for
-    only these. All other rows neither move nor travel."""
+def divided_table(tables):
+    """Two ps, each with rows of a table, and a worker that needs three of them.
+
+    tables: [(the height at which it begins, its rows, those that the worker needs, their names)].
+    """
     parts = [frame(350, 10, 200, 150, "ps 0"), frame(350, 176, 200, 150, "ps 1")]
-    tables = [(44, [0, 2, 4, "…", 902, "…"], [902]), (210, [1, 3, "…", 17, 19, "…"], [3, 17])]
-    for top, rows_, touched in tables:
+    for top, rows_, touched, _ in tables:
+        height = 108 / len(rows_)
         for number, row in enumerate(rows_):
-            y = top + 18 * number
+            y = top + height * number
             kind = "ps" if row not in touched else "b pale"
-            parts += [rect(400, y, 136, 18, kind, 0), text(390, y + 14, row, "small end")]
+            parts += [rect(400, y, 136, height, kind, 0)]
+            parts += [text(390, y + height / 2 + 5, row, "small end")]
     parts += [frame(10, 60, 180, 210, "worker")]
     parts += [text(100, 106, "a mini-batch has"), text(100, 126, "the words 3, 17, 902")]
     for number, row in enumerate((3, 17, 902)):
@@ -122,8 +123,43 @@ def sparse():
         parts += [text(52, 162 + 22 * number, row, "small end")]
     parts += [text(100, 236, "w_k: these rows", "small"), text(100, 254, "g: as many", "small")]
     parts += [arrow(192, 130, 348, 90, both=True), arrow(192, 210, 348, 250, both=True)]
-    parts += [text(264, 84, "row 902"), text(264, 268, "rows 3, 17")]
+    parts += [text(264, y, names) for y, (*_, names) in zip((84, 268), tables)]
     return parts + lines(270, 154, ("pull them,", "push their", "gradients"), step=19, draw=text)
+
+
+@figure("sparse.svg", 560, 336)
+def sparse():
+    """A table of word vectors, divided over two ps: even rows on ps 0, odd rows on ps 1. A
+    mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for
+    only these. All other rows neither move nor travel."""
+    even = 44, [0, 2, 4, "…", 902, "…"], [902], "row 902"
+    return divided_table([even, (210, [1, 3, "…", 17, 19, "…"], [3, 17], "rows 3, 17")])
+
+
+@figure("sparse-blocks.svg", 560, 336)
+def sparse_blocks():
+    """A table of 1,000 word vectors in two blocks: rows 0 to 499 on ps 0, rows 500 to 999 on ps 1.
+    A mini-batch with the words 3, 17 and 902 pulls only these three rows, and pushes gradients for
+    only these. All other rows neither move nor travel."""
+    low = 44, [0, "…", 3, "…", 17, "…", 499], [3, 17], "rows 3, 17"
+    return divided_table([low, (210, [500, "…", 902, "…", 999], [902], "row 902")])
+
+
+@figure("hosts.svg", 560, 330)
+def hosts():
+    """Four machines with a worker each and two with a server, at a switch. In a step the link of a
+    worker carries S bytes in and S out. The link of a server carries S times n divided by m bytes
+    out, and as many in: here twice as many."""
+    parts = [box(280, 165, "switch: each link carries R bytes a second, each way", width=540)]
+    for k, x in enumerate((75, 212, 348, 485)):
+        parts += [outlined(x, 36, "worker %d" % k, (*KINDS, "done")[k], 110, 44)]
+        parts += [arrow(x - 14, 60, x - 14, 146), arrow(x + 14, 146, x + 14, 60)]
+        parts += [text(x - 22, 108, "S", "end"), left(x + 22, 108, "S")]
+    for p, x in enumerate((160, 400)):
+        parts += [box(x, 292, "ps %d\nS / m of w" % p, "ps", 150, 50)]
+        parts += [arrow(x - 22, 184, x - 22, 264), arrow(x + 22, 264, x + 22, 184)]
+        parts += [text(x - 32, 228, "n S / m", "end"), left(x + 32, 228, "n S / m")]
+    return parts
 
 
 @figure("strategy.svg", 560, 340)

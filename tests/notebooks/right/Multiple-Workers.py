@@ -1,3 +1,7 @@
-# %% 2: a loop over the others
-def answer_2(s):
+# %% 1: a loop over the others
+def answer_1(s):
     return [sum(s[k] / s[j] for j in range(len(s)) if j != k) for k in range(len(s))]
+
+
+# %% 2: as fast as the others
+answer_2 = [0.025, "B"]

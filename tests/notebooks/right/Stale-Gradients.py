@@ -1,12 +1,5 @@
-# %% 1: played
-def answer_1(workers, rate):
-    moves = ["pull %d" % k for k in range(workers)] + ["push %d" % k for k in range(workers)]
-    rows = [play(", ".join(moves), rate, f)[-1] for f in (lambda t: 1, lambda t: 1 / (t + 1))]
-    return [row[1] for row in rows]
-
-
-# %% 2: a bisection
-def answer_2(n):
+# %% 1: a bisection
+def answer_1(n):
     low, high = 0.0, 4.0
     moves = ", ".join(
         ["pull %d" % k for k in range(n)]
@@ -17,3 +10,7 @@ def answer_2(n):
         last = max(abs(row[1]) for row in play(moves, lr)[-8 * n :])
         low, high = (lr, high) if last < 4 else (low, lr)
     return low
+
+
+# %% 2: another rate
+answer_2 = ["0.06", "B "]

@@ -1,10 +1,5 @@
-# %% 1: a loop
-def answer_1(rates):
-    best, lowest = None, float("inf")
-    for rate in sorted(rates):
-        if rates[rate] < lowest:
-            best, lowest = rate, rates[rate]
-    return [np.float32(best), np.bool_(best == min(rates) or best == max(rates))]
+# %% 1: read off the picture
+answer_1 = np.array(0.65)
 
 
 # %% 2: folders within a folder
@@ -15,4 +10,15 @@ answer_2 = {
     "d": "Further-Algorithms/Local-SGD/",
     "e": "Further-Algorithms/Bounded-Staleness",
     "f": "DynSGD",
+}
+
+
+# %% 2: the ring of this repository, and both ways to send seldom without waiting
+answer_2 = {
+    "a": "Non-Distributed-Setup",
+    "b": "Sharded-Training",
+    "c": "Ring-AllReduce",
+    "d": "Async-Local-SGD",
+    "e": "Delay-Compensation",
+    "f": "Async-Local-SGD",
 }

@@ -1,29 +1,11 @@
-# %% 1: a run that broke is taken for the best
-def answer_1(losses):
-    best = min(losses, key=losses.get)
-    return best, best in (min(losses), max(losses))
+# %% 1: the constant part does not shrink
+answer_1 = 0.405
 
+# %% 1: half of the times are exponential
+answer_1 = 0.5
 
-# %% 1: the edge of the dict instead of the edge of the rates
-def answer_1(losses):
-    sound = {rate: loss for rate, loss in losses.items() if np.isfinite(loss)}
-    best = min(sound, key=sound.get)
-    return best, best in (list(losses)[0], list(losses)[-1])
-
-
-# %% 1: runs that broke are forgotten
-def answer_1(losses):
-    sound = {rate: loss for rate, loss in losses.items() if np.isfinite(loss)}
-    best = min(sound, key=sound.get)
-    return best, best in (min(sound), max(sound))
-
-
-# %% 1: only the upper edge
-def answer_1(losses):
-    sound = {rate: loss for rate, loss in losses.items() if np.isfinite(loss)}
-    best = min(sound, key=sound.get)
-    return best, best == max(losses)
-
+# %% 1: all of each time
+answer_1 = 1
 
 # %% 2: asynchronous everywhere
 answer_2 = dict.fromkeys("abcdef", "HogWild")
