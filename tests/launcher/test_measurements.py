@@ -59,14 +59,24 @@ def cells(table):
     return [list(row) for row in zip(*(column.cells for column in table.columns))]
 
 
-CHECKS = {}  # name: a check(load, tmp_path)
+def checks():
+    """Returns {name: a check_...}, and the decorator that puts one there."""
+    found = {}
+
+    def check(function):
+        found[function.__name__.removeprefix("check_")] = function
+        return function
+
+    return found, check
+
+
+def mistaken(place, changes):
+    """Returns load(script, changes), which puts a mistake into the script `place` as well."""
+    return lambda name, more=(): load(name, [*changes, *more] if name == place else more)
+
+
+CHECKS, check = checks()
 MISTAKES = {}  # (name of a check, what fails, the script): {the mistake: [(text, another)]}
-
-
-def check(function):
-    """Makes a test of a function check_...(load, tmp_path)."""
-    CHECKS[function.__name__.removeprefix("check_")] = function
-    return function
 
 
 # The committed tables ----------------------------------------------------------------------------
@@ -1447,8 +1457,5 @@ def test_what_is_counted(name, tmp_path):
 
 @pytest.mark.parametrize("name, fails, place, changes", support.mistakes(MISTAKES, core=1))
 def test_a_mistake_is_caught(name, fails, place, changes, tmp_path):
-    def mistaken(name, more=()):
-        return load(name, [*changes, *more] if name == place else more)
-
     with support.caught(fails):
-        CHECKS[name](mistaken, tmp_path)
+        CHECKS[name](mistaken(place, changes), tmp_path)

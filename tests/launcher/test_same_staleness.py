@@ -12,17 +12,11 @@ import numpy as np
 import pytest
 import support
 from common import delays, drivers, examples, references
-from test_measurements import cells, figures, load, points, same
+from test_measurements import cells, checks, figures, load, mistaken, points, same
 
 DRIVER, THEORY = "Same-Staleness", "Measurements/Same-Staleness/theory.py"
-CHECKS = {}  # name: a check(load, tmp_path)
-MISTAKES = {}  # (name of a check, what fails, the script): {the mistake: [(text, another)]}
-
-
-def check(function):
-    """Makes a test of a function check_...(load, tmp_path)."""
-    CHECKS[function.__name__.removeprefix("check_")] = function
-    return function
+CHECKS, check = checks()
+MISTAKES = {}  # as in test_measurements.py
 
 
 # The search --------------------------------------------------------------------------------------
@@ -602,8 +596,5 @@ def test_what_is_counted(name, tmp_path):
 
 @pytest.mark.parametrize("name, fails, place, changes", support.mistakes(MISTAKES, core=1))
 def test_a_mistake_is_caught(name, fails, place, changes, tmp_path):
-    def mistaken(name, more=()):
-        return load(name, [*changes, *more] if name == place else more)
-
     with support.caught(fails):
-        CHECKS[name](mistaken, tmp_path)
+        CHECKS[name](mistaken(place, changes), tmp_path)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import support
 from common import delays
+from test_measurements import checks
 from tfrun.commands.plan import command
 from tfrun.simulate import cost, laws, learn, plan, schemes
 
@@ -44,14 +45,8 @@ def load(changes=()):
     return package
 
 
-CHECKS = {}  # name: a check(sim)
+CHECKS, check = checks()
 MISTAKES = {}  # (name of a check, what fails): {the mistake: [(text, another)]}
-
-
-def check(function):
-    """Makes a test of a function check_...(sim)."""
-    CHECKS[function.__name__.removeprefix("check_")] = function
-    return function
 
 
 def within(what, known, found, tolerance):
