@@ -244,14 +244,14 @@ def words(values):
     return drivers.spread(values, "{:,.0f}" if large else "{:.2f}")
 
 
-def forms_table(results):
-    """Returns the table of the page: of each peer its forms, and the rates of each."""
+def forms_table(found):
+    """Returns the table of the page: of each peer its forms, the fastest first, and their rates."""
     rows = [
         [name, form, words(rates)]
-        for name, forms in results.items()
+        for name, forms in found["rates"].items()
         for form, rates in sorted(forms.items(), key=lambda pair: -statistics.median(pair[1]))
     ]
-    return pages.table(["peer", "form", "mini-batches per second"], rows)
+    return pages.table(["peer", "form", "mini-batches per second"], rows, found["about"])
 
 
 def measure_forms(names, flags):
@@ -268,9 +268,11 @@ def measure_forms(names, flags):
     rates = drivers.by_turns(drivers.table_console(120), plan, 3, rate, kept)
     for key, name, form in plan:
         results.setdefault(name, {})[form] = rates[key]
-    (directory / "forms.json").write_text(json.dumps(results, indent=1) + "\n")
-    pages.leave(directory / "forms.txt", forms_table(results))
-    print(f"{drivers.setting(*versions())}; {idle.words(others.share())}; it is in {directory}")
+    about = f"{drivers.setting(*versions())}; {idle.words(others.share())}"
+    found = {"rates": results, "about": about}
+    (directory / "forms.json").write_text(json.dumps(found, indent=1) + "\n")
+    pages.leave(directory / "forms.txt", forms_table(found))
+    print(f"forms.txt is in {directory}")
 
 
 def draw(results, path, source):

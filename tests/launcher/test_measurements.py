@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import pathlib
+import statistics
 import sys
 import types
 from unittest import mock
@@ -115,6 +116,7 @@ def of(source, name="table"):
 
 EXPERIMENTS = "Beyond-One-Machine/Parallel-Experiments/"
 RATES = "Beyond-One-Machine/TensorFlowOnSpark/rates.py"
+FORMS = "Measurements/Benchmarks/benchmarks.py"
 FAULTS = "Operations/Fault-Tolerance/fault_tolerance.py"
 PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes it
     "vocabulary.txt": ("Sparse-Embeddings/vocabulary.py", of("vocabulary.json")),
@@ -124,6 +126,7 @@ PAGE_TABLES = {  # a table that a page shows: its script, and how that one makes
         of("compare_rates.json"),
     ),
     "retries.txt": ("Parameter-Server-Strategy/retries.py", of("retries.json")),
+    "forms.txt": (FORMS, of("forms.json", "forms_table")),
     "start_up.txt": ("Beyond-One-Machine/start_up.py", of("start_up.json")),
     "kills.txt": ("Beyond-One-Machine/Spark-Cluster/kills.py", of("kills.json")),
     "measured.txt": (EXPERIMENTS + "measure.py", of("measured.json")),
@@ -147,6 +150,18 @@ def test_a_table_of_a_page_is_that_of_its_results(name):
     script, table = PAGE_TABLES[name]
     folder = place_of(script).parent
     assert (folder / name).read_text() == table(load(script), folder) + "\n"
+
+
+def test_a_peer_is_compared_in_its_fastest_form():
+    """Catches a form that Benchmarks compares although it measured a faster one."""
+    module, path = load(FORMS), support.ROOT / FORMS
+    measured = json.loads(path.with_name("forms.json").read_text())["rates"]
+    assert measured.keys() == module.OTHERS.keys()
+    for name, forms in measured.items():
+        medians = {form: statistics.median(rates) for form, rates in forms.items()}
+        compared = module.FORMS[module.OTHERS[name][0]]
+        assert set(medians) == set(compared)
+        assert max(medians, key=medians.get) == compared[0], name
 
 
 # What all share ----------------------------------------------------------------------------------
