@@ -129,17 +129,22 @@ def test_the_counter_is_exact_without_faults(two):
     assert min(summary.summarize(RunData.read(directory))["pushes_per_worker"]) >= 10
 
 
+CLOSURE = 10  # updates in one: the script's default
+
+
 def check_the_staleness(a, b):
     """Each staleness lies between the bounds that the numbers and times of updates give.
 
     At most, it has what the other made between two of ours: the numbers tell. At least, it has what
-    the other began after our pull and made before ours. Nearly always it also has what was ready
-    after our pull: a thread may note that time late, when the update has long been made.
+    the other made before ours in a closure that began after our pull. Nearly always it also has
+    what was ready after our pull: a thread may note the times of some updates late, when these have
+    long been made, but not after the end of their closure.
     """
     wrong, late, found = 0, 0, []
     for one, other in (a, b), (b, a):
         ready = other["push_time"] - other["wait_seconds"]
-        begun = np.concatenate([[-np.inf], other["push_time"][:-1]])
+        first = np.arange(len(ready)) // CLOSURE * CLOSURE
+        begun = np.concatenate([[-np.inf], other["push_time"]])[first]
         for i in range(1, len(one["staleness"])):
             staleness, number = one["staleness"][i], one["global_step"][i]
             before, pulled = other["global_step"] < number, one["pull_time"][i]
@@ -158,7 +163,12 @@ def rows_of_both(directory):
 
 
 def test_the_staleness_is_exact(two):
+    """One less and one more are found as well, in the rows of the same run."""
     check_the_staleness(*rows_of_both(two[0]))
+    for off in (-1, 1):
+        rows = [{**each, "staleness": each["staleness"] + off} for each in rows_of_both(two[0])]
+        with pytest.raises(AssertionError, match="are wrong"):
+            check_the_staleness(*rows)
 
 
 def test_a_time_that_is_noted_late_makes_no_staleness_wrong():
