@@ -222,9 +222,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: workers
 REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
@@ -307,9 +304,6 @@ def answers(address, first_bytes=0):
         return False
 
 
-# endregion: workers
-
-
 # region: layers
 def gradients(model, state, x, y, flags, rank=0):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g).
@@ -343,9 +337,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: layers
 
 
 # region: metrics
@@ -444,9 +435,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: strategy
 def restore(directory, step, w, state):
     """Returns a manager of the checkpoints in a directory. Reads the last one, if there is one."""
@@ -483,9 +471,6 @@ def train(strategy, step, steps_at_once, test, manager, metrics, flags):
     with contextlib.suppress(tf.errors.UnavailableError):  # the first ones have left
         mean_step()
     print(f"done, the output is in {metrics.directory}", flush=True)
-
-
-# endregion: strategy
 
 
 if __name__ == "__main__":

@@ -184,9 +184,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))  # for any other
@@ -262,9 +259,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -275,9 +269,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: vector
@@ -293,9 +284,6 @@ def unpack(model, w):
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
     return list(map(tf.reshape, parts, shapes))
-
-
-# endregion: vector
 
 
 # region: model
@@ -343,9 +331,6 @@ def evaluation(model, w, state, local_state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -444,9 +429,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: prepare
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
@@ -458,9 +440,6 @@ def prepare(session, cluster, saver, directory):
             session.run(tf.global_variables_initializer())
     wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
     session.run(tf.local_variables_initializer())
-
-
-# endregion: prepare
 
 
 # region: session
@@ -517,8 +496,6 @@ def train(cluster, server, initial, step, make_update, test, flags):
             # Closing a session waits for the lost ps, up to 30 s.
             threading.Thread(target=session.close, daemon=True).start()
 
-
-# endregion: session
 
 if __name__ == "__main__":
     main()

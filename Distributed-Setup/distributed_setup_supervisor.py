@@ -212,9 +212,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))  # for any other
@@ -290,9 +287,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -303,9 +297,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: vector
@@ -321,9 +312,6 @@ def unpack(model, w):
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
     return list(map(tf.reshape, parts, shapes))
-
-
-# endregion: vector
 
 
 # region: model
@@ -371,9 +359,6 @@ def evaluation(model, w, state, local_state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -471,8 +456,6 @@ class Metrics:
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.steps}", *words, flush=True)
 
-
-# endregion: metrics
 
 if __name__ == "__main__":
     main()

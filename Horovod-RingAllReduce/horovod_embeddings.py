@@ -226,9 +226,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -239,9 +236,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: skip_gram
@@ -288,9 +282,6 @@ def mean_bytes(task):
     path = os.path.join(os.environ.get("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
     rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
     return np.nanmean(rows["bytes"])
-
-
-# endregion: skip_gram
 
 
 # region: metrics
@@ -388,8 +379,6 @@ class Metrics:
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.steps}", *words, flush=True)
 
-
-# endregion: metrics
 
 if __name__ == "__main__":
     main()

@@ -205,9 +205,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -218,9 +215,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: layers
@@ -256,9 +250,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: layers
 
 
 # region: metrics
@@ -356,8 +347,6 @@ class Metrics:
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.steps}", *words, flush=True)
 
-
-# endregion: metrics
 
 if __name__ == "__main__":
     main()

@@ -225,9 +225,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: peers
 REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
@@ -248,9 +245,6 @@ class Cluster:
         self.rank = self.workers.index(self.task)  # raises where there is no such task
 
 
-# endregion: peers
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -261,9 +255,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: places
@@ -307,9 +298,6 @@ def evaluation(w, state, stages, places, x, y):
     functions = [loss, *[function for _, function in METRICS.values()]]
     with tf.device(places[-1]):
         return [tf.reduce_mean(function(y.read_value(), h)) for function in functions]
-
-
-# endregion: places
 
 
 # region: metrics
@@ -406,9 +394,6 @@ class Metrics:
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.steps}", *words, flush=True)
-
-
-# endregion: metrics
 
 
 # region: one_client
@@ -557,8 +542,6 @@ def traced(session, row, metrics, flags):
         file.write(timeline.Timeline(statistics.step_stats).generate_chrome_trace_format())
     return made[0]
 
-
-# endregion: one_client
 
 if __name__ == "__main__":
     main()

@@ -171,9 +171,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: devices
 def find_devices(flags):
     """Returns the names of --devices devices: GPUs if there are any, else parts of the CPU."""
@@ -186,9 +183,6 @@ def find_devices(flags):
     return [f"/{kind}:{i}" for i in range(n)]
 
 
-# endregion: devices
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -199,9 +193,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: layers
@@ -237,9 +228,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: layers
 
 
 # region: metrics
@@ -338,9 +326,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: local_session
 def train(variables, step, update, test, flags, devices=1):
     """Updates w until all updates are made; at each checkpoint and at the end it is tested."""
@@ -363,9 +348,6 @@ def train(variables, step, update, test, flags, devices=1):
                 metrics.test(time.time(), *session.run([step, *test]))
                 saver.save(session, path, step, write_meta_graph=False)
     print(f"done, the output is in {metrics.directory}", flush=True)
-
-
-# endregion: local_session
 
 
 if __name__ == "__main__":

@@ -203,9 +203,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: devices
 def find_devices(flags):
     """Returns the names of --devices devices: GPUs if there are any, else parts of the CPU."""
@@ -216,9 +213,6 @@ def find_devices(flags):
         raise ValueError(f"--devices {n}: there are {gpus} GPUs")
     print(f"training on {n} {kind} devices", flush=True)
     return [f"/{kind}:{i}" for i in range(n)]
-
-
-# endregion: devices
 
 
 # region: layers
@@ -254,9 +248,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: layers
 
 
 # region: metrics
@@ -355,9 +346,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: strategy
 def restore(directory, step, w, state):
     """Returns a manager of the checkpoints in a directory. Reads the last one, if there is one."""
@@ -394,9 +382,6 @@ def train(strategy, step, steps_at_once, test, manager, metrics, flags):
     with contextlib.suppress(tf.errors.UnavailableError):  # the first ones have left
         mean_step()
     print(f"done, the output is in {metrics.directory}", flush=True)
-
-
-# endregion: strategy
 
 
 if __name__ == "__main__":

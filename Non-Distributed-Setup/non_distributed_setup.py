@@ -145,9 +145,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -158,9 +155,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: layers
@@ -196,9 +190,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: layers
 
 
 # region: metrics
@@ -297,9 +288,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: local_session
 def train(variables, step, update, test, flags, devices=1):
     """Updates w until all updates are made; at each checkpoint and at the end it is tested."""
@@ -323,8 +311,6 @@ def train(variables, step, update, test, flags, devices=1):
                 saver.save(session, path, step, write_meta_graph=False)
     print(f"done, the output is in {metrics.directory}", flush=True)
 
-
-# endregion: local_session
 
 if __name__ == "__main__":
     main()

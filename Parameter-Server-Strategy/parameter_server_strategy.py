@@ -211,9 +211,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: servers
 REQUIRED_WAIT_SECONDS = 120  # for a task without which this one cannot go on
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which it can
@@ -349,9 +346,6 @@ def wait_until(condition, seconds):
     return condition()
 
 
-# endregion: servers
-
-
 # region: per_worker
 def send(w, vectors):
     """Returns the vectors on the ps of those of w: one message to each ps."""
@@ -402,9 +396,6 @@ def gradients(model, state, data, flags, rank, n):
     return gradient
 
 
-# endregion: per_worker
-
-
 # region: schedule
 AHEAD = 2  # closures in flight for each worker, so that none waits for the chief
 
@@ -451,9 +442,6 @@ def train(coordinator, built, metrics, cluster, flags):
     cluster.last_sign = float("inf")
     test_and_save()
     print(f"scheduled {scheduled - begun} updates, made {chief.step - begun}", flush=True)
-
-
-# endregion: schedule
 
 
 # region: metrics
@@ -551,8 +539,6 @@ class Metrics:
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
         print(f"update {step} of {self.steps}", *words, flush=True)
 
-
-# endregion: metrics
 
 if __name__ == "__main__":
     main()

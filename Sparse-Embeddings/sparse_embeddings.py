@@ -202,9 +202,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))  # for any other
@@ -280,9 +277,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -293,9 +287,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: skip_gram
@@ -342,9 +333,6 @@ def mean_bytes(task):
     path = os.path.join(os.environ.get("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
     rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
     return np.nanmean(rows["bytes"])
-
-
-# endregion: skip_gram
 
 
 # region: metrics
@@ -443,9 +431,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: prepare
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
@@ -457,9 +442,6 @@ def prepare(session, cluster, saver, directory):
             session.run(tf.global_variables_initializer())
     wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
     session.run(tf.local_variables_initializer())
-
-
-# endregion: prepare
 
 
 # region: session
@@ -516,8 +498,6 @@ def train(cluster, server, initial, step, make_update, test, flags):
             # Closing a session waits for the lost ps, up to 30 s.
             threading.Thread(target=session.close, daemon=True).start()
 
-
-# endregion: session
 
 if __name__ == "__main__":
     main()

@@ -169,9 +169,6 @@ def pull(w, step, limit):
         return version, [tf.identity(v) for v in pulled]
 
 
-# endregion: rounds
-
-
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
@@ -197,9 +194,6 @@ def parse_flags():
             least = "above" if default else "at least"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
-
-
-# endregion: flags
 
 
 # region: cluster
@@ -277,9 +271,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -290,9 +281,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: tensors
@@ -310,9 +298,6 @@ def shared_variables(model, ps):
 def unpack(model, w):
     """Returns w as it is: a list of the trainable variables of the model, in their shapes."""
     return w
-
-
-# endregion: tensors
 
 
 # region: model
@@ -360,9 +345,6 @@ def evaluation(model, w, state, local_state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -461,9 +443,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: monitored_session
 class SessionCreator(tf.train.SessionCreator):
     """The chief makes or restores the model if it is not on the ps; the others wait for it."""
@@ -537,8 +516,6 @@ def train(cluster, server, initial, step, update, test, flags, hook):
                 # A ps was lost: to ask all of them makes a new session, and the model.
                 monitored.run(finished)
 
-
-# endregion: monitored_session
 
 if __name__ == "__main__":
     main()

@@ -189,9 +189,6 @@ def beside(w, name):
     return vectors
 
 
-# endregion: beside
-
-
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
@@ -217,9 +214,6 @@ def parse_flags():
             least = "above" if default else "at least"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
-
-
-# endregion: flags
 
 
 # region: cluster
@@ -297,9 +291,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -310,9 +301,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: vector
@@ -328,9 +316,6 @@ def unpack(model, w):
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
     return list(map(tf.reshape, parts, shapes))
-
-
-# endregion: vector
 
 
 # region: model
@@ -378,9 +363,6 @@ def evaluation(model, w, state, local_state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -479,9 +461,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: prepare
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
@@ -493,9 +472,6 @@ def prepare(session, cluster, saver, directory):
             session.run(tf.global_variables_initializer())
     wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
     session.run(tf.local_variables_initializer())
-
-
-# endregion: prepare
 
 
 # region: session
@@ -552,8 +528,6 @@ def train(cluster, server, initial, step, make_update, test, flags):
             # Closing a session waits for the lost ps, up to 30 s.
             threading.Thread(target=session.close, daemon=True).start()
 
-
-# endregion: session
 
 if __name__ == "__main__":
     main()

@@ -277,9 +277,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: peers
 REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
@@ -298,9 +295,6 @@ class Cluster:
         ]
         self.addresses = [jobs[job][index] for job, index in self.workers]
         self.rank = self.workers.index(self.task)  # raises where there is no such task
-
-
-# endregion: peers
 
 
 # region: all_reduce
@@ -334,9 +328,6 @@ def all_gather(chunk, ring):
     for s in range(N - 1):
         mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
         ring.exchange(mine, theirs)
-
-
-# endregion: all_reduce
 
 
 # region: ring
@@ -396,9 +387,6 @@ def broadcast(variables, ring):
         v.assign(x.reshape(v.shape))
 
 
-# endregion: ring
-
-
 # region: connections
 def worker_name(ring, side):
     """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
@@ -455,9 +443,6 @@ def not_alike(ring, side):
     return ConnectionError(
         f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
     )
-
-
-# endregion: connections
 
 
 # region: neighbours
@@ -536,9 +521,6 @@ def accept_left(ring, listener):
     return None
 
 
-# endregion: neighbours
-
-
 # region: flat
 def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
@@ -582,9 +564,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: flat
 
 
 # region: metrics
@@ -683,9 +662,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: calls
 def train(make_steps, test, metrics, manager, flags):
     """Makes steps until all are made; the chief also tests w, and saves it.
@@ -708,8 +684,6 @@ def train(make_steps, test, metrics, manager, flags):
         test_and_save()
     print("done, the output is in", metrics.directory, flush=True)
 
-
-# endregion: calls
 
 if __name__ == "__main__":
     main()

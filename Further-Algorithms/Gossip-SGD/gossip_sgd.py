@@ -234,9 +234,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: peers
 REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
@@ -255,9 +252,6 @@ class Cluster:
         ]
         self.addresses = [jobs[job][index] for job, index in self.workers]
         self.rank = self.workers.index(self.task)  # raises where there is no such task
-
-
-# endregion: peers
 
 
 # region: connections
@@ -316,9 +310,6 @@ def not_alike(ring, side):
     return ConnectionError(
         f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
     )
-
-
-# endregion: connections
 
 
 # region: pairs
@@ -558,9 +549,6 @@ class Pairs:
         sys.stderr.write(f"{worker_name(self, 0)} {words}\n")
 
 
-# endregion: pairs
-
-
 # region: flat
 def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
@@ -604,9 +592,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: flat
 
 
 # region: metrics
@@ -705,9 +690,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: calls
 def train(make_steps, test, metrics, manager, flags):
     """Makes steps until all are made; the chief also tests w, and saves it.
@@ -730,8 +712,6 @@ def train(make_steps, test, metrics, manager, flags):
         test_and_save()
     print("done, the output is in", metrics.directory, flush=True)
 
-
-# endregion: calls
 
 if __name__ == "__main__":
     main()

@@ -209,9 +209,6 @@ def pull(w, step, limit):
         return version, [tf.identity(v) for v in pulled]
 
 
-# endregion: rounds
-
-
 # region: aggregation
 def aggregation_state(w, step, n):
     """Makes what n workers need on the ps to make their steps together.
@@ -262,9 +259,6 @@ def missing_workers(cluster, server):
     return ", ".join(missing) or "the ps"
 
 
-# endregion: aggregation
-
-
 # region: beside
 def beside(w, name):
     """Makes a vector of zeros beside each of w, on its ps. They are in the checkpoint."""
@@ -274,9 +268,6 @@ def beside(w, name):
             own = f"{v.op.name}/{name}"
             vectors.append(tf.get_variable(own, v.shape, v.dtype, tf.zeros_initializer))
     return vectors
-
-
-# endregion: beside
 
 
 # region: flags
@@ -304,9 +295,6 @@ def parse_flags():
             least = "above" if default else "at least"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
-
-
-# endregion: flags
 
 
 # region: cluster
@@ -384,9 +372,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -397,9 +382,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: vector
@@ -415,9 +397,6 @@ def unpack(model, w):
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
     return list(map(tf.reshape, parts, shapes))
-
-
-# endregion: vector
 
 
 # region: model
@@ -465,9 +444,6 @@ def evaluation(model, w, state, local_state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -566,9 +542,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: prepare
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
@@ -580,9 +553,6 @@ def prepare(session, cluster, saver, directory):
             session.run(tf.global_variables_initializer())
     wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
     session.run(tf.local_variables_initializer())
-
-
-# endregion: prepare
 
 
 # region: session
@@ -639,8 +609,6 @@ def train(cluster, server, initial, step, make_update, test, flags):
             # Closing a session waits for the lost ps, up to 30 s.
             threading.Thread(target=session.close, daemon=True).start()
 
-
-# endregion: session
 
 if __name__ == "__main__":
     main()

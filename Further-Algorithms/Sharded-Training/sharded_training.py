@@ -303,9 +303,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: peers
 REQUIRED_WAIT_SECONDS = 120  # for a worker without which this one cannot go on
 
@@ -324,9 +321,6 @@ class Cluster:
         ]
         self.addresses = [jobs[job][index] for job, index in self.workers]
         self.rank = self.workers.index(self.task)  # raises where there is no such task
-
-
-# endregion: peers
 
 
 # region: all_reduce
@@ -360,9 +354,6 @@ def all_gather(chunk, ring):
     for s in range(N - 1):
         mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
         ring.exchange(mine, theirs)
-
-
-# endregion: all_reduce
 
 
 # region: ring
@@ -422,9 +413,6 @@ def broadcast(variables, ring):
         v.assign(x.reshape(v.shape))
 
 
-# endregion: ring
-
-
 # region: connections
 def worker_name(ring, side):
     """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
@@ -481,9 +469,6 @@ def not_alike(ring, side):
     return ConnectionError(
         f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
     )
-
-
-# endregion: connections
 
 
 # region: neighbours
@@ -562,9 +547,6 @@ def accept_left(ring, listener):
     return None
 
 
-# endregion: neighbours
-
-
 # region: flat
 def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
@@ -608,9 +590,6 @@ def evaluation(model, w, state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: flat
 
 
 # region: metrics
@@ -709,9 +688,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: blocks
 def compiled(model, state):
     """Returns forward(w, h) and backward(w, h, d) of some layers, as graphs.
@@ -746,9 +722,6 @@ def loss_and_gradient(y, outputs):
     """Returns the mean loss of a mini-batch, and its gradient at the outputs of the model."""
     mean = tf.reduce_mean(loss(y, outputs))
     return mean, tf.gradients(mean, outputs)[0]
-
-
-# endregion: blocks
 
 
 # region: shards
@@ -893,8 +866,6 @@ def train(blocks, state, mini_batch, test, metrics, ring, flags):
     test_and_save()
     print("done, the output is in", metrics.directory, flush=True)
 
-
-# endregion: shards
 
 if __name__ == "__main__":
     main()

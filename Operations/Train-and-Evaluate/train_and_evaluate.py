@@ -296,9 +296,6 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
 REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))  # for any other
@@ -374,9 +371,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -387,9 +381,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: vector
@@ -405,9 +396,6 @@ def unpack(model, w):
     shapes = [v.shape for v in model.trainable_variables]
     parts = tf.split(tf.concat(w, 0), [int(np.prod(shape)) for shape in shapes])
     return list(map(tf.reshape, parts, shapes))
-
-
-# endregion: vector
 
 
 # region: model
@@ -455,9 +443,6 @@ def evaluation(model, w, state, local_state, x, y):
     )
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -556,9 +541,6 @@ class Metrics:
         print(f"update {step} of {self.steps}", *words, flush=True)
 
 
-# endregion: metrics
-
-
 # region: evaluator
 def step_of(checkpoint):
     """Returns the step that stands in the name of a checkpoint."""
@@ -625,9 +607,6 @@ def export(model, checkpoint, directory):
     print(f"exported {checkpoint} to {path}", flush=True)
 
 
-# endregion: evaluator
-
-
 # region: prepare
 def prepare(session, cluster, saver, directory):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
@@ -639,9 +618,6 @@ def prepare(session, cluster, saver, directory):
             session.run(tf.global_variables_initializer())
     wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
     session.run(tf.local_variables_initializer())
-
-
-# endregion: prepare
 
 
 # region: stoppable_session
@@ -715,8 +691,6 @@ def train_until_stopped(cluster, server, initial, step, update, start_reading, s
             # Closing a session waits for the lost ps, up to 30 s.
             threading.Thread(target=session.close, daemon=True).start()
 
-
-# endregion: stoppable_session
 
 if __name__ == "__main__":
     main()

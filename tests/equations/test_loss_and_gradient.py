@@ -62,8 +62,8 @@ def plugged(script, changes=()):
     if "problem" in own:
         return text.replace("\n".join(own["problem"]), model)
     begin, end = text.index("def make_model(data):"), text.index("# endregion: records")
-    model = model[model.index("def make_model(") : model.index("# endregion")]
-    return text[:begin] + model.replace("Dropout(0.3)", "Dropout(0.0)") + text[end:]
+    model = model[model.index("def make_model(") :].replace("Dropout(0.3)", "Dropout(0.0)")
+    return f"{text[:begin]}{model}\n{text[end:]}"
 
 
 class Tape:
