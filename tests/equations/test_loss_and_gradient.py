@@ -435,7 +435,7 @@ ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.value
 ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
 MISTAKES = {
     (HOGWILD, "losses"): {
-        "all have the same masks": [("value += rank", "value += 0")],
+        "all have the same masks": [("offset = rank if", "offset = 0 if")],
         "the penalty is in the gradient only": [
             (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
         ],
