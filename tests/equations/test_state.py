@@ -487,8 +487,9 @@ def test_the_chief_alone_makes_the_model(tmp_path):
 
     def prepare(k):
         """What worker k does before it trains."""
-        worker, metrics = workers[k], types.SimpleNamespace(is_chief=k == 0, directory=tmp_path)
+        worker = workers[k]
         worker.script.REQUIRED_WAIT_SECONDS = 1
+        metrics = types.SimpleNamespace(is_chief=k == 0, directory=str(tmp_path))
         with worker.session.graph.as_default():
             worker.script.prepare(worker.session, None, metrics)
 
