@@ -161,13 +161,6 @@ def spread(values, form):
     return f"{form} ({form}-{form})".format(middle, min(known), max(known))
 
 
-def losses(runs):
-    """Returns the median and the range of the test losses, and how many runs diverged."""
-    lost = sum(run["test_loss"] is None for run in runs)
-    words = spread([run["test_loss"] for run in runs], "{:.3f}")
-    return f"{words} {lost} diverged".strip() if lost else words
-
-
 def middle(runs, key):
     """Returns the median of what the runs have found, of those that have; None if none has."""
     values = [run[key] for run in runs if run[key] is not None]

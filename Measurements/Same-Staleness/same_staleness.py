@@ -405,13 +405,20 @@ def late_cells(runs, n):
     ]
 
 
+def losses(runs):
+    """Returns the median and the range of the test losses, and how many runs diverged."""
+    lost = sum(run["test_loss"] is None for run in runs)
+    words = drivers.spread([run["test_loss"] for run in runs], "{:.3f}")
+    return f"{words} {lost} diverged".strip() if lost else words
+
+
 def pair_table(pair, own):
     """Returns the table of the runs at one rate."""
     table = drivers.plain_table("at one rate", *own, "lr", "test loss")
     for name, runs in pair.items():
         n, _, _ = parts(name)
         rate = f"{runs[0]['rate']:.3f}"
-        table.add_row(name.removeprefix(SAME), *late_cells(runs, n), rate, drivers.losses(runs))
+        table.add_row(name.removeprefix(SAME), *late_cells(runs, n), rate, losses(runs))
     return table
 
 
@@ -434,7 +441,7 @@ def pause_table(results):
             f"{1 - speed / fastest:.0%}" if speed and fastest else "",
             *limits(runs)[:2],
             f"{best[0]['rate']:.3f}" if best else "",
-            drivers.losses(best) if best else "",
+            losses(best) if best else "",
         )
     return table
 

@@ -188,6 +188,13 @@ def own_seconds(results):
     return 1 / middle(alone, "batches_per_second") - MEAN if alone else 0
 
 
+def losses(runs):
+    """Returns the median and the range of the test losses, and how many runs diverged."""
+    lost = sum(run["test_loss"] is None for run in runs)
+    words = drivers.spread([run["test_loss"] for run in runs], "{:.3f}")
+    return f"{words} {lost} diverged".strip() if lost else words
+
+
 def table_of(results):
     """Returns the table, a section for each cluster."""
     columns = "mini-batches/s", "to the law", "staleness / by rates"
@@ -213,7 +220,7 @@ def table_of(results):
             # The ring's graph notes when it has pulled only after the delay.
             "" if name == "Ring-AllReduce" else f"{middle(runs, 'waiting'):.0%}",
             f"{middle(runs, 'twice'):.0%}" if together else "",
-            drivers.losses(runs) if runs[0]["batches"] == whole else "",
+            losses(runs) if runs[0]["batches"] == whole else "",
             f"{middle(runs, 'seconds'):.0f}",
             f"{middle(runs, 'cores'):.2f}",
         )

@@ -1094,7 +1094,7 @@ def check_the_runs_of_scaling(load, tmp_path):
     own = module.own_seconds({"1 worker, constant: HogWild": runs})
     same("own", [own, module.own_seconds({})], [1 / 12.25 - 0.07, 0])
     lost = [{"test_loss": loss} for loss in (0.5, None, 0.25, None, 0.3, 0.1)]
-    same("losses", module.drivers.losses(lost), "0.275 (0.100-0.500) 2 diverged")
+    same("losses", module.losses(lost), "0.275 (0.100-0.500) 2 diverged")
     needed = [module.needed(name, 8) for name in due]
     same("needed", needed, [1, 1, 8, 1, 7, 8, 8])
 
