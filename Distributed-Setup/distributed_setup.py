@@ -139,7 +139,7 @@ def print_placement(model, parts):
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
-    server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
+    server = tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
     if cluster.job == "ps":
         return serve(cluster, server)
     data = load_data(flags.dataset)
@@ -151,9 +151,7 @@ def main():
         train(cluster, server, model.trainable_variables, *graph, flags)
 
 
-# --------------------------------------------------------------------------------------------------
-# From here to the end: the same text in every example with a parameter server.
-# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example with a parameter server. --------------------
 
 
 # region: flags
@@ -161,7 +159,7 @@ def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    all_flags = [
+    for name, default, text in [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
         ("learning-rate", LEARNING_RATE, "lr in the update rule"),
@@ -169,11 +167,11 @@ def parse_flags():
         ("dataset", DATASET, DATASETS),
         ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
         *MORE_FLAGS,
-    ]
-    for name, default, text in all_flags:
+    ]:
         if default is not None:  # None: this algorithm has no such flag
-            text += " (%(default)s)"
-            parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
+            parser.add_argument(
+                f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+            )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
         default = parser.get_default(name)
@@ -183,33 +181,32 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))  # for any other
+REQUIRED_WAIT_SECONDS = 120  # for any other
 
 
 class Cluster:
     """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
 
     def __init__(self):
-        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.spec, jobs = config.cluster_spec(), config.cluster_spec().as_dict()
-        self.task = self.job, self.index = config.task_type, config.task_id
-        self.ps = self.spec.job_tasks("ps")
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.task = self.job, self.index = resolver.task_type, resolver.task_id
+        self.spec = spec = resolver.cluster_spec()
+        self.ps = spec.job_tasks("ps")
         self.workers = [
-            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
+            (job, index)
+            for job in ("chief", "worker")
+            if job in spec.jobs
+            for index in spec.task_indices(job)
         ]
         self.rank = None if self.job == "ps" else self.workers.index(self.task)
-        self.is_chief = self.rank == 0
         self.device = f"/job:{self.job}/task:{self.index}"
         # With the filters a task talks to itself and the ps, and never waits for another worker.
-        self.config = tf.ConfigProto(device_filters=["/job:ps", self.device])
-        self.config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
+        self.config = config = tf.ConfigProto(device_filters=["/job:ps", self.device])
+        config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
         # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
-        self.config.experimental.disable_thread_spinning = True
+        config.experimental.disable_thread_spinning = True
 
 
 def barrier(name, rank, ps=0):
@@ -225,10 +222,12 @@ def barrier(name, rank, ps=0):
 def wait_until(condition, seconds, what=None):
     """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
     deadline = time.monotonic() + seconds
-    while not (done := condition()) and time.monotonic() < deadline:
+    while not condition():
+        if time.monotonic() > deadline:
+            if what:
+                raise TimeoutError(f"{what} in {seconds} s")
+            return
         time.sleep(0.02)
-    if what and not done:
-        raise TimeoutError(f"{what} in {seconds} s")
 
 
 def wait_for_ps(address):
@@ -247,7 +246,7 @@ def serve(cluster, server):
     print("listening at", cluster.ps[cluster.index])
     with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
         _, done = barrier("done", 0, cluster.index)
-        wait_until(lambda: session.run(done), float("inf"))
+        wait_until(lambda: session.run(done), np.inf)
         wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
     print("done")
 
@@ -261,9 +260,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -274,9 +270,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: vector
@@ -294,22 +287,18 @@ def unpack(model, w):
     return list(map(tf.reshape, parts, shapes))
 
 
-# endregion: vector
-
-
 # region: model
 def copy_of_state(model, state, rank):
     """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
     copies = []
-    for i, v in enumerate(state):
-        value = v.read_value()
-        if model.non_trainable_variables[i].name == "seed_generator_state":
-            value += rank  # so that no two workers drop the same units
-        copies.append(tf.get_local_variable(f"own_{i}", initializer=value))
+    for v, original in zip(state, model.non_trainable_variables):
+        # The seeds differ, so that no two workers drop the same units.
+        offset = rank if original.name == "seed_generator_state" else 0
+        copies.append(tf.get_local_variable(f"own_{v.op.name}", initializer=v + offset))
     return copies
 
 
-def gradients(model, local_state, x, y, flags, rank=0):
+def gradients(model, local_state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
 
     def gradient(w, number):
@@ -323,7 +312,7 @@ def gradients(model, local_state, x, y, flags, rank=0):
         )
         # The gradient comes after the state has moved, and with it the next local step; and after
         # the rows of the updates before, so that the end of training cuts none off.
-        moved = [v.assign(new) for v, new in zip(local_state, after)]
+        moved = list(map(tf.assign, local_state, after))
         with tf.control_dependencies(moved + tf.get_collection("written")):
             outputs = tf.identity(outputs)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
@@ -335,16 +324,11 @@ def gradients(model, local_state, x, y, flags, rank=0):
 def evaluation(model, w, state, local_state, x, y):
     """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
     # The chief's state goes to the ps first, so that the checkpoint has what is tested.
-    with tf.control_dependencies([v.assign(new) for v, new in zip(state, local_state)]):
-        vectors = [tf.check_numerics(v, "w") for v in w]
-    outputs, _ = model.stateless_call(
-        unpack(model, vectors), local_state, x.read_value(), training=False
-    )
+    with tf.control_dependencies(map(tf.assign, state, local_state)):
+        parameters = unpack(model, [tf.check_numerics(v, "w") for v in w])
+    outputs, _ = model.stateless_call(parameters, local_state, x.read_value(), training=False)
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -360,12 +344,11 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+def push_row(update, step, flags):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
     Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
-    process. times_sent: how often it sends each byte.
+    at the pull and before the push, and push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -376,10 +359,9 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    examples = local_steps * flags.batch_size * batches_per_update
-    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
-    row += [ticket - update.version, times_sent * size, pushed - ready]
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
+    row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
@@ -388,39 +370,38 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps = flags.steps
+        self.flags = flags
         self.step = self.shown = 0
-        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
-        os.makedirs(self.directory, exist_ok=True)
+        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
+        os.makedirs(folder, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{self.directory}/.chief", "w")
+            self.lock = open(f"{folder}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in parameters]
-            if tf.train.latest_checkpoint(self.directory):
-                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
-                    raise ValueError(f"{self.directory} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],
                 "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
+                "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,
-                "variables": layout,
+                "variables": [[v.path, list(v.shape)] for v in parameters],
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            with open(f"{self.directory}/flags.json", "w") as file:
+            if tf.train.latest_checkpoint(folder):
+                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
+                    raise ValueError(f"{folder} has a checkpoint of another model")
+            with open(f"{folder}/flags.json", "w") as file:
                 json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
@@ -433,33 +414,27 @@ class Metrics:
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
             words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
-            print(f"update {self.step} of {self.steps}{words}", flush=True)
+            print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
-        print(f"update {step} of {self.steps}", *words, flush=True)
-
-
-# endregion: metrics
+        print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
 # region: prepare
-def prepare(session, cluster, saver, directory):
+def prepare(session, saver, metrics):
     """Returns when the model is on the ps: if it is not, the chief makes or restores it."""
     missing = tf.size(tf.report_uninitialized_variables(tf.global_variables()))
-    if cluster.is_chief and session.run(missing):
-        if checkpoint := tf.train.latest_checkpoint(directory):
+    if metrics.is_chief and session.run(missing):
+        if checkpoint := tf.train.latest_checkpoint(metrics.directory):
             saver.restore(session, checkpoint)
         else:
             session.run(tf.global_variables_initializer())
     wait_until(lambda: not session.run(missing), REQUIRED_WAIT_SECONDS, "the chief made no model")
     session.run(tf.local_variables_initializer())
-
-
-# endregion: prepare
 
 
 # region: session
@@ -485,39 +460,36 @@ def train(cluster, server, initial, step, make_update, test, flags):
         metrics.test(time.time(), *session.run([step, *test]))
         saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)
 
-    def make_updates():
-        update_w = session.make_callable(written)
-        with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
-            update_w()  # the first call sets up the graph everywhere
-            session.run(start)
-            wait_until(lambda: session.run(started) >= n, OPTIONAL_WAIT_SECONDS)
-            saved = metrics.step
-            while True:
-                update_w()
-                if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
-                    test_and_save()
-                    saved = metrics.step
-        session.run(start)  # if every update was taken before its first call
-        if cluster.is_chief:
-            wait_until(lambda: session.run(finished[0]) >= n - 1, OPTIONAL_WAIT_SECONDS)
-            test_and_save()
-        session.run(finish)
+    def wait_for(arrived, count):
+        wait_until(lambda: session.run(arrived) >= count, OPTIONAL_WAIT_SECONDS)
 
     while True:
         for address in cluster.ps:
             wait_for_ps(address)
         session = tf.Session(server.target, config=cluster.config)
         try:
-            prepare(session, cluster, saver, metrics.directory)
-            make_updates()
+            prepare(session, saver, metrics)
+            update_w = session.make_callable(written)
+            with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
+                update_w()  # the first call sets up the graph everywhere
+                session.run(start)
+                wait_for(started, n)
+                while True:
+                    saved = metrics.step
+                    while not metrics.is_chief or metrics.step < saved + flags.checkpoint_steps:
+                        update_w()
+                    test_and_save()
+            session.run(start)  # if every update was taken before its first call
+            if metrics.is_chief:
+                wait_for(finished[0], n - 1)
+                test_and_save()
+            session.run(finish)
             return print("done, the output is in", metrics.directory)
         except (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.CancelledError):
             print("a ps was lost: training goes on from the last checkpoint")
             # Closing a session waits for the lost ps, up to 30 s.
             threading.Thread(target=session.close, daemon=True).start()
 
-
-# endregion: session
 
 if __name__ == "__main__":
     main()

@@ -140,7 +140,7 @@ def train(variables, step, update, test, flags, times_sent):
     """Makes steps until all are made; rank 0 also tests w, and saves it."""
     ranks = [("worker", rank) for rank in range(hvd.size())]
     metrics = Metrics(ranks[hvd.rank()], ranks, variables, flags)
-    row = push_row(update, step, flags, times_sent=times_sent)
+    row = push_row(update, step, flags) * [1, 1, 1, 1, 1, 1, 1, times_sent, 1]  # that are bytes
     saver = tf.train.Saver(save_relative_paths=True)
     # Horovod: 4. of this machine's GPUs, rank k of this machine takes number k.
     config = tf.ConfigProto()
@@ -173,9 +173,7 @@ def train(variables, step, update, test, flags, times_sent):
 # endregion: ranks
 
 
-# --------------------------------------------------------------------------------------------------
-# From here to the end: the same text in every example without a parameter server.
-# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example without a parameter server. -----------------
 
 
 # region: flags
@@ -183,7 +181,7 @@ def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    all_flags = [
+    for name, default, text in [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
         ("learning-rate", LEARNING_RATE, "lr in the update rule"),
@@ -191,11 +189,11 @@ def parse_flags():
         ("dataset", DATASET, DATASETS),
         ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
         *MORE_FLAGS,
-    ]
-    for name, default, text in all_flags:
+    ]:
         if default is not None:  # None: this algorithm has no such flag
-            text += " (%(default)s)"
-            parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
+            parser.add_argument(
+                f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+            )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
         default = parser.get_default(name)
@@ -203,9 +201,6 @@ def parse_flags():
             least = "above" if default else "at least"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
-
-
-# endregion: flags
 
 
 # region: variables
@@ -218,9 +213,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: layers
@@ -258,9 +250,6 @@ def evaluation(model, w, state, x, y):
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-# endregion: layers
-
-
 # region: metrics
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
@@ -274,12 +263,11 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+def push_row(update, step, flags):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
     Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
-    process. times_sent: how often it sends each byte.
+    at the pull and before the push, and push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -290,10 +278,9 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    examples = local_steps * flags.batch_size * batches_per_update
-    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
-    row += [ticket - update.version, times_sent * size, pushed - ready]
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
+    row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
@@ -302,39 +289,38 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps = flags.steps
+        self.flags = flags
         self.step = self.shown = 0
-        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
-        os.makedirs(self.directory, exist_ok=True)
+        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
+        os.makedirs(folder, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{self.directory}/.chief", "w")
+            self.lock = open(f"{folder}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in parameters]
-            if tf.train.latest_checkpoint(self.directory):
-                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
-                    raise ValueError(f"{self.directory} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],
                 "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
+                "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,
-                "variables": layout,
+                "variables": [[v.path, list(v.shape)] for v in parameters],
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            with open(f"{self.directory}/flags.json", "w") as file:
+            if tf.train.latest_checkpoint(folder):
+                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
+                    raise ValueError(f"{folder} has a checkpoint of another model")
+            with open(f"{folder}/flags.json", "w") as file:
                 json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
@@ -347,17 +333,15 @@ class Metrics:
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
             words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
-            print(f"update {self.step} of {self.steps}{words}", flush=True)
+            print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
-        print(f"update {step} of {self.steps}", *words, flush=True)
+        print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
-
-# endregion: metrics
 
 if __name__ == "__main__":
     main()

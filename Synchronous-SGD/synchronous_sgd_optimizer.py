@@ -133,7 +133,7 @@ def build(cluster, model, data, flags):
 def main():
     """Runs the task that TF_CONFIG names: a ps serves, a worker trains."""
     flags, cluster = parse_flags(), Cluster()
-    server = tf.train.Server(cluster.spec, cluster.job, cluster.index, config=cluster.config)
+    server = tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
     if cluster.job == "ps":
         return serve(cluster, server)
     data = load_data(flags.dataset)
@@ -143,13 +143,11 @@ def main():
         step, update, test, optimizer = build(cluster, model, data, flags)
         # The hook sets up the queue and starts the chief's thread. No token is there in the
         # beginning, or the first steps would wait for nobody.
-        hook = optimizer.make_session_run_hook(cluster.is_chief, num_tokens=0)
+        hook = optimizer.make_session_run_hook(cluster.rank == 0, num_tokens=0)
         train(cluster, server, model.trainable_variables, step, update, test, flags, hook)
 
 
-# --------------------------------------------------------------------------------------------------
-# From here to the end: the same text in every example with a parameter server.
-# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example with a parameter server. --------------------
 
 
 # region: rounds
@@ -169,15 +167,12 @@ def pull(w, step, limit):
         return version, [tf.identity(v) for v in pulled]
 
 
-# endregion: rounds
-
-
 # region: flags
 def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    all_flags = [
+    for name, default, text in [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
         ("learning-rate", LEARNING_RATE, "lr in the update rule"),
@@ -185,11 +180,11 @@ def parse_flags():
         ("dataset", DATASET, DATASETS),
         ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
         *MORE_FLAGS,
-    ]
-    for name, default, text in all_flags:
+    ]:
         if default is not None:  # None: this algorithm has no such flag
-            text += " (%(default)s)"
-            parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
+            parser.add_argument(
+                f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+            )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
         default = parser.get_default(name)
@@ -199,33 +194,32 @@ def parse_flags():
     return flags
 
 
-# endregion: flags
-
-
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = int(os.environ.get("REQUIRED_WAIT_SECONDS", 120))  # for any other
+REQUIRED_WAIT_SECONDS = 120  # for any other
 
 
 class Cluster:
     """The tasks of the cluster, and which of them this is, from TF_CONFIG."""
 
     def __init__(self):
-        config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-        self.spec, jobs = config.cluster_spec(), config.cluster_spec().as_dict()
-        self.task = self.job, self.index = config.task_type, config.task_id
-        self.ps = self.spec.job_tasks("ps")
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        self.task = self.job, self.index = resolver.task_type, resolver.task_id
+        self.spec = spec = resolver.cluster_spec()
+        self.ps = spec.job_tasks("ps")
         self.workers = [
-            (job, index) for job in ("chief", "worker") for index in range(len(jobs.get(job, [])))
+            (job, index)
+            for job in ("chief", "worker")
+            if job in spec.jobs
+            for index in spec.task_indices(job)
         ]
         self.rank = None if self.job == "ps" else self.workers.index(self.task)
-        self.is_chief = self.rank == 0
         self.device = f"/job:{self.job}/task:{self.index}"
         # With the filters a task talks to itself and the ps, and never waits for another worker.
-        self.config = tf.ConfigProto(device_filters=["/job:ps", self.device])
-        self.config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
+        self.config = config = tf.ConfigProto(device_filters=["/job:ps", self.device])
+        config.operation_timeout_in_ms = 1000 * REQUIRED_WAIT_SECONDS
         # Idle gRPC threads would otherwise spin, and slow the other tasks of this machine.
-        self.config.experimental.disable_thread_spinning = True
+        config.experimental.disable_thread_spinning = True
 
 
 def barrier(name, rank, ps=0):
@@ -241,10 +235,12 @@ def barrier(name, rank, ps=0):
 def wait_until(condition, seconds, what=None):
     """Returns when condition() is true, or after so many seconds; then raises `what`, if given."""
     deadline = time.monotonic() + seconds
-    while not (done := condition()) and time.monotonic() < deadline:
+    while not condition():
+        if time.monotonic() > deadline:
+            if what:
+                raise TimeoutError(f"{what} in {seconds} s")
+            return
         time.sleep(0.02)
-    if what and not done:
-        raise TimeoutError(f"{what} in {seconds} s")
 
 
 def wait_for_ps(address):
@@ -263,7 +259,7 @@ def serve(cluster, server):
     print("listening at", cluster.ps[cluster.index])
     with tf.Graph().as_default(), tf.Session(server.target, config=cluster.config) as session:
         _, done = barrier("done", 0, cluster.index)
-        wait_until(lambda: session.run(done), float("inf"))
+        wait_until(lambda: session.run(done), np.inf)
         wait_until(lambda: session.run(done) == len(cluster.workers), 10 * OPTIONAL_WAIT_SECONDS)
     print("done")
 
@@ -277,9 +273,6 @@ def send(w, vectors):
     return arrived
 
 
-# endregion: cluster
-
-
 # region: variables
 def initial_value(value):
     """Returns a value as a tensor. As a constant it would stand in the graph, which has a limit."""
@@ -290,9 +283,6 @@ def initial_value(value):
 def variables(get_variable, name, values):
     """Makes variables with these first values: name_0, name_1, ..."""
     return [get_variable(f"{name}_{i}", initializer=initial_value(v)) for i, v in enumerate(values)]
-
-
-# endregion: variables
 
 
 # region: tensors
@@ -312,22 +302,18 @@ def unpack(model, w):
     return w
 
 
-# endregion: tensors
-
-
 # region: model
 def copy_of_state(model, state, rank):
     """Makes this worker's variables for what the model keeps beside w. They begin as the ps's."""
     copies = []
-    for i, v in enumerate(state):
-        value = v.read_value()
-        if model.non_trainable_variables[i].name == "seed_generator_state":
-            value += rank  # so that no two workers drop the same units
-        copies.append(tf.get_local_variable(f"own_{i}", initializer=value))
+    for v, original in zip(state, model.non_trainable_variables):
+        # The seeds differ, so that no two workers drop the same units.
+        offset = rank if original.name == "seed_generator_state" else 0
+        copies.append(tf.get_local_variable(f"own_{v.op.name}", initializer=v + offset))
     return copies
 
 
-def gradients(model, local_state, x, y, flags, rank=0):
+def gradients(model, local_state, x, y, flags, rank):
     """Returns gradient(w, number) -> (the loss on a mini-batch of the rows x, y at w, g like w)."""
 
     def gradient(w, number):
@@ -341,7 +327,7 @@ def gradients(model, local_state, x, y, flags, rank=0):
         )
         # The gradient comes after the state has moved, and with it the next local step; and after
         # the rows of the updates before, so that the end of training cuts none off.
-        moved = [v.assign(new) for v, new in zip(local_state, after)]
+        moved = list(map(tf.assign, local_state, after))
         with tf.control_dependencies(moved + tf.get_collection("written")):
             outputs = tf.identity(outputs)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
@@ -353,16 +339,11 @@ def gradients(model, local_state, x, y, flags, rank=0):
 def evaluation(model, w, state, local_state, x, y):
     """Returns [loss, each of METRICS] at w, means over the rows (x, y)."""
     # The chief's state goes to the ps first, so that the checkpoint has what is tested.
-    with tf.control_dependencies([v.assign(new) for v, new in zip(state, local_state)]):
-        vectors = [tf.check_numerics(v, "w") for v in w]
-    outputs, _ = model.stateless_call(
-        unpack(model, vectors), local_state, x.read_value(), training=False
-    )
+    with tf.control_dependencies(map(tf.assign, state, local_state)):
+        parameters = unpack(model, [tf.check_numerics(v, "w") for v in w])
+    outputs, _ = model.stateless_call(parameters, local_state, x.read_value(), training=False)
     functions = [loss, *[function for _, function in METRICS.values()]]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
-
-
-# endregion: model
 
 
 # region: metrics
@@ -378,12 +359,11 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+def push_row(update, step, flags):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
     Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
-    process. times_sent: how often it sends each byte.
+    at the pull and before the push, and push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -394,10 +374,9 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    examples = local_steps * flags.batch_size * batches_per_update
-    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
-    row += [ticket - update.version, times_sent * size, pushed - ready]
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
+    row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
@@ -406,39 +385,38 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps = flags.steps
+        self.flags = flags
         self.step = self.shown = 0
-        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
-        os.makedirs(self.directory, exist_ok=True)
+        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
+        os.makedirs(folder, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{self.directory}/.chief", "w")
+            self.lock = open(f"{folder}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in parameters]
-            if tf.train.latest_checkpoint(self.directory):
-                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
-                    raise ValueError(f"{self.directory} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],
                 "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
+                "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,
-                "variables": layout,
+                "variables": [[v.path, list(v.shape)] for v in parameters],
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            with open(f"{self.directory}/flags.json", "w") as file:
+            if tf.train.latest_checkpoint(folder):
+                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
+                    raise ValueError(f"{folder} has a checkpoint of another model")
+            with open(f"{folder}/flags.json", "w") as file:
                 json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
@@ -451,17 +429,14 @@ class Metrics:
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
             words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
-            print(f"update {self.step} of {self.steps}{words}", flush=True)
+            print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
-        print(f"update {step} of {self.steps}", *words, flush=True)
-
-
-# endregion: metrics
+        print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
 # region: monitored_session
@@ -483,7 +458,7 @@ class SessionCreator(tf.train.SessionCreator):
             def is_made():
                 return not len(session.run(self.scaffold.ready_for_local_init_op))
 
-            if self.cluster.is_chief and not is_made():
+            if self.cluster.rank == 0 and not is_made():
                 return tf.train.ChiefSessionCreator(*arguments, self.directory).create_session()
             wait_until(is_made, REQUIRED_WAIT_SECONDS, "the chief made no model")
         return tf.train.WorkerSessionCreator(*arguments).create_session()
@@ -518,10 +493,10 @@ def train(cluster, server, initial, step, update, test, flags, hook):
         with contextlib.suppress(tf.errors.OutOfRangeError):  # every update is taken
             while True:
                 metrics.push(update_w())
-                if cluster.is_chief and metrics.step >= saved + flags.checkpoint_steps:
+                if metrics.is_chief and metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save(session)
                     saved = metrics.step
-        if cluster.is_chief:
+        if metrics.is_chief:
             wait_until(lambda: session.run(finished[0]) >= n - 1, OPTIONAL_WAIT_SECONDS)
             test_and_save(session)
         session.run(finish)
@@ -537,8 +512,6 @@ def train(cluster, server, initial, step, update, test, flags, hook):
                 # A ps was lost: to ask all of them makes a new session, and the model.
                 monitored.run(finished)
 
-
-# endregion: monitored_session
 
 if __name__ == "__main__":
     main()

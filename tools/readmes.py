@@ -399,10 +399,11 @@ def shared_flags(_, __):
 
 
 SHARED_FLAGS = "HogWild"  # an example with no flags of its own
+FLAG = "(name, default, text)"  # of the loop in parse_flags()
 
 
 def flag_rows(folder):
-    """Returns [(flag, default, meaning)] of a script's list all_flags, with the defaults above it.
+    """Returns [(flag, default, meaning)] of the list in parse_flags(), with the defaults above it.
 
     Raises ToolError where the list cannot be read.
     """
@@ -415,13 +416,15 @@ def flag_rows(folder):
             constants.update({to.id: value for to, value in pairs if isinstance(to, ast.Name)})
         elif isinstance(node, ast.AugAssign) and getattr(node.target, "id", "") == "MORE_FLAGS":
             constants["MORE_FLAGS"].elts += node.value.elts  # below, in the region of what reads it
+        elif isinstance(node, ast.For) and ast.unparse(node.target) == FLAG:
+            constants[FLAG] = node.iter
 
     def value(node):
         return ast.literal_eval(constants[node.id] if isinstance(node, ast.Name) else node)
 
     rows = []
     try:
-        for entry in constants["all_flags"].elts:
+        for entry in constants[FLAG].elts:
             entries = constants[entry.value.id].elts if isinstance(entry, ast.Starred) else [entry]
             for name, default, meaning in (map(value, entry.elts) for entry in entries):
                 if default is not None:  # the script has no such flag

@@ -7,7 +7,8 @@
     python tools/regions.py --limits          lower tests/limits.txt to what the scripts have
     python tools/regions.py --limits SCRIPT   the same for this script only
 
-A region is what stands between "# region: name" and "# endregion: name".
+A region is what stands between "# region: name" and "# endregion: name". Below the divider all text
+stands in regions, so that each ends where the next begins, or at `if __name__`.
 """
 
 import argparse
@@ -20,8 +21,8 @@ import re
 import sys
 import tokenize
 
-from common.examples import ROOT, ToolError, exit_code, folders, lines_above, parsed, read, scripts
-from common.examples import shown, tracked
+from common.examples import DIVIDER, ROOT, ToolError, exit_code, folders, lines_above, parsed, read
+from common.examples import scripts, shown, tracked
 
 LIMITS = ROOT / "tests" / "limits.txt"
 # What each script has for itself, or in one form of several.
@@ -30,23 +31,31 @@ MARKER = re.compile(r"^# (region|endregion): (\w+)(?: -- [^\n]*)?$")
 
 
 def split(text):
-    """[(region's name or None, its lines with the markers)]. Raises ValueError on a bad marker."""
-    parts, name = [(None, [])], None
+    """[(region's name or None, its lines)]. Raises ValueError on a bad marker.
+
+    The marker of a region's begin is its first line; that of its end is behind it.
+    """
+    parts, name, below = [(None, [])], None, False
     for number, line in enumerate(text.splitlines(), 1):
         found = MARKER.match(line)
         if not found and re.match(r"\s*#\s*(end)?region\b", line):
             raise ValueError("line %d is not a marker, but looks like one: %s" % (number, line))
         opens = found and found[1] == "region"
         closes = found and found[1] == "endregion"
-        if (opens and name) or (closes and name != found[2]):
+        divides = line.startswith(DIVIDER)
+        below = below or divides
+        ends = opens or line.startswith("if __name__ ") if below else closes and name == found[2]
+        if name and ends:
+            name, blank = None, []
+            while not parts[-1][1][-1]:
+                blank.append(parts[-1][1].pop())
+            parts.append((None, blank))
+        elif closes or (name and (opens or divides)):
             raise ValueError("line %d: %s, inside %s" % (number, line, name or "no region"))
         if opens:
             name = found[2]
             parts.append((name, []))
         parts[-1][1].append(line)
-        if closes:
-            name = None
-            parts.append((None, []))
     if name:
         raise ValueError("the region %s has no end" % name)
     return parts
@@ -75,7 +84,7 @@ def folded(path):
     """The script's lines, each region as one line and without the docstring: its own part."""
     lines = []
     for name, part in split_file(path):
-        lines += ["# [%s]" % name] if name else part
+        lines += ["# [%s]" % name] if name else [line for line in part if not MARKER.match(line)]
     if '"""' not in lines[1:]:
         raise ToolError(f'{shown(path)}: end its docstring with a line """')
     lines = lines[lines.index('"""', 1) + 1 :]

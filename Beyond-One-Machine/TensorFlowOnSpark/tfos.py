@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import types
 import warnings
 
 import numpy as np
@@ -38,9 +39,7 @@ def map_fun(flags, ctx):
         import hogwild
 
         cluster = hogwild.Cluster()
-        server = hogwild.tf.train.Server(
-            cluster.spec, cluster.job, cluster.index, config=cluster.config
-        )
+        server = hogwild.tf.train.Server(cluster.spec, *cluster.task, config=cluster.config)
         if ctx.job_name == "ps":
             hogwild.serve(cluster, server)
         else:
@@ -62,6 +61,7 @@ def train(hogwild, cluster, server, feed, flags):
     hogwild.keras.utils.set_random_seed(flags.seed)
     model, n = hogwild.make_model(data), len(cluster.workers)
     wait = functools.partial(hogwild.wait_until, seconds=hogwild.OPTIONAL_WAIT_SECONDS)
+    run = types.SimpleNamespace(is_chief=cluster.rank == 0, directory=flags.output)
 
     # TensorFlowOnSpark: what changes in HogWild is that a mini-batch comes from outside the graph.
     if feed:
@@ -77,11 +77,11 @@ def train(hogwild, cluster, server, feed, flags):
         for address in cluster.ps:
             hogwild.wait_for_ps(address)
         with tf.Session(server.target, config=cluster.config) as session:
-            hogwild.prepare(session, cluster, tf.train.Saver(), flags.output)
+            hogwild.prepare(session, tf.train.Saver(), run)
             session.run(start)
             wait(lambda: session.run(started) >= n)
             facts = loop(session.make_callable(row, inputs), feed, len(data.x_train), flags)
-            if cluster.is_chief:
+            if run.is_chief:
                 wait(lambda: session.run(finished[0]) >= n - 1)
                 facts["accuracy"] = float(session.run(test)[1])
             session.run(finish)

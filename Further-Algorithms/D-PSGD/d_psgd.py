@@ -195,9 +195,7 @@ def main():
         leave(ring)
 
 
-# --------------------------------------------------------------------------------------------------
-# From here to the end: the same text in every example without a parameter server.
-# --------------------------------------------------------------------------------------------------
+# From here to the end: the same text in every example without a parameter server. -----------------
 
 
 # region: flags
@@ -205,7 +203,7 @@ def parse_flags():
     """Returns the flags, each of the type of its default. Exits with 2 and a line if one is bad."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    all_flags = [
+    for name, default, text in [
         ("steps", STEPS, "updates of w, all workers together"),
         ("batch-size", BATCH_SIZE, "examples in a mini-batch"),
         ("learning-rate", LEARNING_RATE, "lr in the update rule"),
@@ -213,11 +211,11 @@ def parse_flags():
         ("dataset", DATASET, DATASETS),
         ("checkpoint-steps", 500, "updates between two checkpoints, each of which is tested"),
         *MORE_FLAGS,
-    ]
-    for name, default, text in all_flags:
+    ]:
         if default is not None:  # None: this algorithm has no such flag
-            text += " (%(default)s)"
-            parser.add_argument(f"--{name}", type=type(default), default=default, help=text)
+            parser.add_argument(
+                f"--{name}", type=type(default), default=default, help=f"{text} (%(default)s)"
+            )
     flags = parser.parse_args()
     for name, value in vars(flags).items():
         default = parser.get_default(name)
@@ -225,9 +223,6 @@ def parse_flags():
             least = "above" if default else "at least"
             parser.error(f"argument --{name.replace('_', '-')}: must be {least} 0 and finite")
     return flags
-
-
-# endregion: flags
 
 
 # region: peers
@@ -248,9 +243,6 @@ class Cluster:
         ]
         self.addresses = [jobs[job][index] for job, index in self.workers]
         self.rank = self.workers.index(self.task)  # raises where there is no such task
-
-
-# endregion: peers
 
 
 # region: all_reduce
@@ -284,9 +276,6 @@ def all_gather(chunk, ring):
     for s in range(N - 1):
         mine, theirs = chunk[(k + 1 - s) % N], chunk[(k - s) % N]
         ring.exchange(mine, theirs)
-
-
-# endregion: all_reduce
 
 
 # region: ring
@@ -346,9 +335,6 @@ def broadcast(variables, ring):
         v.assign(x.reshape(v.shape))
 
 
-# endregion: ring
-
-
 # region: connections
 def worker_name(ring, side):
     """Returns the name of a neighbour, 1: the right one, -1: the left one, 0: this worker."""
@@ -405,9 +391,6 @@ def not_alike(ring, side):
     return ConnectionError(
         f"{worker_name(ring, side)} {what} {worker_name(ring, 0)}: start all alike"
     )
-
-
-# endregion: connections
 
 
 # region: neighbours
@@ -486,9 +469,6 @@ def accept_left(ring, listener):
     return None
 
 
-# endregion: neighbours
-
-
 # region: flat
 def unpack(model, w):
     """Returns the trainable variables of the model, in their shapes, from the vector w."""
@@ -534,9 +514,6 @@ def evaluation(model, w, state, x, y):
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
-# endregion: flat
-
-
 # region: metrics
 # A line of metrics-<task>.csv is a push: global_step counts it, loss is that of its last
 # mini-batch, bytes are those pulled and pushed, and wait_seconds pass from the gradient to its
@@ -550,12 +527,11 @@ for name, (better, function) in METRICS.items():
     TEST[f"test_{name}"] = better
 
 
-def push_row(update, step, flags, batches_per_update=1, times_sent=1):
+def push_row(update, step, flags):
     """Returns the columns PUSH as one float64 tensor: to fetch one costs less than to fetch nine.
 
     Of an update, pulled and pushed are lists of vectors, version and ticket the counts of updates
-    at the pull and before the push, and push is the op that pushes. batches_per_update: of this
-    process. times_sent: how often it sends each byte.
+    at the pull and before the push, and push is the op that pushes.
     """
     with tf.control_dependencies([update.push]), tf.device(step.device):
         ticket = tf.identity(update.ticket)  # one message: the push has arrived, and its number
@@ -566,10 +542,9 @@ def push_row(update, step, flags, batches_per_update=1, times_sent=1):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.cast(tf.size(t), "float64") * t.dtype.size for t in update.pulled + update.pushed)
-    examples = local_steps * flags.batch_size * batches_per_update
-    row = [pushed, pulled, ticket + 1, local_steps, examples, update.loss]
-    row += [ticket - update.version, times_sent * size, pushed - ready]
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
+    row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
 
 
@@ -578,39 +553,38 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
-        self.steps = flags.steps
+        self.flags = flags
         self.step = self.shown = 0
-        if set("*?[\\") & set(self.directory):  # patterns: it would find no checkpoint
-            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {self.directory}")
-        os.makedirs(self.directory, exist_ok=True)
+        if set("*?[\\") & set(folder):  # patterns: it would find no checkpoint
+            raise ValueError(f"OUTPUT_DIR must have none of the signs *?[\\: {folder}")
+        os.makedirs(folder, exist_ok=True)
         if self.is_chief:
-            self.lock = open(f"{self.directory}/.chief", "w")
+            self.lock = open(f"{folder}/.chief", "w")
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another chief has it
                 raise
             except OSError:  # the file system has no locks
                 pass
-            layout = [[v.path, list(v.shape)] for v in parameters]
-            if tf.train.latest_checkpoint(self.directory):
-                if json.load(open(f"{self.directory}/flags.json")).get("variables") != layout:
-                    raise ValueError(f"{self.directory} has a checkpoint of another model")
             facts = {
                 "example": __doc__.split(":")[0],
                 "script": os.path.abspath(__file__),
-                "tasks": [f"{job}-{index}" for job, index in workers],
+                "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,
-                "variables": layout,
+                "variables": [[v.path, list(v.shape)] for v in parameters],
                 "arguments": vars(flags),
                 "versions": {"tensorflow": tf.__version__},
             }
-            with open(f"{self.directory}/flags.json", "w") as file:
+            if tf.train.latest_checkpoint(folder):
+                if json.load(open(f"{folder}/flags.json")).get("variables") != facts["variables"]:
+                    raise ValueError(f"{folder} has a checkpoint of another model")
+            with open(f"{folder}/flags.json", "w") as file:
                 json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{self.directory}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 
@@ -623,17 +597,14 @@ class Metrics:
         if self.is_chief and row[0] > self.shown + 1:
             self.shown = row[0]
             words = f"   loss {row[5]:.4g}   staleness {row[6]:.0f}"
-            print(f"update {self.step} of {self.steps}{words}", flush=True)
+            print(f"update {self.step} of {self.flags.steps}{words}", flush=True)
 
     def test(self, began, step, *means):
         """Writes and prints a test at `step` that began at that time: the columns TEST."""
         print(f"{time.time():.6f},{began:.6f},{step},,,,,,", *means, sep=",", file=self.file)
         self.step = step
         words = [f"  {name} {mean:.4g}" for name, mean in zip(TEST, means)]
-        print(f"update {step} of {self.steps}", *words, flush=True)
-
-
-# endregion: metrics
+        print(f"update {step} of {self.flags.steps}", *words, flush=True)
 
 
 # region: calls
@@ -658,8 +629,6 @@ def train(make_steps, test, metrics, manager, flags):
         test_and_save()
     print("done, the output is in", metrics.directory, flush=True)
 
-
-# endregion: calls
 
 if __name__ == "__main__":
     main()

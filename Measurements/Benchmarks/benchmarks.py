@@ -38,15 +38,15 @@ START_UP, IMPORT = "start of HogWild, seconds", "import of TensorFlow, seconds"
 # What leaves rate.json: the updates per second from the barrier "start" to the last update.
 TIMED = [
     (
-        "            saved = metrics.step\n            while",
-        "            saved, metrics.began = metrics.step, time.monotonic()\n            while",
+        "                while True:\n",
+        "                metrics.began = time.monotonic()\n                while True:\n",
     ),
     (
-        "        session.run(start)  #",
-        "        rate = flags.steps / (time.monotonic() - metrics.began)\n"
-        "        with open(f'{metrics.directory}/rate.json', 'w') as file:\n"
-        "            json.dump(rate, file)\n"
-        "        session.run(start)  #",
+        "            session.run(start)  #",
+        "            rate = flags.steps / (time.monotonic() - metrics.began)\n"
+        "            with open(f'{metrics.directory}/rate.json', 'w') as file:\n"
+        "                json.dump(rate, file)\n"
+        "            session.run(start)  #",
     ),
 ]
 UNOBSERVED = [
@@ -55,7 +55,7 @@ UNOBSERVED = [
         "written.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))",
         "written.append(update.push)",
     ),
-    ("if cluster.is_chief and metrics.step >= saved", "if False and saved"),  # no test
+    ("while not metrics.is_chief or metrics.step < saved", "while True or saved"),  # no test
 ]
 CLOSURES_UNOBSERVED = [  # the same of Parameter-Server-Strategy, from the end of the first closure
     ("written.append(push_row(update, step, flags))", "written.append(update.push)"),

@@ -14,8 +14,8 @@ SIZE = "tf.where(update.ticket < 50, 1, 4 * 10**7)"  # in the last call a row ta
 LATE = f"tf.cast(tf.reduce_sum(tf.random.uniform([{SIZE}])) < 0, tf.int64)"  # 0, late
 SLOW = ("tf.identity(update.ticket)", "update.ticket + " + LATE)
 # What a script needs that writes messages.json.
-CALL = "        update_w = session.make_callable(written)\n"
-COUNTED = [(CALL, "        count_messages(session, written, metrics)\n" + CALL)]
+CALL = "            update_w = session.make_callable(written)\n"
+COUNTED = [(CALL, "            count_messages(session, written, metrics)\n" + CALL)]
 ADDED = '''
 
 def count_messages(session, written, metrics):

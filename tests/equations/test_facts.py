@@ -392,7 +392,7 @@ DILOCO = examples.main_script("Further-Algorithms/DiLoCo")
 LOCAL = examples.main_script("Further-Algorithms/Local-SGD")
 SENT = "for t in update.pulled + update.pushed)"
 TIMES = "    pulled, ready, pushed = times\n"
-COUNT = "local_steps * flags.batch_size * batches_per_update\n"
+COUNT = "local_steps * flags.batch_size, update.loss]"
 TEST_NOW = "metrics.test(time.time(), *session.run([step, *test]))"
 TEST_EAGERLY = "metrics.test(time.time(), metrics.step, *[mean.numpy() for mean in test()])"
 ROWS = {
@@ -401,7 +401,7 @@ ROWS = {
         "those pulled": [(SENT, "for t in update.pulled)")],
         "8 bytes a number": [("* t.dtype.size", "* 8")],
     },
-    (EASY, "bytes"): {"T times": [("times_sent * size", "local_steps * size")]},
+    (EASY, "bytes"): {"T times": [("version, size,", "version, local_steps * size,")]},
     (problem.SPARSE, "bytes"): {
         "without the rows' numbers": [("loss, values + rows, version", "loss, values, version")]
     },
@@ -429,8 +429,8 @@ ROWS = {
 }
 FACTS = {
     (HOGWILD, "tasks"): {
-        "reversed": [("for job, index in workers]", "for job, index in workers[::-1]]")],
-        "without the chief": [("for job, index in workers]", "for job, index in workers[1:]]")],
+        "reversed": [("for worker in workers]", "for worker in workers[::-1]]")],
+        "without the chief": [("for worker in workers]", "for worker in workers[1:]]")],
     },
     (HOGWILD, "ps"): {"always 1": [('"ps": ps,', '"ps": min(ps, 1),')]},
     (HOGWILD, "metrics"): {
@@ -440,10 +440,7 @@ FACTS = {
     (HOGWILD, "variables"): {
         "sizes": [("list(v.shape)]", "[int(np.prod(v.shape))]]")],
         "in the order of names": [
-            (
-                "for v in parameters]\n            if",
-                "for v in sorted(parameters, key=lambda v: v.path)]\n            if",
-            )
+            ("for v in parameters]", "for v in sorted(parameters, key=lambda v: v.path)]")
         ],
     },
     (HOGWILD, "arguments"): {

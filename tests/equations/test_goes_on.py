@@ -250,10 +250,10 @@ def test_a_compressor_goes_on(compress, tmp_path):
 
 
 RESTORE = "saver.restore(session, checkpoint)"
-LATEST = "tf.train.latest_checkpoint(directory)"
+LATEST = "tf.train.latest_checkpoint(metrics.directory)"
 SAVER = "saver = tf.train.Saver("
 NAMED = 'saver.save(session, f"{metrics.directory}/model.ckpt", step, write_meta_graph=False)'
-FIRST = "tf.train.get_checkpoint_state(directory).all_model_checkpoint_paths[0]"
+FIRST = "tf.train.get_checkpoint_state(metrics.directory).all_model_checkpoint_paths[0]"
 READ = """        for name in "w", "m", "v":
             vector = getattr(block, name)
             if vector.size:
@@ -301,7 +301,7 @@ MISTAKES = {
         "the second moments begin again": [(READ, READ.replace(', "v"', ""))]
     },
     ("Operations/Train-and-Evaluate/train_and_evaluate.py", "variables"): {
-        "the places begin again": [anew("place", "(directory):\n            ")]
+        "the places begin again": [anew("place", "(metrics.directory):\n            ")]
     },
 }
 

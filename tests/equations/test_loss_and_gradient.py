@@ -62,8 +62,8 @@ def plugged(script, changes=()):
     if "problem" in own:
         return text.replace("\n".join(own["problem"]), model)
     begin, end = text.index("def make_model(data):"), text.index("# endregion: records")
-    model = model[model.index("def make_model(") : model.index("# endregion")]
-    return text[:begin] + model.replace("Dropout(0.3)", "Dropout(0.0)") + text[end:]
+    model = model[model.index("def make_model(") :].replace("Dropout(0.3)", "Dropout(0.0)")
+    return f"{text[:begin]}{model}\n{text[end:]}"
 
 
 class Tape:
@@ -435,7 +435,7 @@ ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.value
 ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
 MISTAKES = {
     (HOGWILD, "losses"): {
-        "all have the same masks": [("value += rank", "value += 0")],
+        "all have the same masks": [("offset = rank if", "offset = 0 if")],
         "the penalty is in the gradient only": [
             (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
         ],

@@ -93,7 +93,7 @@ def test_a_row_says_what_a_worker_has_done(script, form, n):
 
 RING, COMPRESSED = FORMS
 COUNT = "        return x, ring.sent + ring.received - before\n"
-ROW = "local_steps * flags.batch_size * batches_per_update\n"
+ROW = "local_steps * flags.batch_size, update.loss]"
 MISTAKES = {
     (RING, "bytes"): {
         "what comes is not in it": [
@@ -104,7 +104,7 @@ MISTAKES = {
             (COUNT, "        return x, np.int64(4 * (ring.n - 1) * x.nbytes // ring.n)\n")
         ],
     },
-    (RING, "examples"): {"those of all workers": [(ROW, ROW.replace("batches_per_update", "3"))]},
+    (RING, "examples"): {"those of all workers": [(ROW, "3 * " + ROW)]},
     (RING, "loss"): {
         "the loss of rank 0's rows": [("flags.seed * 65536 + rank", "flags.seed * 65536 + 0")]
     },

@@ -395,9 +395,7 @@ def test_words_go_on(name, quick, tmp_path):
 MISTAKES = {
     (SYNCHRONOUS, "losses"): {"no penalty": [("outputs)), *penalties])", "outputs))])")]},
     (SYNCHRONOUS, "count"): {
-        "the state that is tested is not saved": [
-            ("[v.assign(new) for v, new in zip(state, local_state)]", "[]")
-        ]
+        "the state that is tested is not saved": [("map(tf.assign, state, local_state)", "[]")]
     },
     (RING, "count"): {"the state is not saved": [("w=w, state=state)", "w=w)")]},
     (TOWERS, "count"): {"the last tower's state is tested": [("w, states[0]", "w, states[-1]")]},
@@ -486,18 +484,14 @@ def test_the_chief_alone_makes_the_model(tmp_path):
     script = examples.main_script("HogWild")
     interleaved.forget()
     workers = [interleaved.Worker(script, None, k, 2, command_line({}), None) for k in range(2)]
-    addresses = interleaved.servers()[1]
-    jobs = {"ps": addresses["ps"][:1], "worker": addresses["worker"][:2]}
 
     def prepare(k):
         """What worker k does before it trains."""
-        worker, task = workers[k], {"type": "worker", "index": k}
+        worker = workers[k]
         worker.script.REQUIRED_WAIT_SECONDS = 1
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("TF_CONFIG", json.dumps({"cluster": jobs, "task": task}))
-            cluster = worker.script.Cluster()
+        metrics = types.SimpleNamespace(is_chief=k == 0, directory=str(tmp_path))
         with worker.session.graph.as_default():
-            worker.script.prepare(worker.session, cluster, None, str(tmp_path))
+            worker.script.prepare(worker.session, None, metrics)
 
     try:
         for _ in range(2):

@@ -48,8 +48,6 @@ def who_is_who(script, folder, monkeypatch, text=None):
         found = getattr(there, "rank", None), [tuple(each) for each in there.workers]
         if found != (rank, TASKS):
             wrong.append(f"rank: {found} of {task}")
-        if getattr(there, "is_chief", rank == 0) != (rank == 0):
-            wrong.append(f"chief: {task} {'is none' if rank == 0 else 'is one'}")
         device = getattr(there, "device", None) or f"/job:{task[0]}/task:{task[1]}"
         if device != f"/job:{task[0]}/task:{task[1]}":
             wrong.append(f"device: {device} of {task}")
@@ -80,7 +78,6 @@ def test_who_is_who(script, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "folder, fails, change",
     [
-        ("HogWild", "chief", ("self.is_chief = self.rank == 0", "self.is_chief = self.index == 0")),
         ("HogWild", "rank", ('for job in ("chief", "worker")', 'for job in ("worker", "chief")')),
         ("HogWild", "rank", ("self.workers.index(self.task)", "self.index")),
         ("Ring-AllReduce", "files", ("= task == workers[0]", "= task[1] == 0")),

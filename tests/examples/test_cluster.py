@@ -262,14 +262,14 @@ def test_what_the_security_note_says(tmp_path):
 
 def test_an_update_that_tensorflow_cancels_is_made_again(tmp_path):
     """Each worker's second call ends with CancelledError, as was seen once on a busy machine."""
-    old = "        update_w = session.make_callable(written)\n"
-    new = """        calls = globals().setdefault("calls", [])
-        def update_w(call=session.make_callable(written)):
-            calls.append(0)
-            if len(calls) == 2:
-                print("cancelled", flush=True)
-                raise tf.errors.CancelledError(None, None, "RecvFromRemoteAsync")
-            return call()
+    old = "            update_w = session.make_callable(written)\n"
+    new = """            calls = globals().setdefault("calls", [])
+            def update_w(call=session.make_callable(written)):
+                calls.append(0)
+                if len(calls) == 2:
+                    print("cancelled", flush=True)
+                    raise tf.errors.CancelledError(None, None, "RecvFromRemoteAsync")
+                return call()
 """
     script = tmp_path / "hogwild.py"
     script.write_text(examples.replaced(examples.main_script("HogWild"), [(old, new)]))

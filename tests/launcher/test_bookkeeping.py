@@ -859,7 +859,10 @@ def flags_of(tree):
             values.update({a.id: b for a, b in pairs if isinstance(a, ast.Name)})
         elif isinstance(node, ast.AugAssign) and getattr(node.target, "id", "") == "MORE_FLAGS":
             values["MORE_FLAGS"].elts += node.value.elts
-    for table in ("all_flags", "MORE_FLAGS"):  # [(name, default, help)]; a default of None: no flag
+        elif isinstance(node, ast.For):
+            values[ast.unparse(node.target)] = node.iter
+    # Each is [(name, default, help)]; a default of None: no flag.
+    for table in ("(name, default, text)", "MORE_FLAGS"):
         for row in getattr(values.get(table), "elts", []):
             if isinstance(row, ast.Tuple):
                 name, default, _ = row.elts

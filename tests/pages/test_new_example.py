@@ -142,7 +142,7 @@ WRONG = [
         '"DynSGD"',
         "DynSGD's results.json is shown on HogWild's page",
     ),
-    (["regions.py"], HOGWILD, "# endregion: flags\n", "", "region"),
+    (["regions.py"], HOGWILD, "# endregion: problem\n", "", "region"),
     (["regions.py", "--fix", "My.py"], None, "", "", "My.py cannot be read"),
     (["regions.py", "--diff", HOGWILD, "My.py"], None, "", "", "My.py cannot be read"),
     (["regions.py", "--limits", "My.py"], None, "", "", "limits.txt has no line of My.py"),

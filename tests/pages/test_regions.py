@@ -51,7 +51,7 @@ def test_all_copies_are_the_same():
 
 
 def test_a_difference_is_found(tmp_path):
-    """In a copy of two scripts: a changed word, a lost marker, one function in two scripts."""
+    """In a copy of two scripts: a changed word, a wrong marker, one function in two scripts."""
     for folder in ("HogWild", "DOWNPOUR"):
         (tmp_path / folder).mkdir()
         script = examples.main_script(folder)
@@ -65,7 +65,9 @@ def test_a_difference_is_found(tmp_path):
     whole = victim.read_text()
     for old, new in [
         ("Times are seconds since 1970", "Times are minutes since 1970"),
-        ("# endregion: flags\n", ""),
+        ("# endregion: problem\n", ""),
+        ("# region: vector\n", ""),
+        ("    return flags\n", "    return flags\n\n\n# endregion: flags\n"),
         ("\n\nSTEPS, ", "\n\ndef helper():\n    pass\n\n\nSTEPS, "),
     ]:
         for script in [victim, neighbour] if "helper" in new else [victim]:
@@ -133,7 +135,7 @@ def test_the_example_stands_above_the_divider(script):
         ("# From here to the end: the same text", "# Below"),
         ("\n\ndef algorithm(", "\n\ndef helper():\n    pass\n\n\ndef algorithm("),
         ("# endregion: main\n", "# endregion: main\n\n\ndef helper():\n    pass\n"),
-        ("# endregion: flags\n", "# endregion: flags\n\n\ndef helper():\n    pass\n"),
+        ("\n# region: flags\n", "\ndef helper():\n    pass\n\n\n# region: flags\n"),
         ("STEPS, BATCH_SIZE, LEARNING_RATE = 3000, 32, 0.1", "MORE = 1"),
         ("\nimport argparse\n", "\nWAIT = 1\n\n\ndef main():\n    pass\n\n\nimport argparse\n"),
     ],
