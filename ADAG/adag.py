@@ -184,7 +184,7 @@ def parse_flags():
 
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = 120  # for any other
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
 
 
 class Cluster:
@@ -328,7 +328,7 @@ def evaluation(model, w, state, local_state, x, y):
     with tf.control_dependencies(map(tf.assign, state, local_state)):
         parameters = unpack(model, [tf.check_numerics(v, "w") for v in w])
     outputs, _ = model.stateless_call(parameters, local_state, x.read_value(), training=False)
-    functions = [loss, *[function for _, function in METRICS.values()]]
+    functions = [loss] + [function for _, function in METRICS.values()]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
@@ -360,7 +360,7 @@ def push_row(update, step, flags):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    size = sum(tf.size(t, out_type="int64") * t.dtype.size for t in update.pulled + update.pushed)
     row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
     row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
@@ -371,7 +371,7 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.flags = flags
         self.step = self.shown = 0
@@ -388,7 +388,7 @@ class Metrics:
                 pass
             facts = {
                 "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
+                "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,

@@ -334,7 +334,7 @@ def evaluation(model, w, state, x, y):
     outputs, _ = model.stateless_call(
         [tf.debugging.check_numerics(v, "w") for v in w], state, x.read_value(), training=False
     )
-    functions = [loss, *[function for _, function in METRICS.values()]]
+    functions = [loss] + [function for _, function in METRICS.values()]
     return [tf.reduce_mean(function(y.read_value(), outputs)) for function in functions]
 
 
@@ -366,7 +366,7 @@ def push_row(update, step, flags):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    size = sum(tf.size(t, out_type="int64") * t.dtype.size for t in update.pulled + update.pushed)
     row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
     row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
@@ -377,7 +377,7 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.flags = flags
         self.step = self.shown = 0
@@ -394,7 +394,7 @@ class Metrics:
                 pass
             facts = {
                 "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
+                "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,

@@ -293,7 +293,7 @@ def evaluation(w, state, stages, places, x, y):
         with tf.device(place):
             w_k = [tf.check_numerics(v, "w") for v in w_k]
             h, _ = stage.stateless_call(w_k, state_k, h, training=False)
-    functions = [loss, *[function for _, function in METRICS.values()]]
+    functions = [loss] + [function for _, function in METRICS.values()]
     with tf.device(places[-1]):
         return [tf.reduce_mean(function(y.read_value(), h)) for function in functions]
 
@@ -326,7 +326,7 @@ def push_row(update, step, flags):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    size = sum(tf.size(t, out_type="int64") * t.dtype.size for t in update.pulled + update.pushed)
     row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
     row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
@@ -337,7 +337,7 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.flags = flags
         self.step = self.shown = 0
@@ -354,7 +354,7 @@ class Metrics:
                 pass
             facts = {
                 "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
+                "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,

@@ -126,7 +126,7 @@ def loss(true, noise):
 
 def show(vocabulary, parts, task):
     """Prints the words whose vectors point the same way, and the bytes of a push."""
-    saved = tf.train.load_checkpoint(os.environ.get("OUTPUT_DIR") or "output")
+    saved = tf.train.load_checkpoint(os.getenv("OUTPUT_DIR") or "output")
     table = np.empty([len(vocabulary), saved.get_tensor("words_0").shape[1]])
     for part in range(parts):
         table[part::parts] = saved.get_tensor(f"words_{part}")
@@ -202,7 +202,7 @@ def parse_flags():
 
 # region: cluster
 OPTIONAL_WAIT_SECONDS = 30  # for a task without which this one can go on
-REQUIRED_WAIT_SECONDS = 120  # for any other
+REQUIRED_WAIT_SECONDS = int(os.getenv("REQUIRED_WAIT_SECONDS", 120))  # for any other
 
 
 class Cluster:
@@ -332,7 +332,7 @@ def evaluation(w, data):
 
 def mean_bytes(task):
     """Returns the bytes of an update, the mean over those in the metrics of a task."""
-    path = os.path.join(os.environ.get("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
+    path = os.path.join(os.getenv("OUTPUT_DIR") or "output", "metrics-%s-%d.csv" % task)
     rows = np.genfromtxt(path, delimiter=",", names=True, invalid_raise=False)
     return np.nanmean(rows["bytes"])
 
@@ -365,7 +365,7 @@ def push_row(update, step, flags):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
+    size = sum(tf.size(t, out_type="int64") * t.dtype.size for t in update.pulled + update.pushed)
     row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
     row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
@@ -376,7 +376,7 @@ class Metrics:
 
     def __init__(self, task, workers, parameters, flags, ps=0):
         """Raises ValueError if OUTPUT_DIR is no good name, or has another model's checkpoint."""
-        self.directory = folder = os.path.abspath(os.environ.get("OUTPUT_DIR") or "output")
+        self.directory = folder = os.path.abspath(os.getenv("OUTPUT_DIR") or "output")
         self.is_chief = task == workers[0]
         self.flags = flags
         self.step = self.shown = 0
@@ -393,7 +393,7 @@ class Metrics:
                 pass
             facts = {
                 "example": __doc__.split(":")[0],
-                "script": os.path.abspath(__file__),
+                "script": __file__,
                 "tasks": ["%s-%d" % worker for worker in workers],
                 "ps": ps,
                 "metrics": TEST,

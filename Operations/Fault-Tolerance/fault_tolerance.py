@@ -313,7 +313,7 @@ def two_chiefs(run, off):
     run.goes_on()
 
 
-IMPATIENT = [("REQUIRED_WAIT_SECONDS = 120", "REQUIRED_WAIT_SECONDS = 5")]
+IMPATIENT = [('"REQUIRED_WAIT_SECONDS", 120', '"REQUIRED_WAIT_SECONDS", 5')]
 NO_LOCK = [("fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass")]
 ONE_CHECKPOINT = [("save_relative_paths=True)", "save_relative_paths=True, max_to_keep=1)")]
 NO_RESTARTS = {"restarts": 0}

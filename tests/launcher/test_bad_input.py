@@ -5,6 +5,7 @@ import collections
 import concurrent.futures
 import fcntl
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -97,15 +98,15 @@ def two_types(folder):
     (folder / "hogwild.py").write_text(examples.replaced(HOGWILD, [(old, new)]))
 
 
-def quick(folder, script=HOGWILD):
-    """Copies a script that waits 2 s instead of 120 for a task that it needs."""
-    wait = "REQUIRED_WAIT_SECONDS = %d"
-    (folder / script.name).write_text(examples.replaced(script, [(wait % 120, wait % 2)]))
+def quick(folder):
+    """Copies HogWild. Returns what lets it wait 2 s instead of 120 for a task that it needs."""
+    shutil.copy(HOGWILD, folder)
+    return None, {"REQUIRED_WAIT_SECONDS": "2"}
 
 
 def ps_without_chief(folder):
     """Starts a ps. Returns its process, and what a worker that is not the chief has set."""
-    quick(folder)
+    _, impatient = quick(folder)
     with socket.create_server(("", 0)) as a, socket.create_server(("", 0)) as b:
         ports = [s.getsockname()[1] for s in (a, b)]
     tasks = {
@@ -119,12 +120,16 @@ def ps_without_chief(folder):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    return ps, {"TF_CONFIG": config(tasks, "worker", 1)}
+    return ps, {"TF_CONFIG": config(tasks, "worker", 1), **impatient}
 
 
 def one_of_two(folder):
-    """Returns the TF_CONFIG of the first of two workers, of which the second never comes."""
-    quick(folder, PLACES)
+    """Returns the TF_CONFIG of the first of two workers, of which the second never comes.
+
+    It waits 2 s instead of 120.
+    """
+    wait = "REQUIRED_WAIT_SECONDS = %d"
+    (folder / PLACES.name).write_text(examples.replaced(PLACES, [(wait % 120, wait % 2)]))
     with socket.create_server(("", 0)) as s:
         # No other case, which may run at the same time, has a task at this port.
         tasks = {"worker": ["127.0.0.1:%d" % s.getsockname()[1], "127.0.0.1:11"]}
