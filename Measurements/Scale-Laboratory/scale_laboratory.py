@@ -457,6 +457,9 @@ def draw(results, path, source):
         for each in np.ravel(axes)
         for handle in each.get_legend_handles_labels()[0]
     }
+    each = np.ravel(axes)[0]
+    (mark,) = each.plot([], [], "x", color="k", markersize=7, markeredgewidth=2)
+    handles |= {"measured or published": mark, "range": each.fill_between([], 0, color="0.85")}
     style = {"loc": "outside lower center", "frameon": False, "fontsize": 7.5}
     figure.legend(handles.values(), handles.keys(), ncols=3, **style)
     drivers.save(figure, path, source)

@@ -1049,8 +1049,8 @@ def check_the_bytes_of_compression(load, tmp_path):
         lines,
         [
             ("no compressor", [(1, 5), (2, 6)]),
-            ("with e", [(1, 1), (2, 2)]),
-            ("with e", [(1, 5), (2, 6)]),
+            ("with its error e", [(1, 1), (2, 2)]),
+            ("with its error e", [(1, 5), (2, 6)]),
             ("without e", [(1, 1), (2, 2)]),
         ],
     )
