@@ -184,7 +184,8 @@ def draw(run: RunData):
     moment = figure.add_subplot(grid[2, :])
     draw_loss(loss, tasks, colours, start)
     draw_tests(tests, run, start)
-    tests.set_xlim(left=loss.get_xlim()[0])
+    begin, end = loss.get_xlim()
+    tests.set_xlim(begin, max(end, tests.dataLim.x1 + 0.03 * (end - begin)))
     late = {name: columns["staleness"] for name, columns in tasks.items()}
     late = {name: values[np.isfinite(values)] for name, values in late.items()}
     if any((values > 0).any() for values in late.values()):
