@@ -125,8 +125,9 @@ def window(found):
     every = np.sort(np.concatenate(ends))
     first, middle, last = np.quantile(every, (0.4, 0.6, 0.8))
     centres = np.array([middle, *every[(first <= every) & (every <= last)]])
+    near = 0.48 * length  # and not on the edge
     inside = [
-        np.searchsorted(times, centres + length / 2) - np.searchsorted(times, centres - length / 2)
+        np.searchsorted(times, centres + near) - np.searchsorted(times, centres - near)
         for times in ends
     ]
     shown = np.minimum(inside, max(1, int(due) - 1)).sum(axis=0)
