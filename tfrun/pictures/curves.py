@@ -17,7 +17,7 @@ from tfrun.runs.activities import activities, of_stages, stages, window
 from tfrun.runs.data import RunData
 
 STALL = 0.03  # of the run's time: a line of means does not cross so long a time without an update
-LEAST = 4  # times its begin: so far an axis of errors goes, where an example more is a small step
+LEAST = 4  # times its begin is the end of an axis of errors, where an example more is a small step
 
 
 def smooth(values, window):
@@ -66,7 +66,8 @@ def error_axis(axes):
     Each of those is a whole number of examples.
     """
     found = np.unique(np.concatenate([line.get_ydata() for line in axes.lines]))
-    low, high = found[0], max(found[-1], LEAST * found[0])
+    more = max(1, LEAST * found[0] / found[-1]) ** 0.5
+    low, high = found[0] / more, found[-1] * more
     apart, ticks = (high / low) ** 0.1, found[:1]
     for value in found[1:]:
         if value > apart * ticks[-1]:
