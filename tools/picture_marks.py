@@ -34,8 +34,6 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
     **dict.fromkeys(("compare.png", "loss.png", "local-steps.png", "front.png"), COMPARE),
     **dict.fromkeys(("same-rate.png", "pauses.png"), SAME_STALENESS),
     "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", DRIVERS],
-    "drills.png": ["Operations/Fault-Tolerance/fault_tolerance.py"],
-    "results.png": ["Beyond-One-Machine/Parallel-Experiments/report.py"],
 }
 
 

@@ -5,6 +5,7 @@
     python tools/results.py Synchronous-SGD/run_optimizer.sh
     python tools/results.py HogWild --anyway
     python tools/results.py HogWild --unchanged
+    python tools/results.py --pictures
 
 It waits until other processes use less than a tenth of a core; with --anyway it does not, and the
 page then calls the result busy. Writes results.json beside the run.sh, and the pictures of the
@@ -13,7 +14,8 @@ writes the figures into the page.
 
 results.json names its example and the digest of its script (examples.example_digest), and
 readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
-no number, such as a name, --unchanged writes the new digest and measures nothing.
+no number, such as a name, --unchanged writes the new digest and measures nothing. If other code
+draws the pictures, --pictures runs each once, for them and for the lines of a run on its page.
 """
 
 import collections
@@ -138,11 +140,22 @@ def mark_unchanged(launcher):
             path.write_text(json.dumps(digests, indent=1) + "\n")
 
 
+def draw_again(launcher, anyway):
+    """Draws the pictures of one more run, of which results.json gets the lines and no number."""
+    path = readmes.results_of(launcher)
+    found = readmes.read_json(path)
+    readmes.check_provenance(found, launcher)
+    lines = measure(launcher, 1, anyway)["output"]
+    path.write_text(json.dumps({**found, "output": lines}, indent=1) + "\n")
+
+
 def main():
     parser = drivers.Parser(__doc__)
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")
+    words = "run each once, and keep its pictures and its lines only"
+    parser.add_argument("--pictures", action="store_true", help=words)
     words = "measure although other processes use the machine, and say so"
     parser.add_argument("--anyway", action="store_true", help=words)
     flags = parser.parse_args()
@@ -151,6 +164,8 @@ def main():
     launchers = [
         readmes.launcher_of(name) for name in flags.launchers or readmes.measured_examples()
     ]
+    if flags.pictures:  # which no other run.sh has
+        launchers = [launcher for launcher in launchers if launcher.name == "run.sh"]
     if flags.unchanged and not flags.launchers:
         parser.error("--unchanged needs the examples whose numbers are still true")
     for launcher in launchers:
@@ -158,6 +173,9 @@ def main():
             mark_unchanged(launcher)
         else:
             try:
+                if flags.pictures:
+                    draw_again(launcher, flags.anyway)
+                    continue
                 measured = measure(launcher, flags.repeats, flags.anyway)
             except TimeoutError as error:
                 raise ToolError(f"{shown(launcher.parent)}: {error}") from None

@@ -130,13 +130,14 @@ def draw(results, path, source):
     names = [name for name in names if name in results or name + WITHOUT in results]
     down = max(1, math.ceil(len(names) / ACROSS))
     figure, axes = drivers.subplots(2.1 * down + 0.5, down, ACROSS, squeeze=False, sharey=True)
-    lines = [("no compressor", "k"), ("with e", "C0"), ("without e", "C3")]
+    lines = [("no compressor", "k"), ("with its error e", "C0"), ("without e", "C3")]
     for name, each in zip(names, axes.flat):
         for (label, colour), case in zip(lines, ("none", name, name + WITHOUT)):
             for run in results.get(case, []):
                 style = dict(color=colour, linewidth=1, alpha=0.8, label=label)
                 each.plot(run["updates"], run["losses"], **style)
         each.set(title=name, yscale="log", xlabel="updates")
+        each.yaxis.set_major_formatter("{x:g}")
         each.grid(alpha=0.25)
     for each in axes[:, 0]:
         each.set_ylabel("training loss")

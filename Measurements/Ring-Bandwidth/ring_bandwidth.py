@@ -202,6 +202,11 @@ def share(rates, name, size):
     return statistics.median(n * rate / raw for rate, raw in pairs)
 
 
+def in_units(size):
+    """Returns a number of bytes as text: 69 KB, 8.7 MB."""
+    return f"{size / 1e6:g} MB" if size >= 1e6 else f"{size / 1e3:g} KB"
+
+
 def draw(results, path, source):
     """Draws the bandwidth of each case against the size of the vectors."""
     figure, (one, together) = drivers.subplots(6.4, 2, 1, sharex=True)
@@ -218,11 +223,14 @@ def draw(results, path, source):
         shares = [share(rates, name, size) for size in sizes]
         together.plot(sizes, shares, "o-", markersize=4, color=colour, label=name)
     one.set(ylabel="MB per second", yscale="log", title="What one worker sends (dot: a repeat)")
-    together.set(ylabel="times raw TCP", ylim=0, xlabel="bytes of the vector")
+    together.set(ylabel="times raw TCP", ylim=0, xlabel="vector")
     together.set_title("What all workers send together")
     for axes in (one, together):
         axes.set_xscale("log")
+        axes.set_xticks(sizes, [in_units(size) for size in sizes])
+        axes.minorticks_off()
         axes.grid(alpha=0.25)
+    one.yaxis.set_major_formatter("{x:,g}")
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
     drivers.save(figure, path, source)
 

@@ -476,7 +476,7 @@ def bands(results):
 
 def draw_limits(results, path, source):
     """Draws the limits against the workers with the laws, and against the CV."""
-    figure, (by_n, by_cv) = drivers.subplots(3.6, 1, 2)
+    figure, (by_n, by_cv) = drivers.subplots(4.2, 1, 2)
     scale, known = sharpness_fitted(results), bands(results)
     for number, cv in enumerate(sorted(LAWS)):
         own = [band for band in known if band[1] == cv]
@@ -485,16 +485,15 @@ def draw_limits(results, path, source):
         colour = drawn_colour(number)
         by_n.vlines(places, low, high, color=colour, linewidth=5, label=f"CV {cv:g}")
     n = np.geomspace(2, 16, 60)
-    laws = [(theory.constant(n), "-", "constant delay"), (closed_mean_square(n), "--", "random")]
-    laws.append((theory.mean_only(n), ":", "random, mean of w alone"))
+    laws = [(theory.constant(n), "-", "law, constant times")]
+    laws.append((closed_mean_square(n), "--", "law, random times"))
     for limit, style, words in laws:
         by_n.plot(n, limit / scale, style, color="k", linewidth=1, label=words)
     shown = [rate for band in known for rate in band[3:]] or [0.1, 1]
-    by_n.set(xscale="log", yscale="log", ylim=(min(shown) / 1.5, 7 * max(shown)))
+    by_n.set(xscale="log", yscale="log", ylim=(min(shown) / 1.5, 2 * max(shown)))
     by_n.set(xlabel="workers", ylabel="learning rate")
     by_n.set_xticks((2, 4, 8, 16), (2, 4, 8, 16))
-    by_n.set_title(f"lines: laws with λ = {scale:.2f}", fontsize=9)
-    by_n.legend(frameon=False, fontsize=7)
+    by_n.set_title(f"bar: from all learn to none; λ = {scale:.2f}", fontsize=9)
     for number, workers in enumerate(sorted(WORKERS)):
         own = [band for band in known if band[0] == workers]
         centres = [math.sqrt(band[3] * band[4]) for band in own]
@@ -506,8 +505,10 @@ def draw_limits(results, path, source):
         label = f"{workers} workers"
         by_cv.errorbar([band[2] for band in own], centres, spans, label=label, **style)
     by_cv.set(xlabel="measured CV of a gradient's time", yscale="log", ylim=by_n.get_ylim())
-    if known:
-        by_cv.legend(frameon=False, fontsize=7)
+    labels = by_n.get_legend_handles_labels(), by_cv.get_legend_handles_labels()
+    handles, names = (one + other for one, other in zip(*labels))
+    place = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+    figure.legend(handles, names, ncols=4, **place)
     for axes in (by_n, by_cv):
         plain_ticks(axes)
     drivers.save(figure, path, source)
@@ -566,7 +567,8 @@ def draw_pauses(results, path, source):
             own = [each for each in own if each is not None]
             loss.plot([x] * len(own), own, ".", color=colour, markersize=7)
             label = None  # once a place
-    rate.set(ylabel="learning rate (text: updates/s)")
+    rate.set(ylabel="learning rate")
+    rate.set_title("bar: from all learn to none; text: change of updates/s", fontsize=9)
     loss.set(ylabel="test loss after equal seconds")
     for axes in (rate, loss):
         axes.set(xlabel="mean pause, % of a gradient's time", yscale="log")

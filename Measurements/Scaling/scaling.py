@@ -230,7 +230,7 @@ def table_of(results):
 
 def draw(results, path, source):
     """Draws the rates beside their laws, and the test loss of 8 workers against the time."""
-    figure, (rates, loss) = drivers.subplots(3.6, 1, 2)
+    figure, (rates, loss) = drivers.subplots(4.2, 1, 2)
     own = own_seconds(results)
     colours = {name: f"C{number}" for number, name in enumerate((*SEVEN, *LATE[2:4]))}
     for name in GROWING:
@@ -254,23 +254,24 @@ def draw(results, path, source):
         rates.plot(list(known), laws, color=colours[name], label=name, **style)
     for case, runs in results.items():
         cluster, name, n, _ = parts(case)
+        if cluster != "8 workers, exponential" or not losses(runs):
+            continue
+        look = {"color": colours[name], "markersize": 5}
         known = [run for run in runs if run["test_loss"] is not None]
-        if cluster == "8 workers, exponential" and known:
-            loss.plot(
-                [run["seconds"] for run in known],
-                [run["test_loss"] for run in known],
-                "o",
-                color=colours[name],
-                markersize=5,
-                label=name,
-            )
-    rates.set(xlabel="workers (line: the law)", ylabel="mini-batches per second")
+        seconds = [run["seconds"] for run in known]
+        loss.plot(seconds, [run["test_loss"] for run in known], "o", label=name, **look)
+        if lost := [run["seconds"] for run in runs if run["test_loss"] is None]:  # diverged
+            look |= {"transform": loss.get_xaxis_transform(), "clip_on": False}
+            loss.plot(lost, [1] * len(lost), "x", **look)
+    loss.axhline(math.log(10), color="grey", linewidth=0.8, label="guessing")
+    rates.set(xlabel="workers (line: simulated)", ylabel="mini-batches per second")
     rates.set_xticks(sorted({parts(case)[2] for case in results}))
-    if rates.lines:
-        rates.legend(frameon=False, fontsize=8)
     loss.set(xlabel="seconds, 8 workers", ylabel="test loss", yscale="log")
-    if loss.lines:
-        loss.legend(frameon=False, fontsize=7)
+    loss.yaxis.set_major_formatter("{x:g}")
+    known = dict(zip(*reversed(rates.get_legend_handles_labels())))
+    known.update(zip(*reversed(loss.get_legend_handles_labels())))
+    style = {"loc": "outside lower center", "frameon": False, "fontsize": 8}
+    figure.legend(known.values(), known.keys(), ncols=4, **style)
     for axes in (rates, loss):
         axes.grid(alpha=0.25)
     drivers.save(figure, path, source)

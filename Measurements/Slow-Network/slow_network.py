@@ -188,8 +188,13 @@ def table_of(results):
 def draw(results, path, source):
     """Draws the rates of the programs without local steps, for each model against the link."""
     models = [each for each in (SMALL, LARGE) if any(case.startswith(each) for case in results)]
-    figure, axes = drivers.subplots(3.6, 1, len(models), squeeze=False)
+    figure, axes = drivers.subplots(3.6, 1, len(models), squeeze=False, sharex=True)
+    links = {case: int(parts(case)[0].split()[2]) for case in results}
     for model, each in zip(models, axes[0]):
+        known = {link for case, link in links.items() if case.startswith(model)}
+        for link in set(links.values()) - known:
+            where = {"transform": each.get_xaxis_transform(), "rotation": 90, "color": "grey"}
+            each.text(link, 0.5, "not measured", ha="center", va="center", **where)
         for number, name in enumerate(SIX):
             known = {
                 int(where.split()[2]): [run["batches_per_second"] for run in runs]
@@ -203,8 +208,10 @@ def draw(results, path, source):
             each.plot(list(known), middle, **style)
             for rate, rates in known.items():
                 each.plot([rate] * len(rates), rates, ".", color=f"C{number}")
-        each.set(xscale="log", xlim=(7, 1500), xlabel="Mbit/s", title=f"model of {model}")
+        each.set(xscale="log", xlabel="link, Mbit/s", title=f"model of {model}")
         each.set_yscale("log", nonpositive="clip")
+        for axis in each.xaxis, each.yaxis:
+            axis.set_major_formatter("{x:,g}")
         each.grid(alpha=0.25)
     axes[0][0].set_ylabel("mini-batches per second")
     handles = axes[0][0].get_legend_handles_labels()

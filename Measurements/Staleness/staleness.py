@@ -11,7 +11,6 @@ import collections
 import math
 import statistics
 
-import numpy as np
 from common import delays, drivers, examples, forked
 from common.drivers import middle
 from tfrun.runs.data import RunData
@@ -166,45 +165,66 @@ def table_of(results):
     return table
 
 
+def dots(axes, cases, key, colour, style="o-", label=None):
+    """Draws {x: runs}: a dot for each run, and larger ones at their medians, which are joined.
+
+    A run without a number counts as the largest of all, and is a cross at the top.
+    """
+    middles = {}
+    for x, runs in cases.items():
+        values = [math.inf if run[key] is None else run[key] for run in runs]
+        known = [value for value in values if value < math.inf]
+        middles[x] = statistics.median(values)
+        axes.plot([x] * len(known), known, ".", color=colour, alpha=0.5, markersize=4)
+        if len(known) < len(values):
+            top = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            axes.plot(x, 1, "x", color=colour, **top)
+            axes.text(x, 0.96, f"{len(values) - len(known)} never", ha="center", va="top", **top)
+    whole = {x: middle for x, middle in middles.items() if middle < math.inf}
+    look = {"color": colour, "markersize": 6, "linewidth": 1.2, "label": label}
+    axes.plot(list(whole), list(whole.values()), style, **look)
+
+
 def draw(results, path, source):
-    """Draws idle share and updates to the goal against the bound; the loss against N."""
+    """Draws updates to the goal and idle share against the bound; the loss against N."""
     results = {case.partition(":")[0]: runs for case, runs in results.items()}
-    figure, (bound, momentum) = drivers.subplots(3.4, 1, 2)
+    figure, (goal, share, momentum) = drivers.subplots(3.4, 1, 3)
     leads = {lead: results.get(f"at most {lead} ahead") for lead in LEADS}
+    leads[2 * LEADS[-1]] = results.get("no bound")
     leads = {lead: runs for lead, runs in leads.items() if runs}
-    share = bound.twinx()
-    share.spines["right"].set_visible(True)
-    for axes, key, colour, words in (
-        (bound, "updates_to", "C0", f"updates to a test loss of {GOAL}"),
-        (share, "idle", "C1", "idle share of a worker"),
-    ):
-        known = {lead: middle(runs, key) for lead, runs in leads.items()}
-        axes.plot(
-            list(known), [np.nan if v is None else v for v in known.values()], "o-", color=colour
-        )
-        axes.set_ylabel(words, color=colour)
+    names = [f"{lead}" if lead in LEADS else "any" for lead in leads]
+    dots(goal, leads, "updates_to", "C0")
+    dots(share, leads, "idle", "C0")
+    goal.set_title(f"updates to a loss of {GOAL}", fontsize=10)
+    share.set_title("idle share of a worker", fontsize=10)
+    share.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    for axes in goal, share:
+        axes.set_xlabel("lead that it may have, s + 1", fontsize=9)
         axes.set_ylim(bottom=0)
-    bound.set_xlabel("updates that a worker may be ahead, s + 1")
-    if leads:
-        bound.set_xscale("log")
-        bound.set_xticks(list(leads), list(leads))
-        bound.minorticks_off()
-    for words, style in (("", "o-"), (WARM, "s--")):
+        if leads:
+            axes.set_xscale("log")
+            axes.set_xticks(list(leads), names)
+    for number, words in enumerate(("", WARM)):
         runs = {delay: results.get(f"N = {delay}{words}") for delay in DELAYS}
-        losses = {delay: middle(each, "test_loss") for delay, each in runs.items() if each}
-        known = {delay: loss for delay, loss in losses.items() if loss is not None}
-        if known:
-            label = words[2:] or "from scratch"
-            momentum.plot(list(known), list(known.values()), style, label=label)
+        runs = {delay * 1.08**number: each for delay, each in runs.items() if each}
+        label, style = words[2:] or "from scratch", ("o-", "s--")[number]
+        dots(momentum, runs, "test_loss", f"C{number}", style, label)
     if none := results.get("no momentum"):
-        loss = middle(none, "test_loss")
-        momentum.axhline(loss, color="k", linestyle=":", linewidth=1, label="no momentum")
-    momentum.set(xlabel="N, pushes to a move of the momentum", ylabel="test loss at the end")
-    if momentum.lines:
-        momentum.set(xscale="log", yscale="log")
-        momentum.set_xticks(DELAYS, DELAYS)
-        momentum.minorticks_off()
-        momentum.legend(frameon=False, fontsize=8)
+        look = {"color": "k", "linestyle": ":", "linewidth": 1}
+        momentum.axhline(middle(none, "test_loss"), label="no momentum", **look)
+    momentum.axhline(math.log(10), color="grey", linewidth=0.8, label="guessing")
+    momentum.plot([], [], ".", color="grey", markersize=4, label="a run (larger: median)")
+    momentum.set_title("test loss at the end", fontsize=10)
+    momentum.set_xlabel("pushes to a momentum, N", fontsize=9)
+    momentum.set(xscale="log", yscale="log")
+    momentum.set_xticks(DELAYS, DELAYS)
+    ticks = (0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+    momentum.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    for axes in goal, share, momentum:
+        axes.minorticks_off()
+        axes.grid(alpha=0.25)
+    handles = momentum.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower right", ncols=5, frameon=False, fontsize=8)
     drivers.save(figure, path, source)
 
 

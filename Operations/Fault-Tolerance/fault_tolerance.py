@@ -484,10 +484,7 @@ def measure(drill, off, slack, folder):
         "left": not left,
     }
     found["broken"] = [part for part, fine in kept.items() if not fine]
-    found["tests"], found["faults"] = run.tests(), run.faults
-    found["pushes"] = {
-        task: [at for at, _ in run.pushes(0, task)] for task in ("worker-0", "worker-1")
-    }
+    found["faults"] = run.faults
     if found["broken"] and not off:
         print(output[-3000:])
     return found
@@ -530,48 +527,6 @@ def page_table(directory):
     columns = ["fault", "promise", "no update for", "the task is away for", "updates lost"]
     columns += ["made twice", "accuracy at the end", "without recovery"]
     return pages.table(columns, rows)
-
-
-def draw(results, path):
-    """Accuracy against time in each drill, when each worker pushed, and the faults."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    columns, rows = 3, -(-len(results) // 3)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(11, 2.1 * rows), layout="constrained", sharey=True, squeeze=False
-    )
-    for panel in axes.flat[len(results) :]:
-        panel.set_axis_off()
-    for panel, (name, found) in zip(axes.flat, results.items()):
-        begin = min(at for pushes in found["pushes"].values() for at in pushes)
-        for lane, pushes in enumerate(found["pushes"].values()):
-            panel.plot(
-                [at - begin for at in pushes],
-                [0.12 * lane - 0.12] * len(pushes),
-                "|",
-                color="C%d" % lane,
-                markersize=5,
-            )
-        panel.plot(
-            [at - begin for at, _ in found["tests"]],
-            [each for _, each in found["tests"]],
-            "o-",
-            color="#333333",
-            markersize=2.5,
-            linewidth=1,
-        )
-        for at, until in found["faults"]:
-            panel.axvspan(at - begin, max(until, at + 0.1) - begin, color="#d62728", alpha=0.35)
-        panel.set_title(name, fontsize=9)
-        panel.set_ylim(-0.25, 1.05)
-        panel.set_yticks([-0.12, 0, 0.5, 1], ["worker 0", "worker 1", "50%", "100%"], fontsize=7)
-        panel.tick_params(axis="x", labelsize=7)
-    figure.supxlabel("seconds since the first update", fontsize=9)
-    figure.suptitle("Test accuracy, and each worker's pushes; red: the fault", fontsize=11)
-    figure.savefig(path, dpi=110)
 
 
 def main():
@@ -618,14 +573,9 @@ def main():
         )
     console.print(table)
     console.print(drivers.setting())
-    facts = {
-        name: {key: value for key, value in found.items() if key not in ("tests", "pushes")}
-        for name, found in results.items()
-    }
-    (directory / RESULTS[flags.without_recovery]).write_text(json.dumps(facts, indent=1))
+    (directory / RESULTS[flags.without_recovery]).write_text(json.dumps(results, indent=1))
     (directory / "table.txt").write_text(page_table(directory) + "\n")
-    draw(results, directory / "drills.png")
-    console.print("drills.png, table.txt and the results are in %s" % directory, soft_wrap=True)
+    console.print("table.txt and the results are in %s" % directory, soft_wrap=True)
     if flags.without_recovery:
         return int(not all(found["broken"] for found in results.values()))
     return int(any(found["broken"] for found in results.values()))

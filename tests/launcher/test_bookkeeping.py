@@ -774,8 +774,6 @@ def test_a_broken_promise_is_told(change, drills, tmp_path, monkeypatch):
         goes_back_too_far = staticmethod(lambda: numbers["back"])
         twice = staticmethod(lambda: {7, 8})
         accuracy = staticmethod(lambda: numbers["accuracy"])
-        tests = staticmethod(lambda: [])
-        pushes = staticmethod(lambda since, task: [(5.0, 1)])
 
     monkeypatch.setattr(drills, "Run", Run)
     monkeypatch.setattr(drills, "time", mock.Mock())

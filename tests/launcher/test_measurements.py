@@ -1049,8 +1049,8 @@ def check_the_bytes_of_compression(load, tmp_path):
         lines,
         [
             ("no compressor", [(1, 5), (2, 6)]),
-            ("with e", [(1, 1), (2, 2)]),
-            ("with e", [(1, 5), (2, 6)]),
+            ("with its error e", [(1, 1), (2, 2)]),
+            ("with its error e", [(1, 5), (2, 6)]),
             ("without e", [(1, 1), (2, 2)]),
         ],
     )
@@ -1229,14 +1229,14 @@ def check_the_runs_of_staleness(load, tmp_path):
     results["N = 2: x"] = [{"test_loss": x} for x in (0.5, None, 0.25)]
     results["no momentum: x"] = [{"test_loss": x} for x in (1, 3, 8)]
     module.draw(results, None, None)
-    left, right, share = drawn[0].axes
-    same("drawn", points(left.lines[0]), [(1, 3.5), (5, 17.5)])
-    same(
-        "drawn",
-        sum(points(share.lines[0]), ()),
-        (1.0, pytest.approx(7 / 24), 5.0, pytest.approx(7 / 120)),
-    )
-    same("drawn", points(right.lines[0]) + points(right.lines[1])[:1], [(2, 0.375), (0, 3)])
+    goal, share, loss = (axes.lines for axes in drawn[0].axes)
+    same("drawn", points(goal[2]), [(1, 3.5), (5, 17.5)])
+    same("drawn", points(goal[0]), [(1, 1), (1, 3), (1, 8), (1, 4)])
+    same("drawn", points(share[2]), [(1, pytest.approx(7 / 24)), (5, pytest.approx(7 / 120))])
+    same("drawn", points(loss[0]) + points(loss[2]), [(2, 0.5), (2, 0.25), (2, 0.5)])
+    same("drawn", (loss[1].get_marker(), drawn[0].axes[2].texts[0].get_text()), ("x", "1 never"))
+    none = next(line for line in loss if line.get_label() == "no momentum")
+    same("drawn", points(none)[0], (0, 3))
 
 
 MISTAKES["the_runs_of_staleness", "(steps|warm|lead|momentum|some|drawn)", "Staleness"] = {
@@ -1248,6 +1248,7 @@ MISTAKES["the_runs_of_staleness", "(steps|warm|lead|momentum|some|drawn)", "Stal
             "    lost = sum(run[key] is not None for run in runs)\n",
         )
     ],
+    "a median of those that came": [("statistics.median(values)", "statistics.median(known)")],
 }
 
 

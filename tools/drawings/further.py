@@ -333,7 +333,7 @@ def d_psgd():
     worker 0 with workers 1 and 5. Right: without gradients, how far the workers of a ring are from
     their mean, against the steps. A step multiplies it by {:.3f} with 4 workers, by {:.3f} with 8,
     by {:.3f} with 16."""
-    notes = "each averages with both neighbours,", "as w_0 with w_5 and w_1"
+    notes = "each averages with both", "neighbours: w_0 with w_5 and w_1"
     pairs = [(k, (k + 1) % GOSSIP) for k in range(GOSSIP)]
     parts = [left(4, 22, "a step of all workers", "title"), *ring_of(pairs, [5, 0, 1])]
     parts += lines(4, 286, notes)
