@@ -113,8 +113,7 @@ print("updates of w:        ", session.run(step))
 print("more than 85% correct:", session.run(accuracy) > 0.85)
 
 # %% [markdown]
-# In another run `step` is 400 again, but the two interleave in another order, so `w` and its accuracy
-# differ a little.
+# In another run the two interleave in another order, so `w` and its accuracy differ a little.
 #
 # ## Tickets, versions, and a barrier
 # Three questions are open, and the next program answers them.
@@ -130,7 +129,7 @@ print("more than 85% correct:", session.run(accuracy) > 0.85)
 #
 # **How can you see it happen?** Pull, compute and push become three calls, with the time noted
 # between them. To begin together, the workers meet at a *barrier* of two queues on the ps: each puts
-# a token into `ready`, and waits for one from `go`.
+# a token into `ready`, and waits for one from `go`, which the folded cell sends when both are there.
 
 # %%
 # %%writefile watched.py
@@ -168,7 +167,7 @@ try:
 except tf.errors.OutOfRangeError:  # all tickets are taken
     np.savetxt("notes-%d.txt" % k, notes)
 
-# %%
+# %% jupyter={"source_hidden": true}
 with tf.device("/job:ps/task:0"):
     ready = tf.FIFOQueue(2, tf.bool, [[]], shared_name="ready")
     go = tf.FIFOQueue(2, tf.bool, [[]], shared_name="go")
@@ -287,15 +286,15 @@ show(
 # %% [markdown]
 # ## What it is worth: loss against seconds
 # This model's gradient takes a few milliseconds when both processors are busy, so two workers gain
-# little. To imitate a large model, a worker sleeps after each gradient. Sleeping needs no processor, so
-# four workers run at once, as on machines of their own. Three sleep for 25 ms on average; the fourth, a
+# little. To imitate a large model, a worker sleeps after each gradient, which needs no processor, so
+# four run at once, as on machines of their own. Three sleep for 25 ms on average; the fourth, a
 # *straggler*, for 150 ms. Each time differs from the mean by up to a half: with equal times the workers
 # would fall into step with each other, as real ones do not.
 #
 # The workers are now threads of this process. Their loop is asynchronous without a barrier, and
 # synchronous with one: then all pull the same `w`, and all push before anyone pulls again. Here a
-# synchronous step adds up the four gradients, and does not take their mean: it is four times as long as
-# the usual one. So a gradient moves `w` as far in all three runs, and they can be compared.
+# synchronous step adds up the four gradients, and does not take their mean, so it is four times as long
+# as the usual one, and a gradient moves `w` as far in all three runs.
 # [SGD-by-Experiment](SGD-by-Experiment.ipynb) shows up to which rate a sum trains well.
 
 
@@ -429,12 +428,11 @@ show(
 )
 
 # %% [markdown]
-# The left panel is one reason for this part of the course. It is about the straggler: four equal
-# machines compute nearly as many gradients with a barrier as without one (exercise 2). Against
-# *gradients*, on the right, the runs lie close together: at this rate a stale gradient is worth nearly
-# as much as a fresh one. Asynchrony buys gradients per second and pays with progress per gradient. How
-# much it pays depends on the learning rate and the number of workers, as
-# [Stale-Gradients](Stale-Gradients.ipynb) shows. This is one run of each kind;
+# The left panel is about the straggler: four equal machines compute nearly as many gradients with a
+# barrier as without one (exercise 2). Against *gradients*, on the right, the runs lie close together: at
+# this rate a stale gradient is worth nearly as much as a fresh one. Asynchrony buys gradients per second
+# and pays with progress per gradient. How much depends on the learning rate and the number of workers:
+# see [Stale-Gradients](Stale-Gradients.ipynb). This is one run of each kind;
 # [Scaling](../Measurements/Scaling/) measures up to 16 processes.
 
 # %% [markdown]
