@@ -176,8 +176,8 @@ for name, session, ticket in 2 * [
 # worker OutOfRangeError
 # ```
 #
-# Three tickets are left, 6, 7 and 8. A worker takes its ticket first and moves `w` after that, so
-# there are exactly as many updates as tickets.
+# A worker takes its ticket first and moves `w` after that, so there are exactly as many updates as
+# tickets.
 #
 # </details>
 #
