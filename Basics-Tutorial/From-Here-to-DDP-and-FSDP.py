@@ -12,8 +12,7 @@
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
 # GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each.
-# That is the way from PyTorch's DDP to FSDP, its sharded data parallelism. Here you build both, and
-# measure them.
+# That is the way from PyTorch's DDP to FSDP. Here you build both, and measure them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -112,10 +111,10 @@ def backward(weights, sizes, a, y):
 
 # %% [markdown]
 # ## DDP: the all-reduce begins before the backward pass ends
-# A worker that computes all gradients and then calls one all-reduce leaves first its network idle, and
-# then its processor. But the gradient of the last layer is known first, and DDP sends it while the
-# backward pass works on the layers below: *overlap*. Because each message costs a latency, DDP collects
-# gradients in *buckets*, in PyTorch of 25 MB.
+# A worker that computes all gradients and then calls one all-reduce leaves first its network idle, then
+# its processor. But the gradient of the last layer is known first, and DDP sends it during the backward
+# pass of the layers below: *overlap*. Because each message costs a latency, it collects gradients in
+# *buckets*, in PyTorch of 25 MB.
 
 # %%
 # %%writefile ddp.py
@@ -755,9 +754,9 @@ check_2(answer_2)
 
 # %% [markdown]
 # ## A project: one block ahead
-# `zero_3.py` gathers a layer when it is needed, so its network rests while it computes, and it computes
-# nothing while it gathers. A folded file imitates an accelerator and a slow network: each layer
-# computes 20 ms forward and 40 ms backward, and each message takes 20 ms.
+# `zero_3.py` gathers a layer when it is needed, so network and computation take turns. A folded file
+# imitates an accelerator and a slow network: each layer computes 20 ms forward and 40 ms backward, and
+# each message takes 20 ms.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ahead.py
@@ -945,7 +944,6 @@ course.end()
 # - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): hooks and buckets.
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054): the stages and the 16 bytes.
 # - Zhao et al. 2023, [PyTorch FSDP](https://arxiv.org/abs/2304.11277).
-# - **Elsewhere:** TensorFlow's DDP is `MultiWorkerMirroredStrategy`
-#   ([Collective-AllReduce](../Collective-AllReduce/)); its strategies have no FSDP.
+# - **Elsewhere:** TensorFlow's DDP is `MultiWorkerMirroredStrategy`; its strategies have no FSDP.
 #
 # Next: [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), which cuts the model.
