@@ -464,7 +464,7 @@ changed(
 )
 
 # %% [markdown]
-# Four workers train the digits model in each stage, with float32 and with float16.
+# Four workers train the digits in each stage, in float32 and float16.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile stages.py
@@ -558,8 +558,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 #
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
 # transformer. FSDP gathers the next block while the current one computes, as
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch, which is not installed
-# here:
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here):
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -570,7 +569,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # ```
 #
 # ## How large is large?
-# Here is the ZeRO paper's example, with 7.5 billion parameters.
+# The ZeRO paper's example has 7.5 billion parameters.
 
 
 # %%
@@ -611,8 +610,7 @@ show(
 # - **ZeRO 1**, if the optimizer state does not fit. It sends no more, also with *gradient accumulation*,
 #   several mini-batches before an update, and suits pipelines;
 # - **ZeRO 2**, if the gradients do not fit either. With accumulation it sends more (exercise 2);
-# - **ZeRO 3**, if the parameters do not fit. It needs a fast network, and mini-batches so large that the
-#   all-gathers hide;
+# - **ZeRO 3**, if the parameters do not fit. It needs a fast network and large mini-batches;
 # - more than ZeRO, if activations or a single *layer* are too large:
 #   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb),
 #   [Beyond-ZeRO](Beyond-ZeRO.ipynb).
