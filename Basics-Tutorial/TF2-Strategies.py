@@ -10,11 +10,10 @@
 
 # %% [markdown]
 # # TensorFlow 2's strategies
-# You have placed variables, started servers and exchanged gradients explicitly. In TensorFlow 2 one
-# object, the *strategy*, does it, and one other line takes a training step from one device to two
-# machines. The same line can silently make it another step: the gradient differs, or some examples
-# are read twice or never. Here one loop runs under four strategies, and you measure what stays
-# equal.
+# In TensorFlow 2 one object, the *strategy*, places variables, starts servers and exchanges gradients,
+# and one other line takes a training step from one device to two machines. The same line can silently
+# make it another step: the gradient differs, or some examples are read twice or never. Here one loop runs
+# under four strategies, and you measure what stays equal.
 #
 # After this notebook you can:
 # - write one training step that runs on one device, on several, and in several processes;
@@ -213,8 +212,7 @@ for (kind, shares), error in zip(CASES, errors):
 # </details>
 #
 # Neither is rare: 1,437 examples in batches of 32 leave a last one of 29, which is 15 + 14, and
-# batch normalisation per replica is Keras' default. Such a training still learns, but it is another
-# one.
+# batch normalisation per replica is Keras' default.
 
 # %% jupyter={"source_hidden": true}
 assert [error > 0.1 for error in errors] == [False, True, True, False, True]
@@ -421,9 +419,8 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 #
 # </details>
 #
-# So you start all workers again from the last checkpoint, as
-# [Collective-AllReduce](../Collective-AllReduce/) does. If a worker hangs instead of dying, the
-# others wait for ever; that script therefore watches its own progress.
+# So you start all workers again from the last checkpoint. If a worker hangs instead of dying, the others
+# wait for ever; [Collective-AllReduce](../Collective-AllReduce/) therefore watches its own progress.
 #
 # ## ParameterServerStrategy
 # This strategy is asynchronous. `w` lives on a ps, and the workers run no program of their own, only
@@ -442,7 +439,7 @@ task = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)
 tf.distribute.Server(task.cluster_spec(), task.task_type, task.task_id, config=config).join()
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%writefile chief.py
 import json
 import pathlib
@@ -479,16 +476,19 @@ accuracy = float(course.accuracy(values, training.x_test, training.y_test))
 print("500 updates are done; test accuracy above 95%:", accuracy > 0.95, flush=True)
 
 # %% [markdown]
-# The chief hands out the same 300 mini-batches in the same order, and while it hands out 200 more,
-# we kill worker 1. (The ps and worker 0 are servers in this notebook.)
+# The folded `chief.py` calls `coordinator.schedule(update, (tf.constant(t),))` for the same 300
+# mini-batches in the same order, and while it hands out 200 more, we kill worker 1. (The ps and worker 0
+# are servers in this notebook.)
 
-# %%
+# %% jupyter={"source_hidden": true}
 cluster = new_cluster(chief=1, ps=1, worker=2)
 config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)  # also where there is one core
 here = [tf.distribute.Server(cluster, job, 0, config=config) for job in ("ps", "worker")]
 worker_1 = start("server.py", cluster, "worker", 1)
 chief = start("chief.py", cluster, "chief")
 wait_until_printed("trains on", chief)
+
+# %%
 worker_1.kill()
 result = json.loads(pathlib.Path("chief.json").read_text())
 losses = all_losses["ParameterServer"] = result["losses"]
@@ -554,8 +554,8 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 #
 # For many machines Keras' author
 # [names another way](https://github.com/keras-team/keras/issues/20585): Keras 3 on the *JAX* backend,
-# with `keras.distribution`. It has no worker programs and no collectives of yours. You name a mesh of
-# devices and the axis along which each variable is cut; the compiler inserts the all-reduces.
+# with `keras.distribution`. You name a mesh of devices and the axis along which each variable is cut; the
+# compiler inserts the all-reduces.
 #
 # <details><summary>Ten lines: data and tensor parallelism by <code>fit</code></summary>
 #
