@@ -32,8 +32,8 @@
 # ![Four strategies. OneDevice: one process, one device with w. Mirrored: one process, two devices, each with a copy of w and a gradient, joined by an all-reduce. MultiWorkerMirrored: the same with a process for each device. ParameterServer: a coordinator schedules updates on two worker processes, which pull w from a ps and push to it.](../docs/figures/strategies.svg)
 #
 # Strategies need TensorFlow 2 as Keras uses it: operations run at once, and `tf.function` turns a
-# Python function into a graph. Two *logical devices* divide this machine's processor. They show
-# what happens where, and make nothing faster.
+# Python function into a graph. Two *logical devices* divide this machine's processor, which makes nothing
+# faster.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -219,11 +219,10 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 
 # %% [markdown]
 # ## MultiWorkerMirroredStrategy, and which examples a worker reads
-# Now each replica has a process. All run the same program; the strategy reads TF_CONFIG, starts a
-# server, and connects them. A dataset goes through `experimental_distribute_dataset`, whose default
-# is `AutoShardPolicy.AUTO`: each worker gets some of the files, or, without files, its share of
-# each batch. In this program each worker also takes its share explicitly, as you would without a
-# strategy.
+# Now each replica has a process; the strategy reads TF_CONFIG, starts a server, and connects them. A
+# dataset goes through `experimental_distribute_dataset`, whose default is `AutoShardPolicy.AUTO`: each
+# worker gets some of the files, or, without files, its share of each batch. In this program each worker
+# also takes its share explicitly, as you would without a strategy.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py
@@ -414,8 +413,7 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 # worker 0: the all-reduce failed: UnavailableError
 # ```
 #
-# It fails: it cannot train on alone, because the mean needs all gradients, and it does not wait,
-# because a broken connection is an error.
+# It fails: the mean needs all gradients, and a broken connection is an error.
 #
 # </details>
 #
@@ -423,8 +421,8 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 # wait for ever; [Collective-AllReduce](../Collective-AllReduce/) therefore watches its own progress.
 #
 # ## ParameterServerStrategy
-# This strategy is asynchronous. `w` lives on a ps, and the workers run no program of their own, only
-# a server. A *coordinator*, usually in a process called chief, hands them work. `schedule` puts a
+# This strategy is asynchronous. `w` lives on a ps, and the workers run only a server. A *coordinator*,
+# usually in a process called chief, hands them work. `schedule` puts a
 # *closure*, a function and its arguments, into a queue and returns at once; a free worker takes it;
 # `join` waits until all are done.
 #
@@ -521,8 +519,7 @@ show(
 # %% [markdown]
 # Because gradients are stale, the steps are not those of one device. In return the death of a
 # worker stops nothing: the coordinator gives its closures to the other one (a half-done update may
-# be done twice). The chief and the ps must live:
-# [Parameter-Server-Strategy](../Parameter-Server-Strategy/).
+# be done twice). The chief and the ps must live.
 #
 # ## What works with what, in 2026
 # The folded `checks.py` was executed under each strategy above:
@@ -543,8 +540,8 @@ assert [column["keras_fit"] for column in table.values()] == ["learns"] * 2 + ["
 assert all(column["own_loop"] == "learns" for column in table.values())
 
 # %% [markdown]
-# - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to the one
-#   variable; under MultiWorker each process has its own, and they drift apart without a warning.
+# - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to it; under
+#   MultiWorker each process has its own, and they drift apart without a warning.
 # - **keras_fit**: on the *TensorFlow* backend, Keras 3's `fit` works within one process only.
 #   TensorFlow's tutorials on `fit` with several workers need the legacy Keras 2, `tf_keras`.
 #
