@@ -13,7 +13,7 @@
 # A training runs for days. Does it still learn? Which worker is slow? May one machine be restarted?
 # Since all its state is in variables that have a name and a device, any program that knows the
 # addresses of the cluster can read them without stopping it. (This is for those who keep TensorFlow 1
-# code: newer frameworks have nothing like it.)
+# code: newer frameworks have nothing of the kind built in.)
 #
 # After this notebook you can:
 # - join a running cluster as a client, and read what is shared and what a worker has for itself;
