@@ -22,7 +22,7 @@
 #
 # **Before it:** [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb),
 # [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). You know what a block of a
-# transformer does: attention with queries, keys and values, then an MLP. **Time:** 55 minutes.
+# transformer does: attention with queries, keys and values, then an MLP. **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Does it fit?
@@ -355,8 +355,8 @@ assert messages == ([126, 32766], [28, 4108])
 # So what two levels save is *latency*: on 16,384 GPUs they have 4,108 messages in a row, a ring 32,766.
 #
 # Now $R$ is known. If ZeRO 3 gathers over these 64 GPUs on two levels, a GPU gets $R$ = 242 GB/s.
-# Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, with its waits included (this share is the *MFU*,
-# model FLOPs utilization). At this rate a GPU needs 1,650 tokens a step, and at the peak, which
+# Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, waits included (the *MFU*, model FLOPs utilization;
+# its settings had 38% to 43%). At this rate a GPU needs 1,650 tokens a step, and at the peak, which
 # nobody reaches, 4,090.
 #
 # **HSDP** (hybrid) shards inside a machine only:

@@ -23,7 +23,7 @@
 #
 # **Before it:** [Input-Pipelines](Input-Pipelines.ipynb),
 # [Sessions-that-Recover](Sessions-that-Recover.ipynb).
-# **Time:** 45 minutes, and 90 for the project.
+# **Time:** 40 minutes, and 90 for the project.
 
 # %% [markdown]
 # ## From the symptom to the mistake

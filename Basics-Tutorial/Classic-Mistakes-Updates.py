@@ -22,7 +22,7 @@
 # - choose data and tests that can tell a right algorithm from a wrong one;
 # - write an algorithm for real worker processes from its equation.
 #
-# **Before it:** [Local-then-Global-Variables](Local-then-Global-Variables.ipynb). **Time:** 55 minutes,
+# **Before it:** [Local-then-Global-Variables](Local-then-Global-Variables.ipynb). **Time:** 50 minutes,
 # and 90 for the project.
 
 # %% [markdown]

@@ -21,7 +21,7 @@
 # - write a training program for two parameter servers and a worker on your own.
 #
 # **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), [Servers](Servers.ipynb),
-# [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 45 minutes,
+# [Parameter-Server](Parameter-Server.ipynb), [Sessions](Sessions.ipynb). **Time:** 40 minutes,
 # and 90 for the project.
 
 # %% [markdown]

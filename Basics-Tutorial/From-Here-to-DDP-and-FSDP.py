@@ -20,7 +20,7 @@
 # - derive what ZeRO 1, 2 and 3 store and send, and choose between them;
 # - translate between this course, PyTorch, NCCL and JAX.
 #
-# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 55 minutes, and 90 for the
+# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 50 minutes, and 90 for the
 # project.
 
 # %% [markdown]

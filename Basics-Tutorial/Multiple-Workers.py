@@ -21,7 +21,7 @@
 # - predict how many gradients a second a group of workers computes, with and without waiting.
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb) and [Sessions](Sessions.ipynb).
-# **Time:** 50 minutes.
+# **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Three processes

@@ -24,7 +24,7 @@
 # - tell from an error what happened to a server;
 # - keep a missing task from holding up the others, with device filters.
 #
-# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 40 minutes.
+# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 35 minutes.
 
 # %% [markdown]
 # ## A cluster is a list of addresses

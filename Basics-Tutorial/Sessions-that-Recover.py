@@ -25,7 +25,7 @@
 # - say who deletes which checkpoints.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
-# **Time:** 60 minutes.
+# **Time:** 55 minutes.
 
 # %% [markdown]
 # ## Who holds what

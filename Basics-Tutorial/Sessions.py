@@ -20,7 +20,7 @@
 # - write a script for ps, chief and worker in which all end;
 # - say which process waits for ever when another one is missing.
 #
-# **Before it:** [Servers](Servers.ipynb). **Time:** 45 minutes.
+# **Before it:** [Servers](Servers.ipynb). **Time:** 40 minutes.
 
 # %% [markdown]
 # ## The beginning

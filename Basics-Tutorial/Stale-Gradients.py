@@ -23,7 +23,7 @@
 # - say when DynSGD's factor `1 / (tau + 1)` helps, and when it does not;
 # - place bounded staleness between waiting always and never.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 55 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## What staleness counts

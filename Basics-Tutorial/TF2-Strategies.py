@@ -22,7 +22,7 @@
 # - decide whether `tf.distribute` is the right choice in 2026.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
-# **Time:** 50 minutes.
+# **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Four answers to the same questions

@@ -24,7 +24,7 @@
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
 # [Synchronous-Replicas](Synchronous-Replicas.ipynb), [Ring-AllReduce](Ring-AllReduce.ipynb).
-# **Time:** 55 minutes.
+# **Time:** 50 minutes.
 
 # %% [markdown]
 # ## One rule, three choices
