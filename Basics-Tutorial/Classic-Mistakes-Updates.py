@@ -317,10 +317,10 @@ for name, slip in variants.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# the equation             w after 1 push: 20.1   after 40 pushes: 100.00
-# look-ahead, wrong sign   w after 1 push: 24.3   after 40 pushes: 100.07
-# lr twice                 w after 1 push:  3.4   after 40 pushes:  99.84
-# E after the step         w after 1 push: 27.9   after 40 pushes: 100.00
+# the equation             w after 1 push: 20.1   10:  97.62   40: 100.00
+# look-ahead, wrong sign   w after 1 push: 24.3   10: 100.14   40: 100.07
+# lr twice                 w after 1 push:  3.4   10:  76.34   40:  99.84
+# E after the step         w after 1 push: 27.9   10:  98.47   40: 100.00
 # ```
 #
 # With none: all three arrive. A test that only asks whether training ends well finds no slip.

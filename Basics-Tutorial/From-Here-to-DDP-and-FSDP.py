@@ -251,10 +251,10 @@ for name, (seconds, _) in steps.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# each layer alone, after    174 ms, 100% of the slowest
-# all in one, after          125 ms,  72% of the slowest
-# each layer alone, during   140 ms,  80% of the slowest
-# buckets, during            110 ms,  63% of the slowest
+# each layer alone, after    197 ms, 100% of the slowest
+# all in one, after          186 ms,  95% of the slowest
+# each layer alone, during   172 ms,  87% of the slowest
+# buckets, during            143 ms,  72% of the slowest
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of

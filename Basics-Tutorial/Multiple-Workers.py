@@ -198,10 +198,10 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # <details><summary>Answer</summary>
 #
 # ```text
-# staleness 0:          38% of the pushes
-# staleness 1:          61% of the pushes
+# staleness 0:          42% of the pushes
+# staleness 1:          56% of the pushes
 # staleness 2 or more:   1%
-# mean 0.63, largest 4
+# mean 0.58, largest 2
 # ```
 #
 # Less: the other's push counts only if it falls between the first worker's pull and its ticket, and
@@ -389,10 +389,10 @@ print("asynchronous, mean staleness of each worker:", *["%.1f" % mean for mean i
 # <details><summary>Answer</summary>
 #
 # ```text
-#  92 gradients, loss 0.72: one machine
-#  64 gradients, loss 1.02: synchronous
-# 284 gradients, loss 0.32: asynchronous
-# asynchronous, mean staleness of each worker: 2.0 2.0 2.0 14.6
+#  97 gradients, loss 0.71: one machine
+#  68 gradients, loss 0.93: synchronous
+# 292 gradients, loss 0.28: asynchronous
+# asynchronous, mean staleness of each worker: 2.1 2.1 2.0 15.2
 # ```
 #
 # About 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker: about

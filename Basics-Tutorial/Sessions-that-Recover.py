@@ -460,8 +460,10 @@ for name, (losses, sizes) in runs.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# lr = 1e10    stopped at update  4, largest |w| before it 2.1e+29, after it nan
-# a NaN batch  stopped at update 40, largest |w| before it 9.2e-01, after it nan
+# lr = 1e10    stopped at update  4; the last losses: 2.2, 1.3e+19, inf, nan
+#              largest |w| before it 2.1e+29, after it nan
+# a NaN batch  stopped at update 40; the last losses: 0.94, 0.77, 0.96, nan
+#              largest |w| before it 9.2e-01, after it nan
 # ```
 #
 # With the bad mini-batch loss and parameters were good before the last update: *this batch* spoilt the
