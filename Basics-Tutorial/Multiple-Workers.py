@@ -212,8 +212,8 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 #
 # The figure shows a short piece of this run. A dot marks where a worker reads the version; from each
 # ticket a line leads into the row of the other worker. Count the lines of the *other* colour between
-# a block's dot and its own line: this is its staleness. Below, each push raises the version of `w` by
-# one.
+# a block's dot and its own line (each has a square there): this is its staleness. Below, each push raises
+# the version of `w` by one.
 
 # %% jupyter={"source_hidden": true}
 # Each ticket was taken once, and on average a push misses at most one of the other's.
@@ -237,6 +237,9 @@ def timeline(rows, first, count=13):
         for left, right, alpha in zip(times, times[1:], (0.25, 0.8, 0.45)):
             axes.barh(place, right - left, 0.4, left, color=own, alpha=alpha, linewidth=0)
         axes.barh(place, times[3] - times[0], 0.4, times[0], color="none", edgecolor="white")
+        counted = taken[(rows[:, WORKER] != k) & (taken > r) & (taken < t)]
+        squares = {"color": other, "markeredgecolor": "white", "markersize": 5, "zorder": 4}
+        axes.plot(1000 * (counted - begin), 0 * counted + place, "s", **squares)
         t, r = 1000 * (t - begin), 1000 * (r - begin)
         axes.plot([t, t], [place + 0.2 * (1 - 2 * place), 1 - place], color=own, linewidth=1.4)
         below.plot([t, t], [row[TICKET], row[TICKET] + 1], color=own, linewidth=2.5)
@@ -280,7 +283,7 @@ show(
     timeline(rows, first),
     "A timeline of a short piece of the run. Both workers pull, compute and push at the same time. A line "
     "from each ticket enters the other worker's row: where it falls between a dot and that block's "
-    "own line, the number of the block is 1 or more. Below, the version of w rises by one for each.",
+    "own line, it ends in a square, and the number of the block is 1 or more. Below, the version of w rises by one for each.",
 )
 
 # %% [markdown]
