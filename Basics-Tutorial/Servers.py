@@ -209,6 +209,7 @@ config = tf.ConfigProto(
 )
 with tf.Session(target, config=config) as session:
     print("with filters:", attempt(lambda: session.run(total)))
+    v.load(10.0, session)  # exercise 2 reads it
 
 # %% [markdown]
 # When nothing happens, first ask which of the tasks that the filters name is not there. A time limit
@@ -279,7 +280,7 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. A second program.** ★★☆ Another client, with a graph of its own, wants the value of `v` on the
-# ps of the last cluster. Write it.
+# ps of the last cluster, which the last cell above has set to 10. Write it.
 #
 # <details><summary>Hint</summary>
 #
