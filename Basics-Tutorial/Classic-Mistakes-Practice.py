@@ -10,7 +10,7 @@
 
 # %% [markdown]
 # # Classic mistakes: practice
-# A training prints nothing for ten minutes. Is it slow, or does it wait for a task that never started?
+# A training run prints nothing for ten minutes. Is it slow, or does it wait for a task that never started?
 # Another one ends with a worse model than last week's. Is that chance, or has a worker read the wrong
 # rows? This notebook leads from eight symptoms to their causes.
 #
@@ -27,7 +27,7 @@
 
 # %% [markdown]
 # ## From the symptom to the mistake
-# ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. A restored model fails: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
+# ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. After a restore there are errors, or old results: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
 #
 # You have seen three of them already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
 # with a NaN loss and deleted checkpoints, and 21 in [Input-Pipelines](Input-Pipelines.ipynb).
