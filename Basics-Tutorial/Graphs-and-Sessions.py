@@ -14,7 +14,9 @@
 # machine holds a variable, and which computes a sum. So a program first builds a *graph* of
 # operations; then a *session* runs parts of it, wherever they are placed.
 #
-# This API, `tensorflow.compat.v1`, is old; the end of this notebook says why we use it.
+# This API, `tensorflow.compat.v1`, is old. We use it because independent programs can share variables
+# with it, which TensorFlow 2 does not support; placement, order and sharing come back elsewhere. If you
+# train with FSDP, you may go on to [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb).
 #
 # After this notebook you can:
 # - read a program in graph style, and say which line builds and which line computes;

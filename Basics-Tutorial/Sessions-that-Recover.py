@@ -36,7 +36,7 @@
 # | worker | its place in the data; with elastic averaging its own `w_k` | asynchronous: the others train on. Synchronous: they wait |
 #
 # (Asynchronous workers train on if *device filters* keep them apart: see [Servers](Servers.ipynb).)
-# This repository's examples survive all three, if something restarts the dead task:
+# This repository's programs survive all three, if something restarts the dead task:
 #
 # ![Three timelines after a task was killed. A worker: the others train on, and it is back after some seconds. The chief: the others train on, and nobody saves meanwhile. A ps: no update for some seconds, then all go on from the last checkpoint, and some updates are lost.](../docs/figures/failures.svg)
 #
@@ -329,7 +329,7 @@ print("before: %d - the new chief's update is: %d" % (before, after))
 assert after == before + 1
 
 # %% [markdown]
-# Nothing was lost. The examples do this around plain sessions: see `prepare` in
+# Nothing was lost. This repository's programs do this around plain sessions: see `prepare` in
 # [hogwild.py](../HogWild/hogwild.py).
 #
 # ## Hooks: the life of a MonitoredSession
