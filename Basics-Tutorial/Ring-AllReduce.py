@@ -72,8 +72,8 @@ def all_reduce_in_lockstep(chunk):
 
 # %% [markdown]
 # Worker $k$ has a 1 at place $k$ of each chunk, and zeros elsewhere. The figures draw each 1 as a stripe
-# in its worker's colour, call the chunks a to d, and frame what has just arrived. The label
-# `0 → 1` stands for worker 0, which sends to worker 1.
+# in its worker's colour, call the chunks a to d, and frame what has just arrived. In the
+# row `0 → 1`, worker 0 sends to worker 1.
 
 # %% jupyter={"source_hidden": true}
 COLOURS = [BLUE, ORANGE, PURPLE, GREEN]
@@ -180,13 +180,12 @@ print("the mean is that of all 128 rows:", np.allclose(result[0] / n, union, ato
 # bytes that makes $2(n-1)S$ in all, so some worker sends at least $2\frac{n-1}{n}S$: the ring is
 # optimal. (Unless the network's *switches* add, as in NVIDIA's SHARP.)
 #
-# (If you are in a hurry, you may stop here. The rest is about sockets, real training, and costs.)
+# (In a hurry, stop here: the rest is about sockets, real training, and costs.)
 #
 # ## Between processes
 # Now each worker is a process with its own vector and two *sockets*, the ends of its connections to
-# the neighbours. [neighbours.py](neighbours.py), which is beside this notebook, makes them. `new_cluster`
-# finds a free address for each worker; `start` runs a file as a process, and tells it all addresses and
-# its number in the variable TF_CONFIG.
+# the neighbours. [neighbours.py](neighbours.py), which is beside this notebook, makes them. `start` runs a
+# file as a process, and tells it all addresses and its number.
 
 # %%
 # %%writefile ring.py
@@ -392,22 +391,22 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # | ring: $2(n-1)$ steps, one chunk each | $2(n-1)(\alpha+\beta S/n)$ |
 #
 # In the *double tree* of NCCL, NVIDIA's library for GPUs, half of the vector travels through each tree.
-# The inner nodes of one are leaves of the other, so all connections are busy. We take the best $k$: with
-# more blocks the last one waits less, but each costs a latency.
-#
-# **Predict:** 100 workers, 50 µs, 10 Gbit/s. Which way is fastest for 1 KB, for 69 KB (the network of
-# this repository's programs), for 100 MB (25 million parameters)?
-
-# %% tags=["predicted"]
-ALPHA, BETA = 50e-6, 8 / 10e9  # seconds a message, seconds a byte
+# The inner nodes of one are leaves of the other, so all connections are busy. We take the best $k$.
 
 
+# %% jupyter={"source_hidden": true}
 def double_tree(n, S):
     depth = np.ceil(np.log2(n))
     k = np.maximum(1, np.round(np.sqrt(depth * BETA * S / ALPHA / 2)))  # here the derivative is 0
     return 2 * (2 * depth + 2 * k) * (ALPHA + BETA * S / (2 * k))
 
 
+# %% [markdown]
+# **Predict:** 100 workers, 50 µs, 10 Gbit/s. Which way is fastest for 1 KB, for 69 KB (the network of
+# this repository's programs), for 100 MB (25 million parameters)?
+
+# %% tags=["predicted"]
+ALPHA, BETA = 50e-6, 8 / 10e9  # seconds a message, seconds a byte
 WAYS = {
     "one ps": lambda n, S: 2 * (ALPHA + BETA * n * S),
     "tree": lambda n, S: 2 * np.ceil(np.log2(n)) * (ALPHA + BETA * S),
@@ -428,10 +427,9 @@ for name, size in ("1 KB", 1e3), ("69 KB", 69e3), ("100 MB", 100e6):
 # 100 MB            16000.10      1120.70       191.33       168.30
 # ```
 #
-# For 1 KB one ps, because a short message costs its latency only, and the ring pays it 198 times. (In
-# the usual model one ps pays it as often, and the tree is fastest.) For 69 KB the tree, which pays it 14
-# times; the double tree pays it more often for its blocks. For 100 MB the ring, and then the double tree:
-# both send about $2S$ bytes, but the blocks also wait until its levels fill up.
+# For 1 KB one ps, because a short message costs its latency only, and the ring pays it 198 times. For
+# 69 KB the tree, which pays it 14 times; in the double tree each block pays it. For 100 MB the ring, then
+# the double tree: both send about $2S$ bytes, but the tree's levels also fill up one by one.
 #
 # </details>
 

@@ -33,8 +33,8 @@
 #
 # ![TF_CONFIG on the left: the addresses of one ps and two workers, and the type and index of one of them. On the right the three processes, each with the same cluster and a task of its own.](../docs/figures/cluster.svg)
 #
-# Every process gets the same list, and learns from `task` which entry is its own. Both stand in one
-# environment variable, `TF_CONFIG`.
+# Every process gets the same list, and learns from `task` which entry is its own. Both stand in the
+# variable `TF_CONFIG`.
 #
 # In [course.py](course.py), `new_cluster` asks the system for free ports, and `start` runs a Python file
 # as one task of a cluster, with its `TF_CONFIG`.
@@ -50,8 +50,8 @@ course.begin()
 
 # %% [markdown]
 # ## Two servers in one process
-# `tf.train.Server` starts the server of one task, which ends only with its process. For a first look,
-# both servers run in this notebook.
+# `tf.train.Server` starts the server of one task, which ends only with its process. For now both
+# run in this notebook.
 #
 # The *target* of a session is the address of one server. It begins with `grpc://`, because clients
 # and servers talk through *gRPC*, a protocol for calls between processes. The session sends its graph to
@@ -121,7 +121,7 @@ with tf.Session(worker.target, config=limit) as third:
 #
 # ![Two clients, each with a graph and a session. The target of client 1 is the worker's server, that of client 2 the ps's server. The variable v lives on the ps.](../docs/figures/sessions.svg)
 #
-# Conversely, the same name on two devices makes two variables, which know nothing of each other.
+# Conversely, the same name on two devices makes two variables.
 #
 # ## Two processes
 # Usually the ps runs in its own process. Its program reads TF_CONFIG, starts its server, and waits
@@ -153,7 +153,7 @@ print("in the other process, v is now", session.run(add_one))
 
 # %% [markdown]
 # ## When a server dies
-# We kill the process of the ps.
+# We kill the ps.
 
 # %%
 process.kill()
@@ -214,9 +214,9 @@ with tf.Session(target, config=config) as session:
 # %% [markdown]
 # When nothing happens, first ask which of the tasks that the filters name is not there. A time limit
 # has one exception: if the session's master runs in your own process, it waits without a limit for a
-# task that never starts. Therefore worker 0 is a process of its own here.
+# task that never starts. So here worker 0 has its own process.
 #
-# One warning: a TensorFlow server listens on every network interface and runs what any client
+# A TensorFlow server listens on every network interface and runs what any client
 # sends. Isolate it ([SECURITY.md](../.github/SECURITY.md)) before you start tasks on [machines of
 # your own](../docs/your-cluster.md).
 
@@ -280,7 +280,7 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. A second program.** ★★☆ Another client, with a graph of its own, wants the value of `v` on the
-# ps of the last cluster, which the last cell above has set to 10. Write it.
+# ps of the last cluster (10 by now). Write it.
 #
 # <details><summary>Hint</summary>
 #
