@@ -50,7 +50,7 @@ course.begin()
 
 # %% [markdown]
 # ## Two servers in one process
-# `tf.train.Server` starts the server of one task, which ends only with its process. For now both
+# `tf.train.Server` starts the server of one task, which ends only with its process. For now two
 # run in this notebook.
 #
 # The *target* of a session is the address of one server. It begins with `grpc://`, because clients
