@@ -22,7 +22,7 @@
 #
 # **Before it:** [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb),
 # [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). You know what a block of a
-# transformer does: attention with queries, keys and values, then an MLP. **Time:** 55 minutes.
+# transformer does: attention with queries, keys and values, then an MLP. **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Does it fit?
@@ -31,20 +31,18 @@
 # ![What each of n workers stores: 16 bytes for each parameter with DDP, 16/n with ZeRO 3.](../docs/figures/zero.svg)
 #
 # It does not divide the *activations*, which a worker stores from its forward to its backward pass.
-# Those of a transformer's block, attention and MLP, have (Korthikanti et al. 2022)
+# Those of a transformer's block have (Korthikanti et al. 2022)
 #
 # $$s\,b\,h\left(34 + 5\,\frac{a s}{h}\right) \text{ bytes}$$
 #
 # with $b$ sequences of $s$ tokens, width $h$ and $a$ heads. The second term counts the *scores*,
-# one for each head and pair of tokens. Take 6.4 billion parameters, and one sequence of 8,192
-# tokens on each GPU. (The block is GPT-3's; a newer one has other numbers.)
+# one for each head and pair of tokens. Take 6.4 billion parameters (32 blocks of width 4,096), and one
+# sequence of 8,192 tokens on each GPU. (The block is GPT-3's; a newer one has other numbers.)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import matplotlib.pyplot as plt
 import numpy as np
-from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED, show
 
 course.begin(graphs=False)
 
@@ -68,6 +66,7 @@ def activations(kept, L, h, a, s=8192, b=1):
     return s * b * h * blocks[kept] / 1e9
 
 
+# %% jupyter={"source_hidden": true}
 MODEL = {"L": 32, "h": 4096, "a": 32}
 BLOCK = 12 * MODEL["h"] ** 2  # parameters of a block: 4 h h in the attention, 8 h h in the MLP
 P = MODEL["L"] * BLOCK
@@ -81,6 +80,9 @@ for n, kept in (1, "all"), (8, "all"), (8, "no scores"), (8, "inputs"):
     print("%-25s %6.1f %16.1f %12.1f %6.1f" % (name, *parts, sum(parts)))
 
 # %% jupyter={"source_hidden": true}
+import matplotlib.pyplot as plt
+from course import BLUE, GRAY, GREEN, ORANGE, PURPLE, RED, show
+
 figure, axes = plt.subplots(figsize=(7.5, 2.9), layout="constrained")
 colors = [BLUE, PURPLE, ORANGE]
 labels = ["parameters, gradients, optimizer", "two gathered blocks", "activations"]
@@ -119,28 +121,26 @@ assert [round(sum(parts)) for parts in memory] == [483, 394, 50, 17]
 assert 29 < memory[1][2] / memory[1][0] < 30
 
 # %% [markdown]
-# The activations are thirty times as large as a worker's share of the rest. *Recomputation*
-# (activation checkpointing) computes them again in the backward pass:
+# The activations are thirty times a worker's share of the rest. *Recomputation* (activation
+# checkpointing) computes them again in the backward pass:
 #
-# - **the scores only**, most of the bytes and little of the work. (We assume FlashAttention, which
-#   computes attention in parts and never stores them.)
+# - **the scores only**, most of the bytes and little of the work. (FlashAttention never stores them.)
 # - **whole blocks**, from their inputs. A backward pass costs two forward passes, so a step now costs
 #   four instead of three.
 #
 # Not counted are the embeddings and the *logits*, a score of each possible next word for each token:
-# 4.2 GB for 128,000 words, and their gradient too.
+# 4.2 GB for 128,000 words, and their gradient.
 #
 # **FP8.** Since the H100, GPUs multiply 8-bit numbers about twice as fast as 16-bit ones. The format
 # E4M3 has 4 bits for the exponent and 3 for the mantissa: it ends at 448, and rounds by up to 6%.
 # E5M2, with one bit moved to the exponent, ends at 57,344, and suits gradients. So small a range
 # needs a scale for each tensor, or, as in DeepSeek-V3, for each block of 128 numbers. Only the
-# inputs of the matrix products have 8 bits. Their sums, the optimizer's state and its copy of the
-# parameters keep 16 or 32, so memory falls by less than half.
+# inputs of the matrix products have 8 bits, so memory falls by less than half.
 #
 # ## ZeRO 3 in time
-# ZeRO 3 gathers the parameters of a block, uses them, and drops them. In the backward pass it
-# gathers them again, and reduce-scatters the gradient. We simulate it; `ahead` is how many blocks a
-# worker gathers before it needs them.
+# ZeRO 3 gathers a block, uses it, and drops it. In the backward pass it gathers it again, and
+# reduce-scatters the gradient. We simulate it; `ahead` is how many blocks a worker gathers before it
+# needs them.
 
 
 # %% jupyter={"source_hidden": true}
@@ -173,8 +173,8 @@ def timeline(L, gather, forward, reduce, ahead):
 
 # %% [markdown]
 # **Predict:** each of eight blocks takes 1 ms to gather, 1 ms forward, 2 ms backward and 1 ms to
-# reduce-scatter. How long is a step if a block is gathered when it is needed, and how long if it is
-# gathered one block ahead?
+# reduce-scatter. How long is a step if a block is gathered when it is needed, and if it is gathered
+# one block ahead?
 
 # %% tags=["predicted"]
 for ahead in (0, 1):
@@ -189,8 +189,7 @@ for ahead in (0, 1):
 # ```
 #
 # Computing takes 24 ms. One ahead, only the first gather and the last reduce-scatter are not
-# hidden. With none ahead each gather delays it, eight forward and seven backward (the last block
-# stays).
+# hidden. With none ahead each of 15 gathers delays it (the last block stays).
 #
 # </details>
 
@@ -237,22 +236,21 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 # $$\frac{2 p \cdot \text{tokens}}{F} \ge \frac{2 p}{R} \quad\Longleftrightarrow\quad
 # \text{tokens} \ge \frac{F}{R}$$
 #
-# The backward pass has twice the work and twice the bytes. So $R$ decides, and it depends on the way
-# that the bytes take.
+# The backward pass has twice the work and twice the bytes. So $R$ decides.
 #
 # ## Two networks
-# An H100 sends 450 GB/s to GPUs of its own machine, but 50 GB/s through its network card to others:
+# An H100 sends 450 GB/s to GPUs of its own machine, but 50 GB/s through its network card:
 #
 # ![Two machines of four GPUs. Inside a machine a fast network joins its GPUs, with 450 GB/s for each. Each GPU also has a network card of 50 GB/s to the other machine. The GPUs at the same place of both machines have one colour: on two levels they all-reduce one shard.](../docs/figures/networks.svg)
 #
 # In one ring of all GPUs only one card of each machine sends. There are two remedies:
 #
-# - **Several rings**, each for a part of the vector, leave a machine by different cards. NCCL
-#   [does so](https://github.com/NVIDIA/nccl/issues/530).
+# - **Several rings**, each for a part of the vector, leave a machine by different cards, as
+#   [in NCCL](https://github.com/NVIDIA/nccl/issues/530).
 # - **Two levels**, a *hierarchical* all-reduce: a reduce-scatter inside each machine, an all-reduce
 #   of each shard between machines, an all-gather inside.
 #
-# We run all three for 4 machines of 4 GPUs, and count the bytes $S$ of the vector.
+# We run all three for 4 machines of 4 GPUs and a vector of $S$ bytes.
 
 
 # %% jupyter={"source_hidden": true}
@@ -297,20 +295,27 @@ def two_levels(w):
         half(w, machine, False)
 
 
+S, crossing = 8 * 960, {}
+
+
+def sums_and_bytes(way):
+    """Returns whether all sums are right, and what a GPU and a card send at most, in units of S."""
+    global all_bytes, leaves
+    w, all_bytes, leaves = [np.full(960, 1.0 + r) for r in range(16)], [0] * 16, [0] * 16
+    way(w)
+    crossing[way] = max(leaves)
+    right = all((v == 136).all() for v in w)  # 1 + 2 + ... + 16
+    return right, max(all_bytes) / S, max(leaves) / S
+
+
 # %% [markdown]
 # **Predict:** which share of what it sends in one ring does the busiest card send in four rings, and
 # which on two levels?
 
 # %% tags=["predicted"]
-S = 8 * 960
-crossing = {}
 for way in (one_ring, four_rings, two_levels):
-    w, all_bytes, leaves = [np.full(960, 1.0 + r) for r in range(16)], [0] * 16, [0] * 16
-    way(w)
-    crossing[way] = max(leaves)
-    right = all((v == 136).all() for v in w)  # 1 + 2 + ... + 16
-    print("%-10s sum right: %s" % (way.__name__, right), end=", ")
-    print("a GPU sends %.3f S, a card %.3f S" % (max(all_bytes) / S, max(leaves) / S))
+    words = "%-10s sum right: %s, a GPU sends %.3f S, a card %.3f S"
+    print(words % (way.__name__, *sums_and_bytes(way)))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -321,7 +326,7 @@ for way in (one_ring, four_rings, two_levels):
 # two_levels sum right: True, a GPU sends 1.875 S, a card 0.375 S
 # ```
 #
-# A quarter, because four cards share the bytes of one; and a fifth. Each GPU sends as much as before.
+# A quarter, because four cards share the bytes of one; and a fifth.
 #
 # </details>
 
@@ -335,7 +340,6 @@ seconds = flat / 50e9, flat / 8 / 50e9, inside / 450e9 + between / 50e9, between
 assert [round(1000 * 2 * P * each) for each in seconds] == [507, 63, 106, 56]
 R = 1 / (7 / 8 / 450e9 + 7 / 8 / 8 / 50e9)  # an all-gather on two levels
 assert round(R / 1e9) == 242 and round(400e12 / R, -1) == 1650 and round(989e12 / R, -1) == 4090
-assert round(400e12 / (50e9 * 64 / 63), -2) == 7900
 messages = [2 * (n - 1) for n in (64, 16384)], [2 * 7 + 2 * (m - 1) for m in (8, 2048)]
 assert messages == ([126, 32766], [28, 4108])
 
@@ -348,21 +352,19 @@ assert messages == ([126, 32766], [28, 4108])
 # | eight rings | all | 0.063 | 126 |
 # | two levels | all | 0.106; 0.056 if pieces overlap | 28 |
 #
-# So what two levels save is *latency*: on 16,384 GPUs a ring has 32,766 messages in a row, two levels
-# have 4,108. (Without pieces, the slow network rests while the fast one works.)
+# So what two levels save is *latency*: on 16,384 GPUs they have 4,108 messages in a row, a ring 32,766.
 #
 # Now $R$ is known. If ZeRO 3 gathers over these 64 GPUs on two levels, a GPU gets $R$ = 242 GB/s.
-# Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, with its waits included (this share is the *MFU*,
-# model FLOPs utilization). At this rate a GPU needs 1,650 tokens a step, and at the peak, which
-# nobody reaches, 4,090. With only one card busy it would need 7,900 at Llama's rate.
+# Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, waits included (the *MFU*, model FLOPs utilization;
+# its settings had 38% to 43%). At this rate a GPU needs 1,650 tokens a step, and at the peak, which
+# nobody reaches, 4,090.
 #
-# **HSDP** (hybrid sharding) shards inside a machine only:
+# **HSDP** (hybrid) shards inside a machine only:
 #
 # ![HSDP on two machines of four GPUs. In each machine a GPU has a quarter of the parameters, the gradient and the optimizer's state, and gathers the rest from its own machine. GPUs with the same quarter all-reduce that quarter of the gradient between the machines.](../docs/figures/hsdp.svg)
 #
-# Its gathers never leave a machine. With eight GPUs in each of eight machines, a GPU all-reduces an
-# eighth of the gradient with others, so its card sends 2 · 7/8 of that eighth. But more machines do
-# not reduce the 16/8 bytes for each parameter.
+# Its gathers never leave a machine, and with eight machines of eight GPUs a card sends 2 · 7/8 of an
+# eighth of the gradient. But more machines do not reduce the 16/8 bytes for each parameter.
 #
 # **Tensor parallelism** stays inside, too. A block computes $72 h^2/n$ operations a token on each of
 # $n$ GPUs. Its four all-reduces of $2h$ bytes send each about twice: $16 h$ bytes. With $h$ = 8,192
@@ -380,12 +382,12 @@ assert messages == ([126, 32766], [28, 4108])
 # | context | tokens | keys and values, part by part |
 # | expert | experts of a layer | tokens, there and back by two *all-to-alls* |
 #
-# **Sequence.** Under tensor parallelism each GPU computes norms and dropout for all tokens. So eight
-# GPUs divide only 24 of a block's 34 bytes, and 10 + 24/8 = 13 are left on each. If they also divide
-# the tokens of norms and dropout, 34/8 = 4.25 are left.
+# **Sequence.** Under tensor parallelism each GPU computes norms and dropout for all tokens, so eight
+# GPUs divide only 24 of a block's 34 bytes: 10 + 24/8 = 13 are left. If they also divide the tokens of
+# norms and dropout, 34/8 = 4.25 are left.
 #
 # **Context.** In *ring attention* the tokens of one long sequence are divided. Queries stay, while
-# keys and values go around the ring. Each device adds up its sums of the softmax, part by part:
+# keys and values go around the ring, and each device adds up its softmax part by part:
 #
 # ![Ring attention on three devices. Each keeps the queries of its third of the tokens. Keys and values move one device to the right in each of three steps, until all queries have met all keys and values.](../docs/figures/attention.svg)
 #
@@ -395,15 +397,14 @@ assert messages == ([126, 32766], [28, 4108])
 #
 # ![Expert parallelism on two devices, each with four tokens and two of four experts. A router sends each token to one expert, by an all-to-all; the results come back by a second one. Expert 2 gets 4 of the eight tokens, expert 1 only one, so some devices wait for others.](../docs/figures/experts.svg)
 #
-# All wait for the device with the most tokens. So a term of the loss punishes uneven use, or each
-# expert has a bias on its score, which falls while the expert has too many tokens.
+# All wait for the device with the most tokens. So a term of the loss punishes uneven use, or a bias
+# lowers the score of an expert that gets too many.
 #
 # Large runs combine these cuts. A rank has a place in each, and what sends most gets neighbours:
 #
 # ![The place of 16 ranks: 4 share each matrix, in one machine; 2 such groups are the stages of a pipeline; 2 pipelines are data-parallel. Ranks of a group all-reduce activations, stages send activations to each other, and ranks at the same place of both pipelines all-reduce gradients.](../docs/figures/mesh.svg)
 #
-# In Llama 3 eight ranks shared matrices, 16 such groups were a pipeline, and 128 pipelines were
-# data-parallel.
+# In Llama 3 these were groups of 8 ranks, 16 stages and 128 pipelines.
 
 # %% jupyter={"source_hidden": true}
 # What the text says, checked; first that context parallelism agrees: 12 tokens on 3 devices.
@@ -605,12 +606,11 @@ course.end()
 # - Korthikanti et al. 2022, [Activation Recomputation](https://arxiv.org/abs/2205.05198).
 # - Grattafiori et al. 2024, [The Llama 3 Herd of Models](https://arxiv.org/abs/2407.21783), 3.3.
 # - Liu et al. 2023, [Ring Attention](https://arxiv.org/abs/2310.01889).
-# - DeepSeek-AI 2024, [DeepSeek-V3](https://arxiv.org/abs/2412.19437): experts and FP8.
-# - NVIDIA's [FP8
-#   primer](https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/fp8_primer.html).
+# - DeepSeek-AI 2024, [DeepSeek-V3](https://arxiv.org/abs/2412.19437): experts and FP8, with NVIDIA's
+#   [primer](https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/fp8_primer.html).
 # - [Sharded-Training](../Further-Algorithms/Sharded-Training/) gathers one block ahead.
 #
 # **Elsewhere:** in PyTorch `fully_shard` on a 2D `DeviceMesh` is HSDP, `torch.utils.checkpoint`
-# recomputes; in JAX `Mesh` and `jax.checkpoint`; in TensorFlow DTensor and `tf.recompute_grad`.
+# recomputes; in JAX `Mesh` and `jax.checkpoint`.
 #
 # Next: [Send-Less-Fail-Less](Send-Less-Fail-Less.ipynb): compression, local steps and failures.

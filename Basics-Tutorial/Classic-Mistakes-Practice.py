@@ -10,9 +10,9 @@
 
 # %% [markdown]
 # # Classic mistakes: practice
-# A training prints nothing for ten minutes. Is it slow, or does it wait for a task that never started?
-# Another one has ended, and its model is worse than last week's. Is that chance, or has a worker read the
-# wrong rows? This notebook leads from eight symptoms to their causes.
+# A training run prints nothing for ten minutes. Is it slow, or does it wait for a task that never started?
+# Another one ends with a worse model than last week's. Is that chance, or has a worker read the wrong
+# rows? This notebook leads from eight symptoms to their causes.
 #
 # After this notebook you can:
 # - name the first check for each symptom, and the mistake that it points to;
@@ -23,42 +23,29 @@
 #
 # **Before it:** [Input-Pipelines](Input-Pipelines.ipynb),
 # [Sessions-that-Recover](Sessions-that-Recover.ipynb).
-# **Time:** 45 minutes, and 90 for the project.
+# **Time:** 40 minutes, and 90 for the project.
 
 # %% [markdown]
 # ## From the symptom to the mistake
-# ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. A restored model fails: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
+# ![Eight rows, each with a symptom, the first check and the mistake. It prints nothing: which call hits its limit, mistake 17, no deadline. A worker starts 30 s late: how often does it look, 18. The accuracy falls back: is step below the calls of run, 19, from scratch. After a restore there are errors, or old results: compare names and shapes, 20. Some classes are never right: a checksum of each worker's rows, 21, the same shard. The test is too good: which test rows have copies in the training, 22. Batches come twice: count the different numbers, 23. Each step is slower: count the ops, 24, a graph that grows.](../docs/figures/practice.svg)
 #
-# You have seen three of them fail already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
-# 21 in [Input-Pipelines](Input-Pipelines.ipynb). A NaN loss and deleted checkpoints are there, too.
+# You have seen three of them already: 18 and 19 in [Sessions-that-Recover](Sessions-that-Recover.ipynb),
+# with a NaN loss and deleted checkpoints, and 21 in [Input-Pipelines](Input-Pipelines.ipynb).
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import os
-import tempfile
-import time
 import numpy as np
 import tensorflow.compat.v1 as tf
-from course import finish, new_cluster, start, stop
+from course import attempt, finish, new_cluster, start, stop
 
 course.begin()
 x, y, x_test, y_test = course.load()
 
-
-def attempt(call):
-    """Returns what a call gives, or the name of its error."""
-    try:
-        return call()
-    except tf.errors.OpError as error:
-        return type(error).__name__
-
-
 # %% [markdown]
 # ## Mistake 17: a wait without a deadline
-# A worker takes its rows from a queue, and the task that should fill this queue never started. By default
-# `session.run` would wait for ever. Two limits exist, one for all calls of a session and one for a single
-# call:
+# A worker takes its rows from a queue that nobody fills. By default `session.run` would wait for ever. Two
+# limits exist, one for all calls of a session and one for a single call. (`attempt` returns what a call gives, or the name of its error.)
 
 # %%
 with tf.Graph().as_default():
@@ -75,15 +62,16 @@ with tf.Graph().as_default():
 
 # %% [markdown]
 # Only your program knows which task should have filled the queue, so let its error say that. A good limit is
-# longer than the slowest healthy wait, such as the start of a process, a save, or a long step.
+# longer than the slowest healthy wait, such as a save.
 #
 # ## Mistake 20: the checkpoint of another model
-# A run continues from its folder. Meanwhile you have changed the model: once the names of its variables,
-# once the width of its hidden layer, from 32 to 64.
+# A run continues from its folder, with another model: once the names of its variables have changed, once
+# the width of its hidden layer, from 32 to 64.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def network(prefix, hidden):
+    """Returns the variables of a network 64 - hidden - 10, with names that begin with a prefix."""
     random = np.random.RandomState(0)
     shapes = {"W1": [64, hidden], "b1": [hidden], "W2": [hidden, 10], "b2": [10]}
     values = {name: random.normal(0, 0.2, shape) for name, shape in shapes.items()}
@@ -93,6 +81,7 @@ def network(prefix, hidden):
     ]
 
 
+# %%
 def use(prefix, hidden, updates, path="checkpoints"):
     """Restores if there is something to restore, trains and tests."""
     with tf.Graph().as_default():
@@ -129,22 +118,21 @@ print("and one update:", attempt(lambda: use("", hidden=64, updates=1)))
 # ```
 #
 # Only the names. The variable takes the value of the checkpoint, whatever its shape, so you test the *old*
-# network and believe that you test the new one. The update fails, with an error that does not mention the
-# checkpoint.
+# network. The update fails, with an error that does not mention the checkpoint.
 #
 # </details>
 #
-# One folder for each model avoids this. If folders come from outside, compare names and shapes before you
-# restore (exercise 2).
+# One folder for each model avoids this. Otherwise compare names and shapes before you restore
+# (exercise 2).
 #
 # ## Mistake 23: a number that two workers get
 # Workers number their mini-batches by the shared global step: they read it, compute, and add 1. Meanwhile
-# another worker may read the same number. A *ticket*, taken with `tf.count_up_to`, avoids that
-# ([Sessions](Sessions.ipynb)). We script the worst order: in each round both workers take their number
-# before either of them updates.
+# another worker may read the same number, but not the same *ticket*, taken with `tf.count_up_to`
+# ([Sessions](Sessions.ipynb)). The folded cell has the worst order: in each round both workers take their
+# number before either of them updates.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def two_workers(take_ticket):
     """Makes 600 updates with two workers in turn; returns the numbers that they used, and the step."""
     server = tf.train.Server.create_local_server()  # it ends with the kernel
@@ -170,8 +158,8 @@ def two_workers(take_ticket):
 
 
 # %% [markdown]
-# **Predict:** after 600 updates, where is the step, and how many different mini-batches were used, when the
-# workers read and then add? And when they take tickets?
+# **Predict:** after 600 updates, how many different mini-batches were used, when the workers read and then
+# add? And when they take tickets?
 
 # %% tags=["predicted"]
 for name, take_ticket in {"read, then add": False, "tickets": True}.items():
@@ -187,24 +175,22 @@ for name, take_ticket in {"read, then add": False, "tickets": True}.items():
 # tickets         step 600, 600 different batches; one more number: OutOfRangeError
 # ```
 #
-# The step is right in both cases, so nothing looks wrong. Without tickets, however, half of the
-# mini-batches were used twice, and half never. To add first and then read is no better: two workers add,
-# and then both read the same number.
+# The step is right in both cases, so nothing looks wrong. Without tickets half of the mini-batches were
+# used twice, and half never. To add first and then read is no better.
 #
 # </details>
 #
-# Tickets also end the training after exactly 600 updates. The price: if a worker dies between its ticket
-# and its update, that update is missing.
+# The price of tickets: if a worker dies between its ticket and its update, that update is missing.
 #
 # ## Two that need no cluster
 # - **22, leaked test rows.** If you copy images, with noise, before you set a fifth aside for the test,
 #   the test has copies of the training data, and is too good. Cut first, and copy afterwards.
-# - **24, a graph that grows.** `course.accuracy(...)` looks like a call that computes something, but it
-#   *builds ops*. In a loop it builds them again in each round, and each round is slower.
-#   `graph.finalize()` turns that into an error; `MonitoredSession` calls it for you.
+# - **24, a graph that grows.** `course.accuracy(...)` *builds ops*: in a loop it builds them again in each
+#   round, and each round is slower. `graph.finalize()` turns that into an error; `MonitoredSession` calls
+#   it for you.
 #
 # ## A program that survives
-# This program runs a task of a training. Each comment names the mistake that the lines below it avoid.
+# Each comment names the mistake that the lines below it avoid.
 
 # %%
 # %%writefile train.py
@@ -280,10 +266,9 @@ with tf.train.MonitoredSession(creator, hooks) as session:
         time.sleep(0.01)  # as if the model were larger
 
 # %% [markdown]
-# Mistake 20 needs one folder for each model, 22 concerns the data, and 24 is an error here, because a
-# MonitoredSession finalizes the graph. One weakness is left: a chief that comes back restores the last
-# checkpoint, although the model lives on the ps (`CarefulCreator` in
-# [Sessions-that-Recover](Sessions-that-Recover.ipynb) fixes that).
+# Mistake 20 needs one folder for each model, 22 concerns the data, and 24 is an error here. One weakness is
+# left: a chief that comes back restores the last checkpoint, although the model lives on the ps
+# (`CarefulCreator` in [Sessions-that-Recover](Sessions-that-Recover.ipynb) fixes that).
 
 # %% [markdown]
 # ## Exercises
@@ -432,6 +417,11 @@ check_2(answer_2)
 
 
 # %% jupyter={"source_hidden": true}
+import os
+import tempfile
+import time
+
+
 def wait_until(condition, seconds=60):
     """Waits until condition() is true, with a deadline."""
     deadline = time.monotonic() + seconds
@@ -540,12 +530,11 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Sculley et al. 2015, [Hidden Technical Debt in Machine Learning
-#   Systems](https://papers.nips.cc/paper/5656-hidden-technical-debt-in-machine-learning-systems): what
-#   surrounds the model, and fails.
+#   Systems](https://papers.nips.cc/paper/5656-hidden-technical-debt-in-machine-learning-systems).
 # - Kapoor and Narayanan 2022, [Leakage and the Reproducibility Crisis in ML-based
 #   Science](https://arxiv.org/abs/2207.07048): leaked test rows in 17 fields.
-# - [When something goes wrong](../docs/troubleshooting.md): the errors of this repository's scripts, each
-#   with its cause and cure. [HogWild](../HogWild/) survives the same kills.
+# - [When something goes wrong](../docs/troubleshooting.md): the errors of this repository's scripts.
+#   [HogWild](../HogWild/) survives the same kills.
 #
 # **Elsewhere:** in PyTorch, 17 is a collective that hangs until the time-out of `init_process_group`, 20
 # is an error of `load_state_dict(strict=True)`, and 21 a missing `DistributedSampler`. In

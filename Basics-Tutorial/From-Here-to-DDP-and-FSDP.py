@@ -12,8 +12,7 @@
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
 # GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each.
-# That is the way from PyTorch's DDP to FSDP, its sharded data parallelism. Here you build both, and
-# measure them.
+# That is the way from PyTorch's DDP to FSDP. Here you build both, and measure them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -21,7 +20,7 @@
 # - derive what ZeRO 1, 2 and 3 store and send, and choose between them;
 # - translate between this course, PyTorch, NCCL and JAX.
 #
-# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 55 minutes, and 90 for the
+# **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb). **Time:** 50 minutes, and 90 for the
 # project.
 
 # %% [markdown]
@@ -38,7 +37,6 @@
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -46,33 +44,17 @@ import types
 import matplotlib.pyplot as plt
 import numpy as np
 from course import BLUE, GRAY, ORANGE, PURPLE, RED, finish, new_cluster, show, start
-from neighbours import Ring  # that of Ring-AllReduce; on Colab upload neighbours.py, too
 
 course.begin()
 os.environ["OMP_NUM_THREADS"] = "1"  # one thread of computation for each worker process
-
-
-# %%
-def both_halves(ring):
-    x = (ring.k + 1) * np.array([1, 10, 100, 1000])
-    part = ring.reduce_scatter(x)
-    return x, part, ring.all_gather(part)
-
-
-addresses = new_cluster(worker=4)["worker"]
-with concurrent.futures.ThreadPoolExecutor(4) as workers:  # four threads, for this one look
-    found = list(workers.map(lambda k: both_halves(Ring(addresses, k)), range(4)))
-print("worker   x                     reduce-scatter   all-gather")
-for k, (x, part, total) in enumerate(found):
-    print("%-8d %-21s %-16s %s" % (k, x, part, total))
-    assert part == [10, 100, 1000, 10000][k] and list(total) == [10, 100, 1000, 10000]
+# The ring of Ring-AllReduce is in neighbours.py: on Colab upload it, too.
 
 # %% [markdown]
 # ## The network, layer by layer
 # DDP and FSDP depend on the order of events within a step, so here is the digits model without a
-# framework. `weights(i)` gives the parameters of layer `i`, one flat vector. `backward` *yields* the
-# gradient of a layer before it goes on to the layer below. PyTorch has a *hook* instead: a function that
-# `loss.backward()` calls for each parameter whose gradient is ready.
+# framework. `weights(i)` gives the parameters of layer `i`, one flat vector. The folded `forward` keeps
+# the values `a` of each layer. `backward` *yields* the gradient of a layer before it goes on to the layer
+# below. PyTorch has a *hook* instead, which `loss.backward()` calls for each parameter.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile layers.py
@@ -83,6 +65,16 @@ def split(flat, i, sizes):
     """Returns the weights and the biases of layer i."""
     flat, rows, columns = np.asarray(flat, "float32"), sizes[i], sizes[i + 1]
     return flat[: rows * columns].reshape(rows, columns), flat[rows * columns :][:columns]
+
+
+def forward(weights, sizes, x):
+    """Returns the values of each layer, the input included."""
+    a = [x]
+    for i in range(len(sizes) - 1):
+        W, b = split(weights(i), i, sizes)
+        z = a[-1] @ W + b
+        a.append(np.maximum(z, 0) if i < len(sizes) - 2 else z)
+    return a
 
 
 def joined(weights, biases, size):
@@ -103,18 +95,7 @@ def derivative(scores, y):
 
 # %%
 # %%writefile network.py
-import numpy as np
-from layers import derivative, joined, split
-
-
-def forward(weights, sizes, x):
-    """Returns the values of each layer, the input included."""
-    a = [x]
-    for i in range(len(sizes) - 1):
-        W, b = split(weights(i), i, sizes)
-        z = a[-1] @ W + b
-        a.append(np.maximum(z, 0) if i < len(sizes) - 2 else z)
-    return a
+from layers import derivative, forward, joined, split
 
 
 def backward(weights, sizes, a, y):
@@ -130,10 +111,10 @@ def backward(weights, sizes, a, y):
 
 # %% [markdown]
 # ## DDP: the all-reduce begins before the backward pass ends
-# A worker that computes all gradients and then calls one all-reduce leaves first its network idle, and
-# then its processor. But the gradient of the last layer is known first, and DDP sends it while the
-# backward pass works on the layers below: *overlap*. Because each message costs a latency, DDP collects
-# gradients in *buckets*, in PyTorch of 25 MB.
+# A worker that computes all gradients and then calls one all-reduce leaves first its network idle, then
+# its processor. But the gradient of the last layer is known first, and DDP sends it during the backward
+# pass of the layers below: *overlap*. Because each message costs a latency, it collects gradients in
+# *buckets*, in PyTorch of 25 MB.
 
 # %%
 # %%writefile ddp.py
@@ -167,9 +148,9 @@ class DDP:
 
 # %% [markdown]
 # What does this save? Two processes train nine layers with 7.5 MB of gradients, on an imitated network of
-# 1 Gbit/s with a latency of 3 ms. (In a data centre it is about 0.05 ms, but a real model pays it for
-# hundreds of tensors.) After the backward pass they send each layer alone, or all in one; during it, each
-# layer alone, or buckets of 2.5 MB.
+# 1 Gbit/s with a latency of 3 ms. (In a data centre it is about 0.05 ms, but paid for hundreds of
+# tensors.) After the backward pass they send each layer alone, or all in one; during it, each layer
+# alone, or buckets of 2.5 MB.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -270,14 +251,14 @@ for name, (seconds, _) in steps.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# each layer alone, after    174 ms, 100% of the slowest
-# all in one, after          125 ms,  72% of the slowest
-# each layer alone, during   140 ms,  80% of the slowest
-# buckets, during            110 ms,  63% of the slowest
+# each layer alone, after    197 ms, 100% of the slowest
+# all in one, after          186 ms,  95% of the slowest
+# each layer alone, during   172 ms,  87% of the slowest
+# buckets, during            143 ms,  72% of the slowest
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of
-# the sending hides behind the computation. Slowest: each layer alone, after it, with neither advantage.
+# the sending hides behind the computation. Slowest: each layer alone, after it.
 #
 # </details>
 
@@ -320,14 +301,14 @@ show(
 )
 
 # %% [markdown]
-# The bytes take 60 ms, and eighteen latencies 54. The last bucket cannot hide, because it is
-# complete only when the backward pass ends. Nor does anything hide unless the hardware can send while it
-# computes: on two busy cores [Packing](../Measurements/Packing/) found no gain.
+# The bytes take 60 ms, and eighteen latencies 54. The last bucket cannot hide, because the backward pass
+# ends with it. Nor does anything hide unless the hardware can send while it computes: on two busy cores
+# [Packing](../Measurements/Packing/) found no gain.
 #
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
-# the optimizer keeps 4-byte numbers, because small steps would be lost in 2 bytes. Today the 2 bytes are
-# bfloat16, with the range of float32; float16 needs a scaled loss, or small gradients become 0.
+# the optimizer keeps 4-byte ones, because small steps would be lost in 2 bytes. Today these are bfloat16,
+# with the range of float32; float16 needs a scaled loss, or small gradients become 0.
 #
 # | what | bytes |
 # | --- | --- |
@@ -336,8 +317,8 @@ show(
 # | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | 4 + 4 + 4 |
 #
 # PyTorch's `autocast`, and FSDP's mixed precision, keep parameters and gradients in float32, and need no
-# second copy: 4 + 4 + 4 + 4, the same sum. (Their 2-byte copies are temporary.) *Activations*, the values
-# between the layers, come on top: [Beyond-ZeRO](Beyond-ZeRO.ipynb).
+# second copy: 4 + 4 + 4 + 4, the same sum. *Activations*, the values between the layers, come on top:
+# [Beyond-ZeRO](Beyond-ZeRO.ipynb).
 #
 # ## ZeRO: every byte is stored once
 # DDP stores all of this $n$ times. But only the worker that updates a parameter needs its optimizer
@@ -483,7 +464,7 @@ changed(
 )
 
 # %% [markdown]
-# Four workers train the digits model in each stage, with float32 and with float16.
+# Four workers train the digits in each stage, in float32 and float16.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile stages.py
@@ -516,6 +497,17 @@ def accuracy(w):
     return float(np.mean(a[-1].argmax(axis=1) == y_test))
 
 
+def print_bytes(counts):
+    """Prints what a worker stores and sends with float16."""
+    print("\nbytes for each parameter, with float16 and 4 workers")
+    print("          w     g   optimizer   together   sent in an update")
+    for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
+        # 2,410 parameters, and two zeros, so that four workers can divide each layer
+        w, g, optimizer, sent = (count / 2412 for count in counts["float16 %d" % stage])
+        row = name, w, g, optimizer, w + g + optimizer, sent
+        print("%-7s %4.1f  %4.1f  %10.1f  %9.1f  %18.1f" % row)
+
+
 # %% [markdown]
 # **Predict:** do all four stages end with the same bits? Which stages send more bytes than DDP?
 
@@ -526,14 +518,7 @@ for dtype in ("float32", "float16"):
     others = [trained(dtype, stage, k) for stage in range(4) for k in range(4)]
     same = all(np.array_equal(a, b) for other in others for a, b in zip(reference, other))
     print("%s: the same bits in all stages, on all workers: %s" % (dtype, same))
-
-print("\nbytes for each parameter, with float16 and 4 workers")
-print("          w     g   optimizer   together   sent in an update")
-for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
-    # 2,410 parameters, and two zeros, so that four workers can divide each layer
-    w, g, optimizer, sent = (count / 2412 for count in counts["float16 %d" % stage])
-    row = name, w, g, optimizer, w + g + optimizer, sent
-    print("%-7s %4.1f  %4.1f  %10.1f  %9.1f  %18.1f" % row)
+print_bytes(counts)
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -550,9 +535,9 @@ for stage, name in enumerate(["DDP", "ZeRO 1", "ZeRO 2", "ZeRO 3"]):
 # ZeRO 3   0.5   0.5         3.0        4.0                 4.5
 # ```
 #
-# They do: the stages make the same sums in the same order, in other places. Stages 1 and 2 send as much
-# as DDP, whose all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends 1.5 times as much,
-# because it gathers the parameters twice.
+# They do: the stages make the same sums in the same order. Stages 1 and 2 send as much as DDP, whose
+# all-reduce *is* their reduce-scatter and all-gather. Stage 3 sends 1.5 times as much, because it gathers
+# the parameters twice.
 #
 # </details>
 
@@ -573,8 +558,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 #
 # In stage 3 a layer is whole while it is used, so you wrap *parts* of a model, such as the blocks of a
 # transformer. FSDP gathers the next block while the current one computes, as
-# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch, which is not installed
-# here:
+# [Sharded-Training](../Further-Algorithms/Sharded-Training/) does. In PyTorch (not run here):
 #
 # ```python
 # model = DistributedDataParallel(model)   # sends rank 0's w to all; loss.backward() all-reduces
@@ -585,7 +569,7 @@ assert min(accuracy(single), accuracy(trained("float16", 3))) > 0.94
 # ```
 #
 # ## How large is large?
-# Here is the ZeRO paper's example, with 7.5 billion parameters.
+# The ZeRO paper's example has 7.5 billion parameters.
 
 
 # %%
@@ -622,13 +606,11 @@ show(
 
 # %% [markdown]
 # Choose
-# - **DDP**, if 16 bytes for each parameter and the activations fit into one device, because no other
-#   stage sends less;
+# - **DDP**, if 16 bytes for each parameter and the activations fit into one device;
 # - **ZeRO 1**, if the optimizer state does not fit. It sends no more, also with *gradient accumulation*,
 #   several mini-batches before an update, and suits pipelines;
 # - **ZeRO 2**, if the gradients do not fit either. With accumulation it sends more (exercise 2);
-# - **ZeRO 3**, if the parameters do not fit. It needs a fast network, and mini-batches so large that the
-#   all-gathers hide;
+# - **ZeRO 3**, if the parameters do not fit. It needs a fast network and large mini-batches;
 # - more than ZeRO, if activations or a single *layer* are too large:
 #   [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb),
 #   [Beyond-ZeRO](Beyond-ZeRO.ipynb).
@@ -643,8 +625,8 @@ show(
 # | synchronous SGD | DDP | – | a sharded batch |
 # | `w` on several servers | FSDP | – | sharded parameters |
 #
-# Horovod, a library that adds an all-reduce to TensorFlow and PyTorch programs, has been dormant since
-# June 2023 ([Horovod-RingAllReduce](../Horovod-RingAllReduce/)).
+# Horovod, an all-reduce for TensorFlow and PyTorch, has been dormant since June 2023
+# ([Horovod-RingAllReduce](../Horovod-RingAllReduce/)).
 
 # %% [markdown]
 # ## Exercises
@@ -770,9 +752,9 @@ check_2(answer_2)
 
 # %% [markdown]
 # ## A project: one block ahead
-# `zero_3.py` gathers a layer when it is needed, so its network rests while it computes, and it computes
-# nothing while it gathers. A folded file imitates an accelerator and a slow network: each layer
-# computes 20 ms forward and 40 ms backward, and each message takes 20 ms.
+# `zero_3.py` gathers a layer when it is needed, so network and computation take turns. A folded file
+# imitates an accelerator and a slow network: each layer computes 20 ms forward and 40 ms backward, and
+# each message takes 20 ms.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ahead.py
@@ -960,7 +942,6 @@ course.end()
 # - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704): hooks and buckets.
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054): the stages and the 16 bytes.
 # - Zhao et al. 2023, [PyTorch FSDP](https://arxiv.org/abs/2304.11277).
-# - **Elsewhere:** TensorFlow's DDP is `MultiWorkerMirroredStrategy`
-#   ([Collective-AllReduce](../Collective-AllReduce/)); its strategies have no FSDP.
+# - **Elsewhere:** TensorFlow's DDP is `MultiWorkerMirroredStrategy`; its strategies have no FSDP.
 #
 # Next: [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb), which cuts the model.

@@ -14,8 +14,9 @@
 # machine holds a variable, and which computes a sum. So a program first builds a *graph* of
 # operations; then a *session* runs parts of it, wherever they are placed.
 #
-# This API, `tensorflow.compat.v1`, is old. We use it because nothing else in TensorFlow lets
-# independent programs train the same variables, and because it shows what newer frameworks hide.
+# This API, `tensorflow.compat.v1`, is old. We use it because independent programs can share variables
+# with it, which TensorFlow 2 does not support; placement, order and sharing come back elsewhere. If you
+# train with FSDP, you may go on to [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb).
 #
 # After this notebook you can:
 # - read a program in graph style, and say which line builds and which line computes;
@@ -39,15 +40,15 @@
 # | layers own their weights | `tf.get_variable` makes each variable; a session or a server holds its value |
 # | `model.fit(x, y)` | a loop of your own that calls `session.run(update)` |
 #
-# [course.py](course.py) holds what all notebooks share. `course.begin()` also calls
-# `tf.disable_v2_behavior()`, which switches the whole program from Keras's way, *eager execution*,
-# to graphs.
+# [course.py](course.py) holds what all notebooks share. `course.begin()` also switches the whole program
+# from Keras's way, *eager execution*, to graphs (`tf.disable_v2_behavior()`).
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
 import numpy as np
 import tensorflow.compat.v1 as tf
+from course import attempt
 
 course.begin()
 
@@ -61,8 +62,8 @@ with tf.Session() as session:
     print("run:", session.run(c), session.run([a, c]))
 
 # %% [markdown]
-# `print(c)` shows a name, a shape and a type, but no number, because nothing has been computed yet.
-# Only `session.run` computes, and it returns NumPy values.
+# `print(c)` shows no number, because nothing has been computed yet. Only `session.run` computes, and it
+# returns NumPy values.
 #
 # ## A run executes what it needs
 # You name what you want, the *fetches*. TensorFlow walks back from them along the edges, and
@@ -98,8 +99,7 @@ print("count: ", session.run(count))
 # count:  3
 # ```
 #
-# Three calls fetched `count_up`, so it ran three times. No edge leads from `double` to it, so the
-# other calls never reached it.
+# Three calls fetched `count_up`, so it ran three times. No edge leads from `double` to it.
 #
 # </details>
 #
@@ -109,17 +109,10 @@ print("count: ", session.run(count))
 #   the session, in the next notebook on a server, where many programs share it.
 # - It has no value until you run its initialiser. `tf.global_variables_initializer()` runs all.
 # - A name exists once in a graph. `tf.variable_scope("local")` puts a prefix before the names.
-
+#
+# `attempt` returns what a call gives, or the name of its error.
 
 # %%
-def attempt(call):
-    """Returns what a call gives, or the name of its error."""
-    try:
-        return call()
-    except (tf.errors.OpError, ValueError) as error:
-        return type(error).__name__
-
-
 w = tf.get_variable("w", initializer=[1.0, 2.0])
 print("no value yet:      ", attempt(lambda: session.run(w)))
 session.run(tf.global_variables_initializer())
@@ -133,10 +126,9 @@ with tf.variable_scope("local"):
 
 # %% [markdown]
 # ## Order is an edge of the graph
-# In Keras lines run one after the other. In a graph two operations have an order only if an edge
-# says so: an input, or a *control dependency*. Whatever you make inside
-# `with tf.control_dependencies([a, b]):` waits until `a` and `b` are done. `tf.group(a, b)` is one
-# operation that is done when both are, and promises no order between them.
+# In a graph two operations have an order only if an edge says so: an input, or a *control dependency*.
+# Whatever you make inside `with tf.control_dependencies([a, b]):` waits until `a` and `b` are done.
+# `tf.group(a, b)` is one operation that is done when both are, and promises no order between them.
 #
 # **Predict:** `v` is 10. One `run` reads it `before` an addition of 1, and `after` it. What does it
 # return for `same`, which also waits for the addition: 10 or 11?
@@ -172,8 +164,8 @@ print("before %d, after %d, same %d" % tuple(values))
 assert values == [10, 11, 10]
 
 # %% [markdown]
-# Many bugs in distributed training are a missing edge, or an edge at the wrong place. Each example
-# has one pattern: pull (read), compute, push (assign), in this order.
+# Many bugs in distributed training are a missing edge, or one at the wrong place. Each example has one
+# pattern: pull (read), compute, push (assign).
 #
 # ## Training without `fit`
 # Most notebooks train one small network on scikit-learn's handwritten digits: 64 pixels, 32 hidden
@@ -205,8 +197,8 @@ print("loss of the mini-batch: %.2f at first, %.2f at last" % (losses[0], losses
 print("accuracy after %d updates: %.1f%%" % (session.run(step), 100 * session.run(test_accuracy)))
 
 # %% [markdown]
-# That is what `fit` does for you: the loop, the batches, the optimizer's update. Here each part is
-# an operation, and soon each will have its place: `w` on a parameter server, `g` on a worker.
+# That is what `fit` does for you. Here each part is an operation, and soon each will have its place: `w`
+# on a parameter server, `g` on a worker.
 #
 # A line that *builds* inside such a loop makes the graph larger in each round. Build before the loop,
 # and let `graph.finalize()` forbid the rest
@@ -214,11 +206,10 @@ print("accuracy after %d updates: %.1f%%" % (session.run(step), 100 * session.ru
 #
 # ## Why `compat.v1`, and what of it lasts
 # Asynchronous algorithms need independent programs that share variables. TensorFlow 2 has no
-# supported way for that: in its `ParameterServerStrategy` one coordinator hands out all work, and no
-# worker has a loop of its own.
+# supported way for that: in its `ParameterServerStrategy` one coordinator hands out all work.
 #
-# The price is a frozen API. All that we need works in TensorFlow 2.21, but do not begin a new project
-# with it: [TF2-Strategies](TF2-Strategies.ipynb) and
+# The price is a frozen API, which still works in TensorFlow 2.21. Do not begin a new project with it:
+# [TF2-Strategies](TF2-Strategies.ipynb) and
 # [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) show today's ways. The ideas come back
 # under other names:
 #

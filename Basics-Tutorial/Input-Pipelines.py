@@ -468,7 +468,8 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. Where does `cache` belong?** ★★☆ Reading from `rows` is slow. Return three epochs of it, such that
-# each row is read once in all, each epoch holds every row once, and each epoch has an order of its own.
+# each row is read once in all, each epoch holds every row once, and each epoch mixes them all in an order
+# of its own.
 #
 # <details><summary>Hint</summary>
 #
@@ -510,6 +511,8 @@ def check_2(answer):
         return "only %d rows were read: use `rows`" % len(reads)
     if any(epoch == sorted(epoch) for epoch in epochs):
         return "the rows are not shuffled"
+    if any(np.abs(np.array(epoch) - np.arange(700, 800)).mean() < 15 for epoch in epochs):
+        return "the buffer is too small to mix the rows"
     if any(epochs[k] == epochs[k - 1] for k in range(3)):
         return "two epochs have the same order: the cache has stored the shuffled rows"
 

@@ -13,7 +13,7 @@
 # A training runs for days. Does it still learn? Which worker is slow? May one machine be restarted?
 # Since all its state is in variables that have a name and a device, any program that knows the
 # addresses of the cluster can read them without stopping it. (This is for those who keep TensorFlow 1
-# code: newer frameworks have nothing like it.)
+# code: newer frameworks have nothing of the kind built in.)
 #
 # After this notebook you can:
 # - join a running cluster as a client, and read what is shared and what a worker has for itself;
@@ -169,8 +169,8 @@ print("step: %d" % steps)
 # <details><summary>Answer</summary>
 #
 # ```text
-# made by worker 0: 21, by worker 1: 47, together 68
-# step: 70
+# made by worker 0: 24, by worker 1: 22, together 46
+# step: 49
 # ```
 #
 # Most likely `step` is ahead, because the numbers grow while you read. Several reads see several
@@ -235,10 +235,10 @@ rates, means = summary(seen, parts)
 # <details><summary>Answer</summary>
 #
 # ```text
-# worker 1 is back: made 7, version 573
-# both             97 updates/s, staleness of worker 0: 0.71
-# worker 0 alone   53 updates/s, staleness of worker 0: 0.01
-# both again       94 updates/s, staleness of worker 0: 0.65
+# worker 1 is back: made 4, version 532
+# both             97 updates/s, staleness of worker 0: 0.57
+# worker 0 alone   52 updates/s, staleness of worker 0: 0.00
+# both again       89 updates/s, staleness of worker 0: 0.73
 # ```
 #
 # Worker 0 notices nothing, because it has no connection to worker 1 and never waits for it. The rate

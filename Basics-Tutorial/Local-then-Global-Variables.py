@@ -399,19 +399,15 @@ check_1(answer_1)
 # </details>
 
 # %% [markdown]
-# **2. Change it, and say why.** ★☆☆ With `lr` = 0.2 and T = 10 the sums of two workers end behind their
-# mean. Find a rate at which they end ahead after 60 windows: `train(2, 1, lr=...)` against
-# `train(2, 1 / 2, lr=...)`. Why do they? Choose the reason.
-#
-# - a: The sums of small steps are more exact.
-# - b: Each window is now so short that it covers a small part of the distance, so twice of it does not
-#   overshoot.
-# - c: At this rate the two workers' mini-batches agree.
+# **2. Change it, and say why.** ★☆☆ With `lr` = 0.2 and T = 30 the sums of two workers end behind their
+# mean. Find a rate at which they end ahead after 20 windows: `train(2, 1, lr=...)` against
+# `train(2, 1 / 2, lr=...)`. The reason is a number: on the bowl $\frac{1}{2} w^2$, which part of the way
+# to the minimum (0 to 1) does a worker cover in T = 30 steps at your rate?
 #
 # <details><summary>Hint</summary>
 #
 # In which of the two panels above does the sum end nearer to the minimum, and how far have the workers
-# come there?
+# come there? On the bowl each step covers the part `lr` of what is still left.
 #
 # </details>
 
@@ -420,22 +416,24 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    lr, reason = float(answer[0]), answer[1].strip().lower()
+    lr, part = float(answer[0]), float(answer[1])
     if not 0 < lr <= 10:
         return "the rate must be a number above 0, and not above 10"
     sums, mean = (np.median(train(2, share, lr=lr)[-1]) for share in (1, 1 / 2))
     if not sums < mean:
         return "at %g the sums end at %.2f, and the mean at %.2f" % (lr, sums, mean)
-    if reason == "a":
-        return "no rounding is at work here: nearly all the numbers are the same to seven digits"
-    if reason == "c":
-        return "the mini-batches are the same at every rate, and so is how much they differ"
-    if reason != "b":
-        return "the rate is right; give the reason as a letter: 'a', 'b' or 'c'"
+    left = (1 - lr) ** T
+    if abs(part - (1 - left)) < 0.02:
+        return
+    if abs(part - left) < 0.02:
+        return "the rate is right; %.2f is the part of the way that is left" % part
+    if abs(part - lr * T) < 0.02:
+        return "the rate is right; a step covers the part lr of what is left, not of the whole way"
+    return "the rate is right; after one step 1 - lr of the way is left: and after T?"
 
 
 # %%
-# Your answer to exercise 2: (a learning rate, the letter of the reason)
+# Your answer to exercise 2: (a learning rate, the part of the way)
 answer_2 = ...
 
 check_2(answer_2)
@@ -444,14 +442,15 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # ```python
-# answer_2 = (0.02, "b")
+# answer_2 = (0.02, 1 - (1 - 0.02) ** 30)
 #
 # assert check_2(answer_2)
 # ```
 #
-# With a tenth of the rate a window covers a tenth of the way, as in the left panel, and T small steps of
-# two workers are nearly 2 T steps of one. The same happens with T = 1 at the old rate. What counts is
-# the product `lr` · T · n, and how curved the loss is.
+# At this rate a worker covers 45% of the way in a window, and two together 91%, as in the left panel. At
+# 0.2 one covers 99.9%, so two go twice too far. On the bowl the sum ends nearer than the mean as long as
+# a worker covers less than two thirds. The same happens with T = 1 at the old rate: what counts is the
+# product `lr` · T · n, and how curved the loss is.
 #
 # </details>
 

@@ -148,8 +148,8 @@ by_size = bytes_per_ps([step, *w])
 
 # %% [markdown]
 # That is better, but `W1` alone is larger than all the others together, so no distribution of whole
-# variables is even. The examples therefore join all variables into one vector and cut that into
-# equal parts; [Sparse-Tables](Sparse-Tables.ipynb), the next notebook, cuts a single large table.
+# variables is even. This repository's programs therefore join all variables into one vector and cut
+# that into equal parts; [Sparse-Tables](Sparse-Tables.ipynb), the next notebook, cuts a single large table.
 
 # %% jupyter={"source_hidden": true}
 # The answers, checked.
@@ -454,7 +454,7 @@ course.end()
 #   Servers](https://d2l.ai/chapter_computational-performance/parameterserver.html): the same costs
 #   on the links of one machine and of many.
 # - [Distributed-Setup](../Distributed-Setup/): this update in two processes.
-#   [Slow-Network](../Measurements/Slow-Network/): the bytes of all examples on slow links.
+#   [Slow-Network](../Measurements/Slow-Network/): the bytes of all programs on slow links.
 # - **Elsewhere:** `tf.distribute` has [ParameterServerStrategy](../Parameter-Server-Strategy/).
 #   PyTorch and JAX have none built in; PyTorch's RPC has what is needed to write one.
 #

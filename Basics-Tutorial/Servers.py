@@ -10,21 +10,21 @@
 
 # %% [markdown]
 # # Servers
-# Distributed training needs processes that hold variables for each other. In TensorFlow each of
-# these processes runs a *server*; your program, the *client*, connects to one server through a
-# *session*, and can then use them all.
+# In distributed training processes hold variables for each other. In TensorFlow each of them runs a
+# *server*; your program, the *client*, connects to one server through a *session*, and can then use
+# them all.
 #
-# On the first day with a cluster three things go wrong: a variable is not where you expected it, a
-# process dies, or nothing happens. Here you cause all three, so that you recognise them later.
+# On the first day three things go wrong: a variable is not where you expected it, a process dies, or
+# nothing happens. Here you cause all three.
 #
 # After this notebook you can:
 # - describe a cluster in TF_CONFIG, and start its servers in one process and in several;
 # - say what a session's target is, and which devices the session sees;
 # - decide when two programs share a variable, and say how long it lives;
-# - tell from an error what happened to a server, and what is lost;
+# - tell from an error what happened to a server;
 # - keep a missing task from holding up the others, with device filters.
 #
-# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 40 minutes.
+# **Before it:** [Graphs-and-Sessions](Graphs-and-Sessions.ipynb). **Time:** 35 minutes.
 
 # %% [markdown]
 # ## A cluster is a list of addresses
@@ -33,30 +33,29 @@
 #
 # ![TF_CONFIG on the left: the addresses of one ps and two workers, and the type and index of one of them. On the right the three processes, each with the same cluster and a task of its own.](../docs/figures/cluster.svg)
 #
-# Every process gets the same list, and learns from `task` which entry is its own. Both stand in one
-# environment variable, `TF_CONFIG`.
+# Every process gets the same list, and learns from `task` which entry is its own. Both stand in the
+# variable `TF_CONFIG`.
 #
-# In [course.py](course.py), `new_cluster` asks the system for free ports, because a fixed port may be
-# in use. `start` runs a Python file as one task of a cluster, with its `TF_CONFIG`.
+# In [course.py](course.py), `new_cluster` asks the system for free ports, and `start` runs a Python file
+# as one task of a cluster, with its `TF_CONFIG`.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
 import numpy as np
 import tensorflow.compat.v1 as tf
-from course import new_cluster, start
+from course import attempt, new_cluster, start
 
 course.begin()
 
 # %% [markdown]
 # ## Two servers in one process
-# `tf.train.Server` starts the server of one task. For a first look, both servers run in this notebook.
-# A server ends only with its process.
+# `tf.train.Server` starts the server of one task, which ends only with its process. For now two
+# run in this notebook.
 #
 # The *target* of a session is the address of one server. It begins with `grpc://`, because clients
-# and servers talk through *gRPC*, a protocol with which one process calls a function in another.
-# The session sends its graph to its target. That server, the session's *master*, passes each part
-# of the graph to the server where it belongs.
+# and servers talk through *gRPC*, a protocol for calls between processes. The session sends its graph to
+# its target. That server, the session's *master*, passes each part to the server where it belongs.
 #
 # Each session gets a time limit; a call that takes longer raises `DeadlineExceededError`.
 
@@ -77,8 +76,8 @@ with tf.Session(worker.target, config=limit) as session:
     print("worker's target:", *devices(session))
 
 # %% [markdown]
-# Without a target a session sees only its own process. With one it sees the whole cluster, because
-# each server knows the addresses of all tasks.
+# Without a target a session sees only its own process, with one the whole cluster, because each server
+# knows the addresses of all tasks.
 #
 # A device's name says where it is (`replica` is always 0). `with tf.device("/job:ps/task:0")` places
 # an op on the ps; TensorFlow chooses the parts of the name that you leave out.
@@ -86,15 +85,7 @@ with tf.Session(worker.target, config=limit) as session:
 # ## Who owns a variable?
 # `attempt` returns what a call gives, or the name of its error.
 
-
 # %%
-def attempt(call):
-    try:
-        return call()
-    except tf.errors.OpError as error:
-        return type(error).__name__
-
-
 with tf.device("/job:ps/task:0"):
     v = tf.get_variable("v", initializer=1.0)
     add_one = v.assign_add(1.0)
@@ -123,15 +114,14 @@ with tf.Session(worker.target, config=limit) as third:
 # after both are closed:    2.0
 # ```
 #
-# Device (the ps) and name (`v`) identify a variable, so both sessions mean the same one. It belongs
-# to its server, not to a session, and lives as long as the server does.
+# Device (the ps) and name (`v`) identify a variable, so both sessions mean the same one. It lives as
+# long as its server.
 #
 # </details>
 #
 # ![Two clients, each with a graph and a session. The target of client 1 is the worker's server, that of client 2 the ps's server. The variable v lives on the ps.](../docs/figures/sessions.svg)
 #
-# Conversely, the same name on two devices makes two variables, which know nothing of each other.
-# Several classic mistakes come from this.
+# Conversely, the same name on two devices makes two variables.
 #
 # ## Two processes
 # Usually the ps runs in its own process. Its program reads TF_CONFIG, starts its server, and waits
@@ -149,8 +139,8 @@ server = tf.train.Server(config["cluster"], job_name=task["type"], task_index=ta
 server.join()
 
 # %% [markdown]
-# In the new cluster the other process is the ps, and this notebook is the worker. The graph does
-# not change: it names devices, and need not know in which process they are.
+# In the new cluster the other process is the ps, and this notebook is the worker. The graph names
+# devices, not processes.
 
 # %%
 cluster = new_cluster(ps=1, worker=1)
@@ -163,7 +153,7 @@ print("in the other process, v is now", session.run(add_one))
 
 # %% [markdown]
 # ## When a server dies
-# We kill the process of the ps.
+# We kill the ps.
 
 # %%
 process.kill()
@@ -172,16 +162,16 @@ print("the ps is dead:", attempt(lambda: session.run(v)))
 session.close()
 
 # %% [markdown]
-# `UnavailableError` says that no process answers at that address. If you start another one there, it
-# does answer, but with `FailedPreconditionError`: the value of `v` died with the old process, and has
-# not been set in the new one. That is why training saves *checkpoints*, files with the values of all
-# variables. ([Sessions-that-Recover](Sessions-that-Recover.ipynb), in part four, replaces a ps.)
+# `UnavailableError` says that no process answers at that address. Another one there would answer, but
+# with `FailedPreconditionError`: the value of `v` died with the old process. That is why training saves
+# *checkpoints*, files with the values of all variables.
+# ([Sessions-that-Recover](Sessions-that-Recover.ipynb) replaces a ps.)
 #
 # ## When a task never comes
 # The next cluster has two workers, and worker 1 never starts. The op that we run is on the ps, and
 # the session's target is worker 0, so nobody needs worker 1.
 
-# %%
+# %% jupyter={"source_hidden": true}
 cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 process = start("server.py", cluster, "worker", 0)
@@ -205,8 +195,8 @@ with tf.Session(target, config=short_limit) as session:
 # no filters:   DeadlineExceededError
 # ```
 #
-# No. Before its first step a session's master asks *all* servers for their devices, including those
-# that the graph does not use. So it waits for worker 1: here until our time limit, otherwise for ever.
+# No. Before its first step a session's master asks *all* servers for their devices, also those that the
+# graph does not use. So it waits for worker 1: here until our time limit, otherwise for ever.
 #
 # </details>
 #
@@ -219,14 +209,14 @@ config = tf.ConfigProto(
 )
 with tf.Session(target, config=config) as session:
     print("with filters:", attempt(lambda: session.run(total)))
+    v.load(10.0, session)  # exercise 2 reads it
 
 # %% [markdown]
-# When nothing happens, first ask which of the tasks that the filters name is not there. All
-# asynchronous examples set filters: see `config` in [hogwild.py](../HogWild/hogwild.py). A time limit
+# When nothing happens, first ask which of the tasks that the filters name is not there. A time limit
 # has one exception: if the session's master runs in your own process, it waits without a limit for a
-# task that never starts. Therefore worker 0 is a process of its own here.
+# task that never starts. So here worker 0 has its own process.
 #
-# One warning: a TensorFlow server listens on every network interface and runs what any client
+# A TensorFlow server listens on every network interface and runs what any client
 # sends. Isolate it ([SECURITY.md](../.github/SECURITY.md)) before you start tasks on [machines of
 # your own](../docs/your-cluster.md).
 
@@ -290,7 +280,7 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. A second program.** ★★☆ Another client, with a graph of its own, wants the value of `v` on the
-# ps of the last cluster. Write it.
+# ps of the last cluster (10 by now). Write it.
 #
 # <details><summary>Hint</summary>
 #
@@ -360,11 +350,10 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Abadi et al. 2016, [TensorFlow: A System for Large-Scale Machine
-#   Learning](https://arxiv.org/abs/1605.08695), sections 3 and 4: graphs, devices, masters and
-#   workers.
+#   Learning](https://arxiv.org/abs/1605.08695), sections 3 and 4.
 # - [Distributed-Setup](../Distributed-Setup/): the same cluster trains the digits.
-#   [Troubleshooting](../docs/troubleshooting.md): what to look at when nothing happens.
-# - **Elsewhere:** `tf.distribute` reads the same TF_CONFIG. In PyTorch (`torchrun`) and in JAX
-#   (`jax.distributed.initialize`) a process gets its rank and the address of one meeting point.
+#   [Troubleshooting](../docs/troubleshooting.md): when nothing happens.
+# - **Elsewhere:** `tf.distribute` reads the same TF_CONFIG. In PyTorch (`torchrun`) and JAX a process gets
+#   its rank and the address of one meeting point.
 #
 # Next: [Parameter-Server](Parameter-Server.ipynb), where many variables get their places.

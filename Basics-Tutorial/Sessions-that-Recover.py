@@ -13,19 +13,19 @@
 # On thousands of machines one dies every few hours
 # ([Send-Less-Fail-Less](Send-Less-Fail-Less.ipynb)). TensorFlow's MonitoredSession goes on after such a
 # loss, but not always from where it was, and it raises no error. Around each `run` it calls *hooks*,
-# which save, test and stop, as `fit` calls a Keras callback around each batch. It is no longer
-# developed: read this notebook if you keep programs of TensorFlow 1, or write their heirs.
+# which save, test and stop. It is no longer developed: read this notebook if you keep programs of
+# TensorFlow 1, or write their heirs.
 #
 # After this notebook you can:
 # - say what is lost when a ps, the chief or a worker dies, and what the other tasks do;
 # - say what a run without `checkpoint_dir` does after a loss, and prevent it;
 # - say what a chief that comes back does to the model;
 # - write a hook that tests the model and stops the training;
-# - tell from the history what spoilt a NaN loss, and keep it from spoiling the parameters;
+# - tell what spoilt a NaN loss, and keep it from spoiling the parameters;
 # - say who deletes which checkpoints.
 #
 # **Before it:** [Sessions](Sessions.ipynb), [Synchronous-Replicas](Synchronous-Replicas.ipynb).
-# **Time:** 60 minutes.
+# **Time:** 55 minutes.
 
 # %% [markdown]
 # ## Who holds what
@@ -36,7 +36,7 @@
 # | worker | its place in the data; with elastic averaging its own `w_k` | asynchronous: the others train on. Synchronous: they wait |
 #
 # (Asynchronous workers train on if *device filters* keep them apart: see [Servers](Servers.ipynb).)
-# This repository's examples survive all three, if something restarts the dead task:
+# This repository's programs survive all three, if something restarts the dead task:
 #
 # ![Three timelines after a task was killed. A worker: the others train on, and it is back after some seconds. The chief: the others train on, and nobody saves meanwhile. A ps: no update for some seconds, then all go on from the last checkpoint, and some updates are lost.](../docs/figures/failures.svg)
 #
@@ -48,22 +48,18 @@
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import glob
-import os
-import pathlib
-import tempfile
-import time
 import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow.compat.v1 as tf
-from course import BLUE, GRAY, ORANGE, RED, new_cluster, show, start
+from course import BLUE, GRAY, RED, new_cluster, show, start
 
 course.begin()
 x, y, x_test, y_test = course.load()
 
 # %% [markdown]
-# The ps gets a process of its own, because you will kill it. A replacement stands by, and starts its
-# server when `replace_ps()` (folded) has killed the first one.
+# The ps gets a process of its own, because you will kill it; `replace_ps()` (folded) then starts
+# another one at its address. The chief (worker 0) and worker 1 have their servers in this notebook. An
+# `update` returns the global step, the number of updates that `w` has had.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile server.py
@@ -82,6 +78,12 @@ server = tf.train.Server(config["cluster"], job_name=task["type"], task_index=ta
 server.join()
 
 # %% jupyter={"source_hidden": true}
+import glob
+import os
+import pathlib
+import tempfile
+import time
+
 cluster = new_cluster(ps=1, worker=2)
 all_ps = [start("server.py", cluster, "ps", 0, "ps-may-start-%d" % i) for i in range(2)]
 pathlib.Path("ps-may-start-0").touch()
@@ -93,10 +95,6 @@ def replace_ps():
     all_ps[0].wait(timeout=10)
     pathlib.Path("ps-may-start-1").touch()
 
-
-# %% [markdown]
-# The chief (worker 0) and worker 1 have their servers in this notebook. An `update` returns the global
-# step, the number of updates that `w` has had.
 
 # %% jupyter={"source_hidden": true}
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
@@ -138,8 +136,8 @@ def open_session(k, name, checkpoint_dir=None):
 
 # %% [markdown]
 # ## The ps dies
-# Two chiefs train a model each on the same ps. One has no `checkpoint_dir`, the other saves every 50
-# updates. After 120 updates of each, the ps is killed and replaced, and both call `run` again.
+# Two chiefs train a model each on the same ps: one without a `checkpoint_dir`, the other saves every 50
+# updates. After 120 updates of each, the ps is killed and replaced.
 #
 # **Predict:** what does each chief's first call of `run` after the replacement give: an error, 121, or
 # another number?
@@ -173,9 +171,9 @@ for name, (_, _, chief) in chiefs.items():
 # with checkpoints     ... 120, the ps is replaced, 101 ... 180
 # ```
 #
-# Neither gives an error. With checkpoints the chief restored step 100, and makes the updates 101 to 120
-# again. Without them it *initialised the variables again* on the new ps: 120 updates are gone, and only
-# the step and the loss betray it.
+# Neither gives an error. With checkpoints the chief restored step 100, and makes 20 updates again.
+# Without them it *initialised the variables again* on the new ps: 120 updates are gone, and only the
+# step and the loss betray it.
 #
 # </details>
 
@@ -208,12 +206,12 @@ show(
 )
 
 # %% [markdown]
-# If it trained on, the run without checkpoints would recover, and you might blame the learning rate for
-# the jump. Exercise 1 turns this silence into an error.
+# The run without checkpoints would recover, and you might blame the learning rate for the jump.
+# Exercise 1 turns this silence into an error.
 #
-# With checkpoints the global step can go *back*: a learning-rate schedule repeats a part, and two lines of
+# With checkpoints the global step goes *back*: a learning-rate schedule repeats a part, and two lines of
 # your log have the same step. A checkpoint does not hold the place in the data: draw mini-batches by the
-# step, as here, or save the iterator's state, too.
+# step, as here, or save the iterator's state.
 #
 # ## Which errors count as a loss?
 # The folded cell raises each error once, in place of a run, and counts the sessions:
@@ -295,11 +293,11 @@ print("the worker's next one is: ", worker.run(workers_update))
 #
 # ![Nested boxes. MonitoredTrainingSession makes a MonitoredSession, which calls hooks around each run and asks its creator for a new session whenever one is lost. The creator, for a chief or for a worker, has a Scaffold with the init op and the Saver, and a SessionManager, which on the chief makes or restores the model, and elsewhere waits for it.](../docs/figures/monitored.svg)
 #
-# With a creator of your own, the chief makes or restores the model only if the ps has none, and the others
-# look every 0.02 seconds.
+# With the folded creator of our own, the chief makes or restores the model only if
+# `scaffold.ready_for_local_init_op` names variables without a value. The others look every 0.02 seconds:
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 class CarefulCreator(tf.train.SessionCreator):
     """The chief makes or restores the model if the ps has lost it; the others wait."""
 
@@ -331,8 +329,8 @@ print("before: %d - the new chief's update is: %d" % (before, after))
 assert after == before + 1
 
 # %% [markdown]
-# Nothing was lost. If the ps has died, the same creator restores the checkpoint. The examples do this
-# around plain sessions: see `prepare` in [hogwild.py](../HogWild/hogwild.py).
+# Nothing was lost. This repository's programs do this around plain sessions: see `prepare` in
+# [hogwild.py](../HogWild/hogwild.py).
 #
 # ## Hooks: the life of a MonitoredSession
 # ![The life of a MonitoredSession from top to bottom: begin is called once, then the graph is finalized. Session 1 calls after_create_session, then before_run, session.run and after_run in each step. When it is lost, session 2 calls after_create_session again. When the loop is done, end is called.](../docs/figures/session-life.svg)
@@ -346,14 +344,11 @@ assert after == before + 1
 # | `end` | `on_train_end` | a last test, a last file; the session is still open |
 #
 # TensorFlow fetches what `before_run` asks for in the *same* call of `session.run` as your loop's own
-# tensors, and gives it to `after_run`.
-
-# %% [markdown]
-# From here on we train in one process. (If a session is lost, `after_create_session` is called again,
-# but not `begin`. A count that a hook keeps survives the loss, and then no longer agrees with `step`.)
+# tensors, and gives it to `after_run`. (A count that a hook keeps survives the loss of a session, and
+# then no longer agrees with `step`.)
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def local_model(lr=0.2, spoilt=None):
     """Builds w <- w - lr * g(w), step <- step + 1. Mini-batch number `spoilt` has NaN pixels."""
     step = tf.train.get_or_create_global_step()
@@ -369,7 +364,8 @@ def local_model(lr=0.2, spoilt=None):
 
 # %% [markdown]
 # ## A hook of your own
-# This hook computes the accuracy on the test data every 25 updates, and at 95% asks the loop to stop.
+# From here on we train in one process; `local_model` is folded. This hook computes the accuracy on the
+# test data every 25 updates, and at 95% asks the loop to stop.
 
 
 # %%
@@ -456,53 +452,30 @@ def until_nan(lr, spoilt):
 # %% tags=["predicted"]
 runs = {"lr = 1e10": until_nan(1e10, None), "a NaN batch": until_nan(0.2, 39)}
 for name, (losses, sizes) in runs.items():
-    print(
-        "%-11s  stopped at update %2d, largest |w| before it %7.1e, after it %s"
-        % (name, len(losses), sizes[-2], sizes[-1])
-    )
+    last = ", ".join("%.2g" % loss for loss in losses[-4:])
+    print("%-11s  stopped at update %2d; the last losses: %s" % (name, len(losses), last))
+    print("%-11s  largest |w| before it %.1e, after it %s" % ("", *sizes[-2:]))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # ```text
-# lr = 1e10    stopped at update  4, largest |w| before it 2.1e+29, after it nan
-# a NaN batch  stopped at update 40, largest |w| before it 9.2e-01, after it nan
+# lr = 1e10    stopped at update  4; the last losses: 2.2, 1.3e+19, inf, nan
+#              largest |w| before it 2.1e+29, after it nan
+# a NaN batch  stopped at update 40; the last losses: 0.94, 0.77, 0.96, nan
+#              largest |w| before it 9.2e-01, after it nan
 # ```
 #
-# With the bad mini-batch the parameters were good before the last update: *this batch* spoilt the loss.
-# With the absurd learning rate an *earlier update* had made them so large that the outputs overflow. After
-# the last update both are NaN, because the run that shows the NaN loss also makes its update.
+# With the bad mini-batch loss and parameters were good before the last update: *this batch* spoilt the
+# loss. With the absurd learning rate an *earlier update* had made the parameters so large that the outputs
+# overflow. After the last update both are NaN, because the run that shows the NaN loss also makes its
+# update.
 #
 # </details>
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked.
 assert all(np.isnan(losses[-1]) and np.isnan(sizes[-1]) for losses, sizes in runs.values())
-figure, both = plt.subplots(1, 2, figsize=(7, 3))
-for axes, (name, (losses, sizes)) in zip(both, runs.items()):
-    finite = [k for k, loss in enumerate(losses) if np.isfinite(loss)]
-    axes.semilogy([k + 1 for k in finite], [losses[k] for k in finite], "o-", ms=3, color=BLUE)
-    axes.semilogy(range(1, 1 + len(losses)), sizes[:-1], "s-", ms=3, color=ORANGE)
-    axes.axvline(len(losses), color=RED, lw=1)
-    axes.set(title=name, xlabel="update")
-left, right = both
-left.set(ylim=(1e-2, 1e36), xlim=(0.8, len(runs["lr = 1e10"][0]) + 0.9))
-left.set_xticks(range(1, 1 + len(runs["lr = 1e10"][0])))
-left.annotate("loss", (2, runs["lr = 1e10"][0][1]), (1.4, 1e22), color=BLUE)
-left.annotate("largest |w|", (2, 1e9), (2.2, 1e7), color=ORANGE)
-left.annotate("loss: inf", (2.5, 1e33), color=BLUE)
-left.annotate(" NaN", (len(runs["lr = 1e10"][0]), 1e33), color=RED)
-right.set(ylim=(0.1, 10), xlim=(0, 48))
-right.annotate("loss", (7, 2.4), color=BLUE)
-right.annotate("largest |w|", (7, 0.45), color=ORANGE)
-right.annotate(" NaN", (40, 6), color=RED)
-figure.tight_layout()
-show(
-    figure,
-    "Two runs that end with a NaN loss. With the absurd learning rate, loss and parameters before the "
-    "update grow from update to update, and the third loss is inf. With a NaN batch both look healthy "
-    "until the last update.",
-)
 
 # %% [markdown]
 # If the loss grew before it became NaN, lower the learning rate, and go back to a checkpoint from before the
@@ -598,9 +571,9 @@ for number, (name, second_run) in enumerate(ways.items()):
 # ```
 #
 # When `MonitoredTrainingSession` restores, its `Saver` takes the first run's list from the file
-# `checkpoint`, and counts those checkpoints as its own. Five are left in all; a longer second run deletes
-# all of the first run. With `max_to_keep=None` it deletes none. A `Saver` of the hook's own knows only what
-# it has written itself, so nobody ever deletes the older files, and the disk fills.
+# `checkpoint`, and counts those checkpoints as its own: a longer second run deletes all of them. A `Saver`
+# of the hook's own knows only what it has written itself, so nobody ever deletes the older files, and the
+# disk fills.
 #
 # </details>
 
@@ -609,8 +582,7 @@ for number, (name, second_run) in enumerate(ways.items()):
 assert list(left.values()) == [[20, 30, 40, 50, 60]] + 2 * [[0, 10, 20, 30, 40, 50, 60]]
 
 # %% [markdown]
-# Therefore copy a checkpoint that you want to keep out of the folder of a run that goes on, or give the
-# `Saver` a larger `max_to_keep`, or `keep_checkpoint_every_n_hours`.
+# Copy a checkpoint that you want to keep out of the folder, or give the `Saver` a larger `max_to_keep`.
 
 # %% [markdown]
 # ## Exercises

@@ -10,9 +10,8 @@
 
 # %% [markdown]
 # # Sessions: how processes begin and end together
-# The processes of a training run start at different moments, on different machines, but must begin
-# with the same model. In the end all must stop: a process that waits for ever keeps its machine, and
-# you pay for it.
+# The processes of a training run start at different moments, but must begin with the same model. In the
+# end all must stop: a process that waits for ever keeps its machine, and you pay for it.
 #
 # After this notebook you can:
 # - say what happens when a worker begins too early, or initialises the model again;
@@ -21,7 +20,7 @@
 # - write a script for ps, chief and worker in which all end;
 # - say which process waits for ever when another one is missing.
 #
-# **Before it:** [Servers](Servers.ipynb). **Time:** 45 minutes.
+# **Before it:** [Servers](Servers.ipynb). **Time:** 40 minutes.
 
 # %% [markdown]
 # ## The beginning
@@ -30,7 +29,7 @@
 # ![The beginning and the end of a run, time downwards. The worker asks the ps whether the model is ready, and sleeps until the chief has initialised or restored the variables. Both make updates until the ps answers OutOfRange, and report done; then the ps ends, too.](../docs/figures/begin.svg)
 #
 # First all servers run in this process, and chief and worker are two clients with a graph each. Both
-# graphs have the same variables on the ps: that is *between-graph replication*.
+# graphs have the same variables on the ps: *between-graph replication*.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -41,6 +40,12 @@ import tensorflow.compat.v1 as tf
 from course import BLUE, RED, finish, new_cluster, show, start
 
 course.begin()
+
+# %% [markdown]
+# The folded cell starts them. Its `model(k)` builds the update of worker k, as in the last notebooks; it
+# also adds 1 to `step`, and returns the step after it.
+
+# %% jupyter={"source_hidden": true}
 cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
@@ -53,12 +58,6 @@ configs = [  # a worker need not know the other one; a call may take 20 s
 x, y, _, _ = course.load()
 
 
-# %% [markdown]
-# The folded `model(k)` builds the update of worker k, as in the last notebooks; it also adds 1 to `step`,
-# and returns the step after it.
-
-
-# %% jupyter={"source_hidden": true}
 def model(k):
     """Builds worker k's step counter, loss and update; an update returns the step after it."""
     worker = "/job:worker/task:%d" % k
@@ -110,8 +109,8 @@ losses += [chief.run([loss, update])[0] for _ in range(150)]
 # after it:                      step   0, loss 2.23
 # ```
 #
-# The first is an error, so you notice it. The second is worse: there is no error, and all that the
-# chief has learned is gone.
+# The first is an error, so you notice it. The second gives none, and all that the chief has learned is
+# gone.
 #
 # </details>
 
@@ -129,8 +128,8 @@ show(
 assert losses[150:] == losses[:150]
 
 # %% [markdown]
-# This gives two rules: *one* task makes the model, and *all others* wait until it is there. To wait, a
-# worker asks again and again for `tf.report_uninitialized_variables()`, until no variable lacks a value.
+# So *one* task makes the model, and *all others* wait until it is there. To wait, a worker asks again and
+# again for `tf.report_uninitialized_variables()`, until no variable lacks a value.
 #
 # ## Step 1: two workers and a step
 # The chief makes the model once more; then both train it. Each update adds 1 to `step`, which is on the
@@ -177,8 +176,8 @@ for name, session, ticket in 2 * [
 # worker OutOfRangeError
 # ```
 #
-# Three tickets are left, 6, 7 and 8. A worker takes its ticket first and moves `w` after that, so
-# there are exactly as many updates as tickets.
+# A worker takes its ticket first and moves `w` after that, so there are exactly as many updates as
+# tickets.
 #
 # </details>
 #
@@ -189,8 +188,7 @@ for name, session, ticket in 2 * [
 # queue. The ps looks from time to time how many tokens there are.
 #
 # One file is the program of all three tasks: a whole asynchronous training script. What it lacks,
-# checkpoints and a new session for one that is lost, is in
-# [Sessions-that-Recover](Sessions-that-Recover.ipynb), in part four.
+# checkpoints and recovery, is in [Sessions-that-Recover](Sessions-that-Recover.ipynb).
 
 # %%
 # %%writefile train.py
@@ -276,15 +274,14 @@ print("accuracy above 90%:", min(accuracies) > 90)
 print("processes that still run:", sum(process.poll() is None for process in processes))
 
 # %% [markdown]
-# Each update needs a ticket, so there are exactly 500 of them. How they are divided differs from run
-# to run. You can start the tasks in any order: before the ps is there the workers' servers try to
-# connect, and before the model is there worker 1 waits.
+# Each update needs a ticket, so there are exactly 500 of them, divided differently in each run. You can
+# start the tasks in any order: before the ps is there the workers' servers try to connect, and before
+# the model is there worker 1 waits.
 #
-# In longer programs one object, `tf.train.MonitoredTrainingSession(target, is_chief)`, takes over the
-# beginning and the end: the chief's makes or restores the model, the others' wait for it, and its `with`
-# block ends without an error when there are no tickets left.
-# [Synchronous-Replicas](Synchronous-Replicas.ipynb) uses it, and
-# [Sessions-that-Recover](Sessions-that-Recover.ipynb) explains its parts.
+# In longer programs `tf.train.MonitoredTrainingSession(target, is_chief)` takes over the beginning and
+# the end: the chief's makes or restores the model, the others' wait for it, and its `with` block ends
+# without an error when there are no tickets left.
+# [Synchronous-Replicas](Synchronous-Replicas.ipynb) uses it.
 #
 # One case is missing: a worker that dies leaves no token, and our ps waits for ever. `serve` in
 # [hogwild.py](../HogWild/hogwild.py) therefore waits only five minutes for the rest, once the first

@@ -18,7 +18,7 @@
 # - cut a variable into parts that live on several servers;
 # - look up rows of such a table, without the trap that returns the wrong ones;
 # - compute the bytes of an update with sparse gradients;
-# - train a small recommender with two workers, and say when it is worth it;
+# - train a small recommender with two workers, and say why one worker alone can still be ahead of them;
 # - distribute rows so that all servers are about equally busy.
 #
 # **Before it:** [Parameter-Server](Parameter-Server.ipynb). **Time:** 40 minutes.
@@ -144,10 +144,11 @@ assert traffic[False] == [2 * 4 * columns * rows for rows in sizes]
 # %% [markdown]
 # ## A recommender
 # Will a user click on an item? The model has a table of 100,000 users and one of 2,000 items, with 32
-# numbers a row. For a pair it takes both rows through two dense layers, and adds their product. The
-# clicks are invented, by a rule that is hidden from it; few users and items make most of them, as in
-# real shops. Two worker processes share tables and layers on a ps. These lines decide whether the
-# tables travel:
+# numbers a row. For a pair it takes both rows through two hidden layers and an output layer, and adds
+# their product. The clicks are invented, by a rule that is hidden from it; few users and items make most
+# of them, as in real shops. Two worker processes share tables and layers on a ps. Worker 0, the *chief*,
+# initialises them, and worker 1 waits until it has; then each pushes as soon as it is ready
+# (*asynchronously*). These lines decide whether the tables travel:
 
 # %%
 # %%writefile lookup.py

@@ -23,7 +23,7 @@
 # - say when DynSGD's factor `1 / (tau + 1)` helps, and when it does not;
 # - place bounded staleness between waiting always and never.
 #
-# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 55 minutes.
+# **Before it:** [Multiple-Workers](Multiple-Workers.ipynb). **Time:** 50 minutes.
 
 # %% [markdown]
 # ## What staleness counts
@@ -171,7 +171,7 @@ show(
 # One order is convenient for theory: the workers take turns, and each pushes and at once pulls again.
 #
 # **Predict:** what is `tau` of each push? With `lr` = 1.2 one worker alone goes 4, −0.8, 0.16. Does
-# `w` still settle at 0 with two in turns?
+# `w` still converge to 0 with two workers taking turns?
 
 # %% tags=["predicted"]
 ALONE = "pull 0" + ", push 0, pull 0" * 24
@@ -186,27 +186,27 @@ def pushes_only(rows):
 
 alone, _ = pushes_only(play(ALONE, lr=1.2))
 in_turns, taus = pushes_only(play(IN_TURNS, lr=1.2))
-print("tau of the pushes in turns:", *taus[:8], "...")
-print("alone:    largest |w| of the last 6 is %.2f" % abs(alone[-6:]).max())
-print("in turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
+print("taking turns, tau of the pushes:", *taus[:8], "...")
+print("alone:        largest |w| of the last 6 is %.2f" % abs(alone[-6:]).max())
+print("taking turns: largest |w| of the last 6 is %.2f" % abs(in_turns[-6:]).max())
 
 # %% [markdown]
 # <details><summary>Answer</summary>
 #
 # ```text
-# tau of the pushes in turns: 0 1 1 1 1 1 1 1 ...
-# alone:    largest |w| of the last 6 is 0.00
-# in turns: largest |w| of the last 6 is 33.98
+# taking turns, tau of the pushes: 0 1 1 1 1 1 1 1 ...
+# alone:        largest |w| of the last 6 is 0.00
+# taking turns: largest |w| of the last 6 is 33.98
 # ```
 #
 # Every push but the first has `tau` = 1, because the other worker's push always comes between. `w`
-# does not settle: it swings more and more widely.
+# does not converge: it swings more and more widely.
 #
 # </details>
 #
-# In turns, the gradient is that of the step before: $w_{t+1} = w_t - lr \cdot w_{t-1}$. This
-# settles only for `lr < 1`; without the delay, $w_{t+1} = w_t - lr \cdot w_t$ settles for `lr < 2`.
-# With 4 workers in turns `lr` must stay below 0.45, and with 8 below 0.21. That is the price of staleness: *a
+# When two take turns, the gradient is that of the step before: $w_{t+1} = w_t - lr \cdot w_{t-1}$. This
+# converges only for `lr < 1`; without the delay, $w_{t+1} = w_t - lr \cdot w_t$ does for `lr < 2`.
+# With 4 workers taking turns `lr` must stay below 0.45, and with 8 below 0.21. That is the price of staleness: *a
 # learning rate that is good for one worker can be too large for two.*
 #
 # Real workers race, and many of their pushes are not stale at all. Whatever the order, the *mean* of
@@ -253,28 +253,13 @@ def dynsgd_factor(tau):
 
 report(play(BOTH_PULL, 0.8, dynsgd_factor))
 dynsgd_in_turns, _ = pushes_only(play(IN_TURNS, 1.2, dynsgd_factor))
-
-# %% jupyter={"source_hidden": true}
-figure, ax = plt.subplots(figsize=(7, 2.9))
-for w, color, name, place in (
-    (in_turns, RED, "two in turns, HogWild", (24.5, 30)),
-    (dynsgd_in_turns, GREEN, "two in turns, DynSGD", (24.5, 0.012)),
-    (alone, GRAY, "one worker alone", (5.3, 0.003)),
-):
-    ax.plot(abs(w), ".-", color=color)
-    ax.text(*place, name, color=color, va="center")
-ax.set(yscale="log", ylim=(1e-3, 100), xlim=(0, 24), title="lr = 1.2")
-ax.set(xlabel="updates of w, all workers together", ylabel="|w|, distance to minimum")
-show(
-    figure,
-    "Distance from the minimum on a logarithmic scale over 24 updates. One worker alone falls "
-    "fast. Two in turns with HogWild grow from 4 to more than 10. With DynSGD they fall.",
-)
+print("taking turns: largest |w| of the last 6 is %.2f" % abs(dynsgd_in_turns[-6:]).max())
 assert abs(dynsgd_in_turns[-1]) < 0.1
 
 # %% [markdown]
-# The stale push still passes the minimum, but only as far as −0.8; and in turns `w` settles again.
-# There every push is equally stale, so you could have halved the rate yourself.
+# The stale push still passes the minimum, but only as far as −0.8. With two workers taking turns at
+# the rate of 1.2, with which HogWild diverged, `w` converges. There every push is equally stale, so you could have halved the
+# rate yourself.
 #
 # **A staleness that lies.** A push takes its ticket first and moves `w` a moment later. What if
 # another worker pulls in between?
@@ -288,9 +273,8 @@ print(
 
 # %% [markdown]
 # It has missed an update and believes that it has missed none. In HogWild that is only a wrong
-# number in a report, but in DynSGD it sets the learning rate. So DynSGD has a lock on the ps, a
-# `tf.CriticalSection`, under which version and `w` are read as one, and ticket and move are made as
-# one.
+# number in a report, but in DynSGD it sets the learning rate. So DynSGD has a lock on the ps
+# (`tf.CriticalSection`): version and `w` are read as one, ticket and move made as one.
 
 # %% jupyter={"source_hidden": true}
 # The answer, checked: the staleness is 0, although worker 1 has missed an update.
@@ -299,9 +283,9 @@ assert after[3] == 0 and before[2]["1"] != before[1]
 # %% [markdown]
 # ## The digits
 # Now the network with 2,410 parameters, in NumPy. To try many cases fast, we prescribe the staleness:
-# an update uses the gradient at the parameters of `tau` updates before. One run proves little, so each
-# case trains five models, with first values and mini-batches of their own. The models of all learning
-# rates stand in the same four arrays [rates, seeds, ...], so one line moves all of them.
+# an update uses the gradient at the parameters of `tau` updates before. Each case trains five models,
+# with first values and mini-batches of their own. The models of all learning rates stand in the same
+# four arrays [rates, seeds, ...].
 
 # %%
 x, y, _, _ = course.load()
@@ -330,7 +314,7 @@ def train(taus, rates, factor=lambda tau: 1.0):
 
 # %% [markdown]
 # 300 updates at each of seven learning rates, in two kinds of clusters:
-# - **equal workers**: 1, 2, 4 or 8 in turns, so each push has staleness 0, 1, 3 or 7;
+# - **equal workers**: 1, 2, 4 or 8 taking turns, so each push has staleness 0, 1, 3 or 7;
 # - **a fast and eight slow workers**: the fast one makes every second update, with staleness 1. Each
 #   slow one takes as long as 16 updates, so its pushes have staleness 15.
 #
@@ -450,7 +434,7 @@ for n, s in (2, 0), (2, 1), (2, 2), (3, 1):
 
 # %% [markdown]
 # ## Exercises
-# **1. The largest rate.** ★★★ Up to which learning rate do n workers in turns on the bowl still settle?
+# **1. The largest rate.** ★★★ Up to which learning rate do n workers taking turns still converge on the bowl?
 # Find it with `play` and a bisection, or derive a formula.
 #
 # <details><summary>Hint</summary>
@@ -468,18 +452,18 @@ def check_1(answer):
     """What is wrong in words, or None."""
     found = {n: answer(n) for n in (1, 2, 3, 8)}
     if all(abs(lr - 2 / n) < 0.01 * lr for n, lr in found.items()):
-        return "2 / n is right for one and two workers only; try three in turns at 0.66"
+        return "2 / n is right for one and two workers only; try three taking turns at 0.66"
     for n, lr in found.items():
         if not lr <= 1.03 * largest_rate(n):
-            return "at your %.3f, %d in turns run away" % (lr, n)
+            return "at your %.3f, %d taking turns diverge" % (lr, n)
         if lr < 0.97 * largest_rate(n):
-            return "%d in turns settle at %.3f, too, above your limit" % (n, 1.01 * lr)
+            return "%d taking turns converge at %.3f, too, above your limit" % (n, 1.01 * lr)
 
 
 # %%
 # Your answer to exercise 1
 def answer_1(n):
-    """Returns the largest learning rate at which n workers in turns settle."""
+    """Returns the largest learning rate at which n workers taking turns converge."""
     raise NotImplementedError
 
 
@@ -505,16 +489,13 @@ check_1(answer_1)
 # %% [markdown]
 # **2. Change it, and say why.** ★☆☆ At its best rate DynSGD ends ahead of HogWild in the cluster with
 # slow workers. Find a rate, the same for both, at which HogWild ends ahead: `train(UNEQUAL, [lr])`
-# gives the losses of the five models. Why is it so? Choose the reason.
-#
-# - a: At this rate HogWild's pushes are less stale.
-# - b: At this rate a few updates hardly move `w`, so a stale gradient is nearly as good as a fresh one,
-#   and to shorten its step only wastes it.
-# - c: At this rate DynSGD overshoots the minimum, and HogWild does not.
+# gives the losses of the five models. The reason is a number: DynSGD's 300 shortened steps together are
+# as long as how many full ones?
 #
 # <details><summary>Hint</summary>
 #
-# Look at the two curves in the figure, and at both ends of the axis.
+# Look at the two curves in the figure, and at both ends of the axis. By what does DynSGD multiply a step
+# of staleness 1, and one of staleness 15?
 #
 # </details>
 
@@ -523,7 +504,7 @@ check_1(answer_1)
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
-    lr, reason = float(answer[0]), answer[1].strip().lower()
+    lr, steps = float(answer[0]), float(answer[1])
     if not 0 < lr <= 10:
         return "the rate must be a number above 0, and not above 10"
     hogwild, dynsgd = (
@@ -531,16 +512,16 @@ def check_2(answer):
     )
     if not hogwild < dynsgd:
         return "at %g HogWild ends at %.2f and DynSGD at %.2f" % (lr, hogwild, dynsgd)
-    if reason == "a":
-        return "the order of pulls and pushes is the same, so they are as stale at every rate"
-    if reason == "c":
-        return "a step of DynSGD is never longer than HogWild's, so it overshoots less"
-    if reason != "b":
-        return "the rate is right; give the reason as a letter: 'a', 'b' or 'c'"
+    if abs(steps - 300) < 1:
+        return "the rate is right; but only HogWild makes 300 full steps"
+    if 150 <= steps < 160:
+        return "the rate is right; the fast worker's pushes have staleness 1, so they are halved"
+    if not abs(steps - sum(map(dynsgd_factor, UNEQUAL))) <= 1:
+        return "the rate is right; add up 1 / (tau + 1) over the 300 pushes of `UNEQUAL`"
 
 
 # %%
-# Your answer to exercise 2: (a learning rate, the letter of the reason)
+# Your answer to exercise 2: (a learning rate, the number of full steps)
 answer_2 = ...
 
 check_2(answer_2)
@@ -549,13 +530,14 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # ```python
-# answer_2 = (0.05, "b")
+# answer_2 = (0.05, 150 / 2 + 150 / 16)
 #
 # assert check_2(answer_2)
 # ```
 #
-# At a small rate `w` is nearly the same 15 updates later, so all gradients are nearly fresh. DynSGD
-# divides those of the slow workers by 16, and so makes about 84 steps of full length in place of 300.
+# At a small rate `w` is nearly the same 15 updates later, so all gradients are nearly as good as fresh
+# ones. DynSGD shortens their steps all the same: in all it goes as far as about 84 full steps, HogWild
+# as far as 300.
 # ([Scaling](../Measurements/Scaling/) shows the same with real processes.)
 #
 # </details>

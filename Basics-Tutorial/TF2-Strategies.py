@@ -10,11 +10,10 @@
 
 # %% [markdown]
 # # TensorFlow 2's strategies
-# You have placed variables, started servers and exchanged gradients explicitly. In TensorFlow 2 one
-# object, the *strategy*, does it, and one other line takes a training step from one device to two
-# machines. The same line can silently make it another step: the gradient differs, or some examples
-# are read twice or never. Here one loop runs under four strategies, and you measure what stays
-# equal.
+# In TensorFlow 2 one object, the *strategy*, places variables, starts servers and exchanges gradients,
+# and one other line takes a training step from one device to two machines. The same line can silently
+# make it another step: the gradient differs, or some examples are read twice or never. Here one loop runs
+# under four strategies, and you measure what stays equal.
 #
 # After this notebook you can:
 # - write one training step that runs on one device, on several, and in several processes;
@@ -23,7 +22,7 @@
 # - decide whether `tf.distribute` is the right choice in 2026.
 #
 # **Before it:** [Ring-AllReduce](Ring-AllReduce.ipynb), [Stale-Gradients](Stale-Gradients.ipynb).
-# **Time:** 50 minutes.
+# **Time:** 45 minutes.
 
 # %% [markdown]
 # ## Four answers to the same questions
@@ -33,8 +32,8 @@
 # ![Four strategies. OneDevice: one process, one device with w. Mirrored: one process, two devices, each with a copy of w and a gradient, joined by an all-reduce. MultiWorkerMirrored: the same with a process for each device. ParameterServer: a coordinator schedules updates on two worker processes, which pull w from a ps and push to it.](../docs/figures/strategies.svg)
 #
 # Strategies need TensorFlow 2 as Keras uses it: operations run at once, and `tf.function` turns a
-# Python function into a graph. Two *logical devices* divide this machine's processor. They show
-# what happens where, and make nothing faster.
+# Python function into a graph. Two *logical devices* divide this machine's processor, which makes nothing
+# faster.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -213,19 +212,17 @@ for (kind, shares), error in zip(CASES, errors):
 # </details>
 #
 # Neither is rare: 1,437 examples in batches of 32 leave a last one of 29, which is 15 + 14, and
-# batch normalisation per replica is Keras' default. Such a training still learns, but it is another
-# one.
+# batch normalisation per replica is Keras' default.
 
 # %% jupyter={"source_hidden": true}
 assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 
 # %% [markdown]
 # ## MultiWorkerMirroredStrategy, and which examples a worker reads
-# Now each replica has a process. All run the same program; the strategy reads TF_CONFIG, starts a
-# server, and connects them. A dataset goes through `experimental_distribute_dataset`, whose default
-# is `AutoShardPolicy.AUTO`: each worker gets some of the files, or, without files, its share of
-# each batch. In this program each worker also takes its share explicitly, as you would without a
-# strategy.
+# Now each replica has a process; the strategy reads TF_CONFIG, starts a server, and connects them. A
+# dataset goes through `experimental_distribute_dataset`, whose default is `AutoShardPolicy.AUTO`: each
+# worker gets some of the files, or, without files, its share of each batch. In this program each worker
+# also takes its share explicitly, as you would without a strategy.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py
@@ -416,18 +413,16 @@ print("worker 0:", finish(workers[0]).splitlines()[-1])
 # worker 0: the all-reduce failed: UnavailableError
 # ```
 #
-# It fails: it cannot train on alone, because the mean needs all gradients, and it does not wait,
-# because a broken connection is an error.
+# It fails: the mean needs all gradients, and a broken connection is an error.
 #
 # </details>
 #
-# So you start all workers again from the last checkpoint, as
-# [Collective-AllReduce](../Collective-AllReduce/) does. If a worker hangs instead of dying, the
-# others wait for ever; that script therefore watches its own progress.
+# So you start all workers again from the last checkpoint. If a worker hangs instead of dying, the others
+# wait for ever; [Collective-AllReduce](../Collective-AllReduce/) therefore watches its own progress.
 #
 # ## ParameterServerStrategy
-# This strategy is asynchronous. `w` lives on a ps, and the workers run no program of their own, only
-# a server. A *coordinator*, usually in a process called chief, hands them work. `schedule` puts a
+# This strategy is asynchronous. `w` lives on a ps, and the workers run only a server. A *coordinator*,
+# usually in a process called chief, hands them work. `schedule` puts a
 # *closure*, a function and its arguments, into a queue and returns at once; a free worker takes it;
 # `join` waits until all are done.
 #
@@ -442,7 +437,7 @@ task = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)
 tf.distribute.Server(task.cluster_spec(), task.task_type, task.task_id, config=config).join()
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %%writefile chief.py
 import json
 import pathlib
@@ -479,16 +474,19 @@ accuracy = float(course.accuracy(values, training.x_test, training.y_test))
 print("500 updates are done; test accuracy above 95%:", accuracy > 0.95, flush=True)
 
 # %% [markdown]
-# The chief hands out the same 300 mini-batches in the same order, and while it hands out 200 more,
-# we kill worker 1. (The ps and worker 0 are servers in this notebook.)
+# The folded `chief.py` calls `coordinator.schedule(update, (tf.constant(t),))` for the same 300
+# mini-batches in the same order, and while it hands out 200 more, we kill worker 1. (The ps and worker 0
+# are servers in this notebook.)
 
-# %%
+# %% jupyter={"source_hidden": true}
 cluster = new_cluster(chief=1, ps=1, worker=2)
 config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=2)  # also where there is one core
 here = [tf.distribute.Server(cluster, job, 0, config=config) for job in ("ps", "worker")]
 worker_1 = start("server.py", cluster, "worker", 1)
 chief = start("chief.py", cluster, "chief")
 wait_until_printed("trains on", chief)
+
+# %%
 worker_1.kill()
 result = json.loads(pathlib.Path("chief.json").read_text())
 losses = all_losses["ParameterServer"] = result["losses"]
@@ -521,8 +519,7 @@ show(
 # %% [markdown]
 # Because gradients are stale, the steps are not those of one device. In return the death of a
 # worker stops nothing: the coordinator gives its closures to the other one (a half-done update may
-# be done twice). The chief and the ps must live:
-# [Parameter-Server-Strategy](../Parameter-Server-Strategy/).
+# be done twice). The chief and the ps must live.
 #
 # ## What works with what, in 2026
 # The folded `checks.py` was executed under each strategy above:
@@ -543,8 +540,8 @@ assert [column["keras_fit"] for column in table.values()] == ["learns"] * 2 + ["
 assert all(column["own_loop"] == "learns" for column in table.values())
 
 # %% [markdown]
-# - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to the one
-#   variable; under MultiWorker each process has its own, and they drift apart without a warning.
+# - **outside_scope**: a variable made without the scope. Under Mirrored both replicas add to it; under
+#   MultiWorker each process has its own, and they drift apart without a warning.
 # - **keras_fit**: on the *TensorFlow* backend, Keras 3's `fit` works within one process only.
 #   TensorFlow's tutorials on `fit` with several workers need the legacy Keras 2, `tf_keras`.
 #
@@ -554,8 +551,8 @@ assert all(column["own_loop"] == "learns" for column in table.values())
 #
 # For many machines Keras' author
 # [names another way](https://github.com/keras-team/keras/issues/20585): Keras 3 on the *JAX* backend,
-# with `keras.distribution`. It has no worker programs and no collectives of yours. You name a mesh of
-# devices and the axis along which each variable is cut; the compiler inserts the all-reduces.
+# with `keras.distribution`. You name a mesh of devices and the axis along which each variable is cut; the
+# compiler inserts the all-reduces.
 #
 # <details><summary>Ten lines: data and tensor parallelism by <code>fit</code></summary>
 #

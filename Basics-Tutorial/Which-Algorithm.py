@@ -24,7 +24,7 @@
 #
 # **Before it:** [Stale-Gradients](Stale-Gradients.ipynb),
 # [Synchronous-Replicas](Synchronous-Replicas.ipynb), [Ring-AllReduce](Ring-AllReduce.ipynb).
-# **Time:** 55 minutes.
+# **Time:** 50 minutes.
 
 # %% [markdown]
 # ## One rule, three choices
@@ -102,12 +102,13 @@ def test(w, x, y):
 # ## A race on a simulated clock
 # The gradients, the staleness and the losses below are real, those of the digits. Only the clock is
 # simulated, so that eight workers do not disturb each other on a few cores. It is the one of
-# [Scale-Laboratory](../Measurements/Scale-Laboratory/): `laws` draws how long each mini-batch of each
-# worker takes, and `schemes` says who pushes when, and at which version of `w`. A worker's turn takes
-# the time of its `T` gradients and of one exchange, with the server or around the ring.
+# [Scale-Laboratory](../Measurements/Scale-Laboratory/), and folded: `laws` draws how long each
+# mini-batch of each worker takes, and `schemes` says who pushes when, and at which version of `w`. A
+# worker's turn takes the time of its `T` gradients and of one exchange, with the server or around the
+# ring. `race` then trains by the rule.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def clock(name, seed, case):
     """Returns who pushes when, and at which version of w, for more than the seconds of a race."""
     T, waits, _ = rules[name]
@@ -120,6 +121,7 @@ def clock(name, seed, case):
     return schemes.asynchronous(turns) if waits == "nowhere" else schemes.synchronous(turns)
 
 
+# %%
 def race(name, lr, seed, case, data):
     """Trains through a rule. Returns rows of seconds, mini-batches so far, loss and accuracy."""
     T, waits, divisor = rules[name]
@@ -213,37 +215,6 @@ for name, losses in tuned.items():
 # nothing. (The times are random, so some pushes are staler than others: DynSGD's case.)
 #
 # </details>
-
-# %% jupyter={"source_hidden": true} tags=["measured"]
-styles = {
-    "one worker": (GRAY, "-"),
-    "HogWild": (BLUE, "-"),
-    "DynSGD": (BLUE, "--"),
-    "DOWNPOUR-Easy": (ORANGE, "-"),
-    "ADAG": (ORANGE, "--"),
-    "Synchronous-SGD": (PURPLE, "-"),
-    "Ring-AllReduce": (GREEN, "-"),
-    "Local-SGD": (PURPLE, "--"),
-    "SAGN": (PURPLE, ":"),
-}
-figure, axes = plt.subplots(figsize=(7.5, 3.4))
-for name, losses in tuned.items():
-    color, line = styles[name]
-    axes.plot(rates, np.minimum(losses, 3), line, color=color, label=name, linewidth=2)
-    best = int(np.argmin(losses))
-    axes.plot(rates[best], losses[best], "o", color=color)
-axes.set(
-    xscale="log", yscale="log", ylim=(0.07, 3), xlabel="learning rate", ylabel="loss after 6 s"
-)
-axes.set_xticks(rates, ["%g" % lr for lr in rates])
-axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"])
-axes.minorticks_off()
-axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
-show(
-    figure,
-    "Loss of nine algorithms at six learning rates. DOWNPOUR-Easy is lowest at 0.01 and rises from "
-    "there; HogWild is lowest at 0.3, and most others at 1. At 3 none of them learns.",
-)
 
 # %% jupyter={"source_hidden": true}
 TARGET = 0.95
@@ -408,6 +379,17 @@ table(runs_two, two)
 # four algorithms:
 
 # %% jupyter={"source_hidden": true} tags=["measured"]
+styles = {
+    "one worker": (GRAY, "-"),
+    "HogWild": (BLUE, "-"),
+    "DynSGD": (BLUE, "--"),
+    "DOWNPOUR-Easy": (ORANGE, "-"),
+    "ADAG": (ORANGE, "--"),
+    "Synchronous-SGD": (PURPLE, "-"),
+    "Ring-AllReduce": (GREEN, "-"),
+    "Local-SGD": (PURPLE, "--"),
+    "SAGN": (PURPLE, ":"),
+}
 figure, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True)
 for axes, some, case in zip(panels, (runs, runs_equal, runs_two), (eight, equal, two)):
     for name, each in some.items():

@@ -72,13 +72,14 @@ print("their mean is the gradient of all rows:", np.allclose((g_0 + g_1) / 2, gr
 # %% [markdown]
 # That holds if all use the same `w`, the parts are equally large, and no layer looks across examples
 # (BatchNormalization) or draws random numbers (dropout). Data-parallel workers exchange gradients
-# once in a step, while model-parallel ones exchange activations several times within it. Because
-# that costs more, one begins with data parallelism, and so does this course.
+# once in a step, while workers that divide a layer wait for activations several times within it. (Those
+# with whole layers send less, and wait for each other's turn.) So one begins with data parallelism, and
+# so does this course.
 #
 # ## Does it fit? The memory of a step
 # With Adam in float32 a step keeps four numbers for each parameter: the parameter, its gradient and
-# two moments, together 16 bytes. Mixed precision usually needs 16, too: 2 for the parameter, 2 for
-# the gradient, and 12 for a float32 copy and the moments.
+# two moments, together 16 bytes. Mixed precision often needs 16, too: 2 for the parameter, 2 for the
+# gradient, and 12 for a float32 copy and the moments (18, if gradients stay in float32).
 
 # %%
 models = {"ResNet-50": 25.6e6, "Llama 3, 8B": 8e9, "Llama 3, 405B": 405e9}  # parameters
@@ -121,7 +122,7 @@ show(
     "InfiniBand to 0.128 s, 1.28 s and 12.8 s on Ethernet and the internet. The last three are longer "
     "than a gradient of 100 ms.",
 )
-assert round(milliseconds["Ethernet, 10 Gbit/s"]) == 128 and 16 * 8 == 128
+assert round(milliseconds["Ethernet, 10 Gbit/s"]) == 128
 
 # %% [markdown]
 # A GPU that computes its gradient in 100 ms spends more time than that on sending at 10 Gbit/s, and
@@ -199,8 +200,8 @@ print("staleness:", *staleness.astype(int))
 # </details>
 #
 # The same pushes as bars. A dot marks the moment at which a worker read `w`, and a line the moment at
-# which a push counted. Count the lines of the *other* worker between a push's dot and its own line:
-# this is its staleness, the number at its end. (Each moment lies somewhere within its bar. The dots and
+# which a push counted. Count the lines of the *other* worker between a push's dot and its own line (each
+# has a square there): this is its staleness, the number at its end. (Each moment lies somewhere within its bar. The dots and
 # lines stand in the middle of what the order of all pushes allows.)
 
 # %% jupyter={"source_hidden": true}
@@ -216,6 +217,8 @@ for (k, called, pulled, computed, pushed, staleness), ticket, r in zip(rows, tak
     axes.plot([ticket, ticket], [-k, -k - 1.2 * outward], color=color, linewidth=1.2)
     axes.plot(r, -k, "o", color="white", markeredgecolor=color, markersize=5, zorder=3)
     axes.text(pushed, 0.42 * outward - k, "%d" % staleness, ha="center", va="center", color=color)
+    counted = taken[(rows[:, 0] != k) & (taken > r) & (taken < ticket)]
+    axes.plot(counted, 0 * counted - k, "s", color=(ORANGE, BLUE)[int(k)], mec="white", zorder=4)
 axes.set(
     yticks=[0, -1],
     yticklabels=["worker 0", "worker 1"],
@@ -236,7 +239,8 @@ show(
     figure,
     "Timeline of 16 pushes of two workers: the pulls take most of the time, the gradients "
     "are thin black lines. A line from each push reaches into the other worker's row. Each push has a "
-    "staleness of 0 or 1: as many lines of the other lie between its dot and its own line.",
+    "staleness of 0 or 1: as many lines of the other, with a square each, lie between its dot and "
+    "its own line.",
 )
 for push, row in enumerate(rows):  # the number is what a reader counts
     others = taken[(rows[:, 0] != row[0]) & (taken > read[push]) & (taken < taken[push])]
@@ -268,16 +272,16 @@ assert round(100 * shares["gradient"] / sum(shares.values())) == 4
 #   updates a second, and one process alone $1 / t_g$: with 1 ms and 3 ms two workers make 500, and
 #   one process 1,000. With one ps, $t_m$ grows with `n`.
 #
-# Throughput does not help if an example teaches less, so the speed-up has two factors:
+# Throughput does not help if an example teaches less, so the speed-up is n times two efficiencies:
 #
 # $$speedup = n \cdot hardware\ efficiency \cdot statistical\ efficiency$$
 #
 # The first is the throughput of `n` workers, divided by `n` times that of one. The second is the
 # number of examples that one worker needs, divided by the number that `n` need to learn as much;
 # larger mini-batches and stale gradients lower it. In [Compare](../Measurements/Compare/) HogWild's
-# eight workers have 0.92 and 0.30 with gradients of 30 ms on average (exponential), so their speed-up
-# is at least 8 · 0.92 · 0.30 = 2.2. "At least", because it counts only the three runs of five in which
-# one process reaches 97% at all.
+# eight workers have 0.92 and 0.30 with gradients that take random times, 30 ms on average. By these
+# factors their speed-up is 8 · 0.92 · 0.30 = 2.2, and by the clock 2.1. Both are lower bounds, because
+# they count only the three runs of five in which one process reaches 97% at all.
 #
 # ## A measured speed-up
 # Two processes now share a step, in Keras: each computes the gradient of its half of the mini-batch,
@@ -550,9 +554,10 @@ show(
 # | the device waits for data | a better [input pipeline](Input-Pipelines.ipynb) |
 # | many settings to try | one process for each: no messages, a speed-up of `n` |
 # | a GPU computes small batches | a larger batch, mixed precision, compilation |
-# | the model does not fit | micro-batches, recomputation; then sharding, then model parallelism |
+# | the model does not fit | smaller pieces of a mini-batch, activations computed twice; then shares of Adam's numbers on all workers, then model parallelism |
 # | one device is too slow | several in one machine, then equal machines, with an all-reduce |
-# | unequal or failing machines | backup workers, or asynchronous training |
+# | unequal machines | smaller shares for the slow ones, or asynchronous training |
+# | failing machines | checkpoints and restarts, or workers that may come and go |
 
 # %% [markdown]
 # ## Exercises

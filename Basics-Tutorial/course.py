@@ -193,6 +193,14 @@ def task(threads=0):
     )
 
 
+def attempt(call):
+    """Returns what a call gives, or the name of its error."""
+    try:
+        return call()
+    except (tf.errors.OpError, ValueError) as error:
+        return type(error).__name__
+
+
 def transfers(session, fetches, feed=None):
     """Runs fetches once, and reads from its trace what each task did and what it sent to others.
 

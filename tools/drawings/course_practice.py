@@ -92,7 +92,7 @@ SYMPTOMS = (  # what you see, what to look at first, the mistake
     ("nothing is printed", "which call hits its limit?", "17  no deadline"),
     ("a worker starts 30 s late", "how often does it look?", "18  it sleeps"),
     ("the accuracy falls back", "is step below the calls?", "19  from scratch"),
-    ("a restored model fails", "names and shapes", "20  another model"),
+    ("errors, or old results", "names and shapes", "20  another model"),
     ("a class is never right", "checksums of the rows", "21  the same shard"),
     ("the test is too good", "test rows in training?", "22  leaked rows"),
     ("batches come twice", "count the numbers", "23  a number twice"),

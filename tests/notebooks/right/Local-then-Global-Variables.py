@@ -1,2 +1,2 @@
 # %% 2: another rate
-answer_2 = ["0.01", "B"]
+answer_2 = ["0.01", 0.26]

@@ -13,4 +13,4 @@ def answer_1(n):
 
 
 # %% 2: another rate
-answer_2 = ["0.06", "B "]
+answer_2 = ["0.06", 84]

@@ -12,10 +12,13 @@ answer_1 = 300
 
 
 # %% 2: the rate at which the sums end behind
-answer_2 = (0.2, "b")
+answer_2 = (0.2, 0.9988)
 
-# %% 2: the wrong reason
-answer_2 = (0.02, "a")
+# %% 2: each step covers a part of the whole way
+answer_2 = (0.02, 0.6)
 
-# %% 2: the mini-batches do not depend on the rate
-answer_2 = (0.02, "c")
+# %% 2: what is left of the way
+answer_2 = (0.02, 0.545)
+
+# %% 2: the way of one step
+answer_2 = (0.02, 0.02)

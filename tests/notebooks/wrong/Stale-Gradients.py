@@ -14,10 +14,13 @@ def answer_1(n):
 
 
 # %% 2: DynSGD's best rate
-answer_2 = (1.6, "b")
+answer_2 = (1.6, 84.4)
 
-# %% 2: the order of the pushes is the same at all rates
-answer_2 = (0.05, "a")
+# %% 2: all steps in full
+answer_2 = (0.05, 300)
 
-# %% 2: a shorter step overshoots less
-answer_2 = (0.05, "c")
+# %% 2: the fast worker's steps in full
+answer_2 = (0.05, 159.4)
+
+# %% 2: the mean staleness for each
+answer_2 = (0.05, 33.3)
