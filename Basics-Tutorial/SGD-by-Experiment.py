@@ -10,10 +10,10 @@
 
 # %% [markdown]
 # # SGD by experiment
-# You rent eight times as many machines. Will you be done in an eighth of the time? Synchronous
-# workers make the batch eight times larger, and asynchronous ones make each gradient about seven
-# updates old. How large may a batch be, and how old a gradient? You can measure both in seconds;
-# GPT-3's batch of 3.2 million tokens was chosen with the help of the first measurement.
+# Your batch has 4 million tokens. Would twice as many GPUs halve the time? Synchronous workers make the
+# batch twice as large; eight asynchronous ones make each gradient about seven updates old. How large
+# may a batch be, and how old a gradient? You can measure both in seconds; GPT-3's batch of 3.2 million
+# tokens was chosen with the help of the first measurement.
 #
 # After this notebook you can:
 # - measure the noise of a gradient, and estimate the critical batch from it;
@@ -129,8 +129,8 @@ two_workers = [(1 + scale / 64) / (1 + scale / 32) for scale in noise_scales.val
 assert 0.7 < two_workers[0] < 0.75 and 0.5 < two_workers[1] < 0.6
 
 # %% [markdown]
-# The critical batch grows during training, because the gradient shrinks faster than the noise. By the
-# rule above, two workers with 32 examples each need nearly three quarters of one worker's steps at the
+# On this path the critical batch has grown after 200 steps, because the gradient has shrunk more than
+# the noise; McCandlish et al. find the same in large models. By the rule above, two workers with 32 examples each need nearly three quarters of one worker's steps at the
 # start, and a little more than half after 200 steps. They can measure $B_\text{noise}$ themselves
 # (exercise 1).
 #
@@ -365,6 +365,10 @@ show(
 # %% [markdown]
 # For a network the equation holds near a minimum only. But asynchrony adds to your optimizer's
 # momentum, so lower that one (exercise 2).
+#
+# Back to your 4 million tokens. If you measure a critical batch of 2 million, twice the batch needs
+# $(1 + 2/8)/(1 + 2/4)$ = 83% of the steps: hardly worth it. If it is 16 million, $(1 + 16/8)/(1 + 16/4)$
+# = 60%.
 
 # %% [markdown]
 # ## Exercises
