@@ -251,9 +251,9 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # ```
 #
 # In this run it recognises nearly all images of its own scanner, and little more than half of the
-# other's. In training each worker subtracted its own mean, so faded images looked like the others; in the test
-# the chief's mean is subtracted from them. To average both now is too late, because training did
-# not.
+# other's. In training each worker subtracted its own mean, so faded images looked like the others;
+# in the test the chief's mean is subtracted from them. To average both now is too late, because
+# training did not.
 #
 # </details>
 #

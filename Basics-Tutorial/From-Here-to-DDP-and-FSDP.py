@@ -381,8 +381,9 @@ def train(ring, first, dtype, updates):
 
 
 # %% [markdown]
-# Each stage changes a few lines of the one before it. `part(flat, ring)` is part $k$ of a vector. **Stage 1** shards the optimizer: between the halves of the
-# all-reduce, worker $k$ updates its part, so the second half carries parameters.
+# Each stage changes a few lines of the one before it. `part(flat, ring)` is part $k$ of a vector.
+# **Stage 1** shards the optimizer: between the halves of the all-reduce, worker $k$ updates its
+# part, so the second half carries parameters.
 
 
 # %% jupyter={"source_hidden": true}

@@ -129,10 +129,10 @@ two_workers = [(1 + scale / 64) / (1 + scale / 32) for scale in noise_scales.val
 assert 0.7 < two_workers[0] < 0.75 and 0.5 < two_workers[1] < 0.6
 
 # %% [markdown]
-# On this path the critical batch has grown after 200 steps, because the gradient has shrunk more than
-# the noise; McCandlish et al. find the same in large models. By the rule above, two workers with 32 examples each need nearly three quarters of one worker's steps at the
-# start, and a little more than half after 200 steps. They can measure $B_\text{noise}$ themselves
-# (exercise 1).
+# On this path the critical batch has grown after 200 steps, because the gradient has shrunk more
+# than the noise; McCandlish et al. find the same in large models. By the rule above, two workers
+# with 32 examples each need nearly three quarters of one worker's steps at the start, and a little
+# more than half after 200 steps. They can measure $B_\text{noise}$ themselves (exercise 1).
 #
 # ## The learning rate of a larger batch
 # With a larger batch an epoch has fewer steps, so each must go farther: for SGD $k$ times as far
@@ -283,10 +283,10 @@ for name, start in ("usual start", w_0), ("steep start", 4 * w_0):
 # steep start, sharpness 30.7: 85% without a warm-up, 94% with one
 # ```
 #
-# (Medians of five runs.) Only from the steep one. There the limit is 2/30.7 = 0.07, so steps at 0.8 throw `w` to a place from
-# which 20 epochs do not bring it back. The usual start survives, because 0.8 is only a little above
-# its limit of 0.69, and the sharpness soon falls. With Adam a warm-up is usual, also because its first
-# estimates of the gradient's size are poor.
+# (Medians of five runs.) Only from the steep one. There the limit is 2/30.7 = 0.07, so steps at 0.8
+# throw `w` to a place from which 20 epochs do not bring it back. The usual start survives, because
+# 0.8 is only a little above its limit of 0.69, and the sharpness soon falls. With Adam a warm-up is
+# usual, also because its first estimates of the gradient's size are poor.
 #
 # </details>
 #

@@ -10,9 +10,10 @@
 
 # %% [markdown]
 # # Send less, fail less
-# Two data centres are joined by a link of 1 Gbit/s. The gradient of a billion parameters, of 4 bytes
-# each, takes 32 seconds on it, and a step computes for one. On 16,384 GPUs something fails every three hours, and
-# stops all of them. Here you send fewer bytes, less often, and compute what failures cost.
+# Two data centres are joined by a link of 1 Gbit/s. The gradient of a billion parameters, of 4
+# bytes each, takes 32 seconds on it, and a step computes for one. On 16,384 GPUs something fails
+# every three hours, and stops all of them. Here you send fewer bytes, less often, and compute what
+# failures cost.
 #
 # After this notebook you can:
 # - say what a compressed gradient loses, and how to keep it;

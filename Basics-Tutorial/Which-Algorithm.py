@@ -42,7 +42,8 @@
 # ![Seven algorithms, seen from one worker. HogWild and DynSGD: pull, one gradient, push, again and again. DOWNPOUR-Easy and ADAG: pull, T gradients, push. What a push does: HogWild subtracts lr times g; DynSGD lr times g / (staleness + 1); DOWNPOUR-Easy lr times the sum a of T gradients; ADAG lr times a / T. With a barrier behind each push: Synchronous SGD subtracts lr times the mean of all g, Local-SGD lr times the mean of all a, SAGN lr times this mean / T.](../docs/figures/algorithms.svg)
 #
 # [AEASGD](../AEASGD/) is another family, in which a spring draws `w_k` and `w` together, and
-# [DiLoCo](../Further-Algorithms/DiLoCo/) puts an optimizer at both ends of [Local-SGD](../Further-Algorithms/Local-SGD/).
+# [DiLoCo](../Further-Algorithms/DiLoCo/) puts an optimizer at both ends of
+# [Local-SGD](../Further-Algorithms/Local-SGD/).
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -324,9 +325,9 @@ table(runs_equal, equal)
 # SAGN                 1520        0.95         never
 # ```
 #
-# Ring-AllReduce and Synchronous-SGD: their medians are the lowest, but their ranges overlap those of
-# HogWild and DynSGD. The barrier now costs little, a hardware efficiency of 0.87 beside 0.91, and no gradient
-# is stale, so they keep a rate of 1, where HogWild's falls to 0.1.
+# Ring-AllReduce and Synchronous-SGD: their medians are the lowest, but their ranges overlap those
+# of HogWild and DynSGD. The barrier now costs little, a hardware efficiency of 0.87 beside 0.91,
+# and no gradient is stale, so they keep a rate of 1, where HogWild's falls to 0.1.
 #
 # </details>
 #
@@ -373,10 +374,10 @@ runs_two = finals(two, tuned_two)
 table(runs_two, two)
 
 # %% [markdown]
-# None arrives sooner than one worker. HogWild, DynSGD and Synchronous-SGD spend nine tenths of their
-# time on messages, the ring nearly three quarters. The algorithms with `T` = 10 make about as many mini-batches
-# as one worker, but in most each teaches less. Local-SGD's range overlaps one worker's, and its loss
-# ends as low.
+# None arrives sooner than one worker. HogWild, DynSGD and Synchronous-SGD spend nine tenths of
+# their time on messages, the ring nearly three quarters. The algorithms with `T` = 10 make about as
+# many mini-batches as one worker, but in most each teaches less. Local-SGD's range overlaps one
+# worker's, and its loss ends as low.
 #
 # All three races, as the median of five runs; the bands go from the second to the fourth. Thin gray
 # lines are the other four algorithms:
