@@ -21,8 +21,8 @@
 # - choose a layout for 64 GPUs.
 #
 # **Before it:** [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb),
-# [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). You know what a block of a
-# transformer does: attention with queries, keys and values, then an MLP. **Time:** 50 minutes.
+# [Data-and-Model-Parallelism](Data-and-Model-Parallelism.ipynb). You know a transformer's
+# block: attention, then an MLP. **Time:** 50 minutes.
 
 # %% [markdown]
 # ## Does it fit?
@@ -35,9 +35,9 @@
 #
 # $$s\,b\,h\left(34 + 5\,\frac{a s}{h}\right) \text{ bytes}$$
 #
-# with $b$ sequences of $s$ tokens, width $h$ and $a$ heads. The second term counts the *scores*,
-# one for each head and pair of tokens. Take 6.4 billion parameters (32 blocks of width 4,096), and one
-# sequence of 8,192 tokens on each GPU. (The block is GPT-3's; a newer one has other numbers.)
+# with $b$ sequences of $s$ tokens, width $h$ and $a$ heads. The second term is the *scores*,
+# for each head and pair of tokens. Take 6.4 billion parameters (32 blocks of width 4,096), and one
+# sequence of 8,192 tokens on each GPU.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -72,11 +72,10 @@ BLOCK = 12 * MODEL["h"] ** 2  # parameters of a block: 4 h h in the attention, 8
 P = MODEL["L"] * BLOCK
 memory = []
 print("GB on each GPU            states  gathered blocks  activations    all")
-does = {"all": "", "no scores": ", recomputes scores", "inputs": ", recomputes blocks"}
-for n, kept in (1, "all"), (8, "all"), (8, "no scores"), (8, "inputs"):
+names = ["DDP", "ZeRO 3", "ZeRO 3, FlashAttention", "  and blocks recomputed"]
+for name, n, kept in zip(names, (1, 8, 8, 8), ("all", "all", "no scores", "inputs")):
     parts = 16 * P / n / 1e9, 2 * 2 * BLOCK / 1e9 if n > 1 else 0, activations(kept, **MODEL)
     memory.append(parts)
-    name = ("DDP" if n == 1 else "ZeRO 3") + does[kept]
     print("%-25s %6.1f %16.1f %12.1f %6.1f" % (name, *parts, sum(parts)))
 
 # %% jupyter={"source_hidden": true}
@@ -91,15 +90,10 @@ for row, parts in enumerate(memory):
     for size, color, label in zip(parts, colors, labels):
         axes.barh(row, size, left=left, color=color, label=label if row == 0 else None, height=0.6)
         left += size
-    text = "%.0f GB" % left
-    if left > 120:
-        axes.text(119, row, text + " →", ha="right", va="center", color="white", weight="bold")
-    else:
-        axes.text(left + 1.5, row, text, va="center")
+    axes.text(left + 6, row, "%.0f GB" % left, va="center")
 axes.axvline(80, color=RED, lw=1.5, ls="--")
-axes.text(80.8, -0.52, "80 GB", color=RED, va="bottom", ha="left", fontsize=9)
-names = ["DDP", "ZeRO 3", "ZeRO 3, recomputes\nscores", "ZeRO 3, recomputes\nblocks"]
-axes.set(yticks=range(4), yticklabels=names, xlabel="GB on each GPU", xlim=(0, 120))
+axes.text(83, -0.52, "80 GB", color=RED, va="bottom", ha="left", fontsize=9)
+axes.set(yticks=range(4), yticklabels=names, xlabel="GB on each GPU", xlim=(0, 550))
 axes.set_ylim(3.5, -0.75)
 axes.grid(axis="y", visible=False)
 axes.set_axisbelow(True)
@@ -107,9 +101,9 @@ figure.legend(loc="outside upper center", ncols=3, fontsize=9)
 show(
     figure,
     "Memory of each GPU for 6.4 billion parameters and 8,192 tokens. DDP and ZeRO 3 with all "
-    "activations need hundreds of GB, mostly activations. ZeRO 3 that computes the attention's "
-    "scores again needs about 50 GB, and one that computes whole blocks again about 17: both fit "
-    "into 80 GB.",
+    "activations need hundreds of GB, mostly activations. ZeRO 3 with FlashAttention, which never "
+    "stores the attention's scores, needs about 50 GB, and if it computes whole blocks again "
+    "about 17: both fit into 80 GB.",
 )
 
 # %% jupyter={"source_hidden": true}
@@ -119,23 +113,26 @@ assert P == 6_442_450_944
 assert np.isclose(memory[1][2], 8192 * 4096 * (34 + 5 * 32 * 8192 / 4096) * 32 / 1e9)
 assert [round(sum(parts)) for parts in memory] == [483, 394, 50, 17]
 assert 29 < memory[1][2] / memory[1][0] < 30
+assert round(5 * MODEL["a"] * 8192**2 / 1e9, 1) == 10.7
 
 # %% [markdown]
 # The activations are thirty times a worker's share of the rest. *Recomputation* (activation
 # checkpointing) computes them again in the backward pass:
 #
-# - **the scores only**, most of the bytes and little of the work. (FlashAttention never stores them.)
+# - **the scores only**, most of the bytes and little of the work. The block in hand would still need
+#   10.7 GB for them, but FlashAttention, as in the last two rows, never stores them.
 # - **whole blocks**, from their inputs. A backward pass costs two forward passes, so a step now costs
 #   four instead of three.
 #
-# Not counted are the embeddings and the *logits*, a score of each possible next word for each token:
-# 4.2 GB for 128,000 words, and their gradient.
+# Not counted are the embeddings and the *logits*, a score of each possible word for each token: 4.2 GB
+# for 128,000 words, and their gradient.
 #
 # **FP8.** Since the H100, GPUs multiply 8-bit numbers about twice as fast as 16-bit ones. The format
 # E4M3 has 4 bits for the exponent and 3 for the mantissa: it ends at 448, and rounds by up to 6%.
-# E5M2, with one bit moved to the exponent, ends at 57,344, and suits gradients. So small a range
-# needs a scale for each tensor, or, as in DeepSeek-V3, for each block of 128 numbers. Only the
-# inputs of the matrix products have 8 bits, so memory falls by less than half.
+# E5M2, with one bit moved to the exponent, ends at 57,344, and was meant for gradients. So small a
+# range needs a scale for each tensor or block. DeepSeek-V3 has one for 128 numbers of an activation
+# or 128 × 128 weights, and so can use E4M3 for gradients, too. Only the inputs of the matrix products
+# have 8 bits, so memory falls by less than half.
 #
 # ## ZeRO 3 in time
 # ZeRO 3 gathers a block, uses it, and drops it. In the backward pass it gathers it again, and
@@ -236,7 +233,7 @@ assert moved.count("gather") == 15 and moved.count("reduce") == 8
 # $$\frac{2 p \cdot \text{tokens}}{F} \ge \frac{2 p}{R} \quad\Longleftrightarrow\quad
 # \text{tokens} \ge \frac{F}{R}$$
 #
-# The backward pass has twice the work and twice the bytes. So $R$ decides.
+# The backward pass has twice the work and twice the bytes.
 #
 # ## Two networks
 # An H100 sends 450 GB/s to GPUs of its own machine, but 50 GB/s through its network card:
@@ -338,8 +335,8 @@ assert np.isclose(2 * 3 / 4 + 2 * 3 / 4 / 4, 2 * 15 / 16)
 flat, inside, between = 2 * 63 / 64, 2 * 7 / 8, 2 * 7 / 8 / 8  # of the gradient's bytes
 seconds = flat / 50e9, flat / 8 / 50e9, inside / 450e9 + between / 50e9, between / 50e9
 assert [round(1000 * 2 * P * each) for each in seconds] == [507, 63, 106, 56]
-R = 1 / (7 / 8 / 450e9 + 7 / 8 / 8 / 50e9)  # an all-gather on two levels
-assert round(R / 1e9) == 242 and round(400e12 / R, -1) == 1650 and round(989e12 / R, -1) == 4090
+R = 1 / (63 / 64 / 8 / 50e9)  # an all-gather by eight rings
+assert round(R / 1e9) == 406 and round(400e12 / R) == 984
 messages = [2 * (n - 1) for n in (64, 16384)], [2 * 7 + 2 * (m - 1) for m in (8, 2048)]
 assert messages == ([126, 32766], [28, 4108])
 
@@ -353,11 +350,11 @@ assert messages == ([126, 32766], [28, 4108])
 # | two levels | all | 0.106; 0.056 if pieces overlap | 28 |
 #
 # So what two levels save is *latency*: on 16,384 GPUs they have 4,108 messages in a row, a ring 32,766.
+# (NCCL's trees need fewer still.)
 #
-# Now $R$ is known. If ZeRO 3 gathers over these 64 GPUs on two levels, a GPU gets $R$ = 242 GB/s.
-# Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, waits included (the *MFU*, model FLOPs utilization;
-# its settings had 38% to 43%). At this rate a GPU needs 1,650 tokens a step, and at the peak, which
-# nobody reaches, 4,090.
+# If ZeRO 3 gathers over these 64 GPUs by eight rings, a GPU gets $R$ = 406 GB/s.
+# Llama 3 reached $F$ = 400 · 10¹², 41% of the peak, waits included (the *MFU*, model FLOPs
+# utilization). At this rate a GPU needs 984 tokens a step.
 #
 # **HSDP** (hybrid) shards inside a machine only:
 #
@@ -367,9 +364,10 @@ assert messages == ([126, 32766], [28, 4108])
 # eighth of the gradient. But more machines do not reduce the 16/8 bytes for each parameter.
 #
 # **Tensor parallelism** stays inside, too. A block computes $72 h^2/n$ operations a token on each of
-# $n$ GPUs. Its four all-reduces of $2h$ bytes send each about twice: $16 h$ bytes. With $h$ = 8,192
-# and 8 GPUs that is 4,608 operations for each byte. To hide them takes $F/R$ = 889 inside a machine,
-# but 8,000 between machines.
+# $n$ GPUs. For each token it all-reduces four vectors of $2h$ bytes. An all-reduce sends about twice
+# its vector, so $16 h$ bytes. With $h$ = 8,192 and 8 GPUs that is 4,608 operations for each byte. These
+# all-reduces do not hide, because the next product needs their sum. With $F/R$ = 889 inside a machine they
+# add 889/4,608 = 19% to the time; between machines, with 8,000, they add 174%.
 #
 # ## All the cuts in one table
 # | parallelism | cuts | sends |
@@ -380,7 +378,7 @@ assert messages == ([126, 32766], [28, 4108])
 # | tensor | matrices | activations, in four all-reduces a block |
 # | + sequence | norms, dropout by tokens | the same, as reduce-scatters and all-gathers |
 # | context | tokens | keys and values, part by part |
-# | expert | experts of a layer | tokens, there and back by two *all-to-alls* |
+# | expert | experts of a layer | tokens, by four *all-to-alls*: there and back, forward and backward |
 #
 # **Sequence.** Under tensor parallelism each GPU computes norms and dropout for all tokens, so eight
 # GPUs divide only 24 of a block's 34 bytes: 10 + 24/8 = 13 are left. If they also divide the tokens of
@@ -398,9 +396,9 @@ assert messages == ([126, 32766], [28, 4108])
 # ![Expert parallelism on two devices, each with four tokens and two of four experts. A router sends each token to one expert, by an all-to-all; the results come back by a second one. Expert 2 gets 4 of the eight tokens, expert 1 only one, so some devices wait for others.](../docs/figures/experts.svg)
 #
 # All wait for the device with the most tokens. So a term of the loss punishes uneven use, or a bias
-# lowers the score of an expert that gets too many.
+# lowers a popular expert's score.
 #
-# Large runs combine these cuts. A rank has a place in each, and what sends most gets neighbours:
+# A rank of a large run has a place in each cut, and what sends most gets neighbours:
 #
 # ![The place of 16 ranks: 4 share each matrix, in one machine; 2 such groups are the stages of a pipeline; 2 pipelines are data-parallel. Ranks of a group all-reduce activations, stages send activations to each other, and ranks at the same place of both pipelines all-reduce gradients.](../docs/figures/mesh.svg)
 #
@@ -511,7 +509,7 @@ check_1(answer_1)
 # parameters. You have 8 machines of 8 GPUs, and an update takes 64 sequences of 2,048 tokens, each of
 # which is a micro-batch. $t$ ranks share each matrix, $p$ such groups are a pipeline under 1F1B, and
 # $d$ pipelines are data-parallel with ZeRO 1. Choose them so that
-# - the states take at most 60 GB of a GPU, which leaves 20 GB for activations;
+# - the states, with gradients of 2 bytes, take at most 60 of a GPU's 80 GB;
 # - the all-reduces of tensor parallelism stay inside a machine;
 # - the pipeline is idle as little as possible.
 #
@@ -593,7 +591,8 @@ check_2(answer_2)
 # ```
 #
 # Eight stages (8, 8, 1) would take 44 GB but be idle for 9.9%, and two (8, 2, 4) take 76 GB. The
-# update computes for 7 s at $F$, so its 0.22 s can hide.
+# update computes for 5.3 s at $F$, or 7.1 s if blocks are computed again, so its 0.22 s can hide. With
+# gradients of 4 bytes, (8, 4, 2) would need 65 GB.
 #
 # </details>
 
@@ -608,7 +607,6 @@ course.end()
 # - Liu et al. 2023, [Ring Attention](https://arxiv.org/abs/2310.01889).
 # - DeepSeek-AI 2024, [DeepSeek-V3](https://arxiv.org/abs/2412.19437): experts and FP8, with NVIDIA's
 #   [primer](https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/examples/fp8_primer.html).
-# - [Sharded-Training](../Further-Algorithms/Sharded-Training/) gathers one block ahead.
 #
 # **Elsewhere:** in PyTorch `fully_shard` on a 2D `DeviceMesh` is HSDP, `torch.utils.checkpoint`
 # recomputes; in JAX `Mesh` and `jax.checkpoint`.

@@ -27,7 +27,7 @@
 # project.
 
 # %% [markdown]
-# The mistakes follow the order of a step:
+# The figure follows the order of a step; the text leaves the three that need a ps for the end:
 #
 # ![A synchronous step in five stages, with the mistakes of each. Start: 9, a worker that does not wait. Data: 10, shards of different sizes. Gradient: 11, statistics of one worker's data. Mean: 12, gradients from anyone; 13, the sum; 14, another order. Step: 15, a token too many; 16, an old count.](../docs/figures/mistakes-sync.svg)
 #
@@ -251,9 +251,9 @@ assert own[0][1] < 70 and min(shared[0]) > 90
 # ```
 #
 # In this run it recognises nearly all images of its own scanner, and little more than half of the
-# other's. In training each worker subtracted its own mean, so faded images looked like the others; in the test
-# the chief's mean is subtracted from them. To average both now is too late, because training did
-# not.
+# other's. In training each worker subtracted its own mean, so faded images looked like the others;
+# in the test the chief's mean is subtracted from them. To average both now is too late, because
+# training did not.
 #
 # </details>
 #
@@ -280,7 +280,7 @@ for name, power in ("mean", 1), ("sum", 0), ("mean of a mean", 2):
     print("%-17s" % name + "".join("%9s" % word for word in words))
 
 # %% [markdown]
-# With two and four workers the sum looks as good or better, because it only raises a low learning
+# With two and four workers the sum does no harm that you see, because it only raises a low learning
 # rate. With eight it fails. Clip the norm of the mean gradient, too, not each worker's. (Under ZeRO a
 # worker has only a part of it, so first all-reduce the sum of squares.) **Corrected:** compare one
 # step of your workers with one step of one worker on all their examples. It must be equal, not
@@ -340,9 +340,9 @@ for name, order_of_1 in ("equal orders: ", [0, 1, 2, 3]), ("another order:", [3,
 #   [Synchronous-Replicas](Synchronous-Replicas.ipynb) the chief made each step alone, so `w` followed
 #   the data of one worker. **Corrected:** a slot for each worker, as in
 #   [Synchronous-SGD](../Synchronous-SGD/).
-# - **15, a token too many.** Each step puts as many tokens into the queue as there are workers. If a
-#   program puts two more there at the start, "to be safe", both workers go on before `w` has moved, and
-#   the accumulator drops their next gradients as too old: two tokens cost two gradients. **Corrected:**
+# - **15, a token too many.** Each step puts as many tokens into the queue as there are workers. By
+#   default the hook itself puts N more there at the start. So workers go on before `w` has moved, and
+#   give a second gradient at the same `w`, which counts twice or is dropped as too old. **Corrected:**
 #   `make_session_run_hook(is_chief, num_tokens=0)`.
 # - **16, a count that is read too early.** [DynSGD](../DynSGD/) divides a step by its staleness plus
 #   one. Two workers have pulled `w` at 0, with the gradient −100 and lr 0.1, so the first push must

@@ -116,7 +116,8 @@ for (source, target), size in sorted(sent.items()):
 #
 # The activations $h$ go forward, 32 numbers of 4 bytes for each of 64 examples, and the gradient of
 # the loss at $h$ comes back. Both grow with the examples and with the width where you cut, not with the
-# parameters. Data parallelism sends `w`, 9,640 bytes, however many examples there are.
+# parameters. Data parallelism sends a gradient as large as `w`, 9,640 bytes, however many examples
+# there are.
 #
 # </details>
 #
@@ -207,8 +208,8 @@ for schedule in gpipe, one_f_one_b, zero_bubble:
 # ```
 #
 # It is 3/15 for both: a stage must wait for the first micro-batch and for the last gradient.
-# 1F1B saves memory, because at most $K$ micro-batches are under way. With W in the gaps, a third of
-# the bubble remains.
+# 1F1B saves memory, because at most $K$ micro-batches are under way. With W in the gaps, as in the
+# paper's ZB-H1, a third of the bubble remains; ZB-H2 removes nearly all, for about twice the activations.
 #
 # </details>
 #
@@ -253,7 +254,8 @@ for K, M in (3, 6), (4, 12), (8, 16):
 # $M$ should be much larger than $K$, but small micro-batches use a device badly, so the
 # [measured pipeline](../Measurements/Pipeline/) has a best $M$.
 #
-# **PipeDream** (Narayanan et al. 2019) has no bubble, because it never flushes: a stage updates its
+# **PipeDream** (Narayanan et al. 2019) is 1F1B without a bubble, because it never flushes (with a
+# flush, as above, 1F1B is *PipeDream-Flush*): a stage updates its
 # part of `w` as soon as a gradient arrives, while other mini-batches are on their way. So stage $k$
 # computes $K - 1 - k$ updates behind, which is [staleness](Stale-Gradients.ipynb) inside one model.
 # *Weight stashing* keeps the version of a forward pass for its backward pass.
@@ -463,7 +465,8 @@ course.end()
 # %% [markdown]
 # ## Read more
 # - Huang et al. 2019, [GPipe](https://arxiv.org/abs/1811.06965).
-# - Narayanan et al. 2019, [PipeDream](https://arxiv.org/abs/1806.03377): 1F1B and weight stashing.
+# - Narayanan et al. 2019, [PipeDream](https://doi.org/10.1145/3341301.3359646): 1F1B and weight
+#   stashing.
 # - Shoeybi et al. 2019, [Megatron-LM](https://arxiv.org/abs/1909.08053): tensor parallelism.
 # - Narayanan et al. 2021, [all three together](https://arxiv.org/abs/2104.04473), and interleaved
 #   1F1B.

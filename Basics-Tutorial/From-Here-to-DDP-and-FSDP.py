@@ -11,8 +11,9 @@
 # %% [markdown]
 # # From here to DDP and FSDP
 # A model of 7.5 billion parameters, trained by an all-reduce, needs 120 GB on *each* GPU, and a usual
-# GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each.
-# That is the way from PyTorch's DDP to FSDP. Here you build both, and measure them.
+# GPU has 80. With the same two halves of the ring, called at other moments, 64 GPUs need 1.9 GB each;
+# activations and gathered layers come on top. Here you build both, PyTorch's DDP and FSDP, and measure
+# them.
 #
 # After this notebook you can:
 # - say what DDP does during the backward pass, and why it sends gradients in buckets;
@@ -27,7 +28,8 @@
 # ## Where this leads
 # *DDP*, *DistributedDataParallel*, trains by all-reduce, so every worker stores the whole model. *ZeRO*,
 # the Zero Redundancy Optimizer, removes the copies in three stages; *FSDP*, *Fully Sharded Data Parallel*,
-# is PyTorch's form of stage 3. A *shard* is the part that one worker stores.
+# is PyTorch's form of stage 3, and with `reshard_after_forward=False` close to stage 2. A *shard* is
+# the part that one worker stores.
 #
 # ![What each of three workers stores. DDP: all of the parameters, the gradients and the optimizer state, 16 bytes for each parameter. ZeRO 1: a third of the optimizer state. ZeRO 2: also only a third of the gradients. ZeRO 3: a third of everything.](../docs/figures/zero.svg)
 #
@@ -125,7 +127,8 @@ import numpy as np
 class DDP:
     def __init__(self, ring, bucket_bytes, overlap=True):
         self.ring, self.bucket_bytes, self.overlap = ring, bucket_bytes, overlap
-        self.communication = concurrent.futures.ThreadPoolExecutor(1)  # on a GPU: a stream
+        # On a GPU: a stream, a queue of operations that run beside the others.
+        self.communication = concurrent.futures.ThreadPoolExecutor(1)
 
     def means(self, gradients):
         """Returns {i: mean of layer i's gradient}. gradients: what backward() yields."""
@@ -147,10 +150,10 @@ class DDP:
 
 
 # %% [markdown]
-# What does this save? Two processes train nine layers with 7.5 MB of gradients, on an imitated network of
-# 1 Gbit/s with a latency of 3 ms. (In a data centre it is about 0.05 ms, but paid for hundreds of
-# tensors.) After the backward pass they send each layer alone, or all in one; during it, each layer
-# alone, or buckets of 2.5 MB.
+# What does this save? Two processes have nine layers with 7.5 MB of gradients. Each layer takes 4 ms
+# forward and 8 ms backward; the network has 1 Gbit/s and a latency of 3 ms. Both are imitated. After
+# the backward pass they send each layer alone, or all in one; during it, each layer alone, or buckets
+# of 2.5 MB.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile time_ddp.py
@@ -159,7 +162,8 @@ import time
 import numpy as np
 from ddp import DDP
 from neighbours import Ring, this_task
-from network import backward, forward
+
+FORWARD, BACKWARD = 0.004, 0.008  # seconds for each layer; asleep, so both workers are equally fast
 
 
 class SlowRing(Ring):
@@ -181,33 +185,27 @@ class Timed(DDP):
         self.spans.append(("send", began, time.perf_counter()))
         return found
 
-    def noted(self, gradients):
-        began = time.perf_counter()
-        for pair in gradients:
-            self.spans.append(("backward", began, time.perf_counter()))
-            yield pair
+    def backward(self):
+        for i in reversed(range(len(gradients))):
             began = time.perf_counter()
+            time.sleep(BACKWARD)
+            self.spans.append(("backward", began, time.perf_counter()))
+            yield i, gradients[i]
 
     def step(self):
         """Returns the seconds that a step takes, and its spans."""
         self.ring.all_reduce(np.zeros(2))  # both workers begin together
         began, self.spans = time.perf_counter(), []
-        a = forward(w.__getitem__, sizes, x)
+        time.sleep(len(gradients) * FORWARD)
         self.spans.append(("forward", began, time.perf_counter()))
-        self.means(self.noted(backward(w.__getitem__, sizes, a, y)))
+        self.means(self.backward())
         seconds = time.perf_counter() - began
         return seconds, [(what, a - began, b - began) for what, a, b in self.spans]
 
 
-addresses, k = this_task()
-data = np.load("digits.npz")
-x, y = data["x"][:1024][k::2], data["y"][:1024][k::2]
 sizes = [64] + [512] * 8 + [10]
-random = np.random.RandomState(0)
-w = [
-    random.normal(0, (2 / i) ** 0.5, i * o + o).astype("float32") for i, o in zip(sizes, sizes[1:])
-]
-ring = SlowRing(addresses, k)
+gradients = [np.ones(i * o + o, "float32") for i, o in zip(sizes, sizes[1:])]
+ring = SlowRing(*this_task())
 ways = {
     "each layer alone, after": Timed(ring, 1, overlap=False),
     "all in one, after": Timed(ring, 1e9, overlap=False),
@@ -267,22 +265,12 @@ figure, axes = plt.subplots(figsize=(8, 4))
 for row, (name, (seconds, spans)) in enumerate(steps.items()):
     for what, began, ended in spans:
         color = {"forward": GRAY, "backward": BLUE, "send": ORANGE}[what]
-        axes.barh(
-            row + (0.19 if what == "send" else -0.19),
-            1000 * (ended - began),
-            height=0.36,
-            left=1000 * began,
-            color=color,
-            edgecolor="white",
-            linewidth=1,
-        )
+        place = row + (0.19 if what == "send" else -0.19)
+        width = 1000 * (ended - began)
+        axes.barh(place, width, 0.36, 1000 * began, color=color, edgecolor="white", linewidth=1)
     axes.text(1000 * seconds + 2, row, "%.0f ms" % (1000 * seconds), va="center")
-axes.set(
-    yticks=range(4),
-    yticklabels=steps,
-    xlabel="milliseconds since the step began",
-    xlim=(0, 1120 * longest),
-)
+axes.set(yticks=range(4), yticklabels=steps, xlim=(0, 1120 * longest))
+axes.set_xlabel("milliseconds since the step began")
 axes.invert_yaxis()
 axes.grid(axis="y", visible=False)
 axes.set_axisbelow(True)
@@ -301,9 +289,10 @@ show(
 )
 
 # %% [markdown]
-# The bytes take 60 ms, and eighteen latencies 54. The last bucket cannot hide, because the backward pass
-# ends with it. Nor does anything hide unless the hardware can send while it computes: on two busy cores
-# [Packing](../Measurements/Packing/) found no gain.
+# The bytes take 60 ms. Each all-reduce of two workers has two latencies: nine pay 54 ms, three 18, and
+# one 6. The last bucket cannot hide, because the backward pass ends with it. Nothing hides unless the
+# hardware can send while it computes: on two busy cores [Packing](../Measurements/Packing/) found no
+# gain.
 #
 # ## Sixteen bytes for each parameter
 # Large models are trained with Adam in *mixed precision*: the two passes compute with 2-byte numbers, and
@@ -317,7 +306,9 @@ show(
 # | *optimizer state*: a copy of the parameters, Adam's $m$ and $v$ | 4 + 4 + 4 |
 #
 # PyTorch's `autocast`, and FSDP's mixed precision, keep parameters and gradients in float32, and need no
-# second copy: 4 + 4 + 4 + 4, the same sum. *Activations*, the values between the layers, come on top:
+# second copy: 4 + 4 + 4 + 4, the same sum. Megatron-LM keeps float32 gradients beside 2-byte
+# parameters: 18 bytes, and $6 + 12/n$ with its form of ZeRO 1. *Activations*, the values between the
+# layers, come on top:
 # [Beyond-ZeRO](Beyond-ZeRO.ipynb).
 #
 # ## ZeRO: every byte is stored once
@@ -390,9 +381,9 @@ def train(ring, first, dtype, updates):
 
 
 # %% [markdown]
-# Each stage changes a few lines of the one before it; a folded function writes the new program.
-# `part(flat, ring)` is part $k$ of a vector. **Stage 1** shards the optimizer: between the halves of the
-# all-reduce, worker $k$ updates its part, so the second half carries parameters.
+# Each stage changes a few lines of the one before it. `part(flat, ring)` is part $k$ of a vector.
+# **Stage 1** shards the optimizer: between the halves of the all-reduce, worker $k$ updates its
+# part, so the second half carries parameters.
 
 
 # %% jupyter={"source_hidden": true}
@@ -836,7 +827,7 @@ print(json.dumps(found))
 # 2. The order in which layers are used is known: 0 to L − 1, then L − 1 to 0.
 # 3. `weights(i)` waits for its layer, submits the gather of the next one, and returns its own.
 # 4. `backward` yields a gradient before it asks for the layer below: submit its reduce-scatter, and wait
-#    for all of them behind the loop.
+#    for all of them after the loop.
 #
 # </details>
 

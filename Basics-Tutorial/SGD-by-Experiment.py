@@ -10,10 +10,10 @@
 
 # %% [markdown]
 # # SGD by experiment
-# You rent eight times as many machines. Will you be done in an eighth of the time? Synchronous
-# workers make the batch eight times larger, and asynchronous ones make each gradient about seven
-# updates old. How large may a batch be, and how old a gradient? You can measure both in seconds;
-# GPT-3's batch of 3.2 million tokens was chosen with the help of the first measurement.
+# Your batch has 4 million tokens. Would twice as many GPUs halve the time? Synchronous workers make the
+# batch twice as large; eight asynchronous ones make each gradient about seven updates old. How large
+# may a batch be, and how old a gradient? You can measure both in seconds; GPT-3's batch of 3.2 million
+# tokens was chosen with the help of the first measurement.
 #
 # After this notebook you can:
 # - measure the noise of a gradient, and estimate the critical batch from it;
@@ -129,10 +129,10 @@ two_workers = [(1 + scale / 64) / (1 + scale / 32) for scale in noise_scales.val
 assert 0.7 < two_workers[0] < 0.75 and 0.5 < two_workers[1] < 0.6
 
 # %% [markdown]
-# The critical batch grows during training, because the gradient shrinks faster than the noise. By the
-# rule above, two workers with 32 examples each need nearly three quarters of one worker's steps at the
-# start, and a little more than half after 200 steps. They can measure $B_\text{noise}$ themselves
-# (exercise 1).
+# On this path the critical batch has grown after 200 steps, because the gradient has shrunk more
+# than the noise; McCandlish et al. find the same in large models. By the rule above, two workers
+# with 32 examples each need nearly three quarters of one worker's steps at the start, and a little
+# more than half after 200 steps. They can measure $B_\text{noise}$ themselves (exercise 1).
 #
 # ## The learning rate of a larger batch
 # With a larger batch an epoch has fewer steps, so each must go farther: for SGD $k$ times as far
@@ -283,10 +283,10 @@ for name, start in ("usual start", w_0), ("steep start", 4 * w_0):
 # steep start, sharpness 30.7: 85% without a warm-up, 94% with one
 # ```
 #
-# (Medians of five runs.) Only from the steep one. There the limit is 2/30.7 = 0.07, so steps at 0.8 throw `w` to a place from
-# which 20 epochs do not bring it back. The usual start survives, because 0.8 is only a little above
-# its limit of 0.69, and the sharpness soon falls. With Adam a warm-up is usual, also because its first
-# estimates of the gradient's size are poor.
+# (Medians of five runs.) Only from the steep one. There the limit is 2/30.7 = 0.07, so steps at 0.8
+# throw `w` to a place from which 20 epochs do not bring it back. The usual start survives, because
+# 0.8 is only a little above its limit of 0.69, and the sharpness soon falls. With Adam a warm-up is
+# usual, also because its first estimates of the gradient's size are poor.
 #
 # </details>
 #
@@ -365,6 +365,10 @@ show(
 # %% [markdown]
 # For a network the equation holds near a minimum only. But asynchrony adds to your optimizer's
 # momentum, so lower that one (exercise 2).
+#
+# Back to your 4 million tokens. If you measure a critical batch of 2 million, twice the batch needs
+# $(1 + 2/8)/(1 + 2/4)$ = 83% of the steps: hardly worth it. If it is 16 million, $(1 + 16/8)/(1 + 16/4)$
+# = 60%.
 
 # %% [markdown]
 # ## Exercises

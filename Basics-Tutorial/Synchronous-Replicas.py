@@ -31,7 +31,7 @@
 # ## One step together
 # ```
 # each worker k:   g_k = gradient of its own mini-batch, all at the same w
-# together:        w <- w - lr * (g_1 + ... + g_n) / n
+# together:        w <- w - lr * (g_0 + ... + g_(n-1)) / n
 # ```
 # With $B$ examples in each mini-batch, the mean of $n$ gradients is the gradient of all $nB$.
 #
@@ -82,7 +82,7 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=me)
         tf.train.GradientDescentOptimizer(0.2), replicas_to_aggregate=2, total_num_replicas=2
     )
     train = optimizer.minimize(loss, global_step=step)
-hook = optimizer.make_session_run_hook(k == 0)
+hook = optimizer.make_session_run_hook(k == 0, num_tokens=0)
 
 with tf.train.MonitoredTrainingSession(server.target, k == 0, hooks=[hook]) as session:
     done = 0
@@ -464,18 +464,28 @@ assert all(step == [0, 1] for step in whose)
 # that is always the last.
 #
 # ## What waiting costs
-# [Scaling](../Measurements/Scaling/) has real workers whose gradients take 70 ms on average, with
-# exponential times. The rate of asynchronous workers (HogWild on a ps) grows with $n$, because none waits; a
-# synchronous step waits for the longest of $n$ times. The lines on the left are computed from the
-# mean times of one worker, which vary by assumption:
-#
-# ![Left: mini-batches per second against the number of workers. HogWild grows in proportion; Synchronous-SGD and Ring-AllReduce agree and grow far more slowly. Right: test loss of eight workers against seconds, for nine algorithms.](../Measurements/Scaling/scaling.png)
-#
-# (On the right all share one learning rate; [Which-Algorithm](Which-Algorithm.ipynb) races each at
-# its best.)
-#
-# A backup worker gains a little there, a lot where one machine is slow, and does harm where all take
-# equally long. Synchronous training loses least where times hardly vary, as on equal GPUs.
+# Let a gradient take 70 ms on average, with exponential times. The rate of asynchronous workers grows
+# with $n$, because none waits; a synchronous step waits for the longest of $n$ times:
+
+# %% jupyter={"source_hidden": true}
+counts = np.arange(1, 17)
+longest = 0.07 * np.cumsum(1 / counts)  # seconds, the mean longest of n exponential times
+figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
+axes.plot(counts, counts / 0.07, "o-", color=BLUE, label="nobody waits")
+axes.plot(counts, counts / longest, "o-", color=PURPLE, label="each step waits for all")
+axes.set(xlabel="n, workers", ylabel="gradients a second", ylim=(0, 240))
+axes.legend(loc="upper left")
+show(
+    figure,
+    "Gradients a second against the number of workers, computed for exponential times of 70 ms on "
+    "average. If nobody waits, the rate grows in proportion; if each step waits for all, far more "
+    "slowly.",
+)
+
+# %% [markdown]
+# [Scaling](../Measurements/Scaling/) measures real workers beside these two lines. A backup worker
+# gains a little there, a lot where one machine is slow, and does harm where all take equally long.
+# Synchronous training loses least where times hardly vary, as on equal GPUs.
 
 # %% [markdown]
 # ## Exercises
@@ -530,13 +540,13 @@ check_1(answer_1)
 
 # %% [markdown]
 # **2. How many backup workers?** ★★☆ `durations[i, k]` is how long worker k takes in step i. A step
-# ends with the N-th gradient, and all begin the next at once. Which N gives the most gradients per
-# tick?
+# ends with the N-th gradient, and all begin the next at once. The mean of fewer gradients is
+# noisier, so training needs more steps: `steps[N - 1]`. Which N ends first, and after how many ticks?
 #
 # <details><summary>Hint</summary>
 #
-# Sort each row: column N − 1 is the duration of a step with N gradients. A run takes the sum of
-# these durations.
+# Sort each row: column N − 1 is the duration of a step with N gradients. A training run takes the
+# mean of this column times its number of steps.
 #
 # </details>
 
@@ -549,33 +559,44 @@ def some_durations(seed):
     return durations * np.where(random.rand(10_000, 8) < 0.08, 6, 1)
 
 
+def some_steps(noise):
+    """How many steps training needs with 1 to 8 gradients in each."""
+    return np.round(1000 * (1 + noise / np.arange(1, 9)))
+
+
 @course.exercise
 def check_2(answer):
     """What is wrong in words, or None."""
     slow_first = np.tile(np.arange(8.0, 0, -1) ** 2, [10, 1])  # alone, the fastest is best
-    for durations in some_durations(0), np.ones([10, 8]), slow_first:
-        ordered, counts = np.sort(durations, axis=1), np.arange(1, 9)
-        rates = counts / ordered.mean(axis=0)
-        N, rate = answer(durations)
-        if N == np.argmax(rates):
+    for durations, steps in (
+        (some_durations(0), some_steps(8)),
+        (some_durations(0), some_steps(1000)),
+        (np.ones([10, 8]), some_steps(8)),
+        (slow_first, some_steps(8)),
+    ):
+        of_step = np.sort(durations, axis=1).mean(axis=0)
+        ticks = of_step * steps
+        N, mine = answer(durations.copy(), steps.copy())
+        best = 1 + np.argmin(ticks)
+        if N == best - 1:
             return "N = %d is the index of the best column, which holds the times of N + 1" % N
-        if N not in counts:
+        if N not in range(1, 9):
             return "N is a number of gradients, from 1 to 8"
         N = int(N)
-        if N != 1 + np.argmax(rates):
-            mine = rates[N - 1]
-            return "N = %d gives %.2f gradients per tick; another N gives more" % (N, mine)
-        if np.isclose(rate, rates[N - 1]):
-            continue
-        if np.isclose(rate, (counts / ordered).mean(axis=0)[N - 1]):
-            return "a mean of rates counts short steps as much as long ones: divide sums"
-        return "N = %d is right, but a run has %.2f gradients per tick" % (N, rates[N - 1])
+        if N != best and N == 1 + np.argmin(of_step):
+            return "N = %d has the shortest steps, but needs %d of them" % (N, steps[N - 1])
+        if N != best and N == 1 + np.argmax(np.arange(1, 9) / of_step):
+            return "N = %d gives the most gradients per tick, but another N ends first" % N
+        if N != best:
+            return "with N = %d training takes %.0f ticks; another N ends first" % (N, ticks[N - 1])
+        if not np.isclose(mine, ticks[N - 1]):
+            return "N = %d is right, but it takes %.0f ticks" % (N, ticks[N - 1])
 
 
 # %%
 # Your answer to exercise 2
-def answer_2(durations):
-    """Returns (N, gradients per tick with this N). durations: [steps, 8], in ticks."""
+def answer_2(durations, steps):
+    """Returns (N, ticks of a training run with it). durations: [rows, 8]; steps: [8]."""
     raise NotImplementedError
 
 
@@ -585,24 +606,22 @@ check_2(answer_2)
 # <details><summary>Solution</summary>
 #
 # ```python
-# def rates(durations):
-#     of_step = np.sort(durations, axis=1).mean(axis=0)
-#     return np.arange(1, 9) / of_step
-#
-#
-# def answer_2(durations):
-#     best = int(np.argmax(rates(durations)))
-#     return best + 1, rates(durations)[best]
+# def answer_2(durations, steps):
+#     ticks = np.sort(durations, axis=1).mean(axis=0) * steps
+#     best = int(np.argmin(ticks))
+#     return best + 1, ticks[best]
 #
 #
 # assert check_2(answer_2)
-# of_example = rates(some_durations(0))
-# assert answer_2(some_durations(0))[0] == 6  # two backup workers
-# assert 2.2 < of_example[5] / of_example[7] < 2.4
+# of_step = np.sort(some_durations(0), axis=1).mean(axis=0)
+# ticks = of_step * some_steps(8)
+# assert answer_2(some_durations(0), some_steps(8))[0] == 5  # three backup workers
+# assert 1 + np.argmax(np.arange(1, 9) / of_step) == 6 and 2.6 < ticks[7] / ticks[4] < 2.9
 # ```
 #
-# In the example two backup workers are best, and give 2.3 times the gradients of N = 8. A real
-# program gains less, because a late worker first finishes its stale gradient, which is then dropped.
+# In the example N = 6 gives the most gradients per tick, but N = 5 ends first: 2.8 times as soon as
+# N = 8. So compare steps · seconds per step, not gradients per second. A real program gains less,
+# because a late worker first finishes its stale gradient, which is then dropped.
 #
 # </details>
 

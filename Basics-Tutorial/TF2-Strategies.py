@@ -219,10 +219,11 @@ assert [error > 0.1 for error in errors] == [False, True, True, False, True]
 
 # %% [markdown]
 # ## MultiWorkerMirroredStrategy, and which examples a worker reads
-# Now each replica has a process; the strategy reads TF_CONFIG, starts a server, and connects them. A
-# dataset goes through `experimental_distribute_dataset`, whose default is `AutoShardPolicy.AUTO`: each
-# worker gets some of the files, or, without files, its share of each batch. In this program each worker
-# also takes its share explicitly, as you would without a strategy.
+# Now each replica has a process; the strategy reads TF_CONFIG, starts a server, and connects them.
+# Each process runs the same script. A dataset goes through `experimental_distribute_dataset`, whose
+# default is `AutoShardPolicy.AUTO`: each worker gets some of the files, or, without files, its
+# share of each batch. In this program each worker also takes its share explicitly, as you would
+# without a strategy.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile worker.py

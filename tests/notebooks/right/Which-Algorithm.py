@@ -13,12 +13,12 @@ answer_2 = {
 }
 
 
-# %% 2: the ring of this repository, and both ways to send seldom without waiting
+# %% 2: the ring of this repository, and two ways to send seldom without waiting
 answer_2 = {
     "a": "Non-Distributed-Setup",
     "b": "Sharded-Training",
     "c": "Ring-AllReduce",
-    "d": "Async-Local-SGD",
+    "d": "AEASGD",
     "e": "Delay-Compensation",
     "f": "Async-Local-SGD",
 }
