@@ -249,10 +249,10 @@ for name, (seconds, _) in steps.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# each layer alone, after    197 ms, 100% of the slowest
-# all in one, after          186 ms,  95% of the slowest
-# each layer alone, during   172 ms,  87% of the slowest
-# buckets, during            143 ms,  72% of the slowest
+# each layer alone, after    227 ms, 100% of the slowest
+# all in one, after          177 ms,  78% of the slowest
+# each layer alone, during   163 ms,  72% of the slowest
+# buckets, during            149 ms,  66% of the slowest
 # ```
 #
 # Fastest: buckets during the backward pass. They pay six latencies instead of eighteen, and a part of

@@ -338,9 +338,9 @@ for parallel, prefetch in (None, 0), (None, 2), (4, 2):
 # <details><summary>Answer</summary>
 #
 # ```text
-# parallel reads: 1, prefetch(0): 31.6 ms per update
-# parallel reads: 1, prefetch(2): 20.7 ms per update
-# parallel reads: 4, prefetch(2): 10.4 ms per update
+# parallel reads: 1, prefetch(0): 29.1 ms per update
+# parallel reads: 1, prefetch(2): 20.3 ms per update
+# parallel reads: 4, prefetch(2): 10.0 ms per update
 # ```
 #
 # 20 + 8 = 28 ms; max(20, 8) = 20 ms; and max(20/4, 8) = 8 ms, because now the step is the slower part.

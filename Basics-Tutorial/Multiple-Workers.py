@@ -198,10 +198,10 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # <details><summary>Answer</summary>
 #
 # ```text
-# staleness 0:          42% of the pushes
-# staleness 1:          56% of the pushes
+# staleness 0:          40% of the pushes
+# staleness 1:          59% of the pushes
 # staleness 2 or more:   1%
-# mean 0.58, largest 2
+# mean 0.60, largest 2
 # ```
 #
 # Less: the other's push counts only if it falls between the first worker's pull and its ticket, and
@@ -393,9 +393,9 @@ print("asynchronous, mean staleness of each worker:", *["%.1f" % mean for mean i
 #
 # ```text
 #  97 gradients, loss 0.71: one machine
-#  68 gradients, loss 0.93: synchronous
-# 292 gradients, loss 0.28: asynchronous
-# asynchronous, mean staleness of each worker: 2.1 2.1 2.0 15.2
+#  68 gradients, loss 0.94: synchronous
+# 316 gradients, loss 0.26: asynchronous
+# asynchronous, mean staleness of each worker: 2.1 2.2 2.1 16.4
 # ```
 #
 # About 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker: about

@@ -286,9 +286,9 @@ for mode, count in rows.items():
 # <details><summary>Answer</summary>
 #
 # ```text
-# alone   about  0.0 MB an update, 1230 updates, loss 0.485
-# dense   about 26.5 MB an update,  169 updates, loss 0.559
-# sparse  about  0.9 MB an update,  731 updates, loss 0.504
+# alone   about  0.0 MB an update,  794 updates, loss 0.498
+# dense   about 26.5 MB an update,  151 updates, loss 0.565
+# sparse  about  0.9 MB an update,  550 updates, loss 0.512
 # ```
 #
 # A dense update moves both tables, a sparse one at most 2,048 of their 102,000 rows, and the layers. So

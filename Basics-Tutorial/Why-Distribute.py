@@ -470,8 +470,8 @@ for name, result in results.items():
 # ```text
 #               parameters  examples per second     speed-up  efficiency  same result
 #                           one worker     two
-# digits              2410       53441   36123       0.68         34%  yes
-# convolutions        9898       19736   33246       1.68         84%  yes
+# digits              2410       58320   42035       0.72         36%  yes
+# convolutions        9898       23097   36271       1.57         79%  yes
 # ```
 #
 # One worker and two make the same steps, up to rounding, so only throughput counts. For the

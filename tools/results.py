@@ -15,7 +15,7 @@ writes the figures into the page.
 results.json names its example and the digest of its script (examples.example_digest), and
 readmes.py refuses to show it once either differs. If you have changed a script in a way that alters
 no number, such as a name, --unchanged writes the new digest and measures nothing. If other code
-draws the pictures, --pictures runs each once, for them and for the lines of a run on its page.
+draws the pictures, --pictures runs each once more, for them only.
 """
 
 import collections
@@ -141,12 +141,9 @@ def mark_unchanged(launcher):
 
 
 def draw_again(launcher, anyway):
-    """Draws the pictures of one more run, of which results.json gets the lines and no number."""
-    path = readmes.results_of(launcher)
-    found = readmes.read_json(path)
-    readmes.check_provenance(found, launcher)
-    lines = measure(launcher, 1, anyway)["output"]
-    path.write_text(json.dumps({**found, "output": lines}, indent=1) + "\n")
+    """Draws the pictures of one more run. results.json stays that of the runs before."""
+    readmes.check_provenance(readmes.read_json(readmes.results_of(launcher)), launcher)
+    measure(launcher, 1, anyway)
 
 
 def main():
@@ -154,7 +151,7 @@ def main():
     parser.add_argument("launchers", nargs="*", help="examples, or a run.sh of one (all)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, by seed (5)")
     parser.add_argument("--unchanged", action="store_true", help="measure nothing: see above")
-    words = "run each once, and keep its pictures and its lines only"
+    words = "run each once, and keep its pictures only"
     parser.add_argument("--pictures", action="store_true", help=words)
     words = "measure although other processes use the machine, and say so"
     parser.add_argument("--anyway", action="store_true", help=words)
