@@ -366,7 +366,7 @@ def push_row(update, step, flags):
             times.append(tf.timestamp())
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
-    size = sum(tf.size(t, out_type="int64") * t.dtype.size for t in update.pulled + update.pushed)
+    size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
     row = [pushed, pulled, ticket + 1, local_steps, local_steps * flags.batch_size, update.loss]
     row += [ticket - update.version, size, pushed - ready]
     return tf.stack([tf.cast(column, "float64") for column in row])
@@ -408,7 +408,7 @@ class Metrics:
             with open(f"{folder}/flags.json", "w") as file:
                 json.dump(facts, file, indent=2)
         # Line by line, so that even kill -9 loses none; it costs microseconds.
-        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", buffering=1)
+        self.file = open(f"{folder}/metrics-{task[0]}-{task[1]}.csv", "a", 1)
         # The line before a restart may have been cut short.
         print("# restart" if self.file.tell() else f"{PUSH},{','.join(TEST)}", file=self.file)
 

@@ -223,7 +223,7 @@ def test_a_worker_that_is_lost_before_the_first_step(where, words, as_tasks, tmp
 def test_workers_that_see_other_checkpoints(as_tasks, tmp_path):
     """They would go on from different steps: all end, with a line that says why."""
     script = tmp_path / COLLECTIVE.name
-    own = 'os.environ.get("OUTPUT_DIR") or "output"'
+    own = 'os.getenv("OUTPUT_DIR") or "output"'
     change = own, own + " if task == ('worker', 0) else 'own'"
     script.write_text(examples.replaced(COLLECTIVE, [change]))
     codes, output = as_tasks.run(script, tmp_path, "--steps", "20")
