@@ -409,55 +409,6 @@ def test_the_times_of_updates_in_the_picture(drawn):
         assert left - 0.1 < gap < right + 0.1
 
 
-def test_a_stall_has_no_line(drawn):
-    """Catches a line of means through a time without an update."""
-    made_run.flags("r", ["worker-0"], steps=8)
-    times = [1, 1.01, 1.02, 1.03, 2, 2.01, 2.02, 2.03]
-    pushes = [made_run.push(at, k, loss=1 if at < 2 else 0.1) for k, at in enumerate(times, 1)]
-    made_run.metrics("r", "worker-0", *pushes)
-    means = [line for line in drawn(RunData.read("r"))[0].lines if line.get_marker() == "None"]
-    assert [list(line.get_ydata()) for line in means] == [[1] * 4, pytest.approx([0.1] * 4)]
-
-
-def test_the_axis_of_errors(drawn):
-    """Catches ticks between whole examples, one example as high as the axis, a legend on the curve,
-
-    and an axis of time that does not begin with the run.
-    """
-    made_run.flags("r", ["worker-0"])
-    wrong = [6, 5, 6, 15, 5]
-    tests = [made_run.test(2 + k, k, 1 - n / 360, 0.5) for k, n in enumerate(wrong)]
-    made_run.metrics("r", "worker-0", made_run.push(1, 1), made_run.push(9, 2), *tests)
-    axes = drawn(RunData.read("r"))[1]
-    assert list(axes.get_yticks()) == pytest.approx([5 / 360, 6 / 360, 15 / 360])
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["1.4%", "1.7%", "4.2%"]
-    assert axes.get_ylim()[1] > 4 * axes.get_ylim()[0] and axes.get_xlim()[0] < 0
-    axes.figure.canvas.draw()
-    curve = axes.transData.transform(axes.lines[0].get_xydata())
-    assert max(curve[:, 1]) < axes.get_legend().get_window_extent().y0
-    assert curves.percentage(1) == "100%"
-
-
-def test_a_long_time_in_words():
-    """Catches 1.04e+03 ms."""
-    axes = curves.plt.figure().subplots()
-    times = {"worker 0": np.array([1.0] * 400 + [1040.4])}
-    curves.draw_counts(axes, times, {"worker 0": "C0"}, whole=False)
-    assert axes.texts[0].get_text() == "1 beyond, up to 1,040 ms"
-
-
-def test_a_worker_without_metrics_has_its_part(drawn, monkeypatch):
-    """Catches worker 0 of a pipeline, which calls all others, as computing while it waits."""
-    spans = [(0, 0, "forward", 0, 0, 0.01), (1, 0, "forward", 0, 0.02, 0.03)]
-    monkeypatch.setattr(curves, "stages", lambda directory: spans)
-    made_run.flags("r", ["worker-0"])
-    made_run.metrics("r", "worker-0", made_run.push(1, 1), made_run.push(2, 2))
-    assert widths(drawn(RunData.read("r"))[3]) == {
-        "worker 1": [0, 10, 0, 20, 0],
-        "worker 0": [0, 10, 0, 20, 0],
-    }
-
-
 def test_the_running_mean():
     """Catches a mean that is shifted, or lower at the ends."""
     values = np.array([1.0, 2, 3, 4, 10])

@@ -139,31 +139,6 @@ def test_the_window_has_every_worker(tmp_path):
     assert len(ends) == 8 == len(timeline.lanes(found)) and end - begin < 0.2
 
 
-def test_the_window_is_not_in_a_stall(tmp_path):
-    """Catches a moment in which all wait, while one tests or saves."""
-    times = [10 + step / 100 + (step > 60) for step in range(1, 101)]
-    lines = [push(t - 0.006, t - 0.004, t, step) for step, t in enumerate(times, 1)]
-    write(tmp_path, worker_0=lines, worker_1=lines)
-    found = activities.activities(RunData.read(tmp_path))
-    begin, end = activities.window(found)
-    for task in "worker 0", "worker 1":
-        ends = [each.end for each in found if (each.task, each.name) == (task, "push")]
-        assert sum(begin < at < end for at in ends) >= 3
-    assert end - begin < 0.1
-
-
-@pytest.mark.parametrize("steps, late", [(1, False), (10, True)])
-def test_local_steps_before_a_pull_have_their_name(steps, late):
-    """Catches the steps of elastic averaging, which pulls after them, as a wait for w."""
-    times = ("pull", 0, 9, {}), ("compute", 9, 9.1, {}), ("push", 9.1, 10, {"local_steps": steps})
-    names = [
-        patch.get_label()
-        for patch in timeline.legend([activities.Activity("worker 0", *each) for each in times])
-    ]
-    assert names[0] == (timeline.LATE_PULL if late else timeline.LABELS["pull"])
-    assert names[1:] == [timeline.LABELS["compute"], timeline.LABELS["push"]]
-
-
 @pytest.mark.parametrize("steps, shared", [((1, 2, 3, 4), True), ((1, 2, 1, 2), False)])
 def test_a_w_of_its_own_has_no_line_of_updates(steps, shared, tmp_path):
     """Catches lines from the steps of one worker to those of another with the same number."""
@@ -200,18 +175,6 @@ def test_stages_of_model_parallelism(tmp_path):
     ]
     first = (0, 0, "forward", 0, 0, 30)
     assert found == [first, (1, 0, "forward", 0, 50, 70), (1, 1, "backward", 0, 80, 100)]
-    turns = [
-        (task, name, round(1e6 * begin), round(1e6 * end))
-        for task, name, begin, end, _ in activities.of_stages(activities.stages(tmp_path))
-    ]
-    assert turns == [
-        ("worker 0", "compute", 0, 30),
-        ("worker 0", "wait", 30, 100),
-        ("worker 1", "wait", 0, 50),
-        ("worker 1", "compute", 50, 70),
-        ("worker 1", "wait", 70, 80),
-        ("worker 1", "compute", 80, 100),
-    ]
 
 
 def test_a_step_of_sharded_training(tmp_path):

@@ -7,17 +7,14 @@ import os
 
 import numpy as np
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from tfrun import formatting
 from tfrun.pictures import timeline
 from tfrun.pictures.timeline import COLOURS, SIZE
 from tfrun.runs import metrics_csv
-from tfrun.runs.activities import activities, of_stages, stages, window
+from tfrun.runs.activities import activities, stages, window
 from tfrun.runs.data import RunData
-
-STALL = 0.03  # of the run's time: a line of means does not cross so long a time without an update
-LEAST = 4  # times its begin is the end of an axis of errors, where an example more is a small step
 
 
 def smooth(values, window):
@@ -35,65 +32,20 @@ def log_axis(axes, form):
     axes.yaxis.set_minor_formatter("")
 
 
-def stretches(at, span):
-    """Returns slices of the times of updates, between which a task stalled; span: the run's time.
-
-    A stall is also ten times as long as the usual gap.
-    """
-    gaps = np.diff(at)
-    usual = np.median(gaps) if gaps.size else 0
-    (stalls,) = np.nonzero(gaps > max(STALL * span, 10 * usual))
-    ends = [0, *(stalls + 1), len(at)]
-    return [slice(*pair) for pair in zip(ends, ends[1:])]
-
-
 def draw_loss(axes, tasks, colours, start):
     """Draws the loss of each mini-batch as a dot, and a line for each task's running mean."""
-    span = max(columns["push_time"].max() for columns in tasks.values()) - start
     for name, columns in tasks.items():
         at, values = columns["push_time"] - start, columns["loss"]
         axes.plot(at, values, ".", color=colours[name], alpha=0.12, markersize=3)
-        for part in stretches(at, span):
-            length = min(max(1, len(values) // 40), part.stop - part.start)
-            axes.plot(at[part], smooth(values[part], length), color=colours[name])
+        axes.plot(at, smooth(values, max(1, len(values) // 40)), color=colours[name])
     axes.set(title="Training loss", xlabel="seconds (line: running mean)")
     log_axis(axes, "{:g}".format)
-
-
-def error_axis(axes):
-    """Sets a log scale of at least LEAST with ticks at errors that tests have found.
-
-    Each of those is a whole number of examples.
-    """
-    found = np.unique(np.concatenate([line.get_ydata() for line in axes.lines]))
-    more = max(1, LEAST * found[0] / found[-1]) ** 0.5
-    low, high = found[0] / more, found[-1] * more
-    apart, ticks = (high / low) ** 0.1, found[:1]
-    for value in found[1:]:
-        if value > apart * ticks[-1]:
-            ticks = [*ticks, value]
-    axes.set(yscale="log", ylim=(low / apart**0.5, high * apart**0.5))
-    axes.yaxis.set_major_locator(FixedLocator(ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percentage(value)))
-    axes.yaxis.set_minor_locator(FixedLocator([]))
-
-
-def percentage(share):
-    """Returns a share as text with two digits: 0.28%, 1.4%, 97%."""
-    return f"{float(f'{100 * share:.2g}'):g}%"
-
-
-def make_room(axes, share):
-    """Extends the y axis, so that this share of it is free at the top."""
-    scale = axes.yaxis.get_transform()
-    low, high = scale.transform(axes.get_ylim())
-    axes.set_ylim(top=scale.inverted().transform(low + (high - low) / (1 - share)))
 
 
 def draw_tests(axes, run, start):
     """Draws the test error, 1 - accuracy, on a log scale; any other metrics as they are.
 
-    The loss of the test is drawn where there is no other metric. The legend has room of its own.
+    The loss of the test is drawn where there is no other metric.
     """
     columns = {name: None for metrics in run.tasks.values() for name in metrics.tests}
     names = [name for name in columns if name.startswith("test_")]
@@ -114,14 +66,11 @@ def draw_tests(axes, run, start):
         axes.plot(seconds - start, values, "o-", color=colour, markersize=3, label=label)
     title = names[0].replace("_", " ").capitalize() if len(names) == 1 else "Metrics of the test"
     axes.set(title="Test error" if errors else title, xlabel="seconds")
-    if not axes.lines:
-        return
     if errors:
-        error_axis(axes)
-    rows = 1 + sum(1 + line.get_label().count("\n") for line in axes.lines)
-    make_room(axes, min(0.7, 0.05 + 0.1 * rows))
-    look = {"fontsize": SIZE, "title_fontsize": SIZE, "handlelength": 1}
-    axes.legend(title="at the end:", loc="upper right", frameon=False, alignment="left", **look)
+        log_axis(axes, lambda value: f"{100 * value:g}%")
+    if axes.lines:
+        look = {"fontsize": SIZE, "title_fontsize": SIZE, "handlelength": 1}
+        axes.legend(title="at the end:", loc="upper right", frameon=False, alignment="left", **look)
 
 
 def draw_counts(axes, values, colours, whole):
@@ -138,7 +87,7 @@ def draw_counts(axes, values, colours, whole):
     inside = [each[each <= edges[-1]] for each in values.values()]
     axes.hist(inside, edges, stacked=True, color=[colours[name] for name in values], rwidth=0.9)
     if beyond := int((everything > edges[-1]).sum()):
-        most = f"{max(everything):.0f}" if whole else f"{formatting.rate(max(everything))} ms"
+        most = f"{max(everything):.0f}" if whole else f"{max(everything):.3g} ms"
         text = f"{beyond:,d} beyond, up to {most}"
         axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes, size=SIZE)
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
@@ -172,11 +121,6 @@ def draw(run: RunData):
     start = min(columns["push_time"].min() for columns in tasks.values())
     found = activities(run)
     colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(found)}
-    spans = stages(run.directory)
-    turns = of_stages(spans) if spans else []
-    if not {turn.task for turn in turns} - set(tasks):
-        turns = []  # each worker's own metrics say more
-    colours = {**timeline.lanes(turns), **colours}
 
     lanes = 0.35 * len(colours)
     figure = plt.figure(figsize=(7.2, 7.9 + 1.5 * lanes), layout="constrained")
@@ -185,8 +129,6 @@ def draw(run: RunData):
     moment = figure.add_subplot(grid[2, :])
     draw_loss(loss, tasks, colours, start)
     draw_tests(tests, run, start)
-    begin, end = loss.get_xlim()
-    tests.set_xlim(begin, max(end, tests.dataLim.x1 + 0.03 * (end - begin)))
     late = {name: columns["staleness"] for name, columns in tasks.items()}
     late = {name: values[np.isfinite(values)] for name, values in late.items()}
     if any((values > 0).any() for values in late.values()):
@@ -198,12 +140,8 @@ def draw(run: RunData):
         draw_counts(counts, gaps, colours, whole=False)
         counts.set(title="Time of an update", xlabel="milliseconds")
     counts.set_ylabel("pushes" if len(tasks) > 1 else "updates")
-    if turns:
-        draw_parts(parts, turns, colours, {turn.task: 1 for turn in turns})
-        parts.set_xlabel("milliseconds of the update below")
-    else:
-        draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
-    if spans:
+    draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
+    if spans := stages(run.directory):
         timeline.draw_stages(moment, spans)
         moment.set_title("What each worker did in one update")
     elif shown := window(found):
@@ -211,7 +149,7 @@ def draw(run: RunData):
         moment.set_title("A moment of the run")
     else:
         moment.set_axis_off()
-    if handles := timeline.legend(turns or found):
+    if handles := timeline.legend(found):
         figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=SIZE)
     for axes in figure.axes:
         axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")

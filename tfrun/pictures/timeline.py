@@ -7,7 +7,6 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
-from matplotlib.patheffects import withStroke
 
 from tfrun.runs.activities import moments
 
@@ -22,7 +21,6 @@ LABELS = {  # what the bars are
     "wait": "waiting",
     "evaluation": "evaluation",
 }
-LATE_PULL = "thin: local steps, until w is read"  # where they come before the pull
 
 
 def key(task):
@@ -87,8 +85,7 @@ def timeline(axes, activities, begin, end):
             axes.plot(update, top, "v", color=colour, markersize=6)
         late = activity.facts.get("staleness") if activity.name == "push" else None
         if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
-            text = axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
-            text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # on a dark bar
+            axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
     points = [(unit * (at - begin), number) for number, at in made.items() if begin < at < end]
     width = 72 * axes.figure.get_size_inches()[0] - 8 * SIZE  # in points, beside the tasks' names
     for x, text in labels(points, 0.65 * SIZE / width * unit * (end - begin)):
@@ -109,25 +106,15 @@ def look(name, colour):
 
 def legend(activities):
     """Returns the Patches that say what the bars of these Activities are."""
-    seconds = dict.fromkeys(LABELS, 0)
-    for activity in activities:
-        seconds[activity.name] += activity.end - activity.begin
-    labels = {name: label for name, label in LABELS.items() if seconds[name]}
-    steps = max((activity.facts.get("local_steps", 1) for activity in activities), default=1)
-    if steps > 1 and seconds["compute"] < seconds["pull"] / 10:
-        labels["pull"] = LATE_PULL
-    return [Patch(label=label, **look(name, "#555555")) for name, label in labels.items()]
+    names = {activity.name for activity in activities if activity.end > activity.begin}
+    return [Patch(label=LABELS[name], **look(name, "#555555")) for name in LABELS if name in names]
 
 
 def draw_stages(axes, spans):
-    """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block.
-
-    Their colours come after those of the workers.
-    """
+    """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block."""
     last, end = max(spans)[0], max(end for *_, end in spans)
     for worker, row, what, number, begin, until in spans:
-        pair = (last + 1 + number) % 10
-        colour = plt.cm.tab20.colors[2 * pair + (what in ("forward", "gather"))]
+        colour = plt.cm.tab20.colors[number % 10 * 2 + (what in ("forward", "gather"))]
         low = last - worker + (-0.4 if row else 0.02)
         axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
         if until - begin > 0.02 * end:

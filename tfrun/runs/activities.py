@@ -106,34 +106,21 @@ def trace_events(found):
 
 
 def window(found):
-    """Returns (begin, end) of a short time of the run; None without pushes.
+    """Returns (begin, end) of a short time behind the middle of the run; None without pushes.
 
-    Of two tasks it has about six pushes each, of many at least two, of a slow one at least one. Of
-    the times from 0.4 to 0.8 of all pushes it is the one nearest to 0.6 that misses the fewest of
-    those: a moment in which all wait shows none.
+    Of two tasks it has about six pushes each, of many at least two, of a slow one at least one.
     """
     times = collections.defaultdict(list)  # {task: when its pushes have ended}
     for activity in found:
         if activity.name == "push":
             times[activity.task].append(activity.end)
-    ends = [np.sort(ends) for ends in times.values() if len(ends) > 1]
+    ends = [sorted(ends) for ends in times.values() if len(ends) > 1]
     if not ends:
         return None
     gaps = [np.median(np.diff(times)) for times in ends]
-    due = max(2, PUSHES / len(ends))
-    length = max(due * np.median(gaps), 1.2 * max(gaps))
-    every = np.sort(np.concatenate(ends))
-    first, middle, last = np.quantile(every, (0.4, 0.6, 0.8))
-    centres = np.array([middle, *every[(first <= every) & (every <= last)]])
-    near = 0.48 * length  # and not on the edge
-    inside = [
-        np.searchsorted(times, centres + near) - np.searchsorted(times, centres - near)
-        for times in ends
-    ]
-    shown = np.minimum(inside, max(1, int(due) - 1)).sum(axis=0)
-    best = centres[shown == shown.max()]
-    centre = best[np.argmin(abs(best - middle))]
-    return centre - length / 2, centre + length / 2
+    middle = np.quantile(np.concatenate(ends), 0.6)
+    length = max(max(2, PUSHES / len(ends)) * np.median(gaps), 1.2 * max(gaps))
+    return middle - length / 2, middle + length / 2
 
 
 def moments(pushes):
@@ -170,20 +157,3 @@ def stages(directory):
                 times[key] += event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6
     start = min((min(each) for each in times.values()), default=0)
     return [(*key[:4], min(each) - start, max(each) - start) for key, each in sorted(times.items())]
-
-
-def of_stages(spans):
-    """Returns the Activities of each worker in these stages() of an update: computing, or not."""
-    first, last = min(span[4] for span in spans), max(span[5] for span in spans)
-    found = []
-    for worker in sorted({span[0] for span in spans}):
-        task, until = f"worker {worker}", first
-        for begin, end in sorted(span[4:] for span in spans if span[0] == worker):
-            if begin > until:
-                found.append(Activity(task, "wait", until, begin))
-            if end > until:
-                found.append(Activity(task, "compute", max(begin, until), end))
-                until = end
-        if last > until:
-            found.append(Activity(task, "wait", until, last))
-    return found
