@@ -273,7 +273,7 @@ def send(w, vectors):
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
-            arrived.append(tf.identity(vector))
+            arrived += [tf.identity(vector)]
     return arrived
 
 
@@ -310,8 +310,8 @@ def copy_of_state(model, state, rank):
     copies = []
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds differ, so that no two workers drop the same units.
-        offset = rank if original.name == "seed_generator_state" else 0
-        copies.append(tf.get_local_variable(f"own_{v.op.name}", initializer=v + offset))
+        value = v + rank if original.name == "seed_generator_state" else v.value()
+        copies += [tf.get_local_variable(f"own_{v.op.name}", initializer=value)]
     return copies
 
 
@@ -373,7 +373,7 @@ def push_row(update, step, flags):
     times = []
     for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
-            times.append(tf.timestamp())
+            times += [tf.timestamp()]
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)
@@ -466,7 +466,7 @@ def train(cluster, server, initial, step, make_update, test, flags):
     while len(written) < flags.updates_per_call:
         with tf.device(cluster.device), tf.control_dependencies(before):
             update = make_update()
-            written.append(tf.numpy_function(metrics.push, [push_row(update, step, flags)], []))
+            written += [tf.numpy_function(metrics.push, [push_row(update, step, flags)], [])]
         before = [update.push]  # when it has arrived, the next one pulls
         tf.get_variable_scope().reuse_variables()
     saver = tf.train.Saver(sharded=ps > 1, save_relative_paths=True)

@@ -109,10 +109,8 @@ def build(model, data, flags):
     local_state = []  # it begins as rank 0's
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds are others, so that no two ranks drop the same units.
-        offset = k if original.name == "seed_generator_state" else 0
-        local_state.append(
-            tf.get_local_variable(f"own_{v.op.name}", initializer=v + tf.cast(offset, v.dtype))
-        )
+        value = v + k if original.name == "seed_generator_state" else v.value()
+        local_state.append(tf.get_local_variable(f"own_{v.op.name}", initializer=value))
     rows = data.x_train[k::n], data.y_train[k::n], data.x_test, data.y_test
     x, y, x_test, y_test = variables(tf.get_local_variable, "rows", rows)
     update = algorithm(w, step, gradients(model, local_state, x, y, flags, k), flags)
@@ -275,7 +273,7 @@ def push_row(update, step, flags):
     times = []
     for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
-            times.append(tf.timestamp())
+            times += [tf.timestamp()]
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)

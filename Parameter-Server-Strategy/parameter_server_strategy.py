@@ -350,7 +350,7 @@ def send(w, vectors):
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
-            arrived.append(tf.identity(vector))
+            arrived += [tf.identity(vector)]
     return arrived
 
 
@@ -374,7 +374,7 @@ def gradients(model, state, data, flags, rank, n):
     offsets = []
     for v in model.non_trainable_variables:
         is_seed = v.name == "seed_generator_state"
-        offsets.append(tf.cast(rank if is_seed else 0, v.dtype))
+        offsets.append(tf.cast(rank, v.dtype) if is_seed else None)
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
@@ -382,12 +382,12 @@ def gradients(model, state, data, flags, rank, n):
         drawn = tf.random.stateless_uniform([flags.batch_size], key, 0, size, tf.int32)
         rows = rank + n * drawn
         with tf.control_dependencies(w):
-            before = [v + offset for v, offset in zip(state, offsets)]
+            before = [tf.identity(v) if by is None else v + by for v, by in zip(state, offsets)]
         outputs, after, penalties = model.stateless_call(
             unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
         )
-        for v, new, offset in zip(state, after, offsets):
-            v.assign(new - offset)
+        for v, new, by in zip(state, after, offsets):
+            v.assign(new if by is None else new - by)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
         return mean, tf.gradients(mean, w)
 
@@ -467,7 +467,7 @@ def push_row(update, step, flags):
     times = []
     for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
-            times.append(tf.timestamp())
+            times += [tf.timestamp()]
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)

@@ -369,7 +369,7 @@ def send(w, vectors):
     arrived = []
     for v, vector in zip(w, vectors):
         with tf.device(v.device):
-            arrived.append(tf.identity(vector))
+            arrived += [tf.identity(vector)]
     return arrived
 
 
@@ -406,8 +406,8 @@ def copy_of_state(model, state, rank):
     copies = []
     for v, original in zip(state, model.non_trainable_variables):
         # The seeds differ, so that no two workers drop the same units.
-        offset = rank if original.name == "seed_generator_state" else 0
-        copies.append(tf.get_local_variable(f"own_{v.op.name}", initializer=v + offset))
+        value = v + rank if original.name == "seed_generator_state" else v.value()
+        copies += [tf.get_local_variable(f"own_{v.op.name}", initializer=value)]
     return copies
 
 
@@ -469,7 +469,7 @@ def push_row(update, step, flags):
     times = []
     for tensors in update.pulled, update.pushed, [ticket]:  # in a tf.function they come in turn
         with tf.control_dependencies(tensors):
-            times.append(tf.timestamp())
+            times += [tf.timestamp()]
     pulled, ready, pushed = times
     local_steps = getattr(update, "local_steps", getattr(flags, "local_steps", 1))
     size = sum(tf.size(t, out_type=tf.int64) * t.dtype.size for t in update.pulled + update.pushed)

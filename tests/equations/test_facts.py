@@ -42,7 +42,7 @@ def send(w, vectors):
     arrived = []
     for vector in send_at_once(w, vectors):
         with tf.device(vector.device), tf.control_dependencies([late("push", vector)]):
-            arrived.append(tf.identity(vector))
+            arrived += [tf.identity(vector)]
     return arrived
 """
 SCRIPTS = [

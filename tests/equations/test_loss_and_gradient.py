@@ -435,7 +435,7 @@ ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.value
 ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
 MISTAKES = {
     (HOGWILD, "losses"): {
-        "all have the same masks": [("offset = rank if", "offset = 0 if")],
+        "all have the same masks": [("value = v + rank if", "value = v if")],
         "the penalty is in the gradient only": [
             (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
         ],
@@ -473,7 +473,9 @@ MISTAKES = {
         ],
     },
     (COORDINATOR, "losses"): {
-        "all have the same masks": [("rank if is_seed else 0", "0")],
+        "all have the same masks": [
+            ("tf.cast(rank, v.dtype) if is_seed", "tf.cast(0, v.dtype) if is_seed")
+        ],
     },
     (COORDINATOR, "parameters"): {
         "the penalty is in the loss only": [
@@ -481,7 +483,7 @@ MISTAKES = {
         ],
     },
     (HOROVOD, "losses"): {
-        "rank 0's masks": [("        offset = k if", "        offset = 0 if")],
+        "rank 0's masks": [("        value = v + k if", "        value = v if")],
     },
 }
 

@@ -421,9 +421,13 @@ MISTAKES = {
     (COORDINATOR, "losses"): {
         "a mini-batch for the next one, too": [("tf.int64), number]", "tf.int64), number // 2]")]
     },
-    (COORDINATOR, "masks"): {"all have the same": [("rank if is_seed else 0", "0")]},
+    (COORDINATOR, "masks"): {
+        "all have the same": [
+            ("tf.cast(rank, v.dtype) if is_seed", "tf.cast(0, v.dtype) if is_seed")
+        ]
+    },
     (COORDINATOR, "count"): {
-        "the state does not move": [("v.assign(new - offset)", "v.assign(v)")]
+        "the state does not move": [("v.assign(new if by is None else new - by)", "v.assign(v)")]
     },
 }
 

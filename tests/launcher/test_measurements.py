@@ -987,6 +987,14 @@ def check_the_laboratory(load, tmp_path):
     for name, due in (("ring", 0), (ps, 3 / 4), ("ps, at most 4 ahead", 0.02), ("gossip", 3 / 4)):
         found = module.left_of(name, 4, 1e-6)
         assert found == pytest.approx(due, abs=0.02), f"\nlost, {name}: {found}"
+    laptop, layers = module.cases()["a laptop, 2 cores"], load("Benchmarks").MODELS["wide"][0]
+    rates = json.loads((MEASUREMENTS / "Benchmarks" / "results.json").read_text())
+    near(
+        "laptop, seconds",
+        (laptop.c,),
+        1 / statistics.median(rates["Non-Distributed-Setup"]["wide"]),
+    )
+    near("laptop, bytes", (laptop.S,), 4 * sum((i + 1) * o for i, o in zip(layers, layers[1:])))
     curve = [[2, 0.8, 1.2], [4, 1.0, 2.0]]
     points = [(0.5, "measured", 2), (2.03, "published", 4)]
     words = [module.known([(n, value, source)], curve) for value, source, n in points]
@@ -1000,7 +1008,11 @@ def check_the_laboratory(load, tmp_path):
             assert found == pytest.approx(due, rel=0.05), f"\nplanned, {name}: {found}, not {due}"
 
 
-MISTAKES["the_laboratory", "(rates|straggler|link|lost|known|planned).*", "Scale-Laboratory"] = {
+MISTAKES[
+    "the_laboratory", "(rates|straggler|link|lost|known|planned|laptop).*", "Scale-Laboratory"
+] = {
+    "another wide model": [("(784, 512, 512, 10)", "(784, 512, 128, 10)")],
+    "the time of two workers": [("c = 1 / benchmark(ALONE)", "c = 2 / benchmark(ALONE)")],
     "a slow link is as fast": [("/ (LINK if trouble == SLOW_LINK else 1)", "/ 1")],
     "updates for mini-batches": [
         ("found[name] = n * T / (last + high), n * T /", "found[name] = n / (last + high), n /")

@@ -789,7 +789,7 @@ def test_all_replays():
         for case, _, measured, simulated in replayed(sim, IN_STEP.match)
         if measured
     ]
-    assert max(missed) > 1.3  # three of ten local steps
+    assert min(missed) > 1.1 and max(missed) > 1.3  # each is too high: no other is left out
 
 
 LOOKS = np.cumsum([0] + [min(0.0005 * 2**i, 0.02) for i in range(400)])

@@ -24,7 +24,7 @@ class Counted(keras.layers.Layer):
     """Outputs the mini-batches that it was trained on, the number of its mask, and `scale`.
 
     A mini-batch counts as 1, and by 1000 more where all of its inputs are 1. `scale` is trained by
-    its penalty alone, and begins as 1 on the chief only.
+    its penalty alone, and begins as 1 on the chief only. Nothing counts before `trained` is true.
     """
 
     def __init__(self):
@@ -43,13 +43,16 @@ class Counted(keras.layers.Layer):
         first = keras.initializers.Constant(1.0 if is_chief else 1.2)
         self.scale = self.add_weight((1,), first, name="scale", regularizer=penalty)
         self.count = self.add_weight((1,), "zeros", name="count", trainable=False)
+        self.trained = self.add_weight((), "zeros", "bool", name="trained", trainable=False)
 
     def call(self, x, training=False):
         ones, mask = 0 * x, 0.0
         if training:
             self.count.assign(self.count + 1 + 1000 * keras.ops.mean(x))
+            self.trained.assign(True)
             mask = keras.ops.floor(1000 * keras.random.uniform((1,), seed=self.masks))
-        columns = [ones + self.count, ones + mask, ones + self.scale]
+        count = keras.ops.where(self.trained, self.count, 0.0)
+        columns = [ones + count, ones + mask, ones + self.scale]
         return keras.ops.concatenate(columns, axis=-1)
 
 
