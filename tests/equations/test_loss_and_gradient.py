@@ -435,7 +435,7 @@ ONCE = "tf.add_n([h[K, m] for m in range(M)]) / M + tf.add_n(sum(penalties.value
 ENDS = "[outputs, *penalties], [w, h], [d, *[None] * len(penalties)]"
 MISTAKES = {
     (HOGWILD, "losses"): {
-        "all have the same masks": [("value = v + rank if", "value = v if")],
+        "all have the same masks": [("v + rank if", "v + 0 if")],
         "the penalty is in the gradient only": [
             (BOTH % "", "        return mean - tf.add_n(penalties), tf.gradients(mean, w)\n")
         ],
@@ -483,7 +483,7 @@ MISTAKES = {
         ],
     },
     (HOROVOD, "losses"): {
-        "rank 0's masks": [("        value = v + k if", "        value = v if")],
+        "rank 0's masks": [("value = v + k if", "value = v + 0 if")],
     },
 }
 
