@@ -15,7 +15,6 @@ from tfrun.runs.activities import moments
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
 SIZE = plt.rcParams["font.size"] = 10  # of the letters, in points
 EVALUATION_COLOUR = "#9e9e9e"
-HEIGHTS = {"pull": 0.12}  # of the bars; the others' is 0.5
 LABELS = {  # what the bars are
     "pull": "thin: until w is read",
     "compute": "dark: computing",
@@ -59,7 +58,7 @@ def timeline(axes, activities, begin, end):
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
-        height = HEIGHTS.get(activity.name, 0.5)
+        height = 0.12 if activity.name == "pull" else 0.5
         axes.barh(lane, until - at, height, at, **look(activity.name, colour))
         if activity.name == "push" and made:
             update = unit * (made[activity.facts["global_step"]] - begin)

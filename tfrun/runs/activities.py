@@ -115,7 +115,8 @@ def window(found):
     ends = [times for times in ends if len(times) > 1]
     if not ends:
         return None
-    gaps = [np.median(np.diff(times)) for times in ends]
+    # Ten updates at once are one burst: the mean, but without stalls.
+    gaps = [np.minimum(g, np.quantile(g, 0.95)).mean() for g in map(np.diff, ends)]
     due = max(2, PUSHES / len(ends))
     length = max(due * np.median(gaps), 1.2 * max(gaps))
     middle, *centres = np.quantile(np.concatenate(ends), [0.6, *np.linspace(0.4, 0.8, 201)])
