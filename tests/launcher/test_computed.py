@@ -483,7 +483,7 @@ MISTAKES_OF_THE_PICTURE = {
     "minor ticks": (check_the_tests, "axes.set_yticks([], minor=True)", "pass"),
     "a legend on the curve": (check_the_tests, "min(0.7, 0.08 + 0.1 * rows)", "0.05"),
     "a legend with room for one test": (check_the_tests, "rows = 1 + sum(", "rows = 1 + max("),
-    "an axis of time of its own": (check_the_tests, "tests.set_xlim(begin, ", "tests.set_xlim(1, "),
+    "an axis of time of its own": (check_the_tests, "tests.sharex(loss)", "pass"),
 }
 
 

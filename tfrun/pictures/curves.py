@@ -156,10 +156,9 @@ def draw(run: RunData):
     grid = figure.add_gridspec(3, 2, height_ratios=[2.4, 2.1 + 0.5 * lanes, 1.6 + lanes])
     loss, tests, counts, parts = (figure.add_subplot(grid[at // 2, at % 2]) for at in range(4))
     moment = figure.add_subplot(grid[2, :])
+    tests.sharex(loss)
     draw_loss(loss, tasks, colours, start)
     draw_tests(tests, run, start)
-    begin, end = loss.get_xlim()
-    tests.set_xlim(begin, max(end, tests.dataLim.x1 + 0.03 * (end - begin)))
     late = {name: p["staleness"][np.isfinite(p["staleness"])] for name, p in tasks.items()}
     if any((values > 0).any() for values in late.values()):
         draw_counts(counts, late, colours, whole=True)
