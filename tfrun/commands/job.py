@@ -36,7 +36,8 @@ def read(path):
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
     validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
     # A key that is misspelt says more than one that is missing.
-    if error := jsonschema.exceptions.best_match(validator.iter_errors(job)):
+    order = jsonschema.exceptions.by_relevance(weak={"required"})
+    if error := jsonschema.exceptions.best_match(validator.iter_errors(job), order):
         message = f"{': '.join(map(str, error.absolute_path)) or 'the file'}: {error.message}"
         if error.validator == "additionalProperties":
             message += f"; it may have {', '.join(error.schema['properties'])}"
