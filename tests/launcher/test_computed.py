@@ -10,6 +10,8 @@ import made_run
 import numpy as np
 import psutil
 import pytest
+import support
+from common import examples
 from tfrun.commands import common, job, logs, monitor, status, trace
 from tfrun.commands import curves as curves_command
 from tfrun.launch import cluster, resources, supervisor
@@ -348,11 +350,11 @@ def three_pushes():
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Returns a function that draws a run, and returns the axes of its picture."""
+    """Returns a function that draws a run, by this module, and returns the axes of its picture."""
 
-    def draw(run):
+    def draw(run, module=curves):
         monkeypatch.setattr(curves.plt, "close", lambda figure: None)
-        path = curves.draw(run)
+        path = module.draw(run)
         assert path.stat().st_size > 10000
         return curves.plt.gcf().axes
 
@@ -381,7 +383,9 @@ def test_what_the_picture_shows(drawn):
     assert [list(line.get_xdata()) for line in dots] == [[0, 1, 2], [1.5]]
     (error,) = tests.lines
     assert list(error.get_xdata()) == [1.25, 3.0]
-    assert list(error.get_ydata()) == [0.25, 0.125]  # none at all: half of the smallest
+    assert list(error.get_ydata()) == [0.25, 0]  # which a log scale would not show
+    ticks = [label.get_text() for label in tests.get_yticklabels()]
+    assert ticks == ["0.0%", "25.0%"] and not tests.get_yticks(minor=True).size
     assert "100.0%" in tests.get_legend().get_texts()[0].get_text()
     bins = {bar.get_x() + bar.get_width() / 2: 0 for bar in counts.patches}
     for bar in counts.patches:
@@ -407,6 +411,109 @@ def test_the_times_of_updates_in_the_picture(drawn):
     assert len(filled) == 2
     for (left, right), gap in zip(inside, (4, 6)):
         assert left - 0.1 < gap < right + 0.1
+
+
+def check_the_losses(draw):
+    """Asserts that no line crosses a stall, and that a loss that is no number is a cross."""
+    made_run.flags("r", ["worker-0"], steps=160)
+    losses = [*[1] * 80, *[0.1] * 78, "nan", "inf"]
+    times = [1 + k / 100 + (k > 80) for k in range(1, 161)]
+    pushes = [made_run.push(at, k, loss=losses[k - 1]) for k, at in enumerate(times, 1)]
+    made_run.metrics("r", "worker-0", *pushes)
+    axes = draw(RunData.read("r"))[0]
+    means = [line for line in axes.lines if line.get_marker() == "None"]
+    assert len(means) == 2
+    before, after = [line.get_ydata() for line in means]
+    assert list(before) == [1] * 80 and list(after[:70]) == pytest.approx([0.1] * 70)
+    crosses = [line for line in axes.lines if line.get_marker() == "x"]
+    assert [list(line.get_xdata()) for line in crosses] == [pytest.approx([2.58, 2.59])]
+    assert "x: no number" in axes.get_xlabel()
+    for at in crosses[0].get_transform().transform(crosses[0].get_xydata()):
+        assert axes.get_window_extent().contains(*at)
+
+
+def check_the_tests(draw):
+    """Asserts where errors are drawn: between 0 and the legend, with ticks at some of them.
+
+    There are 5, 6 or 15 in 360 examples; a second metric ends with none.
+    """
+    names = ["test_accuracy", "test_top_5_accuracy", "test_loss"]
+    wrong = [(6, 15), (5, 5), (6, 1), (15, 0), (5, 0)]
+    tests = [
+        made_run.test(2 + k, k, 1 - some / 360, 1 - others / 360, 0.5, tests=names)
+        for k, (some, others) in enumerate(wrong)
+    ]
+    pushes = [made_run.push(at, at, tests=names) for at in (1, 9)]
+    made_run.flags("r", ["worker-0"])
+    made_run.metrics("r", "worker-0", *pushes, *tests, tests=names)
+    axes = draw(RunData.read("r"))[1]
+    axes.figure.canvas.draw()
+    legend, inside = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert len(axes.lines) == 2 and legend.y1 <= inside.y1
+    for line in axes.lines:
+        curve = axes.transData.transform(line.get_xydata())
+        assert len(curve) == 5 and inside.y0 - 0.01 < min(curve[:, 1])
+        assert max(curve[:, 1]) < legend.y0
+    counts = [360 * tick for tick in axes.get_yticks()]
+    assert counts == pytest.approx([0, 1, 5, 15]) and not axes.get_yticks(minor=True).size
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["0.0%", "0.3%", "1.4%", "4.2%"]
+    assert axes.get_xlim()[0] < 0 and axes.get_xlim()[1] > 8
+
+
+def test_stalls_failures_and_errors(drawn):
+    """Catches nothing that the mistakes below are not: it shows that without them all is well."""
+    check_the_losses(drawn)
+    check_the_tests(drawn)
+
+
+MISTAKES_OF_THE_PICTURE = {
+    "a line through a stall": (check_the_losses, "np.flatnonzero(stalls) + 1", "[]"),
+    "means of both sides of it": (
+        check_the_losses,
+        "smooth(values[part], length)",
+        "smooth(values, length)[part]",
+    ),
+    "losses that are not drawn": (check_the_losses, "[~np.isfinite(values)]", "[:0]"),
+    "ticks beside whole examples": (
+        check_the_tests,
+        "axes.set_yticks(ticks, [",
+        "axes.set_yticks([tick + 0.001 for tick in ticks], [",
+    ),
+    "minor ticks": (check_the_tests, "axes.set_yticks([], minor=True)", "pass"),
+    "a legend on the curve": (check_the_tests, "min(0.7, 0.08 + 0.1 * rows)", "0.05"),
+    "a legend with room for one test": (check_the_tests, "rows = 1 + sum(", "rows = 1 + max("),
+    "an axis of time of its own": (check_the_tests, "tests.sharex(loss)", "pass"),
+}
+
+
+@pytest.mark.parametrize(
+    "check, old, new", MISTAKES_OF_THE_PICTURE.values(), ids=MISTAKES_OF_THE_PICTURE
+)
+def test_mistakes_of_the_picture(drawn, check, old, new):
+    path = support.ROOT / "tfrun" / "pictures" / "curves.py"
+    module = examples.load(path, examples.replaced(path, [(old, new)]))
+    with pytest.raises(AssertionError):
+        check(lambda run: drawn(run, module))
+
+
+def test_a_long_time_in_words():
+    """Catches 1.04e+03 ms."""
+    axes = curves.plt.figure().subplots()
+    times = {"worker 0": np.array([1.0] * 400 + [1040.4])}
+    curves.draw_counts(axes, times, {"worker 0": "C0"}, whole=False)
+    assert axes.texts[0].get_text() == "1 beyond, up to 1,040 ms"
+
+
+def test_the_parts_of_a_pipeline_are_not_drawn(drawn, monkeypatch):
+    """Catches worker 0 of a pipeline, which calls all others, as computing while it waits."""
+    spans = [(0, 0, "forward", 0, 0, 0.01), (1, 0, "forward", 0, 0.02, 0.03)]
+    monkeypatch.setattr(curves, "stages", lambda directory: spans)
+    made_run.flags("r", ["worker-0"])
+    made_run.metrics("r", "worker-0", made_run.push(1, 1), made_run.push(2, 2))
+    *_, counts, moment = drawn(RunData.read("r"))
+    assert counts.get_title() == "Time of an update" and not moment.figure.legends
+    assert moment.get_title() == "What each worker did in one update"
 
 
 def test_the_running_mean():
@@ -632,10 +739,14 @@ def test_the_exit_code_and_the_slots_of_a_grid(monkeypatch, tmp_path, capsys):
 def test_runs_at_once_have_enough(monkeypatch):
     """Catches the cores of one task for those of all, and a whole machine for each run."""
     monkeypatch.setattr(cluster, "core_numbers", lambda: [*range(8)])
-    shares = {("worker", k): resources.Share([2 * k, 2 * k + 1], None, None) for k in range(2)}
-    job.fits(2, shares)
-    with pytest.raises(ValueError, match="3 runs at once share the 8 cores .* each asks for 4"):
-        job.fits(3, shares)
+    monkeypatch.setattr(cluster, "gpus", lambda: ["a", "b", "c"])
+    needs = {"worker": 2}, {"worker": 2}, {}, {"worker": 2**20}
+    shares = resources.shares(*needs, runs=2)
+    assert [share.cpus for share in shares.values()] == [[0, 1], [2, 3]]
+    with pytest.raises(ValueError, match=r"asks for 4 cores .* has 2 for each of 3 runs at once"):
+        resources.shares(*needs, runs=3)
+    with pytest.raises(ValueError, match=r"asks for 2 GPUs .* has 1 for each of 2 runs at once"):
+        resources.shares({"worker": 2}, {}, {"worker": 1}, {}, runs=2)
 
 
 # restarts ----------------------------------------------------------------------------------------

@@ -255,7 +255,8 @@ WRONG_FIELDS = [
     ("timeout: soon", "argument --timeout"),
     (
         f"parallel: 2\ngrid: {{s: [1, 2]}}\nroles: {{worker: {{cpus: {len(CORES)}}}}}",
-        f"2 runs at once share the {len(CORES)} cores of this machine",
+        f"asks for {len(CORES)} cores (1 worker x {len(CORES)}), and this machine has "
+        f"{len(CORES) // 2} for each of 2 runs at once: lower parallel",
     ),
 ]
 

@@ -7,6 +7,7 @@ import subprocess
 import made_run
 import pytest
 import support
+from common import examples
 from matplotlib import image
 from small import TFRUN
 from tfrun.pictures import timeline
@@ -110,16 +111,17 @@ def test_activities_by_hand(tmp_path):
 
 
 def test_numbers_of_updates_stand_in_order():
-    """Also where an answer comes after that of a later update; those without room are a range."""
+    """Also where an answer comes after that of a later update; those without room have none."""
     pushes = [
         activities.Activity("worker %d" % (step % 2), "push", at - 1, at, {"global_step": step})
         for step, at in ((7, 10.0), (8, 14.0), (9, 12.0), (10, 20.0), (10, 21.0))
     ]
     made = activities.moments(pushes)
     assert list(made.items()) == [(7, 10.0), (8, 12.0), (9, 12.0), (10, 20.0)]
-    shown = [(at, number) for number, at in made.items()]
-    assert timeline.labels(shown, 0.1) == [(10, "7"), (12, "8\u20139"), (20, "10")]
-    assert timeline.labels(shown, 10) == [(13.5, "7\u201310")]
+    for end, due in (22, [("7", 1), ("8", 3), ("10", 11)]), (20, [("7", 1), ("8", 3)]):
+        axes = timeline.plt.figure().subplots()
+        timeline.timeline(axes, pushes, 9, end)
+        assert [(text.get_text(), text.xy[0]) for text in axes.texts] == due
 
 
 def test_the_window_has_every_worker(tmp_path):
@@ -137,6 +139,51 @@ def test_the_window_has_every_worker(tmp_path):
     begin, end = activities.window(found)
     ends = {each.task for each in found if each.name == "push" and begin < each.end < end}
     assert len(ends) == 8 == len(timeline.lanes(found)) and end - begin < 0.2
+
+
+def check_a_moment(tmp_path, module):
+    """Asserts that a moment has pushes of both workers, who both wait for a second of this run."""
+    times = [10 + step / 100 + (step > 60) for step in range(1, 101)]
+    lines = [push(t - 0.006, t - 0.004, t, step) for step, t in enumerate(times, 1)]
+    write(tmp_path, worker_0=lines, worker_1=lines)
+    found = activities.activities(RunData.read(tmp_path))
+    begin, end = module.window(found)
+    for task in "worker 0", "worker 1":
+        ends = [each.end for each in found if (each.task, each.name) == (task, "push")]
+        inside = [at for at in ends if begin < at < end]
+        assert len(inside) >= 3 and inside[0] > begin + 0.0002 and inside[-1] < end - 0.0002
+    assert end - begin < 0.1
+
+
+def test_the_window_is_not_in_a_stall(tmp_path):
+    """Catches a moment in which all wait, while one tests or saves."""
+    check_a_moment(tmp_path, activities)
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("centre = min([middle, *centres], key=missing)", "centre = middle"),
+        ("for n in inside), abs(centre", "for n in inside[:0]), abs(centre"),
+    ],
+    ids=["the middle", "the nearest to it"],
+)
+def test_mistakes_of_the_window(tmp_path, old, new):
+    path = support.ROOT / "tfrun" / "runs" / "activities.py"
+    with pytest.raises(AssertionError):
+        check_a_moment(tmp_path, examples.load(path, examples.replaced(path, [(old, new)])))
+
+
+@pytest.mark.parametrize("steps, late", [(1, False), (10, True)])
+def test_local_steps_before_a_pull_have_their_name(steps, late):
+    """Catches the steps of elastic averaging, which pulls after them, as a wait for w."""
+    times = ("pull", 0, 9, {}), ("compute", 9, 9.1, {}), ("push", 9.1, 10, {"local_steps": steps})
+    names = [
+        patch.get_label()
+        for patch in timeline.legend([activities.Activity("worker 0", *each) for each in times])
+    ]
+    assert names[0] == (timeline.LATE_PULL if late else timeline.LABELS["pull"])
+    assert names[1:] == [timeline.LABELS["compute"], timeline.LABELS["push"]]
 
 
 @pytest.mark.parametrize("steps, shared", [((1, 2, 3, 4), True), ((1, 2, 1, 2), False)])

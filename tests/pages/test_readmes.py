@@ -418,6 +418,33 @@ def test_the_citation_is_of_this_version():
         assert archive[field] == citation[field], field
 
 
+PLACEHOLDER = "https://github.com/OWNER/REPOSITORY"
+
+
+def test_the_address_and_the_badges():
+    """Catches a clone line or badge of another repository, Python or licence than the real one.
+
+    Until CITATION.cff has a line `repository-code: ADDRESS`, the front page has PLACEHOLDER:
+    whoever publishes the repository replaces it.
+    """
+    page = (support.ROOT / "README.md").read_text()
+    citation = yaml.safe_load((support.ROOT / "CITATION.cff").read_text())
+    address = citation.get("repository-code", PLACEHOLDER)
+    first = page.partition("```\n")[2].partition("```")[0].splitlines()
+    assert first[0] == f"git clone {address} && cd {address.rpartition('/')[2]}", first
+    assert len(first) == 2 and first[1] == "bash HogWild/run.sh"
+    ci, python, licence = re.findall(r"(?m)^\[!\[[^]]+\]\((\S+)\)\]\((\S+)\)$", page)
+    workflow = "actions/workflows/ci.yml"
+    assert ci == (f"{address}/{workflow}/badge.svg", f"{address}/{workflow}")
+    assert (support.ROOT / ".github" / "workflows" / "ci.yml").is_file()
+    project = (support.ROOT / "pyproject.toml").read_text()
+    low, end = re.search(r'requires-python = ">=(3\.\d+),<3\.(\d+)"', project).groups()
+    assert f"Python-{low}_to_3.{int(end) - 1}-" in python[0]
+    assert f"licence-{citation['license']}-" in licence[0] and licence[1] == "LICENSE"
+    if address != PLACEHOLDER:
+        assert PLACEHOLDER not in page
+
+
 def test_issue_forms_ask_for_what_is_needed():
     """Each is a form as GitHub reads it; a bug's asks for command, version, log and explanation."""
     forms = support.ROOT / ".github" / "ISSUE_TEMPLATE"

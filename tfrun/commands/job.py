@@ -36,9 +36,8 @@ def read(path):
         raise ValueError(f"it is no YAML: {' '.join(str(error).split())}") from None
     validator = jsonschema.Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
     # A key that is misspelt says more than one that is missing.
-    errors = validator.iter_errors(job)
-    error = min(errors, key=lambda error: error.validator == "required", default=None)
-    if error:
+    order = jsonschema.exceptions.by_relevance(weak={"required"})
+    if error := jsonschema.exceptions.best_match(validator.iter_errors(job), order):
         message = f"{': '.join(map(str, error.absolute_path)) or 'the file'}: {error.message}"
         if error.validator == "additionalProperties":
             message += f"; it may have {', '.join(error.schema['properties'])}"
@@ -79,18 +78,6 @@ def command_line(job, point):
         if not isinstance(value, bool):
             line.append(str(value))
     return line
-
-
-def fits(n, shares):
-    """Raises ValueError if n simultaneous runs have too few cores or GPUs for what each needs."""
-    for what, kind in (("cores", "cpus"), ("GPUs", "gpus")):
-        needed = sum(len(getattr(share, kind) or []) for share in shares.values())
-        there = cluster.core_numbers() if kind == "cpus" else needed and cluster.gpus()
-        if needed and needed > len(there) // n:
-            raise ValueError(
-                f"{n} runs at once share the {len(there)} {what} of this machine, and each asks "
-                f"for {needed}: lower parallel"
-            )
 
 
 def run_grid(job, n, directory):
@@ -175,7 +162,7 @@ def command(arguments):
         lines = [command_line(job, point) for point in grids.product(job["grid"])]
         n = min(int(job.get("parallel", 1)), len(lines))
         for line in lines:  # what is wrong is told before the first run
-            fits(n, start.check(line)[2])
+            start.check(line, n)
     except (OSError, ValueError) as error:
         return fail(f"{flags.job}: {error}")
     if flags.dry_run:

@@ -109,14 +109,17 @@ def contradiction(flags: argparse.Namespace) -> str | None:
     return None
 
 
-def check(arguments: list[str]):
-    """Returns (flags, {job: number of tasks}, their shares). Exits with 2, or raises ValueError."""
+def check(arguments: list[str], runs=1):
+    """Returns (flags, {job: number of tasks}, their shares). Exits with 2, or raises ValueError.
+
+    runs: how many such runs go on at once.
+    """
     flags = parse(arguments)
     flags.files = problems.files(flags.problem, [flags.script, *flags.arguments])
     numbers = {"chief": int(flags.chief), "ps": flags.ps, "worker": flags.workers}
     numbers["evaluator"] = int(flags.evaluator or flags.own_evaluator)
     jobs = {job: n for job, n in numbers.items() if n}
-    return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory)
+    return flags, jobs, resources.shares(jobs, flags.cpus, flags.gpus, flags.memory, runs)
 
 
 def command(arguments: list[str]) -> int:
@@ -132,9 +135,9 @@ def command(arguments: list[str]) -> int:
         jobs = {"worker": horovod.ranks(program)}
     else:
         program = [sys.executable, *program]
-    if {"-h", "--help"} & set(flags.arguments):  # of the script, which needs no cluster for it
-        return quiet.run(horovod.command_of_a_rank(program) if by_horovodrun else program)
     scripts = [word for word in program if word.endswith(".py")] or [flags.script]
+    if {"-h", "--help"} & set(flags.arguments):  # of the script, which needs no cluster for it
+        return quiet.run([sys.executable, scripts[0], "--help"])
     example = pathlib.Path(scripts[0]).resolve().parent.name
     if flags.dry_run and host_of_task:
         print("\n".join(hosts.plan(host_of_task)))

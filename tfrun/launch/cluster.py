@@ -74,12 +74,11 @@ def gpus():
 
 def nvidia_smi(*options, seconds=20):
     """Returns the lines that nvidia-smi prints, none where there is no such program, or in time."""
-    command = ["nvidia-smi", *options]
+    pipes = {"capture_output": True, "text": True, "timeout": seconds}
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        return subprocess.run(["nvidia-smi", *options], **pipes).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return listed.stdout.splitlines()
 
 
 def environments(jobs, ports, directory, shares=None, variables=()):

@@ -28,15 +28,6 @@ def ranks(command: list[str]) -> int:
     return 0
 
 
-def command_of_a_rank(command: list[str]) -> list[str]:
-    """Returns the part of `command` that each rank runs: from Python on, or from the script."""
-    scripts = [i for i, word in enumerate(command) if word.endswith(".py")]
-    if not scripts:
-        return command
-    before = scripts[0] - 1
-    return command[before:] if "python" in command[before] else command[scripts[0] :]
-
-
 class Horovodrun(task.Task):
     """The process of horovodrun, and all below it."""
 

@@ -56,11 +56,12 @@ def size(text):
     return n_bytes
 
 
-def shares(jobs, cpus, gpus, memory):
+def shares(jobs, cpus, gpus, memory, runs=1):
     """Returns {(job, index): its Share}. Raises ValueError if the machine has not so much.
 
     jobs, cpus, gpus, memory: {role: number of tasks}, {role: amount for each of them}. No two tasks
-    of the roles in `cpus` share a core; the others may use all. GPUs are a task's own.
+    of the roles in `cpus` share a core; the others may use all. GPUs are a task's own. So many runs
+    at once share cores and GPUs evenly.
     """
     for flag, wanted in (("--cpus", cpus), ("--gpus", gpus), ("--memory", memory)):
         if absent := [role for role in wanted if role not in jobs]:
@@ -70,8 +71,8 @@ def shares(jobs, cpus, gpus, memory):
         raise ValueError("--cpus needs Linux")
     own_gpus = cluster.gpus() if gpus else []
     for what, wanted, there, text in (
-        ("cores", cpus, len(own_cores), str),
-        ("GPUs", gpus, len(own_gpus), str),
+        ("cores", cpus, len(own_cores) // runs, str),
+        ("GPUs", gpus, len(own_gpus) // runs, str),
         ("of memory", memory, psutil.virtual_memory().total, formatting.size),
     ):
         needed = sum(jobs[role] * amount for role, amount in wanted.items())
@@ -80,7 +81,7 @@ def shares(jobs, cpus, gpus, memory):
             what = what.removesuffix("s") if needed == 1 else what
             raise ValueError(
                 f"the run asks for {text(needed)} {what} ({each}), and this machine has "
-                f"{text(there)}"
+                f"{text(there)}" + f" for each of {runs} runs at once: lower parallel" * (runs > 1)
             )
     free_cores, free_gpus = iter(own_cores), iter(own_gpus)
     return {

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from tfrun import formatting
 from tfrun.pictures import timeline
@@ -16,6 +16,8 @@ from tfrun.runs import metrics_csv
 from tfrun.runs.activities import activities, stages, window
 from tfrun.runs.data import RunData
 
+STALL = 0.03  # of the run's time: no line of means crosses so long a time without an update
+
 
 def smooth(values, window):
     """Returns the running mean of `values` over `window` neighbours, as long as they are."""
@@ -23,29 +25,51 @@ def smooth(values, window):
     return np.convolve(padded, np.ones(window) / window, mode="valid")
 
 
-def log_axis(axes, form):
-    """Sets a log scale with some more ticks than powers of 10; form: text of a value."""
-    axes.set_yscale("log")
+def draw_loss(axes, tasks, colours, start):
+    """Draws the loss of each mini-batch as a dot, and a line for each task's running mean.
+
+    A cross at the top is a loss that is no number. No line crosses a time without an update.
+    """
+    span = max(columns["push_time"].max() for columns in tasks.values()) - start
+    axes.set(title="Training loss", xlabel="seconds (line: running mean)", yscale="log")
+    top = axes.get_xaxis_transform()
+    for name, columns in tasks.items():
+        at, values, colour = columns["push_time"] - start, columns["loss"], colours[name]
+        if (failed := at[~np.isfinite(values)]).size:
+            axes.plot(failed, [0.97] * failed.size, "x", color=colour, transform=top)
+            axes.set_xlabel("seconds (line: running mean, x: no number)")
+        axes.plot(at, values, ".", color=colour, alpha=0.12, markersize=3)
+        gaps = np.diff(at)
+        stalls = gaps > max(STALL * span, 10 * np.median([0, *gaps]))
+        for part in np.split(np.arange(at.size), np.flatnonzero(stalls) + 1):
+            length = min(max(1, at.size // 40), part.size)
+            axes.plot(at[part], smooth(values[part], length), color=colour)
     decades = np.diff(np.log10(axes.get_ylim()))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("")
 
 
-def draw_loss(axes, tasks, colours, start):
-    """Draws the loss of each mini-batch as a dot, and a line for each task's running mean."""
-    for name, columns in tasks.items():
-        at, values = columns["push_time"] - start, columns["loss"]
-        axes.plot(at, values, ".", color=colours[name], alpha=0.12, markersize=3)
-        axes.plot(at, smooth(values, max(1, len(values) // 40)), color=colours[name])
-    axes.set(title="Training loss", xlabel="seconds (line: running mean)")
-    log_axis(axes, "{:g}".format)
+def error_axis(axes):
+    """Lets an axis begin at 0, be logarithmic where errors are large, and tick at errors of tests.
+
+    Each of those is a whole number of examples.
+    """
+    found = np.unique(np.concatenate([line.get_ydata() for line in axes.lines]))
+    axes.set_yscale("asinh", linear_width=min(found[found > 0], default=0.01))
+    axes.set_ylim(bottom=0)
+    height, ticks = axes.yaxis.get_transform().transform, [0]
+    for error in found:
+        if height(error) - height(ticks[-1]) > 0.1 * height(found[-1]):
+            ticks.append(error)
+    axes.set_yticks(ticks, [f"{tick:.1%}" for tick in ticks])
+    axes.set_yticks([], minor=True)
 
 
 def draw_tests(axes, run, start):
-    """Draws the test error, 1 - accuracy, on a log scale; any other metrics as they are.
+    """Draws the test error, 1 - accuracy; any other metrics as they are.
 
-    The loss of the test is drawn where there is no other metric.
+    The loss of the test is drawn where there is no other metric. The legend has room of its own.
     """
     columns = {name: None for metrics in run.tasks.values() for name in metrics.tests}
     names = [name for name in columns if name.startswith("test_")]
@@ -60,17 +84,21 @@ def draw_tests(axes, run, start):
         label = formatting.test(name, metrics_csv.last_test(tests)[name])
         if name in best:
             label += f"\nbest: {formatting.value(name, best[name])}"
-        if errors:  # no error at all has no place on a log scale: half of the smallest one
-            values = 1 - values
-            values = np.maximum(values, min(values[values > 0], default=0.01) / 2)
-        axes.plot(seconds - start, values, "o-", color=colour, markersize=3, label=label)
+        values = 1 - values if errors else values
+        look = {"color": colour, "markersize": 3, "clip_on": False}
+        axes.plot(seconds - start, values, "o-", label=label, **look)
     title = names[0].replace("_", " ").capitalize() if len(names) == 1 else "Metrics of the test"
     axes.set(title="Test error" if errors else title, xlabel="seconds")
+    if not axes.lines:
+        return
     if errors:
-        log_axis(axes, lambda value: f"{100 * value:g}%")
-    if axes.lines:
-        look = {"fontsize": SIZE, "title_fontsize": SIZE, "handlelength": 1}
-        axes.legend(title="at the end:", loc="upper right", frameon=False, alignment="left", **look)
+        error_axis(axes)
+    rows = 1 + sum(1 + line.get_label().count("\n") for line in axes.lines)
+    scale, share = axes.yaxis.get_transform(), min(0.7, 0.08 + 0.1 * rows)  # of the legend
+    low, high = scale.transform(axes.get_ylim())
+    axes.set_ylim(top=scale.inverted().transform(low + (high - low) / (1 - share)))
+    look = {"loc": "upper right", "frameon": False, "handlelength": 1}
+    axes.legend(title="at the end:", alignment="left", **look)
 
 
 def draw_counts(axes, values, colours, whole):
@@ -87,9 +115,9 @@ def draw_counts(axes, values, colours, whole):
     inside = [each[each <= edges[-1]] for each in values.values()]
     axes.hist(inside, edges, stacked=True, color=[colours[name] for name in values], rwidth=0.9)
     if beyond := int((everything > edges[-1]).sum()):
-        most = f"{max(everything):.0f}" if whole else f"{max(everything):.3g} ms"
+        most = f"{max(everything):.0f}" if whole else f"{formatting.rate(max(everything))} ms"
         text = f"{beyond:,d} beyond, up to {most}"
-        axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes, size=SIZE)
+        axes.text(0.98, 0.97, text, ha="right", va="top", transform=axes.transAxes)
     axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
 
 
@@ -114,23 +142,24 @@ def draw(run: RunData):
     """Draws curves.png in the directory of a run and returns its path, None without any push."""
     run = run.without_pauses()
     names = sorted((task.replace("-", " ") for task in run.tasks), key=timeline.key)
-    tasks = {name: run.tasks[formatting.file_name(name)].pushes for name in names}
-    tasks = {name: columns for name, columns in tasks.items() if columns["push_time"].size}
+    pushes = [run.tasks[formatting.file_name(name)].pushes for name in names]
+    tasks = {name: columns for name, columns in zip(names, pushes) if columns["push_time"].size}
     if not tasks:
         return None
     start = min(columns["push_time"].min() for columns in tasks.values())
     found = activities(run)
     colours = {**dict(zip(tasks, COLOURS * len(tasks))), **timeline.lanes(found)}
+    spans = stages(run.directory)
 
     lanes = 0.35 * len(colours)
     figure = plt.figure(figsize=(7.2, 7.9 + 1.5 * lanes), layout="constrained")
     grid = figure.add_gridspec(3, 2, height_ratios=[2.4, 2.1 + 0.5 * lanes, 1.6 + lanes])
     loss, tests, counts, parts = (figure.add_subplot(grid[at // 2, at % 2]) for at in range(4))
     moment = figure.add_subplot(grid[2, :])
+    tests.sharex(loss)
     draw_loss(loss, tasks, colours, start)
     draw_tests(tests, run, start)
-    late = {name: columns["staleness"] for name, columns in tasks.items()}
-    late = {name: values[np.isfinite(values)] for name, values in late.items()}
+    late = {name: p["staleness"][np.isfinite(p["staleness"])] for name, p in tasks.items()}
     if any((values > 0).any() for values in late.values()):
         draw_counts(counts, late, colours, whole=True)
         mean = np.concatenate([*late.values()]).mean()
@@ -140,8 +169,13 @@ def draw(run: RunData):
         draw_counts(counts, gaps, colours, whole=False)
         counts.set(title="Time of an update", xlabel="milliseconds")
     counts.set_ylabel("pushes" if len(tasks) > 1 else "updates")
-    draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
-    if spans := stages(run.directory):
+    if {f"worker {span[0]}" for span in spans} - set(tasks):  # of whom nobody noted the times
+        parts.remove()
+        counts.set_subplotspec(grid[1, :])
+        found = []
+    else:
+        draw_parts(parts, found, colours, {name: len(tasks[name]["loss"]) for name in tasks})
+    if spans:
         timeline.draw_stages(moment, spans)
         moment.set_title("What each worker did in one update")
     elif shown := window(found):
@@ -150,12 +184,10 @@ def draw(run: RunData):
     else:
         moment.set_axis_off()
     if handles := timeline.legend(found):
-        figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=SIZE)
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
     for axes in figure.axes:
         axes.grid(alpha=0.25, axis="x" if axes in (parts, moment) else "both")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=SIZE)
-        axes.title.set_size(SIZE + 2)
         axes.xaxis.label.set_size(SIZE + 1)
     title = formatting.run(run.example, run.result) if run.result else run.example
     figure.suptitle(title, fontsize=SIZE + 3, fontweight="bold")

@@ -1,5 +1,6 @@
 """Draws what the tasks of a run did when, a lane for each."""
 
+import collections
 import itertools
 
 import matplotlib
@@ -7,13 +8,13 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from tfrun.runs.activities import moments
 
 COLOURS = ["#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf"]
-SIZE = 10  # of the letters, in points
+SIZE = plt.rcParams["font.size"] = 10  # of the letters, in points
 EVALUATION_COLOUR = "#9e9e9e"
-HEIGHTS = {"pull": 0.12}  # of the bars; the others' is 0.5
 LABELS = {  # what the bars are
     "pull": "thin: until w is read",
     "compute": "dark: computing",
@@ -21,6 +22,7 @@ LABELS = {  # what the bars are
     "wait": "waiting",
     "evaluation": "evaluation",
 }
+LATE_PULL = "thin: local steps, until w is read"  # where they come before the pull
 
 
 def key(task):
@@ -31,38 +33,17 @@ def key(task):
 def lanes(activities):
     """Returns {task: its colour} in the order of lanes: those that push first, by their numbers."""
     pushing = {activity.task for activity in activities if activity.name == "push"}
-    others = {activity.task for activity in activities} - pushing
-    return dict(zip(sorted(pushing, key=key) + sorted(others, key=key), itertools.cycle(COLOURS)))
-
-
-def labels(points, digit):
-    """Returns [(x, text)] of [(x, number)] in order; what would overlap stands as one range.
-
-    digit: the width of a digit, in units of x.
-    """
-
-    def label(group):
-        x, text = sum(x for x, _ in group) / len(group), f"{group[0][1]:.0f}"
-        return x, text if len(group) == 1 else f"{text}\u2013{group[-1][1]:.0f}"
-
-    def overlap(one, other):
-        (left, text), (right, other_text) = label(one), label(other)
-        return right - left < digit * (1 + (len(text) + len(other_text)) / 2)
-
-    groups = []
-    for point in points:
-        groups.append([point])
-        while len(groups) > 1 and overlap(*groups[-2:]):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    return [label(group) for group in groups]
+    tasks = sorted({a.task for a in activities}, key=lambda task: (task not in pushing, key(task)))
+    return dict(zip(tasks, itertools.cycle(COLOURS)))
 
 
 def timeline(axes, activities, begin, end):
-    """Draws the Activities between two times: a lane for each task, above them the updates of w.
+    """Draws and returns the Activities between two times: a lane for each task, above them w's.
 
     A thin bar is the time until a pull has arrived, a dark one computing, a light one a push,
     beside which its staleness stands, if any has one. Lines lead to the line of the updates, where
-    each has its number or range. There is no such line where each worker has a w of its own.
+    those with room for it have their number. There is no such line where each worker has a w of
+    its own.
     """
     pushes = [activity for activity in activities if activity.name == "push"]
     seen = [activity for activity in activities if activity.end >= begin and activity.begin <= end]
@@ -73,11 +54,11 @@ def timeline(axes, activities, begin, end):
     unit, name = (1000, "milliseconds") if end - begin < 2 else (1, "seconds")
     stale, made = any(push.facts.get("staleness") for push in pushes), moments(pushes)
     made = {} if stale and len(pushes) >= 2 * len(made) else made  # numbers of more than one w
-    near = {"textcoords": "offset points", "fontsize": SIZE}
+    near = {"textcoords": "offset points"}
     for activity in seen:
         lane, colour = places[activity.task], colours[activity.task]
         at, until = unit * (activity.begin - begin), unit * (activity.end - begin)
-        height = HEIGHTS.get(activity.name, 0.5)
+        height = 0.12 if activity.name == "pull" else 0.5
         axes.barh(lane, until - at, height, at, **look(activity.name, colour))
         if activity.name == "push" and made:
             update = unit * (made[activity.facts["global_step"]] - begin)
@@ -85,14 +66,19 @@ def timeline(axes, activities, begin, end):
             axes.plot(update, top, "v", color=colour, markersize=6)
         late = activity.facts.get("staleness") if activity.name == "push" else None
         if stale and late is not None and 0 < until < 0.98 * unit * (end - begin):
-            axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
-    points = [(unit * (at - begin), number) for number, at in made.items() if begin < at < end]
+            text = axes.annotate(f"{late:.0f}", (until, lane), (3, 3), **near)
+            text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # on a dark bar
     width = 72 * axes.figure.get_size_inches()[0] - 8 * SIZE  # in points, beside the tasks' names
-    for x, text in labels(points, 0.65 * SIZE / width * unit * (end - begin)):
-        axes.annotate(text, (x, top), (0, 6), ha="center", **near)
+    digit, free = 0.65 * SIZE / width * (end - begin), begin
+    for number, at in made.items():
+        half = digit * len(f"{number:.0f}") / 2
+        if free <= at - half and at + half <= end:
+            axes.annotate(f"{number:.0f}", (unit * (at - begin), top), (0, 6), ha="center", **near)
+            free = at + half + digit
     axes.axhline(top, color="#333333", linewidth=bool(made))
     axes.set_yticks(range(top + bool(made)), [*reversed(colours), *["updates of w"] * bool(made)])
     axes.set(xlabel=name, xlim=(0, unit * (end - begin)), ylim=(-0.5, top + 0.8))
+    return seen
 
 
 def look(name, colour):
@@ -106,20 +92,29 @@ def look(name, colour):
 
 def legend(activities):
     """Returns the Patches that say what the bars of these Activities are."""
-    names = {activity.name for activity in activities if activity.end > activity.begin}
-    return [Patch(label=LABELS[name], **look(name, "#555555")) for name in LABELS if name in names]
+    seconds = collections.Counter()
+    for activity in activities:
+        seconds[activity.name] += activity.end - activity.begin
+    local = any(activity.facts.get("local_steps", 1) > 1 for activity in activities)
+    late = local and seconds["compute"] < seconds["pull"] / 10
+    labels = {**LABELS, "pull": LATE_PULL} if late else LABELS
+    return [Patch(label=labels[n], **look(n, "#555555")) for n in labels if seconds[n]]
 
 
 def draw_stages(axes, spans):
-    """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block."""
+    """Draws a lane for each worker, in two rows: a bar for each turn at a stage or a block.
+
+    Their colours come after those of the workers.
+    """
     last, end = max(spans)[0], max(end for *_, end in spans)
     for worker, row, what, number, begin, until in spans:
-        colour = plt.cm.tab20.colors[number % 10 * 2 + (what in ("forward", "gather"))]
+        pair = (last + 1 + number) % 10
+        colour = plt.cm.tab20.colors[2 * pair + (what in ("forward", "gather"))]
         low = last - worker + (-0.4 if row else 0.02)
         axes.broken_barh([(1000 * begin, 1000 * (until - begin))], (low, 0.38), color=colour)
         if until - begin > 0.02 * end:
             middle = 500 * (begin + until), low + 0.19
-            axes.text(*middle, f"{what[0]}{number}", ha="center", va="center", fontsize=SIZE)
+            axes.text(*middle, f"{what[0]}{number}", ha="center", va="center")
     axes.set_yticks(range(last + 1), [f"worker {last - lane}" for lane in range(last + 1)])
     letters = "milliseconds (f: forward, b: backward, g: gather, r: reduce, A: Adam)"
     axes.set(xlabel=letters, ylim=(-0.5, last + 0.5))
@@ -129,12 +124,9 @@ def draw(path, title, activities, begin, end):
     """Draws a window of time, with a legend, as a PNG file."""
     size = 10, 1.5 + 0.45 * len(lanes(activities))
     figure, axes = plt.subplots(figsize=size, layout="constrained")
-    timeline(axes, activities, begin, end)
-    seen = [activity for activity in activities if activity.end >= begin and activity.begin <= end]
-    style = {"frameon": False, "fontsize": SIZE}
-    figure.legend(handles=legend(seen), loc="outside lower center", ncols=6, **style)
+    seen = timeline(axes, activities, begin, end)
+    figure.legend(handles=legend(seen), loc="outside lower center", ncols=6, frameon=False)
     axes.set_title(title, size=SIZE + 1, loc="left")
-    axes.tick_params(labelsize=SIZE)
     axes.grid(alpha=0.25, axis="x")
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)

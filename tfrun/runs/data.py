@@ -74,8 +74,7 @@ class RunData:
         for directory in directories:
             for task, path in metrics_csv.files(directory).items():
                 paths[task][path.resolve()] = None  # a folder may be given twice
-        tasks = {task: TaskMetrics.read(*paths[task]) for task in sorted(paths)}
-        tasks = {task: metrics for task, metrics in tasks.items() if metrics}
+        tasks = {task: m for task in sorted(paths) if (m := TaskMetrics.read(*paths[task]))}
         flags = None
         with contextlib.suppress(ValueError):
             flags = run_directory.read_flags(*directories)

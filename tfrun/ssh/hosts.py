@@ -186,14 +186,9 @@ def make_tasks(spec, host_of_task, answers) -> list[Task]:
     )
     env = {}
     for host, answer in answers.items():
-        env |= cluster.on_machine(
-            [task for task in host_of_task if host_of_task[task] == host],
-            addresses,
-            spec.directory,
-            **answer["machine"],
-            variables=spec.variables,
-            already_set=(),
-        )
+        own = [task for task in host_of_task if host_of_task[task] == host]
+        more = {**answer["machine"], "variables": spec.variables, "already_set": ()}
+        env |= cluster.on_machine(own, addresses, spec.directory, **more)
     return [
         RemoteTask(host, job, index, spec.commands[job], env[job, index], spec.directory)
         for (job, index), host in host_of_task.items()
