@@ -194,7 +194,10 @@ def numbers(data, start, end):
     pushes = [push for push in pushes if clock(push["push_time"]) <= limit] or pushes[:1]
     late = [int(push["staleness"]) for push in pushes if push["push_time"] > settled]
     steady = [push for push in pushes if push["push_time"] > settled] or pushes
+    # Elsewhere a row does not tell when a gradient was ready.
+    with_ps = data.flags["ps"] and "chief" not in start.jobs
     taken = [push["push_time"] - push["wait_seconds"] - push["pull_time"] for push in steady]
+    taken = taken if with_ps else []
     last, workers = max(push["push_time"] for push in pushes), len(data.flags["tasks"])
     waited = sum(push["wait_seconds"] for push in steady)
     length = workers * (last - settled)
@@ -212,8 +215,8 @@ def numbers(data, start, end):
         "waiting": round(waited / length, 4) if workers > 1 and length > 0 else None,
         "staleness_mean": round(statistics.fmean(late), 3) if late else 0,
         "histogram": np.bincount(late).tolist() if late else [],
-        "gradient_seconds": round(statistics.fmean(taken), 5),
-        "cv": round(statistics.pstdev(taken) / (statistics.fmean(taken) or 1), 3),
+        "gradient_seconds": round(statistics.fmean(taken), 5) if taken else None,
+        "cv": round(statistics.pstdev(taken) / statistics.fmean(taken), 3) if taken else None,
         "ps": data.flags["ps"],
         "workers": workers,
         "batch_size": data.flags["arguments"]["batch_size"],
