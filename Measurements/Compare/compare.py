@@ -10,13 +10,10 @@ Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import collections
-import functools
 import json
 import math
 import os
-import pathlib
 import re
 import shlex
 import statistics
@@ -26,7 +23,7 @@ import time
 import numpy as np
 import one_run
 import search
-from common import drivers, examples, idle, reading_order
+from common import drivers, examples, idle
 
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
@@ -351,7 +348,7 @@ class Measurement:
 
     def dataset(self, task, tuning):
         """Returns the file with a task's data; None for those of a problem file."""
-        if TASKS_OF(self.flags)[task].problem:
+        if self.flags.tasks[task].problem:
             return None
         self.files = self.files or data_files(self.directory)
         stage = "validation" if tuning else "final"
@@ -359,7 +356,7 @@ class Measurement:
 
     def target(self, task, tuning):
         """Returns what a run of a task shall reach: what the best single process has at its end."""
-        if not TASKS_OF(self.flags)[task].problem:
+        if not self.flags.tasks[task].problem:
             return ACCURACY
         losses = []
         for name in (ONE, f"{ONE}, 2 threads"):
@@ -374,7 +371,7 @@ class Measurement:
 
     def start(self, task, name, flags, seed):
         """Returns the one_run.Start of a row with these words."""
-        own, row = TASKS_OF(self.flags)[task], row_of(name)
+        own, row = self.flags.tasks[task], row_of(name)
         folder, *more = shlex.split(row.example)
         call, calls = calls_of(own, folder)
         more += [*call, *flags.split()]
@@ -401,8 +398,8 @@ class Measurement:
         )
 
     def interval(self, task, name, flags):
-        """Returns the updates between two tests, by the rate of a run with the same T, or a guess."""
-        own = TASKS_OF(self.flags)[task]
+        """Returns the updates between two tests, by the rate of a try, or a guess."""
+        own = self.flags.tasks[task]
         if own.seconds is None:
             return max(1, self.updates(task, name) // one_run.TESTS)
         T = local_steps(name, flags)
@@ -414,20 +411,20 @@ class Measurement:
             n, mean = workers_of(own, name), own.mean + (0.05 if own.problem else 0.002)
             together = kind(folder_of(name)) in TOGETHER
             rate = (1 / mean / 1.5 if together else n / mean) / T
-            if own.link:
+            if own.link and n > 1:
                 rate = 2 * own.link / T
         return max(1, round(rate * own.seconds / one_run.TESTS))
 
     def updates(self, task, name):
         """Returns the updates of a run that the seconds do not end."""
-        own = TASKS_OF(self.flags)[task]
+        own = self.flags.tasks[task]
         n = workers_of(own, name)
         together = n if kind(folder_of(name)) in TOGETHER else 1
         return max(1, own.local * n // together // local_steps(name, ""))
 
     def run(self, task, name, flags, seed, tuning, limit=None, curve=None):
         """Trains once, and again while others use the machine; returns the numbers."""
-        own, end = TASKS_OF(self.flags)[task], None
+        own, end = self.flags.tasks[task], None
         end = one_run.End(own.seconds, self.target(task, tuning), tuning, limit, curve)
         steps = one_run.FOREVER if own.seconds else self.updates(task, name)
         interval = self.interval(task, name, flags)
@@ -443,7 +440,7 @@ class Measurement:
     def measure(self, task, name):
         """Measures what is missing of a row of a task."""
         row, began = row_of(name), time.monotonic()
-        own = TASKS_OF(self.flags)[task]
+        own = self.flags.tasks[task]
         if row.follows:
             base = self.case(task, row.follows)
             if len(base["runs"]) < self.flags.seeds or "chosen" not in base:
@@ -476,7 +473,7 @@ class Measurement:
             return ""
         while following := search.next_try(case["tries"], knobs, sums(name)):
             point, seed, stage, limit, curve = following
-            own = TASKS_OF(self.flags)[task]
+            own = self.flags.tasks[task]
             setting = words(name, own, knobs, point)
             found = self.run(task, name, setting, seed, True, limit, curve)
             tried = one_run.tried(found, seed, stage, point, None)
@@ -492,7 +489,7 @@ class Measurement:
         self.cases[f"{task}: {name}"]["point"] = {
             knob.flag: step for knob, step in zip(knobs, best)
         }
-        return words(name, TASKS_OF(self.flags)[task], knobs, best)
+        return words(name, self.flags.tasks[task], knobs, best)
 
 
 def local_steps(name, flags):
@@ -511,8 +508,9 @@ def result_in_words(found):
     at = found.get("reached")
     after = "never" if at is None else f"after {at:.2f} s"
     loss = found.get("test_loss")
+    loss = "none" if loss is None else f"{loss:.3f}"
     return (
-        f"{found['ended']}, at the target {after}, loss {'none' if loss is None else f'{loss:.3f}'}, "
+        f"{found['ended']}, at the target {after}, loss {loss}, "
         f"CV {found.get('cv')}, staleness {found.get('staleness_mean')}, "
         f"took {found['took']:.0f} s, others {found['others']:.0%}"
     )
@@ -521,11 +519,6 @@ def result_in_words(found):
 def say(line):
     """Prints a line at once, with the time."""
     print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
-
-
-def TASKS_OF(flags):
-    """Returns {name: Task} of this measurement: those above, or that of a problem file."""
-    return flags.tasks
 
 
 def plan_of(flags):
@@ -567,7 +560,9 @@ def parse_flags():
     parser.redraw(__file__)
     flags = parser.parse_args()
     flags.tasks = {
-        name: task._replace(seconds=flags.seconds if flags.seconds and task.seconds else task.seconds)
+        name: task._replace(
+            seconds=flags.seconds if flags.seconds and task.seconds else task.seconds
+        )
         for name, task in TASKS.items()
     }
     for name in flags.examples:
@@ -586,6 +581,8 @@ def parse_flags():
 
 def main():
     flags = parse_flags()
+    if flags.redraw:
+        sys.exit("compare: the table and the pictures follow")
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
     plan = plan_of(flags)
     hosts_module = hosts = None

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import search
 import tfrun_problems as problems
-from common import delays, drivers, examples, forked, idle
+from common import delays, examples, forked, idle
 from tfrun.runs.data import RunData
 
 TESTS = 50  # of a run
@@ -107,10 +107,11 @@ class Watch:
         if len(paths) < n:
             return
         for path in paths:
-            pushes = [row for row in path.read_text().splitlines()[1:] if row.split(",")[4:5] > [""]]
+            rows = [row.split(",") for row in path.read_text().splitlines()[1:]]
+            pushes = [row for row in rows if row[4:5] > [""]]
             if len(pushes) < self.start.calls:
                 return
-            times.append(float(pushes[self.start.calls - 1].split(",")[0]))
+            times.append(float(pushes[self.start.calls - 1][0]))
         self.began, self.chief = max(times), paths[0]
 
     def look(self):
@@ -293,14 +294,14 @@ def evaluations(pushes, tests, clock, limit):
         if seconds > limit or not np.isfinite(test["test_loss"]):
             break
         before = max(0, int(np.searchsorted(times, test["pull_time"], "right")) - 1)
-        metric = next((name for name in test if name.startswith("test_") and name != "test_loss"), None)
+        metrics = [name for name in test if name.startswith("test_") and name != "test_loss"]
         training = test.get("test_training")
         if training is None:
             training = float(losses[min(since, before) : before + 1].mean())
         since = before + 1
         rows["seconds"].append(round(seconds, 3))
         rows["loss"].append(short(test.get("test_own", test["test_loss"])))
-        rows["accuracy"].append(short(test[metric]) if metric else None)
+        rows["accuracy"].append(short(test[metrics[0]]) if metrics else None)
         rows["training"].append(short(training))
         rows["examples"].append(int(examples[before]))
         rows["megabytes"].append(round(float(size[before]) / 1e6, 3))
