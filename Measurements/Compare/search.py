@@ -63,9 +63,14 @@ def moved(point, knobs, number, steps, sums=False):
 
 
 def neighbours(point, knobs, large, sums=False):
-    """Returns the points one step away: a large step or a small one."""
+    """Returns the points one step away: a large step or a small one.
+
+    Of three knobs or more only the rates take small steps: all would be too many tries.
+    """
     found = []
     for number, knob in enumerate(knobs):
+        if knob.values and not large and len(knobs) > 2:
+            continue
         step = LARGE if large and not knob.values else 1
         found += [moved(point, knobs, number, sign * step, sums) for sign in (1, -1)]
     return [each for each in found if each is not None]
