@@ -88,6 +88,7 @@ def good(result):
     return [run for run in result["runs"] if run.get("test_loss") is not None]
 
 
+ALONE = (ONE, f"{ONE}, 2 threads")
 ASYNC = FURTHER + "Async-Local-SGD"
 ADAG_MEAN = "flags.learning_rate * s / flags.local_steps"
 SAGN_MEAN = "flags.learning_rate * tf.add_n(slot) / n"
@@ -354,18 +355,21 @@ class Measurement:
         stage = "validation" if tuning else "final"
         return self.files[f"stream {stage}" if task == STREAM else stage]
 
-    def target(self, task, tuning):
-        """Returns what a run of a task shall reach: what the best single process has at its end."""
+    def target(self, task, name, tuning):
+        """Returns what a run of a row shall reach: what the best single process has at its end.
+
+        One process itself is tuned by its loss alone: its target would move with each try.
+        """
         if not self.flags.tasks[task].problem:
             return ACCURACY
         losses = []
-        for name in (ONE, f"{ONE}, 2 threads"):
-            case = self.case(task, name)
+        for alone in ALONE:
+            case = self.case(task, alone)
             point = search.chosen(case["tries"])
-            if tuning and point is not None:
+            if tuning and point is not None and name not in ALONE:
                 losses.append(search.middle(search.latest(case["tries"])[point].values())[1])
             if not tuning and len(case["runs"]) >= self.flags.seeds:
-                known = [run["test_loss"] or math.inf for run in case["runs"]]
+                known = [run.get("test_loss") or math.inf for run in case["runs"]]
                 losses.append(statistics.median(known))
         return "loss", min(losses, default=None)
 
@@ -425,7 +429,7 @@ class Measurement:
     def run(self, task, name, flags, seed, tuning, limit=None, curve=None):
         """Trains once, and again while others use the machine; returns the numbers."""
         own, end = self.flags.tasks[task], None
-        end = one_run.End(own.seconds, self.target(task, tuning), tuning, limit, curve)
+        end = one_run.End(own.seconds, self.target(task, name, tuning), tuning, limit, curve)
         steps = one_run.FOREVER if own.seconds else self.updates(task, name)
         interval = self.interval(task, name, flags)
         if own.link:
