@@ -11,6 +11,7 @@ Run:           bash run.sh
 """
 
 import collections
+import importlib.metadata
 import json
 import math
 import os
@@ -25,6 +26,7 @@ import one_run
 import search
 from common import drivers, examples, idle
 
+TENSORFLOW = importlib.metadata.version("tensorflow")
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
 FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of the A/A row
@@ -456,6 +458,8 @@ class Measurement:
             return
         case = self.cases.setdefault(f"{task}: {name}", {"tries": [], "runs": []})
         case["chosen"], case["seconds"] = setting, own.seconds
+        case["measured"] = drivers.setting(f"TensorFlow {TENSORFLOW}")
+        case["digest"] = examples.example_digest(examples.main_script(folder_of(name)))
         while len(case["runs"]) < self.flags.seeds:
             seed = row.first + len(case["runs"])
             found = self.run(task, name, setting, seed, False)
