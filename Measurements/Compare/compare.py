@@ -11,7 +11,6 @@ Run:           bash run.sh
 """
 
 import collections
-import importlib.metadata
 import json
 import math
 import os
@@ -26,7 +25,6 @@ import one_run
 import search
 from common import drivers, examples, idle
 
-TENSORFLOW = importlib.metadata.version("tensorflow")
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
 FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of the A/A row
@@ -458,11 +456,13 @@ class Measurement:
             return
         case = self.cases.setdefault(f"{task}: {name}", {"tries": [], "runs": []})
         case["chosen"], case["seconds"] = setting, own.seconds
-        case["measured"] = drivers.setting(f"TensorFlow {TENSORFLOW}")
-        case["digest"] = examples.example_digest(examples.main_script(folder_of(name)))
         while len(case["runs"]) < self.flags.seeds:
             seed = row.first + len(case["runs"])
             found = self.run(task, name, setting, seed, False)
+            case["measured"] = drivers.setting(f"TensorFlow {found.get('tensorflow', 'unknown')}")
+            case.setdefault(
+                "digest", examples.example_digest(examples.main_script(folder_of(name)))
+            )
             self.keep(task, name, "runs", found)
             say(f"{task}: {name}: {setting}, seed {seed}: {result_in_words(found)}")
         say(f"{task}: {name}: done, {(time.monotonic() - began) / 60:.1f} minutes of this sitting")

@@ -62,7 +62,7 @@ def values(result, what, least=False):
 
 
 def probability(ones, others):
-    """Returns the two-sided p of the exact rank test. Equal values share the mean of their ranks."""
+    """Returns the two-sided p of the exact rank test. Equal values share their mean rank."""
     everything = sorted([*ones, *others])
     ranks = [
         (everything.index(value) + len(everything) - everything[::-1].index(value) + 1) / 2
