@@ -219,13 +219,18 @@ def report(script, flags, width, measure, table_of, draw):
     results, words, *share = measure(console, directory)
     console.print(table_of(results))
     console.print(f"{words}; {idle.words(*share or [others.share()])}")
-    # A list of numbers stands on one line.
-    text = json.dumps(results, indent=1)
-    text = re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
     source = directory / "results.json"
-    source.write_text(re.sub(r"(?<=\[) | (?=\])", "", text) + "\n")
+    write_results(source, results)
     draw(results, directory / f"{name}.png", source)
     leave(console, directory, f"{name}.png")
+
+
+def write_results(path, results):
+    """Writes results as JSON, in which a list without other lists stands on one line."""
+    text = json.dumps(results, indent=1)
+    flat = r'\[(?:[^][{}"]|"[^][{}"]*")*\]'
+    text = re.sub(flat, lambda found: re.sub(r"\n *", " ", found[0]), text)
+    path.write_text(re.sub(r"(?<=\[) | (?=\])", "", text) + "\n")
 
 
 def subplots(height, *shape, **more):

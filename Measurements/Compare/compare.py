@@ -14,6 +14,7 @@ import collections
 import json
 import math
 import os
+import pathlib
 import re
 import shlex
 import statistics
@@ -21,13 +22,22 @@ import sys
 import time
 
 import numpy as np
+import drawing
 import one_run
+import report
 import search
+import tables
+import tfrun_problems as problems
 from common import drivers, examples, idle
 
 TRIES = 3  # of a run while other processes use the machine
 MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
 FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of the A/A row
+SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
+OWN_SECONDS = 20  # of a run of such a problem
+START_SECONDS, LOCAL_SECONDS = 8, 30  # to start and to end a run; of one without seconds: guesses
+USUAL_TRIES = 22  # of a search
+WIDTH = 250  # of table.txt
 SLOW_NETWORK = examples.ROOT / "Measurements" / "Slow-Network"
 # Everything waits for a test in these kinds; the seconds are without it.
 WAITING = ("single process", "parameter server, synchronous", "all-reduce", "gossip, synchronous")
@@ -88,7 +98,7 @@ def good(result):
     return [run for run in result["runs"] if run.get("test_loss") is not None]
 
 
-ALONE = (ONE, f"{ONE}, 2 threads")
+ALONE = tables.ALONE
 ASYNC = FURTHER + "Async-Local-SGD"
 ADAG_MEAN = "flags.learning_rate * s / flags.local_steps"
 SAGN_MEAN = "flags.learning_rate * tf.add_n(slot) / n"
@@ -556,23 +566,38 @@ def takes_part(name, task):
     return not (task.law == "one slow" and kind(folder) == "coordinator")
 
 
+def own_task(flags):
+    """Returns the Task of a problem file of one's own."""
+    rows = list(dict.fromkeys([ONE, *(flags.examples or QUICK)]))
+    seconds = flags.seconds or OWN_SECONDS
+    return Task(flags.workers, None, 0, [], None, seconds, None, flags.problem, None, 10, rows)
+
+
+def in_full(name):
+    """Returns the folder of a row with its parent, which may be left out: Local-SGD."""
+    folder, *more = name.split(" ", 1)
+    places = [f"{parent}/{folder}".lstrip("/") for parent in examples.PARENTS]
+    found = next((each for each in places if (examples.ROOT / each / "run.sh").is_file()), folder)
+    return " ".join([found, *more])
+
+
 def parse_flags():
     parser = drivers.Parser(__doc__)
     text = f"rows: folders, each perhaps with flags (all of a task with --full, else {QUICK})"
     parser.add_argument("examples", nargs="*", help=text)
     text = f"one of: {'; '.join(TASKS)}; may stand several times"
     parser.add_argument("--task", choices=list(TASKS), action="append", metavar="TASK", help=text)
-    parser.number("--seeds", 5, "runs of each at its best setting")
+    text = "instead of the tasks: a file with data and a model of your own, as in Your-Model"
+    parser.add_argument("--problem", type=pathlib.Path, metavar="FILE", help=text)
+    parser.number("--workers", 2, "that train the problem of --problem")
+    text = "runs of each at its best setting (5; with --problem 3)"
+    parser.add_argument("--seeds", type=drivers.positive(int), help=text)
     parser.number("--seconds", None, "of each run, instead of a task's own", float)
     parser.add_argument("--full", action="store_true", help="all tasks, all rows")
     parser.redraw(__file__)
     flags = parser.parse_args()
-    flags.tasks = {
-        name: task._replace(
-            seconds=flags.seconds if flags.seconds and task.seconds else task.seconds
-        )
-        for name, task in TASKS.items()
-    }
+    flags.seeds = flags.seeds or (OWN_SEEDS if flags.problem else SEEDS)
+    flags.examples = [name if name in SPECIAL else in_full(name) for name in flags.examples]
     for name in flags.examples:
         folder = "".join(row_of(name).example.split()[:1])
         if not folder or not (examples.ROOT / folder / "run.sh").is_file():
@@ -584,13 +609,138 @@ def parse_flags():
             parser.error(f"{folder} cannot be compared: its kind is none of {', '.join(KINDS)}")
     if len(set(flags.examples)) < len(flags.examples):
         parser.error("an example stands there twice")
+    flags.tasks = {
+        name: task._replace(
+            seconds=flags.seconds if flags.seconds and task.seconds else task.seconds
+        )
+        for name, task in TASKS.items()
+    }
+    if flags.problem:
+        try:
+            problems.files(flags.problem, [str(examples.main_script(ONE))])
+        except ValueError as error:
+            parser.error(str(error))
+        flags.problem = flags.problem.resolve()
+        flags.tasks = {flags.problem.stem: own_task(flags)}
+        flags.task, flags.examples, flags.full = [flags.problem.stem], [], True
     return flags
+
+
+# Before, and after -----------------------------------------------------------------------------
+
+
+def minutes(measurement, plan):
+    """Returns (about how many minutes a plan takes, at most how many), without what is measured.
+
+    A run lasts for its seconds and as long as it takes to start and to end, which is that of the
+    tries that were measured.
+    """
+    tries = [tried for case in measurement.cases.values() for tried in case["tries"]]
+    more = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
+    more = statistics.median(more) if more else START_SECONDS
+    likely = most = 0
+    for task, name in plan:
+        own, case = measurement.flags.tasks[task], measurement.case(task, name)
+        runs = max(0, measurement.flags.seeds - len(case["runs"]))
+        knobs = knobs_of(name, own)
+        if "chosen" in case or not knobs or not search.next_try(case["tries"], knobs, sums(name)):
+            left = usual = 0
+        else:
+            left = search.MOST - len(case["tries"])
+            usual = max(0, USUAL_TRIES - len(case["tries"]))
+        each = (own.seconds or LOCAL_SECONDS) + more
+        likely, most = likely + (usual + runs) * each, most + (left + runs) * each
+    return math.ceil(likely / 60), math.ceil(most / 60)
+
+
+def pilot(measurement, task):
+    """Trains a problem of one's own once, in one process, and says how it went.
+
+    A problem that does not train ends this process with its error.
+    """
+    if measurement.case(task, ONE)["tries"]:
+        return
+    found = measurement.run(task, ONE, "", 0, True)
+    if "failed" in found or not found.get("evaluations"):
+        sys.exit(f"compare: one process cannot train {task}: {found.get('failed', found['ended'])}")
+    say(
+        f"pilot: one process makes {found['updates_per_second']:.0f} updates a second; "
+        f"test loss {found['test_loss']:.4g} after {found['seconds']:.0f} s; "
+        f"the run took {found['took']:.0f} s"
+    )
+
+
+def searched(tasks):
+    """Returns report.results_of's function: how the search of a row has ended."""
+
+    def how(task, name, case):
+        knobs = knobs_of(name, tasks[task]) if task in tasks else []
+        if not knobs:
+            return True, False
+        ended = search.next_try(case["tries"], knobs, sums(name)) is None
+        return ended, search.at_the_edge(case["tries"], knobs, sums(name))
+
+    return how
+
+
+def in_order(names, tasks):
+    """Returns names "task: row" in the order of the tasks and of their rows; others behind."""
+    due = [f"{task}: {row}" for task, own in tasks.items() for row in own.rows]
+    return sorted(names, key=lambda name: due.index(name) if name in due else len(due))
+
+
+def rows_due(tasks):
+    """Returns {task: the rows that a whole measurement has}."""
+    return {task: [row for row in own.rows if takes_part(row, own)] for task, own in tasks.items()}
+
+
+def results_of(cases, flags):
+    """Returns what results.json has of what was measured."""
+    cases = {name: cases[name] for name in in_order(cases, flags.tasks)}
+
+    def target_of(task):
+        if task in flags.tasks and not flags.tasks[task].problem:
+            return ACCURACY
+        return "loss", report.loss_to_reach(cases, task, ALONE, flags.seeds)
+
+    return report.results_of(cases, flags.seeds, target_of, searched(flags.tasks))
+
+
+def page_of(results, tasks=TASKS):
+    """Returns the text of page.txt, which the page shows."""
+    return tables.page(results, rows_due(tasks), report.when_and_where(results))
+
+
+def leave(flags, source, directory):
+    """Writes results.json, the tables and the pictures of what is in a file, into a directory.
+
+    source: measured.json, of any moment, or results.json.
+    """
+    known = json.loads(source.read_text())
+    results, own = known, directory / "results.json"
+    if any("runs" in case and "setting" not in case for case in known.values()):
+        results = results_of(known, flags)
+        if not results:
+            print(f"no row is whole yet in {source}")
+            return
+        digests = report.digests_of(known, results, folder_of)
+        (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
+    if own.resolve() != source.resolve():
+        drivers.write_results(own, results)
+    console = drivers.table_console(WIDTH)
+    console.print(tables.table_of(results))
+    console.print(report.when_and_where(results), soft_wrap=True)
+    (directory / "page.txt").write_text(page_of(results, flags.tasks) + "\n")
+    drawn = drawing.draw_all(results, directory, own)
+    drivers.leave(console, directory, " and ".join(["results.json", *drawn]))
 
 
 def main():
     flags = parse_flags()
     if flags.redraw:
-        sys.exit("compare: the table and the pictures follow")
+        there = flags.redraw.resolve().parent
+        leave(flags, flags.redraw, pathlib.Path(os.environ.get("OUTPUT_DIR") or there))
+        return
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
     plan = plan_of(flags)
     hosts_module = hosts = None
@@ -604,8 +754,16 @@ def main():
     directory = drivers.output_directory("Compare")
     measurement = Measurement(directory, flags, hosts)
     measurement.hosts_module = hosts_module
-    for task, name in plan:
+    if flags.problem:
+        pilot(measurement, flags.problem.stem)
+    likely, most = minutes(measurement, plan)
+    say(f"{len(plan)} rows: about {likely} minutes, {most} at most; results go to {directory}")
+    console = drivers.Console(stderr=True)
+    for task, name in drivers.track(
+        plan, "measuring", console=console, disable=not console.is_terminal
+    ):
         measurement.measure(task, name)
+    leave(flags, measurement.kept, directory)
 
 
 if __name__ == "__main__":

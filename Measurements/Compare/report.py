@@ -4,6 +4,7 @@ measured.json has every number of every run; a table, a picture or a verdict nee
 row of a task is reported when all its runs are there, or when its search has found no setting.
 """
 
+import functools
 import math
 import statistics
 
@@ -101,6 +102,12 @@ def results_of(cases, seeds, target_of, searched):
     return results
 
 
+@functools.cache
+def digest_today(folder):
+    """Returns the digest of an example's script as it is."""
+    return examples.example_digest(examples.main_script(folder))
+
+
 def digests_of(cases, results, folder_of):
     """Returns {folder: the digest of the script that was measured}.
 
@@ -109,7 +116,7 @@ def digests_of(cases, results, folder_of):
     found = {}
     for name in results:
         folder = folder_of(name.split(": ", 1)[1])
-        today = examples.example_digest(examples.main_script(folder))
+        today = digest_today(folder)
         own = cases[name].get("digest", today)
         if found.get(folder, today) == today:
             found[folder] = own

@@ -43,9 +43,9 @@ def plain(row):
 
 
 def rows_of(results, task):
-    """Returns {plain name of a row: its result} of a task."""
+    """Returns {plain name of a row: its result} of a task's rows that have runs."""
     cases = ((case.split(": ", 1), result) for case, result in results.items())
-    return {plain(row): result for (own, row), result in cases if own == task}
+    return {plain(row): found for (own, row), found in cases if own == task and found["runs"]}
 
 
 def values(result, what, least=False):
@@ -82,18 +82,21 @@ def share(one, other):
     return (more - less) / less if less else math.inf
 
 
-def noise(results, task, what):
-    """Returns the share by which the medians of A/A rows differ; None where there is none.
-
-    Of this task, or else the greatest of all tasks.
-    """
+def noises(results, what):
+    """Returns {task: the share by which the medians of its A/A row differ}."""
     found = {}
     for case, result in results.items():
         base = results.get(case.removesuffix(AGAIN))
-        if case.endswith(AGAIN) and base:
+        if case.endswith(AGAIN) and base and base["runs"] and result["runs"]:
             medians = [statistics.median(values(each, what)) for each in (base, result)]
             if min(medians) < math.inf:
                 found[case.split(": ", 1)[0]] = share(*medians)
+    return found
+
+
+def noise(results, task, what):
+    """Returns the share of a task, or else the greatest of all tasks; None where there is none."""
+    found = noises(results, what)
     return found.get(task, max(found.values(), default=None))
 
 
