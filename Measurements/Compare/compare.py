@@ -36,7 +36,7 @@ FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of 
 SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
 OWN_SECONDS = 20  # of a run of such a problem
 START_SECONDS, LOCAL_SECONDS = 8, 30  # to start and to end a run; of one without seconds: guesses
-USUAL_TRIES = 22  # of a search
+USUAL_TRIES = (6, 9)  # of a search: so many, and so many for each knob
 WIDTH = 250  # of table.txt
 SLOW_NETWORK = examples.ROOT / "Measurements" / "Slow-Network"
 # Everything waits for a test in these kinds; the seconds are without it.
@@ -638,7 +638,7 @@ def minutes(measurement, plan):
     tries = [tried for case in measurement.cases.values() for tried in case["tries"]]
     more = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
     more = statistics.median(more) if more else START_SECONDS
-    likely = most = 0
+    (first, each_knob), likely, most = USUAL_TRIES, 0, 0
     for task, name in plan:
         own, case = measurement.flags.tasks[task], measurement.case(task, name)
         runs = max(0, measurement.flags.seeds - len(case["runs"]))
@@ -647,7 +647,7 @@ def minutes(measurement, plan):
             left = usual = 0
         else:
             left = search.MOST - len(case["tries"])
-            usual = max(0, USUAL_TRIES - len(case["tries"]))
+            usual = min(left, max(0, first + each_knob * len(knobs) - len(case["tries"])))
         each = (own.seconds or LOCAL_SECONDS) + more
         likely, most = likely + (usual + runs) * each, most + (left + runs) * each
     return math.ceil(likely / 60), math.ceil(most / 60)

@@ -20,7 +20,10 @@ PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
 FURTHER = verdict.FURTHER
 ONE = tables.ALONE[0]
 NAMES = {ONE: "one process"}  # what a picture calls a row
-FRONT = {"8 workers, CV 0.1": "equal machines", "8 workers, CV 1": "machines that differ"}
+FRONT = {  # the tasks of the front page's picture, and what it calls them
+    "8 workers, CV 0.1": "equal machines: CV 0.1",
+    "8 workers, CV 1": "machines that differ: CV 1",
+}
 # The rows of the front page's picture, of those that are measured under both laws.
 SHOWN = [ONE, "HogWild", "DynSGD", "DOWNPOUR", "ADAG", "AEASGD", "Parameter-Server-Strategy"]
 SHOWN += ["Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", FURTHER + "DiLoCo"]
@@ -64,8 +67,7 @@ def dots(axes, place, result, colour, edge):
     axes.plot(known, [place] * len(known), "o", color=colour, markersize=4, alpha=0.6)
     if never := len(values) - len(known):
         axes.plot([behind], [place], "x", color=colour, markersize=6)
-        if known:
-            axes.text(1.1 * edge, place, f"{never}", color=colour, size=9, va="center")
+        axes.text(1.1 * edge, place, f"{never}", color=colour, size=9, va="center")
 
 
 def seconds(results, tasks, rows, path, source):
@@ -80,6 +82,9 @@ def seconds(results, tasks, rows, path, source):
              if value < math.inf], default=1.0)  # fmt: skip
         axes.axvspan(edge, 1.16 * edge, color="#eeeeee", zorder=0)
         for place, result in shown:
+            middle = tables.middle(result, verdict.SECONDS)
+            if rows[place] == ONE and middle < math.inf:
+                axes.axvline(middle, color=PALETTE["one process"], lw=1, ls=":")
             dots(axes, place, result, PALETTE[family(rows[place])], edge)
         axes.set(xlim=(0, 1.16 * edge), ylim=(len(rows) - 0.4, -0.6))
         axes.set_title(title, size=11)

@@ -11,6 +11,7 @@ import statistics
 import verdict
 from common import drivers, pages
 
+OPEN, FOLDED = 2, 5  # tasks whose tables are open, and that the page shows at all
 ALONE = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")  # one process
 
 
@@ -63,14 +64,14 @@ def of_all(result, what, form, times=1):
 
 
 def spread(result, what, form, times=1, never="failed"):
-    """Returns median and range in words: "2.31 (2.02 to 2.90)", "5.38 (5.03 to never)"."""
+    """Returns median and range in words: "2.31 (2.02–2.90)", "5.38 (5.03–never)"."""
     pairs = sorted((times * value, early) for value, early in number_of(result, what))
     if not pairs or pairs[0][0] == math.inf:
         return never
     least, greatest = (
         never if pair[0] == math.inf else text(pair, form) for pair in (pairs[0], pairs[-1])
     )
-    return f"{of_all(result, what, form, times) or never} ({least} to {greatest})"
+    return f"{of_all(result, what, form, times) or never} ({least}–{greatest})"
 
 
 def seconds(result):
@@ -84,12 +85,18 @@ def known(result, what, form):
     return form.format(statistics.median(values)) if values else ""
 
 
+def shorter(words):
+    """Returns flags as a table shows them: "lr 0.1, T 10, rho 2.5"."""
+    words = re.sub(r" --(\S+)", r", \1", re.sub(r"^--learning-rates?", "lr", words))
+    words = words.replace("local-steps", "T")
+    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.3g}", words)
+
+
 def setting(result):
     """Returns the flags that were chosen, as a table shows them."""
     if result["setting"] is None:
         return "none trains"
-    words = drivers.shorter(result["setting"])
-    return words + " (the search did not end)" * bool(result["edge"])
+    return shorter(result["setting"]) + " (the search did not end)" * bool(result["edge"])
 
 
 def failures(result):
@@ -105,14 +112,14 @@ def arrive_never(result):
 
 
 def beside_one(results, task, row):
-    """Returns the verdict on a row beside the best single process: sooner, later, or nothing."""
+    """Returns the verdict on a row beside the best single process: sooner, later, or neither: –."""
     rows = by_task(results)[task]
     alone = [name for name in ALONE if name in rows and rows[name]["runs"]]
     if not alone or row in ALONE or not rows[row]["runs"]:
         return ""
     best = min(alone, key=lambda name: middle(rows[name], verdict.SECONDS))
     found = verdict.verdict(results, task, row, best)
-    return {True: "sooner", False: "later", None: "not separable"}[found]
+    return {True: "sooner", False: "later", None: "–"}[found]
 
 
 def target(result):
@@ -179,13 +186,17 @@ def missing(results, due):
 def page(results, due, words):
     """Returns the tables of the page in Markdown, narrow enough for GitHub.
 
+    Those of the first tasks are open, some are folded, and the others stand in table.txt only.
     words: when and where this was measured.
     """
-    parts = []
+    parts, first = [], list(due)[:FOLDED]
     for task, rows in by_task(results).items():
+        if task not in first:
+            continue
         result = next(iter(rows.values()))
         long = f", {result['seconds']:g} s each" if result["seconds"] else ""
         seeds = max(len(each["runs"]) for each in rows.values())
+        head = f"{task}: medians (ranges) of {seeds} runs{long}"
         columns = ["example", "setting", "test loss", f"seconds to {target(result)}"]
         columns += ["than one process", "failures"]
         cells = [
@@ -200,10 +211,15 @@ def page(results, due, words):
             for row, each in rows.items()
         ]
         table = re.sub(r"(?<=\|)  (?=\|)", " ", pages.table(columns, cells))
-        parts.append(f"**{task}** ({seeds} runs{long}; median and range)\n\n{table}")
+        if task in first[:OPEN]:
+            parts.append(f"**{head}**\n\n{table}")
+        else:
+            summary = f"<summary>{head}</summary>"
+            parts.append(f"<details>\n{summary}\n\n{table}\n\n</details>")
     noises = verdict.noises(results, verdict.SECONDS)
     floor = "".join(f" A/A of *{task}*: {share:.0%}." for task, share in noises.items())
-    return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}."])
+    last = f"{missing(results, due)}{floor}" + (f" {words}." if results else "")
+    return "\n\n".join([*parts, last])
 
 
 def compared(result):
