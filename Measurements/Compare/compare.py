@@ -305,19 +305,18 @@ def sums(name):
 # Measuring -------------------------------------------------------------------------------------
 
 
-def data_files(directory):
-    """Writes {what: file} of the digits: for tuning, for the final runs, and the stream.
+def data_files(directory, streams):
+    """Writes {what: file}: for tuning, and for the final runs; of the digits, or of the streams.
 
     Behind the rows of the validation or the test stand rows of the training data.
     """
     data = examples.load(examples.main_script(ONE)).load_data("digits")
-    n, parts = one_run.ROWS, {}
+    n, files = one_run.ROWS, {}
     x, y = data.x_train, data.y_train
-    parts["validation"] = (x[:-n], y[:-n], x[-n:], y[-n:])
-    parts["final"] = data
-    parts["stream validation"] = stream(0)
-    parts["stream final"] = stream(1)
-    files = {}
+    if streams:
+        parts = {"stream validation": stream(0), "stream final": stream(1)}
+    else:
+        parts = {"validation": (x[:-n], y[:-n], x[-n:], y[-n:]), "final": data}
     for name, (x, y, x_test, y_test) in parts.items():
         files[name] = directory / f"{name.replace(' ', '_')}.npz"
         both = np.concatenate([x_test, x[:n]]), np.concatenate([y_test, y[:n]])
@@ -343,7 +342,7 @@ class Measurement:
     def __init__(self, directory, flags, hosts=None):
         self.kept, self.flags, self.hosts = directory / "measured.json", flags, hosts
         self.cases = json.loads(self.kept.read_text()) if self.kept.exists() else {}
-        self.directory, self.files = directory, None
+        self.directory, self.files = directory, {}
 
     def case(self, task, name):
         """Returns what was measured of a row of a task."""
@@ -361,9 +360,10 @@ class Measurement:
         """Returns the file with a task's data; None for those of a problem file."""
         if self.flags.tasks[task].problem:
             return None
-        self.files = self.files or data_files(self.directory)
-        stage = "validation" if tuning else "final"
-        return self.files[f"stream {stage}" if task == STREAM else stage]
+        name = ("stream " if task == STREAM else "") + ("validation" if tuning else "final")
+        if name not in self.files:
+            self.files |= data_files(self.directory, task == STREAM)
+        return self.files[name]
 
     def target(self, task, name, tuning):
         """Returns what a run of a row shall reach: what the best single process has at its end.
@@ -731,8 +731,8 @@ def leave(flags, source, directory):
     console.print(tables.table_of(results))
     console.print(report.when_and_where(results), soft_wrap=True)
     (directory / "page.txt").write_text(page_of(results, flags.tasks) + "\n")
-    drawn = drawing.draw_all(results, directory, own)
-    drivers.leave(console, directory, " and ".join(["results.json", *drawn]))
+    drawing.draw_all(results, directory, own)
+    drivers.leave(console, directory, "results.json")
 
 
 def main():

@@ -182,8 +182,8 @@ def local_steps(results, path, source):
 
 
 def draw_all(results, directory, source):
-    """Draws the pictures for which there are results; returns their names."""
-    there, drawn = tables.by_task(results), []
+    """Draws the pictures for which there are results."""
+    there = tables.by_task(results)
     timed = [
         task
         for task, rows in there.items()
@@ -192,17 +192,11 @@ def draw_all(results, directory, source):
     both = [row for row in SHOWN if all(row in there.get(task, ()) for task in FRONT)]
     if len(both) > 1:
         seconds(results, FRONT, both, directory / "front.png", source)
-        drawn.append("front.png")
     elif timed:
-        some = timed[:2]
-        rows = list(dict.fromkeys(row for task in some for row in there[task]))
-        titles = dict(zip(some, some))
+        titles = {task: task for task in timed[:2]}
+        rows = list(dict.fromkeys(row for task in titles for row in there[task]))
         seconds(results, titles, rows, directory / "seconds.png", source)
-        drawn.append("seconds.png")
     if timed:
         curves(results, timed[:MOST_PANELS], directory / "loss.png", source)
-        drawn.append("loss.png")
     if any(task in there for task in ROUNDS):
         local_steps(results, directory / "local-steps.png", source)
-        drawn.append("local-steps.png")
-    return drawn
