@@ -103,9 +103,16 @@ def check_the_search(load, tmp_path):
 
 MISTAKES["the_search", "(chosen|edge|none|known|moved|value|search)", SEARCH] = {
     "an edge is an end": [
+        ("        if point not in found:\n", "        if point not in found and point > best:\n"),
         (
-            "        if point not in found:\n",
-            "        if point not in found and point >= min(found):\n",
+            "    for point in neighbours(best, knobs, False, sums):\n",
+            "    for point in [p for p in neighbours(best, knobs, False, sums) if p >= min(have)]:\n",
+        ),
+    ],
+    "no edge is told": [
+        (
+            "        first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)\n    )",
+            "        0\n    )",
         )
     ],
     "the luckiest seed": [
@@ -601,8 +608,8 @@ def check_the_cells(load, tmp_path):
     page = module.page(results, {EQUAL: [ONE, "HogWild"], "x": ["a"]}, "here")
     assert "\n| DiLoCo | lr 0.1 | 0.300 (0.100–0.500) | 3.10 (2.90–3.30) | – | |\n" in page
     assert f"Measured: *{EQUAL}*. Not yet measured: *x*. A/A of *{EQUAL}*: 0%. here." in page
-    same("missing", module.missing(results, {EQUAL: [ONE, "y"]}).split(": ")[2],
-         f"*{EQUAL}* (1 of 2 rows measured).")  # fmt: skip
+    words = f"Measured: no task as a whole. Not yet measured: *{EQUAL}* (1 of 2 rows measured)."
+    same("missing", module.missing(results, {EQUAL: [ONE, "y"]}), words)
 
 
 MISTAKES[
