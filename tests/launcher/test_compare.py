@@ -106,7 +106,7 @@ MISTAKES["the_search", "(chosen|edge|none|known|moved|value|search)", SEARCH] = 
         ("        if point not in found:\n", "        if point not in found and point > best:\n"),
         (
             "    for point in neighbours(best, knobs, False, sums):\n",
-            "    for point in [p for p in neighbours(best, knobs, False, sums) if p >= min(have)]:\n",
+            "    for point in filter(min(have).__le__, neighbours(best, knobs, False, sums)):\n",
         ),
     ],
     "no edge is told": [
