@@ -28,6 +28,7 @@ import report
 import search
 import tables
 import tfrun_problems as problems
+import verdict
 from common import drivers, examples, idle
 
 TRIES = 3  # of a run while other processes use the machine
@@ -706,9 +707,22 @@ def results_of(cases, flags):
     return report.results_of(cases, flags.seeds, target_of, searched(flags.tasks))
 
 
+def rules(tasks):
+    """Returns a sentence with the numbers by which all is measured; the page may repeat them."""
+    lengths = dict.fromkeys(f"{own.seconds:g} s" for own in tasks.values() if own.seconds)
+    means = {own.mean for own in tasks.values()} - {0}
+    late = "".join(f"; a law of times adds {1000 * mean:g} ms to a gradient" for mean in means)
+    return (
+        f"Rules: target {drivers.TARGET:.0%}; rates move by a factor of "
+        f"{2 ** (search.LARGE / 2):.1f}, then of {2**0.5:.1f}; at most {search.MOST} runs of "
+        f"tuning; p < {verdict.LEVEL}; runs of {', '.join(lengths)}{late}."
+    )
+
+
 def page_of(results, tasks=TASKS):
     """Returns the text of page.txt, which the page shows."""
-    return tables.page(results, rows_due(tasks), report.when_and_where(results))
+    when = report.when_and_where(results) + ". " if results else ""
+    return tables.page(results, rows_due(tasks), when + rules(tasks))
 
 
 def leave(flags, source, directory):

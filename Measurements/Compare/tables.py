@@ -187,7 +187,7 @@ def page(results, due, words):
     """Returns the tables of the page in Markdown, narrow enough for GitHub.
 
     Those of the first tasks are open, some are folded, and the others stand in table.txt only.
-    words: when and where this was measured.
+    words: what stands behind them, such as when and where this was measured.
     """
     parts, first = [], list(due)[:FOLDED]
     for task, rows in by_task(results).items():
@@ -218,8 +218,7 @@ def page(results, due, words):
             parts.append(f"<details>\n{summary}\n\n{table}\n\n</details>")
     noises = verdict.noises(results, verdict.SECONDS)
     floor = "".join(f" A/A of *{task}*: {share:.0%}." for task, share in noises.items())
-    last = f"{missing(results, due)}{floor}" + (f" {words}." if results else "")
-    return "\n\n".join([*parts, last])
+    return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}"])
 
 
 def compared(result):
