@@ -232,8 +232,8 @@ for T in (20, 200):
 # On ImageNet, local SGD with $T$ = 12 lost six points of accuracy. *SlowMo* (Wang et al. 2020) wins a
 # part of them back by a momentum of the mean, as DiLoCo's outer optimizer does.
 # [DiLoCo](../Further-Algorithms/DiLoCo/)'s authors took $T$ = 500, `outer` = 0.7 and `beta` = 0.9 for
-# language models. In [Compare](../Measurements/Compare/) Local-SGD's median time to 97% was shorter with
-# such a momentum for $T$ = 1 and 5, though the ranges of five runs overlap, and no shorter for 100.
+# language models. [Compare](../Measurements/Compare/) runs $T$ from 1 to 500, with such a momentum and
+# without.
 #
 # You tune these and the local rate together. A longer $T$ saves messages, but the copies drift
 # apart. Two sites exchange $S$ bytes in about $S/R$ seconds, so let $T$ steps take several times as

@@ -253,8 +253,8 @@ assert max(shares, key=shares.get) == "pull" and {push[-1] for push in pushes} =
 assert round(100 * shares["gradient"] / sum(shares.values())) == 4
 
 # %% [markdown]
-# Because messages take so much of their time, one process without a server makes five times as many
-# updates as two such workers ([Compare](../Measurements/Compare/)).
+# Because messages take so much of their time, [one process](../Non-Distributed-Setup/#result) without a
+# server makes several times as many updates a second as [two such workers](../HogWild/#result).
 #
 # Where are the parameters, and who waits? A [map](README.md) places every algorithm by these two
 # questions.
@@ -278,10 +278,9 @@ assert round(100 * shares["gradient"] / sum(shares.values())) == 4
 #
 # The first is the throughput of `n` workers, divided by `n` times that of one. The second is the
 # number of examples that one worker needs, divided by the number that `n` need to learn as much;
-# larger mini-batches and stale gradients lower it. In [Compare](../Measurements/Compare/) HogWild's
-# eight workers have 0.92 and 0.30 with gradients that take random times, 30 ms on average. By these
-# factors their speed-up is 8 · 0.92 · 0.30 = 2.2, and by the clock 2.1. Both are lower bounds, because
-# they count only the three runs of five in which one process reaches 97% at all.
+# larger mini-batches and stale gradients lower it. In the simulated race of
+# [Which-Algorithm](Which-Algorithm.ipynb) HogWild's eight workers, whose gradients take random times,
+# have 0.92 and 0.3: their speed-up is 8 · 0.92 · 0.3 = 2.2.
 #
 # ## A measured speed-up
 # Two processes now share a step, in Keras: each computes the gradient of its half of the mini-batch,
@@ -524,10 +523,8 @@ show(
 #
 # The mini-batch kept its size here, *strong scaling*. If each worker keeps its own, *weak scaling*,
 # the exchange weighs less, but the larger mini-batch [changes the
-# training](SGD-by-Experiment.ipynb). In [Compare](../Measurements/Compare/), with two convolutional
-# layers, two workers of a ring that divide a mini-batch of 128 reach 97% after 0.45 s (0.34 to 0.50 in
-# five runs), and one process after 0.53 s (0.45 to 0.61). The four other programs that divide it send
-# slower messages, and none of their medians is below that of one process.
+# training](SGD-by-Experiment.ipynb). The task *convolution* of [Compare](../Measurements/Compare/) has
+# both, with real programs.
 #
 # ## Who trains this way, and what is old here
 # All-reduce and sharding train most large models today. Parameter servers and asynchrony live on

@@ -167,34 +167,6 @@ def middle(runs, key):
     return statistics.median(values) if values else None
 
 
-def to_target(runs, what="seconds", target=TARGET):
-    """Returns `what` at the first test of that accuracy, of each run; None where none found it.
-
-    runs: those of Compare.
-    """
-    found = []
-    for run in runs:
-        tests = run.get("evaluations", {what: [], "accuracy": []})
-        pairs = zip(tests[what], tests["accuracy"])
-        found.append(next((value for value, right in pairs if right >= target), None))
-    return found
-
-
-def after(run, seconds, what="loss"):
-    """Returns what a run's last test within so many seconds found; its last one, if they are None.
-
-    The first one, if there is none so early.
-    """
-    tests = run["evaluations"]
-    early = [value for value, at in zip(tests[what], tests["seconds"]) if at <= (seconds or at)]
-    return (early or tests[what])[-1 if early else 0]
-
-
-def shorter(words):
-    """Returns flags as a table shows them: "lr 0.1, rho 2.5"."""
-    return re.sub(r" --(\S+)", r", \1", re.sub(r"^--learning-rates?", "lr", words))
-
-
 def report(script, flags, width, measure, table_of, draw):
     """Measures, and leaves results.json, table.txt and a picture; or draws a file's picture again.
 
@@ -219,13 +191,18 @@ def report(script, flags, width, measure, table_of, draw):
     results, words, *share = measure(console, directory)
     console.print(table_of(results))
     console.print(f"{words}; {idle.words(*share or [others.share()])}")
-    # A list of numbers stands on one line.
-    text = json.dumps(results, indent=1)
-    text = re.sub(r"\[[^][{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
     source = directory / "results.json"
-    source.write_text(re.sub(r"(?<=\[) | (?=\])", "", text) + "\n")
+    write_results(source, results)
     draw(results, directory / f"{name}.png", source)
     leave(console, directory, f"{name}.png")
+
+
+def write_results(path, results):
+    """Writes results as JSON, in which a list without other lists stands on one line."""
+    text = json.dumps(results, indent=1)
+    flat = r'\[(?:[^][{}"]|"[^][{}"]*")*\]'
+    text = re.sub(flat, lambda found: re.sub(r"\n *", " ", found[0]), text)
+    path.write_text(re.sub(r"(?<=\[) | (?=\])", "", text) + "\n")
 
 
 def subplots(height, *shape, **more):

@@ -1,42 +1,51 @@
-"""Compare: every algorithm at its best learning rate, for the same seconds, on the same data.
+"""Compare: every algorithm at its best setting, for the same seconds, on the same data.
 
-A pilot run of an example tells how many updates it makes in a second, and so how many the others
-need to train for --seconds. Then six settings are tried on a validation split, which is a part of
-the training data, and the best one is run once for each seed. A folder of docs/reading-order.txt
-with a script of a kind that is compared takes part by itself. It may bring flags of its own, in one
-word: "DOWNPOUR --local-steps 5"; one that brings its learning rate is not tuned.
+A search tries settings on a validation split, a part of the training data, and chooses that which
+is soonest at the target (see search.py). The best setting then trains with five other seeds, and
+is tested on the test set. All runs of a task are cut at the same seconds of training.
+
+An example may bring flags of its own, in one word: "DOWNPOUR --local-steps 5"; those are not tuned.
 
 Kind:          driver
 Run:           bash run.sh
 """
 
-import argparse
 import collections
+import json
+import math
 import os
 import pathlib
 import re
 import shlex
 import statistics
-import tempfile
+import sys
+import time
 
-import drawing
 import numpy as np
-from common import delays, drivers, examples, forked, reading_order
-from common.drivers import middle
-from tfrun.runs.data import RunData
+import drawing
+import one_run
+import report
+import search
+import tables
+import tfrun_problems as problems
+import verdict
+from common import drivers, examples, idle
 
-VALIDATION = 360  # rows of the training data on which settings are tried
-TESTS = 25  # of a run
-FIRST = 16  # pushes of a worker before all of them train side by side
-FACTORS = (0.1, 0.3, 1, 3, 10, 30)  # times the default learning rate
-FEWER = (0.3, 1, 3)  # the same, where an algorithm has a second rate
-MOVING_RATE = 0.9  # alpha times the workers, at most, which Zhang et al. 2015 call beta
-# The second rates: (the flag, two values). rho is alpha / lr.
-SECOND = {"server-lr": (0.05, 0.2), "outer-rate": (0.2, 0.7), "rho": (0.5, MOVING_RATE)}
+TRIES = 3  # of a run while other processes use the machine
+MOST_TUNING = 0.3  # of a core that these may use while a setting is tried
+FINAL, AGAIN = 100, 200  # the first seed of the runs that are reported, and of the A/A row
+SEEDS, OWN_SEEDS = 5, 3  # runs at the best setting; of a problem of one's own
+OWN_SECONDS = 20  # of a run of such a problem
+START_SECONDS, LOCAL_SECONDS = 8, 30  # to start and to end a run; of one without seconds: guesses
+USUAL_TRIES = (6, 9)  # of a search: so many, and so many for each knob
+WIDTH = 250  # of table.txt
+SLOW_NETWORK = examples.ROOT / "Measurements" / "Slow-Network"
 # Everything waits for a test in these kinds; the seconds are without it.
 WAITING = ("single process", "parameter server, synchronous", "all-reduce", "gossip, synchronous")
 TOGETHER = (*WAITING[1:], "gossip, asynchronous")  # step with all workers
 KINDS = (*WAITING, "parameter server, asynchronous", "coordinator", "gossip, asynchronous")
+FURTHER = "Further-Algorithms/"
+ONE = "Non-Distributed-Setup"
 DENSE = 'keras.layers.Dense(128, "relu"),\n            keras.layers.Dense(64, "relu"),'
 CONVOLUTIONS = """keras.layers.Reshape((8, 8, 1)),
             keras.layers.Conv2D(32, 3, padding="same", activation="relu"),
@@ -44,62 +53,154 @@ CONVOLUTIONS = """keras.layers.Reshape((8, 8, 1)),
             keras.layers.MaxPool2D(),
             keras.layers.Flatten(),"""
 CONVOLUTIONAL = [(DENSE, CONVOLUTIONS)]  # what changes a script's model
-QUICK = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy"]
-# workers: at most. mean: seconds by which a gradient takes longer. batch: examples of a mini-batch.
-# seconds: of a run; where they are None, `local` counts the mini-batches of each worker. pilot:
-# mini-batches of that run. examples: those that take part where none are named; None: all.
-Task = collections.namedtuple("Task", "workers mean changes batch seconds local pilot examples")
-DIGITS, EIGHT, CONVOLUTION, ROUNDS = "digits", "8 workers", "convolution", "local steps"
-FEW = [*QUICK, "AEASGD", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
-FEW += ["Parameter-Server-Strategy", drawing.FURTHER + "Local-SGD"]
-# Each worker of these takes half of the mini-batch that one process would take.
-DIVIDED = ["HogWild", "Synchronous-SGD", "Collective-AllReduce", "Ring-AllReduce"]
-DIVIDED = [f"{example} --batch-size 64" for example in [*DIVIDED, drawing.FURTHER + "Local-SGD"]]
-# The mean of the workers, with momentum of the mean (SlowMo), and as Nesterov's gradient; the first
-# is Synchronous-SGD at T = 1.
-OUTER = [
-    f"{drawing.FURTHER}{example} --local-steps {T}"
-    for T in (1, 5, 20, 100, 500)
-    for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
-]
-TASKS = {
-    DIGITS: Task(2, 0, [], 32, 3, None, 1000, None),
-    EIGHT: Task(8, 0.03, [], 32, 6, None, 200, None),
-    CONVOLUTION: Task(2, 0, CONVOLUTIONAL, 128, 4, None, 400, FEW + DIVIDED),
-    ROUNDS: Task(8, 0, [], 32, None, 2000, 2000, OUTER),
+TWO_THREADS = (
+    one_run.ENVIRONMENT,
+    one_run.ENVIRONMENT.replace("(", '(TF_NUM_INTRAOP_THREADS="2", OMP_NUM_THREADS="2", '),
+)
+SERVER_RATE = '    ("local-steps", 10, "'
+SERVER_RATE = (SERVER_RATE, '    ("server-rate", 0.1, "of the common step"),\n' + SERVER_RATE)
+
+# Rows: what a table calls a row, and what it is ------------------------------------------------
+
+# example: its folder and own flags. changes: of its script. more: knobs that these add.
+# follows, setting: a row that is not tuned: setting(results of the row that it follows) returns
+# the words of its flags. first: its first seed.
+Row = collections.namedtuple("Row", "example changes more follows setting first")
+Row.__new__.__defaults__ = ((), (), None, None, FINAL)
+
+
+def words_of(result):
+    """Returns the flags that were chosen."""
+    return result["chosen"]
+
+
+def with_rate(words, factor, flag="learning-rate"):
+    """Returns flags, one of which is multiplied."""
+    return re.sub(
+        rf"--{flag} (\S+)", lambda found: f"--{flag} {float(found[1]) * factor:.4g}", words
+    )
+
+
+def mean_factor(result):
+    """Returns DynSGD's flags as HogWild's: its rate times the mean of 1 / (1 + staleness)."""
+    counts = np.sum(
+        [np.pad(run["histogram"], (0, 999 - len(run["histogram"]))) for run in good(result)], axis=0
+    )
+    return with_rate(result["chosen"], float(counts @ (1 / np.arange(1, 1000)) / counts.sum()))
+
+
+def no_momentum(result):
+    """Returns the flags of Async-Local-SGD without momentum, at the same step in the long run."""
+    return with_rate(result["chosen"], 1 / (1 - 0.9), "outer-rate") + " --outer-momentum 1e-06"
+
+
+def good(result):
+    """Returns the runs that ended well."""
+    return [run for run in result["runs"] if run.get("test_loss") is not None]
+
+
+ALONE = tables.ALONE
+ASYNC = FURTHER + "Async-Local-SGD"
+ADAG_MEAN = "flags.learning_rate * s / flags.local_steps"
+SAGN_MEAN = "flags.learning_rate * tf.add_n(slot) / n"
+SPECIAL = {
+    f"{ONE}, 2 threads": Row(ONE, (TWO_THREADS,)),
+    "HogWild, A/A": Row("HogWild", follows="HogWild", setting=words_of, first=AGAIN),
+    "HogWild, DynSGD's mean rate": Row("HogWild", follows="DynSGD", setting=mean_factor),
+    ASYNC + ", no momentum": Row(ASYNC, follows=ASYNC, setting=no_momentum),
+    "ADAG, a server rate": Row(
+        "ADAG",
+        (SERVER_RATE, (ADAG_MEAN, ADAG_MEAN.replace("learning", "server"))),
+        (search.rate("server-rate", 4),),
+    ),
+    "SAGN, a server rate": Row(
+        "SAGN",
+        (SERVER_RATE, (SAGN_MEAN, SAGN_MEAN.replace("learning", "server"))),
+        (search.rate("server-rate", 6),),
+    ),
+    FURTHER + "DiLoCo, no outer momentum": Row(FURTHER + "DiLoCo --outer-momentum 1e-06"),
 }
 
 
-def all_examples():
-    """Returns the folders that are compared, in reading order."""
-    names = [name for name in reading_order.names() if examples.main_script(name).is_file()]
-    learns = [name for name in names if "from sklearn.datasets import load_digits" in text_of(name)]
-    return [name for name in learns if kind(name) in KINDS]
+def row_of(name):
+    """Returns the Row that a name stands for: a special one, or a folder with flags."""
+    return SPECIAL.get(name) or Row(name)
 
 
-def parse_flags():
-    parser = drivers.Parser(__doc__)
-    words = f"folders, each perhaps with flags (all of a task with --full, else {', '.join(QUICK)})"
-    parser.add_argument("examples", nargs="*", help=words)
-    words = f"one of {', '.join(TASKS)}; may stand twice ({DIGITS}; all with --full)"
-    parser.add_argument("--task", choices=list(TASKS), action="append", metavar="TASK", help=words)
-    parser.number("--seeds", 5, "runs of each")
-    parser.number("--seconds", None, "of each run, instead of a task's own", float)
-    parser.add_argument("--full", action="store_true", help="all tasks, all examples")
-    parser.redraw(__file__)
-    flags = parser.parse_args()
-    for example in flags.examples:
-        folder = "".join(example.split()[:1])
-        if not folder or not (examples.ROOT / folder / "run.sh").is_file():
-            parser.error(f"there is no {folder}/run.sh")
-        for own in ("--seed", "--steps", "--checkpoint-steps"):
-            if own in re.split(r"[\s=]+", example):
-                parser.error(f"{own} of {folder} is the same for all: leave it out")
-        if kind(folder) not in KINDS:
-            parser.error(f"{folder} cannot be compared: its kind is none of {', '.join(KINDS)}")
-    if len(set(flags.examples)) < len(flags.examples):
-        parser.error("an example stands there twice")
-    return flags
+# Tasks -----------------------------------------------------------------------------------------
+
+# workers: at most. law, mean: of a gradient's times, whose mean is so many seconds more. batch:
+# examples of a mini-batch, None: the example's own. seconds: of a run; None: `local` mini-batches
+# of each worker. link: Mbit/s of each host. local_steps: where a search of T begins.
+Task = collections.namedtuple(
+    "Task", "workers law mean changes batch seconds local problem link local_steps rows"
+)
+ACCURACY = ("accuracy", drivers.TARGET)
+EQUAL, DIFFERENT = "8 workers, CV 0.1", "8 workers, CV 1"
+ORDER = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
+ORDER += ["DOWNPOUR", "ADAG", "DynSGD", "AEASGD", FURTHER + "Bounded-Staleness", "HogWild, A/A"]
+ORDER += ["HogWild, DynSGD's mean rate", FURTHER + "Delay-Compensation", FURTHER + "DiLoCo"]
+ORDER += ["SAGN", FURTHER + "Gossip-SGD", "Collective-AllReduce", "Parameter-Server-Strategy"]
+ORDER += ["AEAMSGD", "DOWNPOUR-Easy", ASYNC, ASYNC + ", no momentum", "ADAG, a server rate"]
+ORDER += ["SAGN, a server rate", FURTHER + "DiLoCo, no outer momentum"]
+ORDER += ["Synchronous-SGD-different-learning-rates", FURTHER + "Compressed-AllReduce"]
+ORDER += [FURTHER + "Sharded-Training", FURTHER + "D-PSGD"]
+SEVEN = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD"]
+SEVEN += ["ADAG", "DynSGD"]
+CONVOLUTION_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild --batch-size 64"]
+CONVOLUTION_ROWS += [f"{name} --batch-size 64" for name in ("Synchronous-SGD", "Ring-AllReduce")]
+CONVOLUTION_ROWS += [FURTHER + "Local-SGD --batch-size 64", "HogWild", "Ring-AllReduce"]
+GPT_ROWS = [ONE, f"{ONE}, 2 threads", "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD"]
+GPT_ROWS += [FURTHER + "DiLoCo"]
+LINK_ROWS = [ONE, "HogWild", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
+LINK_ROWS += [FURTHER + "Compressed-AllReduce"]
+DIGITS_ROWS = [ONE, f"{ONE}, 2 threads", "Distributed-Setup", "Multiple-GPUs-Single-Machine"]
+DIGITS_ROWS += [name for name in ORDER[1:] if name not in SPECIAL] + ["HogWild, A/A"]
+ROUNDS = [
+    f"{FURTHER}{example} --local-steps {T}"
+    for T in (1, 5, 20, 100, 500)
+    for example in ("Local-SGD", "Local-SGD --slow-momentum 0.5", "DiLoCo")
+]
+DIGITS, CONVOLUTION, GPT = "digits", "convolution", "GPT"
+LOCAL, STREAM = "local steps", "local steps, one pass"
+GPT_FILE = examples.ROOT / "Your-Model" / "gpt.py"
+
+
+def eight(law, rows):
+    """Returns the Task of eight workers with this law of times."""
+    return Task(8, law, 0.03, [], 32, 6, None, None, None, 3, rows)
+
+
+TASKS = {
+    EQUAL: eight(0.1, ORDER),
+    DIFFERENT: eight(1.0, ORDER),
+    GPT: Task(2, None, 0, [], 16, 40, None, GPT_FILE, None, 10, GPT_ROWS),
+    "4 workers, 10 Mbit/s": Task(4, None, 0, [], 32, 10, None, None, 10, 10, LINK_ROWS),
+    "4 workers, 100 Mbit/s": Task(4, None, 0, [], 32, 6, None, None, 100, 10, LINK_ROWS),
+    "8 workers, CV 0.5": eight(0.5, SEVEN),
+    "8 workers, one slow": eight("one slow", SEVEN),
+    "8 workers, CV 0": eight(0.0, SEVEN),
+    "8 workers, CV 0.25": eight(0.25, SEVEN),
+    CONVOLUTION: Task(2, None, 0, CONVOLUTIONAL, 128, 4, None, None, None, 10, CONVOLUTION_ROWS),
+    DIGITS: Task(2, None, 0, [], 32, 1.5, None, None, None, 10, DIGITS_ROWS),
+    LOCAL: Task(8, None, 0, [], 32, None, 2000, None, None, None, ROUNDS),
+    STREAM: Task(8, None, 0, [one_run.ONE_PASS], 32, None, 1000, None, None, None, ROUNDS),
+}
+TOGETHER_TASKS = [EQUAL, DIFFERENT]  # are measured row by row
+QUICK = [ONE, "HogWild", "Synchronous-SGD"]
+# Where a search begins: the step of the learning rate, 0.1 * 2**(step / 2).
+STARTS = {"HogWild": 1, "Synchronous-SGD": 5, "Ring-AllReduce": 5, "Collective-AllReduce": 5}
+STARTS |= {FURTHER + "Local-SGD": 5, "DOWNPOUR": 0, "ADAG": 3, "DynSGD": 4, "AEASGD": 3}
+STARTS |= {FURTHER + "DiLoCo": -8, FURTHER + "Delay-Compensation": 1, "DOWNPOUR-Easy": -2}
+STARTS |= {FURTHER + "Bounded-Staleness": 1, "Parameter-Server-Strategy": 1, "AEAMSGD": 0}
+STARTS |= {FURTHER + "Sharded-Training": -5, FURTHER + "Gossip-SGD": 6, FURTHER + "D-PSGD": 6}
+STARTS |= {ASYNC: -3}
+START = 3
+GPT_START = 3  # of those with another scale than AdamW's
+SUMS = ("DOWNPOUR-Easy", ASYNC)  # push T gradients' sum
+ALPHAS = (0.056, 0.112, 0.225, 0.45, 0.9)  # alpha times the workers, beta of Zhang et al. 2015
+LOCAL_STEPS = (1, 3, 10, 30, 100, 300)
+LAMBDAS = (0.04, 0.4, 4, 40, 400, 4000, 40000)
 
 
 def text_of(folder):
@@ -114,20 +215,9 @@ def kind(folder):
     return found[1] if found else None
 
 
-def with_horovod(folder):
-    """Returns whether Horovod starts the processes of an example."""
-    return "horovodrun" in (examples.ROOT / folder / "run.sh").read_text()
-
-
-def takes_part(example, task):
-    """Returns whether an example can do a task.
-
-    A delay and other layers need a changed script. Beside eight workers only one process is alone.
-    """
-    folder = example.split()[0]
-    if task.mean and folder != QUICK[0] and jobs_of(folder, task.workers)["worker"] == 1:
-        return False
-    return not (with_horovod(folder) and (task.mean or task.changes))
+def folder_of(name):
+    """Returns the folder of a row."""
+    return row_of(name).example.split()[0]
 
 
 def jobs_of(folder, workers):
@@ -148,350 +238,546 @@ def jobs_of(folder, workers):
     return jobs
 
 
-def workers_of(task, example):
-    """Returns how many workers an example has in a task."""
-    return jobs_of(example.split()[0], TASKS[task].workers)["worker"]
+def workers_of(task, name):
+    """Returns how many workers a row has in a task."""
+    return jobs_of(folder_of(name), task.workers)["worker"]
 
 
-def mini_batches(example, workers):
-    """Returns how many make an update: --local-steps, times the workers if all take part."""
-    folder, *own = shlex.split(example)
-    default = re.search(r'\("local-steps", (\d+),', text_of(folder))
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    number = drivers.positive(int)
-    parser.add_argument("--local-steps", type=number, default=int(default[1]) if default else 1)
-    return (workers if kind(folder) in TOGETHER else devices(folder)) * parser.parse_known_args(
-        own
-    )[0].local_steps
+def has(folder, flag):
+    """Returns whether an example's script has this flag."""
+    return f'("{flag}", ' in text_of(folder)
 
 
-def devices(folder):
-    """Returns on how many devices one process computes."""
-    return 2 if '("devices", 0,' in text_of(folder) else 1
+def calls_of(task, folder):
+    """Returns (the flags, updates in one call): one where a gradient takes long."""
+    slow = task.mean or task.problem or task.link
+    for flag in ("updates-per-call", "steps-per-call", "closure-steps"):
+        if has(folder, flag):
+            return [f"--{flag}", "1" if slow else "10"], 1 if slow else 10
+    return [], 1
 
 
-def settings(example, workers):
-    """Returns the six settings of an example, as words: flags of its script."""
-    folder, *own = shlex.split(example)
-    text = text_of(folder)
-    if any(word.startswith("--learning-rate") for word in own):
-        return [""]
-    if several := re.search(r'\("learning-rates", "([\d.,]+)"', text):
-        rates = [[factor * float(each) for each in several[1].split(",")] for factor in FACTORS]
-        return ["--learning-rates " + ",".join(f"{each:g}" for each in row) for row in rates]
-    default = float(re.search(r"(?m)^STEPS, .+ = \d+, \d+, ([\d.]+)", text)[1])
-    second = next((name for name in SECOND if f'("{name}", ' in text), None)
-    if not second:
-        return [f"--learning-rate {factor * default:g}" for factor in FACTORS]
-    pairs = [(factor * default, value) for factor in FEWER for value in SECOND[second]]
-    if second == "rho":
-        pairs = [(rate, value / workers / rate) for rate, value in pairs]
-    return [f"--learning-rate {rate:g} --{second} {value:g}" for rate, value in pairs]
+def knobs_of(name, task, before=None):
+    """Returns the Knobs of a row. before: {flag: the step at which its search may begin}."""
+    row = row_of(name)
+    folder, *own = shlex.split(row.example)
+    own = [word.split("=")[0] for word in own]
+    if row.follows or "--learning-rate" in own or "--learning-rates" in own:
+        return []
+    start = STARTS.get(folder, START)
+    if task.problem and start > -5:
+        start = GPT_START
+    knobs = [search.rate("learning-rate", start)]
+    if has(folder, "local-steps") and folder != "DynSGD" and task.local_steps:
+        knobs.append(search.ladder("local-steps", LOCAL_STEPS, task.local_steps))
+    if has(folder, "server-lr"):
+        knobs.append(search.rate("server-lr", 0))
+    if has(folder, "rho"):
+        knobs.append(search.ladder("rho", ALPHAS, 0.45))
+    if has(folder, "outer-rate"):
+        knobs.append(search.rate("outer-rate", 6 if "--outer-momentum" in own else 2))
+    if has(folder, "compensation"):
+        knobs.append(search.ladder("compensation", LAMBDAS, 4))
+    knobs = [knob for knob in [*knobs, *row.more] if f"--{knob.flag}" not in own]
+    return [knob._replace(start=(before or {}).get(knob.flag, knob.start)) for knob in knobs]
 
 
-def validation_data(folder):
-    """Writes the training data of all examples in two parts; returns the file."""
-    data = examples.load(examples.main_script("Non-Distributed-Setup")).load_data("digits")
-    x, y, path = data.x_train, data.y_train, folder / "validation.npz"
-    parts = (x[:-VALIDATION], y[:-VALIDATION], x[-VALIDATION:], y[-VALIDATION:])
-    np.savez(path, **dict(zip(data._fields, parts)))
-    return path
+def words(name, task, knobs, point):
+    """Returns the flags of a point as words."""
+    values = {knob.flag: search.value(knob, step) for knob, step in zip(knobs, point)}
+    if "rho" in values:
+        alpha = values["rho"] / workers_of(task, name)
+        values["rho"] = float(f"{alpha / values['learning-rate']:.6g}")
+    found = [f"--{flag} {value:g}" for flag, value in values.items()]
+    folder = folder_of(name)
+    if has(folder, "learning-rates"):
+        several = re.search(r'\("learning-rates", "([\d.,]+)"', text_of(folder))[1].split(",")
+        factor = values["learning-rate"] / float(several[0])
+        rates = ",".join(f"{factor * float(each):g}" for each in several)
+        found[0] = f"--learning-rates {rates}"
+    return " ".join(found)
 
 
-def train(example, name, flags, directory):
-    """Trains an example in `directory`, with these flags; returns whether it did not diverge."""
-    (folder, *own), task = shlex.split(example), TASKS[name]
-    if with_horovod(folder):
-        drivers.run(["bash", examples.ROOT / folder / "run.sh", *own, *flags], directory)
-        return True
-    script, jobs = examples.main_script(folder), jobs_of(folder, task.workers)
-    changes = list(task.changes)
-    if task.mean:
-        seed = int(flags[flags.index("--seed") + 1])
-        changes += delays.changes("exponential", task.mean, jobs["worker"], seed + 1)
-        own += delays.ONE_A_CALL if delays.ONE_A_CALL[0].strip("-") in script.read_text() else []
-    copy = directory.parent / script.name
-    copy.write_text(examples.replaced(script, changes))
-    return forked.train(copy, jobs, [*own, *flags], directory)[0]
+def sums(name):
+    """Returns whether a row pushes the sum of T gradients."""
+    return folder_of(name) in SUMS
 
 
-def measure(case, seed, seconds, found, data):
-    """Returns the numbers of a run. case: (its name, the task, the example, words of its flags)."""
-    _, name, example, words = case
-    task, folder = TASKS[name], example.split()[0]
-    together = mini_batches(example, workers_of(name, example))
-    if words == "pilot":
-        fewest = 10 if kind(folder) in TOGETHER else 10 * workers_of(name, example)
-        steps, more, tests = max(fewest, task.pilot // together), [], 1
+# Measuring -------------------------------------------------------------------------------------
+
+
+def data_files(directory, streams):
+    """Writes {what: file}: for tuning, and for the final runs; of the digits, or of the streams.
+
+    Behind the rows of the validation or the test stand rows of the training data.
+    """
+    data = examples.load(examples.main_script(ONE)).load_data("digits")
+    n, files = one_run.ROWS, {}
+    x, y = data.x_train, data.y_train
+    if streams:
+        parts = {"stream validation": stream(0), "stream final": stream(1)}
     else:
-        rate = rate_of(name, example, words, found)
-        steps = rate * seconds if seconds else task.local * workers_of(name, example) / together
-        steps, more, tests = max(1, round(steps)), words.split(), TESTS
-    if data:
-        more += ["--dataset", data]
-    flags = ["--steps", steps, "--checkpoint-steps", max(1, steps // tests), "--seed", seed, *more]
-    flags += [] if "--batch-size" in example else ["--batch-size", task.batch]
-    with tempfile.TemporaryDirectory() as place:
-        directory = pathlib.Path(place, "run")
-        try:
-            trained = train(example, name, flags, directory)
-        except SystemExit as error:  # this one is broken; the others go on
-            return {"failed": str(error)[-500:]}
-        run = RunData.read(directory)
-        if with_horovod(folder):  # whose rows tell what is sent; all others, what is received, too
-            for metrics in run.tasks.values():
-                metrics.pushes["bytes"] *= 2
-        return numbers(run, trained, kind(folder) in WAITING)
+        parts = {"validation": (x[:-n], y[:-n], x[-n:], y[-n:]), "final": data}
+    for name, (x, y, x_test, y_test) in parts.items():
+        files[name] = directory / f"{name.replace(' ', '_')}.npz"
+        both = np.concatenate([x_test, x[:n]]), np.concatenate([y_test, y[:n]])
+        if not files[name].exists():
+            np.savez(files[name], **dict(zip(data._fields, (x, y, *both))))
+    return files
 
 
-def rate_of(task, example, words, found):
-    """Returns the updates a second of that run in its search; before it has run, of the pilot."""
-    tried = found.get(": ".join((task, example, words)))
-    if tried and "seconds" in tried[0]:
-        return tried[0]["updates"] / tried[0]["seconds"]
-    return found[pilot_of(task, example)][0].get("updates_per_second", 0)
+def stream(number):
+    """Returns data that are seen once: a network at random tells the classes of random rows."""
+    random, rows = np.random.RandomState(number), 8 * 1000 * 32
+    teacher = np.random.RandomState(7)
+    first, second = teacher.randn(64, 32) / 8, teacher.randn(32, 10) / 32**0.5
+    x = random.randn(rows + one_run.ROWS, 64).astype("float32")
+    scores = np.maximum(x @ first, 0) @ second
+    y = np.argmax(scores - scores.mean(axis=0), axis=1).astype("int32")
+    return x[:rows], y[:rows], x[rows:], y[rows:]
 
 
-def numbers(run, trained, waits):
-    """Returns the numbers of a run; of one that diverged, no loss.
+class Measurement:
+    """What was measured in a directory, over all sittings, and how more is measured."""
 
-    waits: whether all workers wait while w is tested.
-    """
-    facts = {"example": run.flags["example"], "arguments": run.flags["arguments"]}
-    pushes, tests = run.rows("pushes"), run.rows("tests")
-    if not trained or not np.isfinite(tests[-1]["test_loss"]):
-        return {**facts, "test_loss": None}
-    clock, rate, settled = training_clock(pushes, tests, waits)
-    last, workers = max(push["push_time"] for push in pushes), len(run.flags["tasks"])
-    waited = sum(push["wait_seconds"] for push in pushes if push["push_time"] > settled)
-    return {
-        **facts,
-        "test_loss": tests[-1]["test_loss"],
-        "test_accuracy": tests[-1]["test_accuracy"],
-        "updates": max(push["global_step"] for push in pushes),
-        "updates_per_second": rate,
-        "examples": sum(push["examples"] for push in pushes),
-        "bytes": sum(push["bytes"] for push in pushes),
-        "seconds": clock(last),
-        "waiting": waited / (workers * (last - settled))
-        if workers > 1 and last > settled
-        else None,
-        "staleness_mean": statistics.fmean(push["staleness"] for push in pushes),
-        "ps": run.flags["ps"],
-        "workers": workers,
-        "tensorflow": run.flags["versions"]["tensorflow"],
-        "evaluations": evaluations(pushes, tests, clock),
-    }
+    def __init__(self, directory, flags, hosts=None):
+        self.kept, self.flags, self.hosts = directory / "measured.json", flags, hosts
+        self.cases = json.loads(self.kept.read_text()) if self.kept.exists() else {}
+        self.directory, self.files = directory, {}
 
+    def case(self, task, name):
+        """Returns what was measured of a row of a task."""
+        return self.cases.get(f"{task}: {name}", {"tries": [], "runs": []})
 
-def training_clock(pushes, tests, waits):
-    """Returns clock(a time since 1970) -> the seconds of training until then, and two numbers.
+    def keep(self, task, name, key, found):
+        """Adds a try or a run, and writes all."""
+        case = self.cases.setdefault(f"{task}: {name}", {"tries": [], "runs": []})
+        case[key].append(found)
+        new = self.kept.with_suffix(".new")
+        new.write_text(json.dumps(self.cases))
+        new.replace(self.kept)
 
-    Each worker makes its first updates alone, and builds its graph between them. So the rate, the
-    second to be returned, is that of the updates after the time when all have settled, the third,
-    and the clock begins as if the first ones had been as fast. If all wait while w is tested and
-    saved, it stands still until the next pull.
-    """
-    pauses = []
-    for test in tests if waits else []:
-        own = [push for push in pushes if push["task"] == test["task"]] or pushes
-        after = [push["pull_time"] for push in own if push["pull_time"] >= test["push_time"]]
-        pauses.append((test["pull_time"], min(after, default=float("inf"))))
+    def dataset(self, task, tuning):
+        """Returns the file with a task's data; None for those of a problem file."""
+        if self.flags.tasks[task].problem:
+            return None
+        name = ("stream " if task == STREAM else "") + ("validation" if tuning else "final")
+        if name not in self.files:
+            self.files |= data_files(self.directory, task == STREAM)
+        return self.files[name]
 
-    def running(begin, end):
-        """The seconds between two times, without the pauses."""
-        return end - begin - sum(max(0, min(end, e) - max(begin, b)) for b, e in pauses)
+    def target(self, task, name, tuning):
+        """Returns what a run of a row shall reach: what the best single process has at its end.
 
-    times = collections.defaultdict(list)
-    for push in pushes:
-        times[push["task"]].append(push["push_time"])
-    # Where workers count steps of their own, those of the first count, which tests.
-    counted = [push for push in pushes if push["task"] == tests[0]["task"]] or pushes
-    settled = max(each[min(FIRST, len(each) // 3)] for each in times.values())
-    settled = min(settled, counted[len(counted) // 2]["push_time"])
-    last = max(push["push_time"] for push in counted)
+        One process itself is tuned by its loss alone: its target would move with each try.
+        """
+        if not self.flags.tasks[task].problem:
+            return ACCURACY
+        losses = []
+        for alone in ALONE:
+            case = self.case(task, alone)
+            point = search.chosen(case["tries"])
+            if tuning and point is not None and name not in ALONE:
+                losses.append(search.middle(search.latest(case["tries"])[point].values())[1])
+            if not tuning and len(case["runs"]) >= self.flags.seeds:
+                known = [run.get("test_loss") or math.inf for run in case["runs"]]
+                losses.append(statistics.median(known))
+        return "loss", min(losses, default=None)
 
-    def updates(now):
-        return max([push["global_step"] for push in counted if push["push_time"] <= now], default=0)
-
-    rate = (updates(last) - updates(settled)) / (running(settled, last) or 1)
-
-    def clock(now):
-        return updates(min(now, settled)) / (rate or 1) + max(0, running(settled, now))
-
-    return clock, rate, settled
-
-
-def evaluations(pushes, tests, clock):
-    """Returns {what: its number at each test}: seconds, examples, megabytes, accuracy, loss."""
-    pushes = sorted(pushes, key=lambda push: push["push_time"])
-    times = [push["push_time"] for push in pushes]
-    examples, size = (np.cumsum([push[name] for push in pushes]) for name in ("examples", "bytes"))
-    rows = collections.defaultdict(list)
-    for test in tests:
-        before = np.searchsorted(times, test["pull_time"], "right") - 1
-        rows["seconds"].append(round(clock(test["pull_time"]), 3))
-        rows["examples"].append(int(examples[max(0, before)]))
-        rows["megabytes"].append(round(float(size[max(0, before)]) / 1e6, 3))
-        rows["accuracy"].append(test["test_accuracy"])
-        rows["loss"].append(test["test_loss"])
-    return rows
-
-
-def pilot_of(task, example):
-    """Returns the name of a pilot run."""
-    return f"{task}: {example}: pilot"
-
-
-def best(search):
-    """Returns the setting with the least loss of {setting: loss or None}; None if all diverged."""
-    known = {words: loss for words, loss in search.items() if loss is not None}
-    if not search:  # it has brought its rate
-        return ""
-    return min(known, key=known.get) if known else None
-
-
-def at_the_edge(chosen, search):
-    """Returns whether the least or the greatest of several rates was chosen: a better may exist."""
-    rates = [re.search(r"^--learning-rates? ([\d.e-]+)", words) for words in (*search, chosen)]
-    *all_rates, own = [float(rate[1]) if rate else 0.0 for rate in rates]
-    return len(set(all_rates)) > 1 and own in (min(all_rates), max(all_rates))
-
-
-def compare(console, directory, flags, plan):
-    """Measures the examples of a plan, [(task, example)]; returns results and the others' share.
-
-    Each of its three parts goes on where an earlier sitting in this directory has ended.
-    """
-    kept, tries = directory / "measured.json", 1 if flags.anyway else 3
-    data, found = validation_data(directory), {}
-
-    def turns(cases, repeats, data=None):
-        def run(case, seed):
-            seconds = flags.seconds or TASKS[case[1]].seconds
-            return measure(case, seed, seconds, found, data)
-
-        found.update(drivers.by_turns(console, cases, repeats, run, kept, tries))
-
-    turns([(pilot_of(*each), *each, "pilot") for each in plan], 1)
-    results = {
-        ": ".join((task, example)): {
-            "seconds": flags.seconds or TASKS[task].seconds,
-            "search": {},
-            "chosen": "",
-            "runs": [],
-        }
-        for task, example in plan
-    }
-    able = [each for each in plan if "failed" not in found[pilot_of(*each)][0]]
-    tried = [
-        (": ".join((*each, words)), *each, words)
-        for each in able
-        for words in settings(each[1], workers_of(*each))
-        if words
-    ]
-    turns(tried, 1, data)
-    for name, *each, words in tried:
-        results[": ".join(each)]["search"][words] = found[name][0].get("test_loss")
-    chosen = [(": ".join(each), *each, best(results[": ".join(each)]["search"])) for each in able]
-    chosen = [case for case in chosen if case[3] is not None]
-    turns(chosen, flags.seeds)
-    for name, _, _, words in chosen:
-        results[name].update(chosen=words, runs=found[name])
-    for each in plan:
-        if each not in able:
-            results[": ".join(each)]["runs"] = found[pilot_of(*each)]
-    return results, drivers.others_of(kept, [task for task in TASKS if TASKS[task].seconds])
-
-
-def table_of(results):
-    """Returns the table, a section for each task."""
-    columns = ["task", "example", "tasks", "chosen", "mini-batches", "test loss", "accuracy, %"]
-    columns += ["seconds to 97%", "examples", "MB", "waiting", "staleness"]
-    table = drivers.plain_table(*columns)
-    before = ""
-    for case, result in results.items():
-        (task, example), runs, seconds = case.split(": "), result["runs"], result["seconds"]
-        if task != before:
-            table.add_section()
-        good = [run for run in runs if run.get("test_loss") is not None]
-        edge = " (edge)" * at_the_edge(result["chosen"], result["search"])
-        cells = [task * (task != before), example.removeprefix(drawing.FURTHER)]
-        before = task
-        if not good:
-            failed = next((run["failed"] for run in runs if "failed" in run), "no setting learned")
-            table.add_row(*cells, "", f"broken: {failed.splitlines()[-1][:60]}")
-            continue
-        batch = good[0]["arguments"]["batch_size"]
-        table.add_row(
-            *cells,
-            f"{good[0]['ps']} ps, {good[0]['workers']} w",
-            drivers.shorter(result["chosen"]) + edge,
-            f"{statistics.median(run['examples'] / batch for run in good):,.0f}",
-            drivers.spread([drivers.after(run, seconds) for run in good], "{:.3f}")
-            + lost(runs, good),
-            drivers.spread(
-                [100 * drivers.after(run, seconds, "accuracy") for run in good], "{:.1f}"
-            ),
-            reached(drivers.to_target(runs), "{:.2f}"),
-            middle_of(runs, "examples", "{:,.0f}"),
-            middle_of(runs, "megabytes", "{:.1f}"),
-            "" if good[0]["waiting"] is None else f"{middle(good, 'waiting'):.0%}",
-            f"{middle(good, 'staleness_mean'):.2f}",
+    def start(self, task, name, flags, seed):
+        """Returns the one_run.Start of a row with these words."""
+        own, row = self.flags.tasks[task], row_of(name)
+        folder, *more = shlex.split(row.example)
+        call, calls = calls_of(own, folder)
+        more += [*call, *flags.split()]
+        if own.batch and "--batch-size" not in row.example:
+            more += ["--batch-size", str(own.batch)]
+        changes = [*own.changes, *row.changes]
+        if folder == ONE and own.link:
+            hosts = None
+        else:
+            hosts = self.hosts if own.link else None
+        return one_run.Start(
+            examples.main_script(folder),
+            jobs_of(folder, own.workers),
+            more,
+            changes,
+            own.problem,
+            own.law,
+            own.mean,
+            calls,
+            kind(folder) in WAITING,
+            seed,
+            hosts,
+            own.link,
         )
-    return table
+
+    def interval(self, task, name, flags):
+        """Returns the updates between two tests, by the rate of a try, or a guess."""
+        own = self.flags.tasks[task]
+        if own.seconds is None:
+            return max(1, self.updates(task, name) // one_run.TESTS)
+        T = local_steps(name, flags)
+        for tried in reversed(self.case(task, name)["tries"]):
+            if tried.get("updates_per_second"):
+                rate = tried["updates_per_second"] * local_steps(name, tried["words"]) / T
+                break
+        else:
+            n, mean = workers_of(own, name), own.mean + (0.05 if own.problem else 0.002)
+            together = kind(folder_of(name)) in TOGETHER
+            rate = (1 / mean / 1.5 if together else n / mean) / T
+            if own.link and n > 1:
+                rate = 2 * own.link / T
+        return max(1, round(rate * own.seconds / one_run.TESTS))
+
+    def updates(self, task, name):
+        """Returns the updates of a run that the seconds do not end."""
+        own = self.flags.tasks[task]
+        n = workers_of(own, name)
+        together = n if kind(folder_of(name)) in TOGETHER else 1
+        return max(1, own.local * n // together // local_steps(name, ""))
+
+    def run(self, task, name, flags, seed, tuning, limit=None, curve=None):
+        """Trains once, and again while others use the machine; returns the numbers."""
+        own, end = self.flags.tasks[task], None
+        end = one_run.End(own.seconds, self.target(task, name, tuning), tuning, limit, curve)
+        steps = one_run.FOREVER if own.seconds else self.updates(task, name)
+        interval = self.interval(task, name, flags)
+        if own.link:
+            self.hosts_module.limit(len(self.hosts), own.link)
+        for _ in range(1 if self.flags.anyway else TRIES):
+            start = self.start(task, name, flags, seed)
+            found = one_run.run(start, end, steps, interval, self.dataset(task, tuning), tuning)
+            if found.get("others", 0) < (MOST_TUNING if tuning else idle.MOST):
+                break
+        return found
+
+    def measure(self, task, name):
+        """Measures what is missing of a row of a task."""
+        row, began = row_of(name), time.monotonic()
+        own = self.flags.tasks[task]
+        if row.follows:
+            base = self.case(task, row.follows)
+            if len(base["runs"]) < self.flags.seeds or "chosen" not in base:
+                return
+            setting = row.setting(base)
+        else:
+            setting = self.tune(task, name, knobs_of(name, own, self.before(task, name)))
+        if setting is None:
+            return
+        case = self.cases.setdefault(f"{task}: {name}", {"tries": [], "runs": []})
+        case["chosen"], case["seconds"] = setting, own.seconds
+        while len(case["runs"]) < self.flags.seeds:
+            seed = row.first + len(case["runs"])
+            found = self.run(task, name, setting, seed, False)
+            case["measured"] = drivers.setting(f"TensorFlow {found.get('tensorflow', 'unknown')}")
+            case.setdefault(
+                "digest", examples.example_digest(examples.main_script(folder_of(name)))
+            )
+            self.keep(task, name, "runs", found)
+            say(f"{task}: {name}: {setting}, seed {seed}: {result_in_words(found)}")
+        say(f"{task}: {name}: done, {(time.monotonic() - began) / 60:.1f} minutes of this sitting")
+
+    def before(self, task, name):
+        """Returns {flag: step} where a search begins: at the best of the same row under EQUAL."""
+        case = self.case(EQUAL, name)
+        if task == EQUAL or not task.startswith("8 workers") or "point" not in case:
+            return None
+        return case["point"]
+
+    def tune(self, task, name, knobs):
+        """Tries settings until the search ends; returns the words of the best, None without one."""
+        case = self.case(task, name)
+        if not knobs:
+            return ""
+        while following := search.next_try(case["tries"], knobs, sums(name)):
+            point, seed, stage, limit, curve = following
+            own = self.flags.tasks[task]
+            setting = words(name, own, knobs, point)
+            found = self.run(task, name, setting, seed, True, limit, curve)
+            tried = one_run.tried(found, seed, stage, point, None)
+            self.keep(task, name, "tries", {**tried, "words": setting})
+            case = self.case(task, name)
+            say(
+                f"{task}: {name}: try {len(case['tries'])}, {setting}, seed {seed}: "
+                f"{result_in_words(found)}"
+            )
+        best = search.chosen(case["tries"])
+        if best is None:
+            return None
+        self.cases[f"{task}: {name}"]["point"] = {
+            knob.flag: step for knob, step in zip(knobs, best)
+        }
+        return words(name, self.flags.tasks[task], knobs, best)
 
 
-def lost(runs, good):
-    """Returns in words how many runs have not ended well."""
-    return f" {len(runs) - len(good)} of {len(runs)} failed" if len(good) < len(runs) else ""
+def local_steps(name, flags):
+    """Returns T of a row with these flags."""
+    text = f"{row_of(name).example} {flags}"
+    if found := re.search(r"--local-steps[ =](\d+)", text):
+        return int(found[1])
+    default = re.search(r'\("local-steps", (\d+),', text_of(folder_of(name)))
+    return int(default[1]) if default else 1
 
 
-def reached(values, form):
-    """Returns the median and range of what runs needed, and how many never came there."""
-    never = sum(value is None for value in values)
-    if never == len(values):
-        return "never"
-    return drivers.spread(values, form) + (f" {never} never" if never else "")
+def result_in_words(found):
+    """Returns how a run has ended, for the line that tells of it."""
+    if "failed" in found:
+        return "failed: " + found["failed"].strip().splitlines()[-1][:200]
+    at = found.get("reached")
+    after = "never" if at is None else f"after {at:.2f} s"
+    loss = found.get("test_loss")
+    loss = "none" if loss is None else f"{loss:.3f}"
+    return (
+        f"{found['ended']}, at the target {after}, loss {loss}, "
+        f"CV {found.get('cv')}, staleness {found.get('staleness_mean')}, "
+        f"took {found['took']:.0f} s, others {found['others']:.0%}"
+    )
 
 
-def middle_of(runs, what, form):
-    """Returns the median of what runs needed; with "≤" where that is a run's first test."""
-    values = [float("inf") if value is None else value for value in drivers.to_target(runs, what)]
-    middle = statistics.median_high(values)
-    if not 0 < middle < float("inf"):
-        return ""
-    first = runs[values.index(middle)]["evaluations"][what][0] == middle
-    return "≤ " * first + form.format(middle)
+def say(line):
+    """Prints a line at once, with the time."""
+    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
 
 
-def length(task, flags):
-    """Returns in words how long a run of a task trains."""
-    seconds = flags.seconds or TASKS[task].seconds
-    return f"{seconds:g} s" if seconds else f"{TASKS[task].local:,} mini-batches a worker"
+def plan_of(flags):
+    """Returns [(task, row)] in the order of measuring: what is told by both laws stands first."""
+    plan = []
+    chosen = flags.task or (list(flags.tasks) if flags.full else list(flags.tasks)[:2])
+    both = [task for task in chosen if task in TOGETHER_TASKS]
+    rest = [[task] for task in chosen if task not in both]
+    for group in [both, *rest]:
+        rows = []
+        for task in group:
+            whole = flags.tasks[task].rows
+            rows += [row for row in (flags.examples or (whole if flags.full else QUICK))]
+        for name in dict.fromkeys(rows):
+            plan += [(task, name) for task in group if takes_part(name, flags.tasks[task])]
+    return plan
+
+
+def takes_part(name, task):
+    """Returns whether a row can do a task. Beside eight workers only one process is alone."""
+    folder = folder_of(name)
+    if (examples.ROOT / folder / "run.sh").read_text().count("horovodrun"):
+        return False
+    several = jobs_of(folder, task.workers)["worker"] > 1
+    if (task.mean or task.link) and not several and folder != ONE:
+        return False
+    return not (task.law == "one slow" and kind(folder) == "coordinator")
+
+
+def own_task(flags):
+    """Returns the Task of a problem file of one's own."""
+    rows = list(dict.fromkeys([ONE, *(flags.examples or QUICK)]))
+    seconds = flags.seconds or OWN_SECONDS
+    return Task(flags.workers, None, 0, [], None, seconds, None, flags.problem, None, 10, rows)
+
+
+def in_full(name):
+    """Returns the folder of a row with its parent, which may be left out: Local-SGD."""
+    folder, *more = name.split(" ", 1)
+    places = [f"{parent}/{folder}".lstrip("/") for parent in examples.PARENTS]
+    found = next((each for each in places if (examples.ROOT / each / "run.sh").is_file()), folder)
+    return " ".join([found, *more])
+
+
+def parse_flags():
+    parser = drivers.Parser(__doc__)
+    text = f"rows: folders, each perhaps with flags (all of a task with --full, else {QUICK})"
+    parser.add_argument("examples", nargs="*", help=text)
+    text = f"one of: {'; '.join(TASKS)}; may stand several times"
+    parser.add_argument("--task", choices=list(TASKS), action="append", metavar="TASK", help=text)
+    text = "instead of the tasks: a file with data and a model of your own, as in Your-Model"
+    parser.add_argument("--problem", type=pathlib.Path, metavar="FILE", help=text)
+    parser.number("--workers", 2, "that train the problem of --problem")
+    text = "runs of each at its best setting (5; with --problem 3)"
+    parser.add_argument("--seeds", type=drivers.positive(int), help=text)
+    parser.number("--seconds", None, "of each run, instead of a task's own", float)
+    parser.add_argument("--full", action="store_true", help="all tasks, all rows")
+    parser.redraw(__file__)
+    flags = parser.parse_args()
+    flags.seeds = flags.seeds or (OWN_SEEDS if flags.problem else SEEDS)
+    flags.examples = [name if name in SPECIAL else in_full(name) for name in flags.examples]
+    for name in flags.examples:
+        folder = "".join(row_of(name).example.split()[:1])
+        if not folder or not (examples.ROOT / folder / "run.sh").is_file():
+            parser.error(f"there is no {folder}/run.sh")
+        for own in ("--seed", "--steps", "--checkpoint-steps"):
+            if own in re.split(r"[\s=]+", name):
+                parser.error(f"{own} of {folder} is the same for all: leave it out")
+        if kind(folder) not in KINDS:
+            parser.error(f"{folder} cannot be compared: its kind is none of {', '.join(KINDS)}")
+    if len(set(flags.examples)) < len(flags.examples):
+        parser.error("an example stands there twice")
+    flags.tasks = {
+        name: task._replace(
+            seconds=flags.seconds if flags.seconds and task.seconds else task.seconds
+        )
+        for name, task in TASKS.items()
+    }
+    if flags.problem:
+        try:
+            problems.files(flags.problem, [str(examples.main_script(ONE))])
+        except ValueError as error:
+            parser.error(str(error))
+        flags.problem = flags.problem.resolve()
+        flags.tasks = {flags.problem.stem: own_task(flags)}
+        flags.task, flags.examples, flags.full = [flags.problem.stem], [], True
+    return flags
+
+
+# Before, and after -----------------------------------------------------------------------------
+
+
+def minutes(measurement, plan):
+    """Returns (about how many minutes a plan takes, at most how many), without what is measured.
+
+    A run lasts for its seconds and as long as it takes to start and to end, which is that of the
+    tries that were measured.
+    """
+    tries = [tried for case in measurement.cases.values() for tried in case["tries"]]
+    more = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
+    more = statistics.median(more) if more else START_SECONDS
+    (first, each_knob), likely, most = USUAL_TRIES, 0, 0
+    for task, name in plan:
+        own, case = measurement.flags.tasks[task], measurement.case(task, name)
+        runs = max(0, measurement.flags.seeds - len(case["runs"]))
+        knobs = knobs_of(name, own)
+        if "chosen" in case or not knobs or not search.next_try(case["tries"], knobs, sums(name)):
+            left = usual = 0
+        else:
+            left = search.MOST - len(case["tries"])
+            usual = min(left, max(0, first + each_knob * len(knobs) - len(case["tries"])))
+        each = (own.seconds or LOCAL_SECONDS) + more
+        likely, most = likely + (usual + runs) * each, most + (left + runs) * each
+    return math.ceil(likely / 60), math.ceil(most / 60)
+
+
+def pilot(measurement, task):
+    """Trains a problem of one's own once, in one process, and says how it went.
+
+    A problem that does not train ends this process with its error.
+    """
+    if measurement.case(task, ONE)["tries"]:
+        return
+    found = measurement.run(task, ONE, "", 0, True)
+    if "failed" in found or not found.get("evaluations"):
+        sys.exit(f"compare: one process cannot train {task}: {found.get('failed', found['ended'])}")
+    say(
+        f"pilot: one process makes {found['updates_per_second']:.0f} updates a second; "
+        f"test loss {found['test_loss']:.4g} after {found['seconds']:.0f} s; "
+        f"the run took {found['took']:.0f} s"
+    )
+
+
+def searched(tasks):
+    """Returns report.results_of's function: how the search of a row has ended."""
+
+    def how(task, name, case):
+        knobs = knobs_of(name, tasks[task]) if task in tasks else []
+        if not knobs:
+            return True, False
+        ended = search.next_try(case["tries"], knobs, sums(name)) is None
+        return ended, search.at_the_edge(case["tries"], knobs, sums(name))
+
+    return how
+
+
+def in_order(names, tasks):
+    """Returns names "task: row" in the order of the tasks and of their rows; others behind."""
+    due = [f"{task}: {row}" for task, own in tasks.items() for row in own.rows]
+    return sorted(names, key=lambda name: due.index(name) if name in due else len(due))
+
+
+def rows_due(tasks):
+    """Returns {task: the rows that a whole measurement has}."""
+    return {task: [row for row in own.rows if takes_part(row, own)] for task, own in tasks.items()}
+
+
+def results_of(cases, flags):
+    """Returns what results.json has of what was measured."""
+    cases = {name: cases[name] for name in in_order(cases, flags.tasks)}
+
+    def target_of(task):
+        if task in flags.tasks and not flags.tasks[task].problem:
+            return ACCURACY
+        return "loss", report.loss_to_reach(cases, task, ALONE, flags.seeds)
+
+    return report.results_of(cases, flags.seeds, target_of, searched(flags.tasks))
+
+
+def rules(tasks):
+    """Returns a sentence with the numbers by which all is measured; the page may repeat them."""
+    lengths = dict.fromkeys(f"{own.seconds:g} s" for own in tasks.values() if own.seconds)
+    means = {own.mean for own in tasks.values()} - {0}
+    late = "".join(f"; a law of times adds {1000 * mean:g} ms to a gradient" for mean in means)
+    return (
+        f"Rules: target {drivers.TARGET:.0%}; rates move by a factor of "
+        f"{2 ** (search.LARGE / 2):.1f}, then of {2**0.5:.1f}; at most {search.MOST} runs of "
+        f"tuning; p < {verdict.LEVEL}; runs of {', '.join(lengths)}{late}."
+    )
+
+
+def page_of(results, tasks=TASKS):
+    """Returns the text of page.txt, which the page shows."""
+    when = report.when_and_where(results) + ". " if results else ""
+    return tables.page(results, rows_due(tasks), when + rules(tasks))
+
+
+def leave(flags, source, directory):
+    """Writes results.json, the tables and the pictures of what is in a file, into a directory.
+
+    source: measured.json, of any moment, or results.json.
+    """
+    known = json.loads(source.read_text())
+    results, own = known, directory / "results.json"
+    if any("runs" in case and "setting" not in case for case in known.values()):
+        results = results_of(known, flags)
+        if not results:
+            print(f"no row is whole yet in {source}")
+            return
+        digests = report.digests_of(known, results, folder_of)
+        (directory / "results_digests.json").write_text(json.dumps(digests, indent=1) + "\n")
+    if own.resolve() != source.resolve():
+        drivers.write_results(own, results)
+    console = drivers.table_console(WIDTH)
+    console.print(tables.table_of(results))
+    console.print(report.when_and_where(results), soft_wrap=True)
+    (directory / "page.txt").write_text(page_of(results, flags.tasks) + "\n")
+    drawing.draw_all(results, directory, own)
+    drivers.leave(console, directory, "results.json")
 
 
 def main():
     flags = parse_flags()
+    if flags.redraw:
+        there = flags.redraw.resolve().parent
+        leave(flags, flags.redraw, pathlib.Path(os.environ.get("OUTPUT_DIR") or there))
+        return
     os.environ.update(TF_NUM_INTRAOP_THREADS="1", OMP_NUM_THREADS="1")  # a worker is a core
-    tasks = flags.task or (list(TASKS) if flags.full else [DIGITS])
-
-    def chosen(task):
-        named = flags.examples or (TASKS[task].examples or all_examples() if flags.full else QUICK)
-        return [example for example in named if takes_part(example, TASKS[task])]
-
-    plan = [(task, example) for task in tasks for example in chosen(task)]
-
-    def measure_all(console, directory):
-        drivers.leave_digests([example.split()[0] for _, example in plan], directory)
-        results, others = compare(console, directory, flags, plan)
-        runs = [run for result in results.values() for run in result["runs"]]
-        versions = {f"TensorFlow {run['tensorflow']}" for run in runs if "tensorflow" in run}
-        words = ", ".join(f"{task} {length(task, flags)}" for task in tasks)
-        words = f"each run: {words}; {flags.seeds} seeds, median (range); "
-        return results, words + drivers.setting(*versions), others
-
-    drivers.report(__file__, flags, 200, measure_all, table_of, drawing.draw_all)
+    plan = plan_of(flags)
+    hosts_module = hosts = None
+    if any(flags.tasks[task].link for task, _ in plan):
+        hosts_module = examples.load(SLOW_NETWORK / "hosts.py")
+        try:
+            hosts_module.enter()
+            hosts = hosts_module.make(1 + max(flags.tasks[task].workers for task, _ in plan))
+        except hosts_module.Unavailable as error:
+            sys.exit(f"compare: this machine cannot make slow links: {error}")
+    directory = drivers.output_directory("Compare")
+    measurement = Measurement(directory, flags, hosts)
+    measurement.hosts_module = hosts_module
+    if flags.problem:
+        pilot(measurement, flags.problem.stem)
+    likely, most = minutes(measurement, plan)
+    say(f"{len(plan)} rows: about {likely} minutes, {most} at most; results go to {directory}")
+    console = drivers.Console(stderr=True)
+    for task, name in drivers.track(
+        plan, "measuring", console=console, disable=not console.is_terminal
+    ):
+        measurement.measure(task, name)
+    leave(flags, measurement.kept, directory)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""Draws the results of Compare: rows for all examples, curves, and bars for the front page."""
+"""Draws the results of Compare: the seconds of all runs, losses over seconds, and local steps."""
 
-import pathlib
+import math
 import re
 import statistics
-import textwrap
 
-from common import drivers
-from common.examples import main_script
+import tables
+import verdict
+from common import drivers, examples
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator
 
-FURTHER = "Further-Algorithms/"
 FAMILIES = {  # what a picture calls the kinds of scripts, in the order of drivers.FAMILIES
     "one process": ["single process"],
     "asynchronous": ["parameter server, asynchronous", "coordinator"],
@@ -18,49 +17,33 @@ FAMILIES = {  # what a picture calls the kinds of scripts, in the order of drive
     "without a server": ["all-reduce", "gossip, synchronous", "gossip, asynchronous"],
 }
 PALETTE = dict(zip(FAMILIES, drivers.FAMILIES))
-GREY = "#a0a0a0"
-TITLES = {
-    "digits": "2 workers\nat full speed",
-    "8 workers": "8 workers,\na gradient\ntakes 30 ms",
-    "convolution": "2 workers, a\nconvolutional\nnetwork",
+FURTHER = verdict.FURTHER
+ONE = tables.ALONE[0]
+NAMES = {ONE: "one process"}  # what a picture calls a row
+FRONT = {  # the tasks of the front page's picture, and what it calls them
+    "8 workers, CV 0.1": "equal machines: CV 0.1",
+    "8 workers, CV 1": "machines that differ: CV 1",
 }
-SHOWN = ["Non-Distributed-Setup", "HogWild", "DOWNPOUR-Easy", "AEASGD", "Synchronous-SGD"]
-SHOWN += ["Ring-AllReduce", FURTHER + "Local-SGD", FURTHER + "DiLoCo", FURTHER + "Gossip-SGD"]
-SHOWN += ["Ring-AllReduce --batch-size 64"]
-AXES = {"seconds": "seconds of training", "examples": "examples", "megabytes": "megabytes sent"}
+# The rows of the front page's picture, of those that are measured under both laws.
+SHOWN = [ONE, "HogWild", "DynSGD", "DOWNPOUR", "ADAG", "AEASGD", "Parameter-Server-Strategy"]
+SHOWN += ["Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", FURTHER + "DiLoCo"]
+SHOWN += [FURTHER + "Gossip-SGD"]
+LINES = [ONE, "HogWild", "Synchronous-SGD", "Ring-AllReduce", FURTHER + "Local-SGD", "ADAG"]
+LINES += [FURTHER + "DiLoCo", FURTHER + "Compressed-AllReduce"]
+ROUNDS = ("local steps", "local steps, one pass")
+MOST_PANELS = 3
 
 
-def family(example):
-    """Returns what a picture calls the kind of an example."""
-    text = main_script(example.split()[0]).read_text()
-    kind = re.search(r"(?m)^Kind: +(.+)$", text)[1]
+def family(row):
+    """Returns what a picture calls the kind of a row."""
+    folder = row.split(",")[0].split()[0]
+    kind = examples.kind_of(examples.main_script(folder))
     return next(name for name, kinds in FAMILIES.items() if kind in kinds)
 
 
-def label(example):
-    """Returns an example and its flags as lines of a picture."""
-    folder, *flags = re.sub(r" (?!--)", "=", example.removeprefix(FURTHER)).split()
-    lines = [textwrap.fill(flag.replace("=", " "), 30) for flag in flags if "dataset" not in flag]
-    return "\n".join([folder, *lines])
-
-
-def row(axes, place, values, colour):
-    """Draws what an example's runs needed: from the least to the greatest, a dot at the median.
-
-    Those that never came there are a cross at the right end, with their number.
-    """
-    known = sorted(value for value in values if value is not None)
-    if known:
-        axes.plot([known[0], known[-1]], [place, place], color=colour, linewidth=6, alpha=0.35)
-        axes.plot(known, [place] * len(known), "|", color=colour, markersize=8)
-    if len(known) > len(values) / 2:
-        middle = statistics.median(known + [float("inf")] * (len(values) - len(known)))
-        axes.plot(middle, place, "o", color=colour, markersize=6)
-    if missing := len(values) - len(known):
-        across = axes.get_yaxis_transform()  # x from 0 to 1
-        axes.plot(0.97, place, "x", color=colour, transform=across, markersize=6)
-        look = {"color": colour, "size": 7, "ha": "right", "va": "center"}
-        axes.text(0.94, place, f"{missing} of {len(values)} never", transform=across, **look)
+def label(row):
+    """Returns a row as a picture names it."""
+    return NAMES.get(row, tables.label(row))
 
 
 def ticks(axis, subs=(1, 3)):
@@ -70,152 +53,150 @@ def ticks(axis, subs=(1, 3)):
     axis.set_minor_formatter("")
 
 
-def by_task(results):
-    """Returns {task: {example: its runs}}."""
-    tasks = {}
-    for case, result in results.items():
-        task, example = case.split(": ")
-        tasks.setdefault(task, {})[example] = result["runs"]
-    return tasks
+def dots(axes, place, result, colour, edge):
+    """Draws each run of a row as a dot, and a bar at the median of all.
 
-
-def draw(results, path, source, highlighted=None):
-    """Draws the seconds to 97% accuracy of each example in each task: median and range of its runs.
-
-    results: those in the file `source`. highlighted: the example that has a colour, over all others
-    in grey; by default each has that of its family.
+    A run that never arrives is a cross to the right of `edge`, and so is the bar of such a median.
     """
-    tasks = {task: runs for task, runs in by_task(results).items() if task in TITLES}
-    examples = list(dict.fromkeys(example for runs in tasks.values() for example in runs))
-    lines = sum(label(example).count("\n") + 1 for example in examples)
-    figure, panels = drivers.subplots(2.1 + 0.22 * lines, 1, len(tasks), sharey=True, squeeze=False)
-    for axes, (task, runs) in zip(panels[0], tasks.items()):
-        for example, each in runs.items():
-            colour = PALETTE[family(example)] if highlighted in (None, example) else GREY
-            row(axes, examples.index(example), drivers.to_target(each), colour)
-        axes.set_title(TITLES[task], size=10)
-        axes.margins(x=0.15)
-        axes.set_xscale("log")
-        if axes.dataLim.x0 > axes.dataLim.x1:  # no run has a value
-            axes.set_xlim(0.1, 10)
-        if any(None in drivers.to_target(each) for each in runs.values()):
-            axes.set_xlim(right=3.5 * axes.get_xlim()[1])  # for the crosses
-        ticks(axes.xaxis)
-        axes.grid(alpha=0.25)
-    axes = panels[0][0]
-    axes.set_yticks(range(len(examples)), [label(example) for example in examples], size=8)
-    axes.set_ylim(len(examples) - 0.4, -0.6)
-    for text, example in zip(axes.get_yticklabels(), examples):
-        text.set_fontweight("bold" if example == highlighted else "normal")
-    figure.suptitle(f"Seconds of training to {100 * drivers.TARGET:.0f}% accuracy", size=11)
-    families = dict.fromkeys(family(each) for each in ([highlighted] if highlighted else examples))
+    values = verdict.values(result, verdict.SECONDS)
+    middle = statistics.median(values)
+    behind = 1.07 * edge
+    axes.plot([middle if middle < math.inf else behind], [place], "|", color=colour, markersize=15,
+              markeredgewidth=2.5)  # fmt: skip
+    known = [value for value in values if value < math.inf]
+    axes.plot(known, [place] * len(known), "o", color=colour, markersize=4, alpha=0.6)
+    if never := len(values) - len(known):
+        axes.plot([behind], [place], "x", color=colour, markersize=6)
+        axes.text(1.1 * edge, place, f"{never}", color=colour, size=9, va="center")
+
+
+def seconds(results, tasks, rows, path, source):
+    """Draws the seconds to the target of some rows, a panel for each task: {task: its title}."""
+    there = tables.by_task(results)
+    figure, panels = drivers.subplots(1.7 + 0.28 * len(rows), 1, len(tasks), squeeze=False)
+    for number, (axes, (task, title)) in enumerate(zip(panels[0], tasks.items())):
+        shown = [(place, there[task].get(row)) for place, row in enumerate(rows)]
+        shown = [(place, result) for place, result in shown if result and result["runs"]]
+        edge = max(result["seconds"] or 0 for _, result in shown) or max(
+            [value for _, result in shown for value in verdict.values(result, verdict.SECONDS)
+             if value < math.inf], default=1.0)  # fmt: skip
+        axes.axvspan(edge, 1.16 * edge, color="#eeeeee", zorder=0)
+        for place, result in shown:
+            middle = tables.middle(result, verdict.SECONDS)
+            if rows[place] == ONE and middle < math.inf:
+                axes.axvline(middle, color=PALETTE["one process"], lw=1, ls=":")
+            dots(axes, place, result, PALETTE[family(rows[place])], edge)
+        axes.set(xlim=(0, 1.16 * edge), ylim=(len(rows) - 0.4, -0.6))
+        axes.set_title(title, size=11)
+        axes.text(1.08 * edge, -0.75, "never", size=9, ha="center", va="bottom")
+        axes.set_yticks(range(len(rows)), [label(row) for row in rows] if not number else [])
+        axes.tick_params(axis="y", length=0, labelsize=10)
+        axes.set_xlabel(f"seconds to {tables.target(shown[0][1])}")
+        axes.grid(axis="x", alpha=0.25)
+    families = dict.fromkeys(family(row) for row in rows)
     legend = [
-        Line2D([], [], color=PALETTE[name], marker="o", linewidth=6, alpha=0.7, label=name)
-        for name in families
+        Line2D([], [], color=PALETTE[name], marker="o", ls="", label=name) for name in families
     ]
-    legend += [Line2D([], [], color=GREY, marker="o", label="the others")] * bool(highlighted)
-    title = "dot: median, bar: range of the seeds"
-    figure.legend(handles=legend, loc="outside lower center", ncols=2, title=title, frameon=False)
+    legend += [Line2D([], [], color="k", marker="o", ls="", alpha=0.6, ms=4, label="a run")]
+    legend += [Line2D([], [], color="k", marker="|", ls="", ms=12, mew=2.5, label="their median")]
+    legend += [Line2D([], [], color="k", marker="x", ls="", label="never arrives (how many)")]
+    figure.legend(handles=legend, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     drivers.save(figure, path, source)
 
 
-def curves(results, path, source):
-    """Draws the test loss of some examples against seconds, examples and bytes: median runs."""
-    tasks = {task: runs for task, runs in by_task(results).items() if task in TITLES}
-    figure, panels = drivers.subplots(
-        0.8 + 2.4 * len(tasks), len(tasks), len(AXES), sharey="row", squeeze=False
+def curve(result):
+    """Returns (seconds, losses): medians of the runs at the tests that all of them have.
+
+    The loss of a run that failed counts as infinity.
+    """
+    whole = [run["curve"] for run in result["runs"] if "curve" in run]
+    number = min((len(seconds) for seconds, _ in whole), default=0)
+    lost = [math.inf] * (len(result["runs"]) - len(whole))
+    return (
+        [statistics.median(seconds[i] for seconds, _ in whole) for i in range(number)],
+        [statistics.median([*(losses[i] for _, losses in whole), *lost]) for i in range(number)],
     )
-    for across, (task, examples) in zip(panels, tasks.items()):
-        for axes, (what, words) in zip(across, AXES.items()):
-            for number, example in enumerate(SHOWN):
-                runs = [run for run in examples.get(example, []) if run.get("test_loss")]
-                if not runs or what == "megabytes" and not runs[0]["bytes"]:
-                    continue
-                tests = min(len(run["evaluations"]["loss"]) for run in runs)
-                x, y = (
-                    [
-                        statistics.median(run["evaluations"][name][i] for run in runs)
-                        for i in range(tests)
-                    ]
-                    for name in (what, "loss")
-                )
-                axes.plot(x, y, color=f"C{number}", linewidth=1.4, label=label(example))
-            axes.set(xscale="log", yscale="log", xlabel=words)
-            ticks(axes.xaxis, (1,) if what == "examples" else (1, 3))
-            ticks(axes.yaxis)
-            axes.grid(alpha=0.25)
-        across[0].set_ylabel("test loss")
-        across[1].set_title(TITLES[task].replace("\n", " "), size=10)
-    lines = {line.get_label(): line for axes in panels[:, 0] for line in axes.lines}
-    names = [label(example) for example in SHOWN if label(example) in lines]
-    look = {"ncols": 3, "frameon": False, "fontsize": 9}
-    figure.legend([lines[name] for name in names], names, loc="outside lower center", **look)
+
+
+def curves(results, tasks, path, source):
+    """Draws the test loss of some rows over the seconds of training, a panel for each task."""
+    there = tables.by_task(results)
+    figure, panels = drivers.subplots(3.6, 1, len(tasks), sharey=True, squeeze=False)
+    lines = {}
+    for axes, task in zip(panels[0], tasks):
+        for number, row in enumerate(LINES):
+            result = there[task].get(row)
+            if result and len(curve(result)[0]) > 1:
+                (line,) = axes.plot(*curve(result), color=f"C{number}", lw=1.4, label=label(row))
+                lines.setdefault(label(row), line)
+        axes.set(yscale="log", xlabel="seconds of training")
+        axes.set_title(task, size=10)
+        ticks(axes.yaxis)
+        axes.grid(alpha=0.25)
+    panels[0][0].set_ylabel("test loss")
+    look = {"ncols": 4, "frameon": False, "fontsize": 9}
+    figure.legend(lines.values(), lines, loc="outside lower center", **look)
     drivers.save(figure, path, source)
+
+
+def rounds(rows, what):
+    """Returns {row without T: [(T, least, median, greatest)]}; a failure counts as infinity."""
+    lines = {}
+    for row, result in rows.items():
+        T = int(re.search(r"--local-steps (\d+)", row)[1])
+        values = verdict.values(result, what)
+        if values and (middle := statistics.median(values)) < math.inf:
+            known = [value for value in values if value < math.inf]
+            name = re.sub(r" --local-steps \d+", "", row)
+            lines.setdefault(name, []).append((T, min(known), middle, max(known)))
+    return {row: sorted(points) for row, points in lines.items()}
 
 
 def local_steps(results, path, source):
-    """Draws the test loss against T, a line for each way to go on from the mean of the workers."""
-    figure, axes = drivers.subplots(3.4)
-    lines = {}
-    for example, runs in results.items():
-        T = int(re.search(r"--local-steps (\d+)", example)[1])
-        losses = [run["test_loss"] for run in runs if run.get("test_loss") is not None]
-        if losses:
-            lines.setdefault(re.sub(r" --local-steps \d+", "", example), []).append((T, losses))
-    for number, (example, points) in enumerate(lines.items()):
-        places = [T * 1.05**number for T, _ in points]
-        middles = [statistics.median(losses) for _, losses in points]
-        axes.plot(
-            places, middles, "o-", color=f"C{number}", label=label(example).replace("\n", " ")
-        )
-        for place, (_, losses) in zip(places, points):
-            axes.plot([place] * 2, [min(losses), max(losses)], color=f"C{number}", alpha=0.5)
-    axes.set(xscale="log", yscale="log", xlabel="T, local steps of a round", ylabel="test loss")
-    ticks(axes.xaxis)
-    ticks(axes.yaxis, (1, 2, 4, 5, 7))
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.25)
+    """Draws test and training loss against T, a colour for each way to go on from the mean."""
+    there = tables.by_task(results)
+    tasks = [task for task in ROUNDS if task in there]
+    figure, panels = drivers.subplots(3.6, 1, len(tasks), squeeze=False)
+    names = {}
+    for axes, task in zip(panels[0], tasks):
+        for what, style in (("loss", "o-"), ("training", "o:")):
+            for row, points in rounds(there[task], what).items():
+                colour = f"C{list(dict.fromkeys([*names, row])).index(row)}"
+                (line,) = axes.plot(
+                    *zip(*((T, middle) for T, _, middle, _ in points)), style, color=colour, ms=4
+                )
+                names.setdefault(row, line)
+                for T, least, _, greatest in points if what == "loss" else ():
+                    axes.plot([T] * 2, [least, greatest], color=colour, alpha=0.5)
+        axes.set(xscale="log", yscale="log", xlabel="T, local steps of a round")
+        axes.set_title(task, size=10)
+        ticks(axes.xaxis)
+        ticks(axes.yaxis, (1, 2, 4, 7))
+        axes.grid(alpha=0.25)
+    panels[0][0].set_ylabel("loss")
+    handles = [*names.values(), Line2D([], [], color="k"), Line2D([], [], color="k", ls=":")]
+    words = [*map(label, names), "test loss (bar: range)", "training loss"]
+    look = {"ncols": 3, "frameon": False, "fontsize": 9}
+    figure.legend(handles, words, loc="outside lower center", **look)
     drivers.save(figure, path, source)
 
 
-def front(results, path, source):
-    """Draws the picture of the front page: few bars, and letters that a telephone can show."""
-    runs, times = by_task(results).get("8 workers", {}), {}
-    for example in SHOWN:
-        if example in runs:
-            values = drivers.to_target(runs[example], target=0.95)
-            times[example] = statistics.median(each or float("inf") for each in values)
-    figure, axes = drivers.subplots(1 + 0.4 * len(times))
-    figure.set_figwidth(5.2)
-    for y, (example, time) in enumerate(sorted(times.items(), key=lambda pair: pair[1])):
-        known = time < float("inf")
-        axes.barh(y, time if known else 0, 0.7, color=PALETTE[family(example)])
-        axes.text(
-            time if known else 0, y, f" {time:.1f} s" if known else " never", va="center", size=13
-        )
-    names = [label(example) for example in sorted(times, key=times.get)]
-    names = [name.replace("Non-Distributed-Setup", "one machine") for name in names]
-    axes.set_yticks(range(len(names)), names, size=13)
-    axes.invert_yaxis()
-    axes.set_xticks([])
-    axes.margins(x=0.2)
-    for side in ("bottom", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=0)
-    figure.suptitle("Eight machines: seconds until 95% are right", size=14, x=0.02, ha="left")
-    drivers.save(figure, path, source)
-
-
-def draw_all(results, path, source):
-    """Draws the pictures of this measurement: all of them from the committed results.json."""
-    rounds = by_task(results).get("local steps")
-    if rounds and not set(by_task(results)) & set(TITLES):
-        local_steps(rounds, path, source)
-        return
-    draw(results, path, source)
-    if source.resolve() != pathlib.Path(__file__).resolve().with_name("results.json"):
-        return
-    curves(results, path.with_name("loss.png"), source)
-    if rounds:
-        local_steps(rounds, path.with_name("local-steps.png"), source)
-    front(results, path.with_name("front.png"), source)
+def draw_all(results, directory, source):
+    """Draws the pictures for which there are results."""
+    there = tables.by_task(results)
+    timed = [
+        task
+        for task, rows in there.items()
+        if task not in ROUNDS and any(result["runs"] for result in rows.values())
+    ]
+    both = [row for row in SHOWN if all(row in there.get(task, ()) for task in FRONT)]
+    if len(both) > 1:
+        seconds(results, FRONT, both, directory / "front.png", source)
+    elif timed:
+        titles = {task: task for task in timed[:2]}
+        rows = list(dict.fromkeys(row for task in titles for row in there[task]))
+        seconds(results, titles, rows, directory / "seconds.png", source)
+    if timed:
+        curves(results, timed[:MOST_PANELS], directory / "loss.png", source)
+    if any(task in there for task in ROUNDS):
+        local_steps(results, directory / "local-steps.png", source)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Each algorithm at its best learning rate, for the same seconds; about 3 minutes.
-#   bash run.sh HogWild ADAG --seeds 1     these, once each
-#   bash run.sh --full                     all, in about 3 hours; it goes on where it was stopped
+# Each algorithm at its best setting, for the same seconds; about half an hour, told beforehand.
+#   bash run.sh HogWild ADAG               these, tuned, under two laws of times
+#   bash run.sh --full                     all, in about 20 hours; it goes on where it was stopped
+#   bash run.sh --problem my_model.py      a problem file of your own
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

@@ -153,7 +153,10 @@ DRIVERS = [path for path in LAUNCHERS if path not in CLUSTERS]
 ANYWAY = "--anyway"  # other tests run beside
 FEWEST = ["--seconds", "0.2", "--seeds", "1", ANYWAY]
 FEW = {  # the flags with which a driver measures little
-    "Compare": ["Non-Distributed-Setup", "ADAG --local-steps 5 --learning-rate 1", *FEWEST],
+    "Compare": [
+        *("Non-Distributed-Setup --learning-rate 0.3", "ADAG --local-steps 5 --learning-rate 1"),
+        *("--task", "digits", *FEWEST),
+    ],
     "Benchmarks": ["--quick", "--only", "Strategy (1 a closure)", ANYWAY],
     "Ring-Bandwidth": ["--megabytes", "0.1", "--workers", "2", "--repeats", "1", ANYWAY],
     "Scale-Laboratory": ["--workers", "4"],
@@ -217,12 +220,13 @@ def test_what_the_drivers_change_is_there():
         (examples.main_script(name), scaling.delays.changes("constant", scaling.MEAN, 2, 0))
         for name in sorted({case.script for case in staleness.all_cases()})
     ]
-    found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.FEW]
+    found += [(examples.main_script(name), compare.CONVOLUTIONAL) for name in compare.QUICK]
+    found += [(examples.main_script(name), [compare.one_run.ONE_PASS]) for name in compare.QUICK]
     paused = [same.search_of(2, 0.1, place, 0.5) for place in (None, same.PULL, same.PUSH)]
     found += [(examples.main_script("HogWild"), same.changes_of(case, 0)) for case in paused]
     for script, changes in found:
         assert examples.replaced(script, changes) != script.read_text() or not changes
-    assert len(found) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + len(compare.FEW)
+    assert len(found) == 15 + 12 + 3 + len(slow.PROGRAMS) + 4 + 2 * len(compare.QUICK)
 
 
 @pytest.mark.long

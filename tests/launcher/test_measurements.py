@@ -3,7 +3,6 @@
 Nothing trains here. A check takes load(script, changes), so that a mistake can be put into a copy.
 """
 
-import collections
 import contextlib
 import io
 import json
@@ -17,7 +16,7 @@ import made_run
 import numpy as np
 import pytest
 import support
-from common import delays, drivers, examples
+from common import drivers, examples
 from rich.console import Console
 
 MEASUREMENTS = support.ROOT / "Measurements"
@@ -83,7 +82,7 @@ MISTAKES = {}  # (name of a check, what fails, the script): {the mistake: [(text
 # The committed tables ----------------------------------------------------------------------------
 
 RESULTS = sorted(MEASUREMENTS.glob("*/results*.json"))
-RESULTS = [path for path in RESULTS if "digests" not in path.name]
+RESULTS = [path for path in RESULTS if "digests" not in path.name and "Compare" not in path.parts]
 
 
 def reported(name, source, monkeypatch):
@@ -167,32 +166,6 @@ def test_a_peer_is_compared_in_its_fastest_form():
 # What all share ----------------------------------------------------------------------------------
 
 SHARED = "common/drivers.py"
-
-
-def run_of(accuracies, **more):
-    """Returns a run of Compare with these tests: a second, 100 examples and 2 MB between two."""
-    tests = {"accuracy": accuracies, "loss": [1 - each for each in accuracies]}
-    for what, each in (("seconds", 1), ("examples", 100), ("megabytes", 2)):
-        tests[what] = [each * (number + 1) for number in range(len(accuracies))]
-    return {"test_loss": 0.5, "test_accuracy": 0.9, **more, "evaluations": tests}
-
-
-@check
-def check_the_test_at_a_time(load, tmp_path):
-    """The last one within the seconds, one at that moment too; without a limit the last."""
-    after, run = load(SHARED).after, run_of([0.5, 0.7, 0.6, 0.9])
-    for seconds, accuracy in ((2.9, 0.7), (3, 0.6), (99, 0.9), (None, 0.9), (0.5, 0.5)):
-        same(f"after {seconds}", after(run, seconds, "accuracy"), accuracy)
-    same("after 3", after(run, 3), 0.4)
-
-
-MISTAKES["the_test_at_a_time", "after .*", SHARED] = {
-    "before that moment": [("if at <= (seconds or at)", "if at < (seconds or at + 1)")],
-    "the best one": [
-        ("return (early or tests[what])[-1 if early else 0]", "return min(early or tests[what])")
-    ],
-    "the last of all": [("[-1 if early else 0]", "[-1]")],
-}
 
 
 @check
@@ -376,31 +349,6 @@ def check_rows(what, parts, x, y, sizes):
     assert sorted(rows) == sorted(zip(map(bytes, x), y)), f"\n{what}: other rows, or labels"
 
 
-@check
-def check_the_validation_rows(load, tmp_path):
-    """Settings are tried on rows that are in no training and in no test; each has its label."""
-    module = load("Compare")
-    random = np.random.RandomState(0)
-    x, y = random.rand(1437, 3).astype("float32"), random.randint(0, 10, 1437)
-    data = collections.namedtuple("Data", "x_train y_train x_test y_test")
-    given = data(x, y, -x[:5], -1 - y[:5])
-    module.examples.load = lambda path: types.SimpleNamespace(load_data=lambda name: given)
-    with np.load(module.validation_data(tmp_path)) as file:
-        parts = [file[name] for name in data._fields]
-    check_rows("validation", parts, x, y, [1077, 1077, 360, 360])
-
-
-PARTS = "parts = (x[:-VALIDATION], y[:-VALIDATION], x[-VALIDATION:], y[-VALIDATION:])"
-MISTAKES["the_validation_rows", "validation.*", "Compare"] = {
-    "labels of other rows": [(PARTS, PARTS.replace(" y[-VALIDATION:]", " y[:VALIDATION]"))],
-    "rows in both": [(PARTS, PARTS.replace("(x[:-VALIDATION], y[:-VALIDATION]", "(x, y"))],
-    "the rows of the test": [
-        (PARTS, PARTS.replace("x[-VALIDATION:], y[-VALIDATION:]", "data.x_test, data.y_test"))
-    ],
-    "one row lost": [(PARTS, PARTS.replace("(x[:-V", "(x[1:-V").replace(" y[:-V", " y[1:-V"))],
-}
-
-
 def digits():
     """Returns all rows of the digits, and their labels."""
     from sklearn.datasets import load_digits
@@ -450,233 +398,6 @@ def check_random_rows(load, tmp_path):
     random = np.random.RandomState(0)
     x, y = random.rand(1200, 784).astype("float32"), random.randint(0, 10, 1200)
     check_rows("wide", parts, x, y, [1000, 1000, 200, 200])
-
-
-# Compare -----------------------------------------------------------------------------------------
-
-
-@check
-def check_the_length_of_compared_runs(load, tmp_path):
-    """As many updates as fit into the seconds, or as make so many mini-batches of each worker.
-
-    A rate is that of the same setting, and of the pilot where that one has none.
-    """
-    module, flags_of = load("Compare"), []
-    module.train = lambda example, task, flags, place: flags_of.append(flags)
-    module.RunData = types.SimpleNamespace(read=lambda place: None)
-    module.numbers = lambda run, trained, waits: waits
-    found = {"digits: HogWild: pilot": [{"updates_per_second": 100.0}]}
-    found["digits: HogWild: --learning-rate 1"] = [{"seconds": 4.0, "updates": 1000}]
-    found["digits: HogWild: --learning-rate 2"] = [{"test_loss": None}]
-    local = module.drawing.FURTHER + "Local-SGD --local-steps 20"
-    found[f"local steps: {local}: pilot"] = [{"updates_per_second": 7.0}]
-
-    def words(name, example, words, seconds, data=None):
-        case = ("", name, example, words)
-        waits = module.measure(case, 3, seconds, found, data)
-        row = dict(zip(flags_of[-1][::2], flags_of[-1][1::2]))
-        keys = ("--steps", "--checkpoint-steps", "--seed", "--batch-size", "--dataset")
-        return [*(row.get(key) for key in keys), waits]
-
-    # A pilot of 1000 mini-batches, or of 10 updates of each worker; of these tests one.
-    same("pilot", words("digits", "HogWild", "pilot", 3), [1000, 1000, 3, 32, None, False])
-    same("pilot", words("8 workers", "SAGN", "pilot", 3), [10, 10, 3, 32, None, True])
-    same("pilot", words("8 workers", "ADAG", "pilot", 3), [80, 80, 3, 32, None, False])
-    same("pilot", words("digits", "ADAG", "pilot", 3), [100, 100, 3, 32, None, False])
-    same("pilot", words("digits", "Synchronous-SGD", "pilot", 3), [500, 500, 3, 32, None, True])
-    for lr, steps in ((1, 750), (2, 300), (3, 300)):
-        due = [steps, steps // 25, 3, 32, "rows", False]
-        same(f"lr {lr}", words("digits", "HogWild", f"--learning-rate {lr}", 3, "rows"), due)
-    # 2000 mini-batches of each of 8 workers, 20 of each in an update.
-    due = [100, 4, 3, 32, None, True]
-    same("local", words("local steps", local, "--learning-rate 1", None), due)
-    own = words("convolution", "Ring-AllReduce --batch-size 64", "pilot", 3)
-    same("own", own, [200, 200, 3, None, None, True])
-
-
-MISTAKES["the_length_of_compared_runs", "(pilot|lr|local).*", "Compare"] = {
-    "updates for mini-batches": [("task.pilot // together", "task.pilot")],
-    "the other setting's rate": [
-        ('found.get(": ".join((task, example, words)))', "found.get(list(found)[1])")
-    ],
-    "one worker's mini-batches": [
-        ("task.local * workers_of(name, example) / together", "task.local / together")
-    ],
-    "a ps counts as a worker": [
-        (
-            'return jobs_of(example.split()[0], TASKS[task].workers)["worker"]',
-            "return sum(jobs_of(example.split()[0], TASKS[task].workers).values())",
-        )
-    ],
-}
-
-
-@check
-def check_what_is_sent_and_received(load, tmp_path):
-    """Horovod's rows tell what is sent; all other rows what is received, too."""
-    module = load("Compare")
-    made_run.metrics(tmp_path / "kept", "worker-0", *(made_run.push(n, n) for n in (1, 2)))
-    read = module.RunData.read
-    module.RunData = types.SimpleNamespace(read=lambda place: read(tmp_path / "kept"))
-    module.train = lambda *_: True
-    module.numbers = lambda run, trained, waits: sum(push["bytes"] for push in run.rows("pushes"))
-    sent = [
-        module.measure(("", "digits", example, "pilot"), 0, 3, {}, None)
-        for example in ("HogWild", "Horovod-RingAllReduce")
-    ]
-    same("bytes", sent, [1600, 3200])
-
-
-MISTAKES["what_is_sent_and_received", "bytes", "Compare"] = {
-    "all twice": [("        if with_horovod(folder):  # whose", "        if True:  # whose")],
-    "Horovod's once": [('metrics.pushes["bytes"] *= 2', 'metrics.pushes["bytes"] *= 1')],
-}
-
-
-@check
-def check_the_best_setting(load, tmp_path):
-    """The least loss; the edge is the least and the greatest rate of those that were tried."""
-    module = load("Compare")
-    search = {"--learning-rate 0.01": 0.5, "--learning-rate 1": None, "--learning-rate 0.1": 0.2}
-    same("best", module.best(search), "--learning-rate 0.1")
-    same(
-        "best", [module.best(each) for each in ({}, {"a": None}, {"a": 0, "b": 1})], ["", None, "a"]
-    )
-    pairs = {f"--learning-rate {lr} --rho {rho}": 1 for lr in (3e-4, 1e-3, 3e-3) for rho in (9, 2)}
-    several = {f"--learning-rates {lr},{lr}": 1 for lr in (0.1, 0.3, 1)}
-    edges = [
-        module.at_the_edge(words, tried)
-        for tried in (
-            pairs,
-            several,
-            {"--learning-rate 1 --rho 2": 1, "--learning-rate 1 --rho 3": 1},
-        )
-        for words in tried
-    ]
-    same("edge", edges, [True, True, False, False, True, True, True, False, True, False, False])
-
-
-MISTAKES["the_best_setting", "(best|edge)", "Compare"] = {
-    "the greatest": [("return min(known, key=known.get)", "return max(known, key=known.get)")],
-    "only the least rate": [
-        ("own in (min(all_rates), max(all_rates))", "own in (min(all_rates),)")
-    ],
-    "its place in the list": [
-        ("own in (min(all_rates), max(all_rates))", "chosen in (list(search)[0], list(search)[-1])")
-    ],
-}
-
-
-@check
-def check_what_it_takes_to_the_target(load, tmp_path):
-    """The upper middle, those that never came there behind all others; "≤" at a first test."""
-    module = load("Compare")
-    runs = [run_of([0.5, 0.5, 0.97]), run_of([0.5, 0.97]), run_of([0.5]), run_of([0.98])]
-    same("examples", module.middle_of(runs, "examples", "{:.0f}"), "300")
-    same("examples", module.middle_of(runs[2:], "examples", "{:.0f}"), "")
-    same("examples", module.middle_of(runs[3:], "examples", "{:.0f}"), "≤ 100")
-    times = drivers.to_target(runs)
-    same("reached", module.reached(times, "{:.0f}"), "2 (1-3) 1 never")
-    same("reached", module.reached(times[2:3], "{:.0f}"), "never")
-    same("lost", module.lost(runs, runs[1:]), " 1 of 4 failed")
-
-
-MISTAKES["what_it_takes_to_the_target", "(examples|reached)", "Compare"] = {
-    "the least": [("middle = statistics.median_high(values)", "middle = min(values)")],
-    "those that came are counted": [
-        ("never = sum(value is None for", "never = sum(value is not None for")
-    ],
-}
-
-
-@check
-def check_delays_of_compare(load, tmp_path):
-    """Each seed has delays of its own, for as many workers as train; else a script is as it is."""
-    module, given = load("Compare"), []
-    module.delays = types.SimpleNamespace(
-        changes=lambda *words: given.append(words) or [], ONE_A_CALL=delays.ONE_A_CALL
-    )
-    module.examples.replaced = lambda script, changes: repr(changes)
-    module.forked = types.SimpleNamespace(
-        train=lambda copy, jobs, flags, place: (jobs, flags, copy.read_text())
-    )
-    flags = ["--steps", 10, "--seed", 3]
-    place = tmp_path / "run"
-    jobs = module.train("HogWild --x 1", "8 workers", flags, place)
-    same("jobs", jobs, {"worker": 8, "ps": 1})
-    same("jobs", module.train("Ring-AllReduce", "digits", flags, place), {"worker": 2})
-    same("delays", given, [("exponential", 0.03, 8, 4)])
-
-
-MISTAKES["delays_of_compare", "(delays|jobs)", "Compare"] = {
-    "the same delays for each seed": [('jobs["worker"], seed + 1)', 'jobs["worker"], 1)')],
-    "of two workers": [('task.mean, jobs["worker"], seed', "task.mean, 2, seed")],
-}
-
-
-@check
-def check_the_pictures_of_compare(load, tmp_path):
-    """A dot at the median of all runs, none where half never came there; medians elsewhere."""
-    module = load("Measurements/Compare/drawing.py")
-    figure, axes = drivers.subplots(3)
-    for place, values in enumerate(([3, 1, 2, 6], [1, 2, 4, None], [1, 9, None, None], [None])):
-        module.row(axes, place, values, "C0")
-    dots = [points(line)[0] for line in axes.lines if line.get_marker() == "o"]
-    same("dots", dots, [(2.5, 0), (3, 1)])
-    bars = [points(line) for line in axes.lines if line.get_linewidth() == 6]
-    same("bars", bars, [[(1, 0), (6, 0)], [(1, 1), (4, 1)], [(1, 2), (9, 2)]])
-    texts = [text.get_text() for text in axes.texts]
-    same("never", texts, ["1 of 4 never", "2 of 4 never", "1 of 1 never"])
-    drawn = figures(module)
-    hogwild = [run_of([0.5] * n + [0.95, 0.97]) for n in (4, 2, 1)]
-    ring = [run_of([0.9] * n + [0.96]) for n in (1, 1, 8)]
-    runs = {"HogWild": hogwild, "Ring-AllReduce": ring, "AEASGD": [run_of([0.9])] * 2 + hogwild[:1]}
-    results = {f"8 workers: {example}": {"runs": each} for example, each in runs.items()}
-    module.front({**results, "digits: HogWild": {"runs": ring}}, None, None)
-    front = widths(drawn[0].axes[0])
-    same("front", front, ([2, 3, 0], [" 2.0 s", " 3.0 s", " never"]))
-    names = [text.get_text() for text in drawn[0].axes[0].get_yticklabels()]
-    same("front", names, ["Ring-AllReduce", "HogWild", "AEASGD"])
-    module.curves(
-        {"digits: HogWild": {"runs": [{**run, "bytes": 1} for run in hogwild]}}, None, None
-    )
-    lines = [points(axes.lines[0]) for axes in drawn[1].axes]
-    losses = [0.5, 0.5, 0.05]  # medians of the tests that all three runs have
-    due = [[(x * (n + 1), loss) for n, loss in enumerate(losses)] for x in (1, 100, 2)]
-    for line, known in zip(lines, due):
-        same("curves", [x for pair in line for x in pair], [x for pair in known for x in pair])
-    rounds = {
-        f"DiLoCo --local-steps {T}": [{"test_loss": T / n} for n in (1, 2, 4)] for T in (5, 20)
-    }
-    rounds["DiLoCo --local-steps 100"] = [{"test_loss": None}]
-    module.local_steps(rounds, None, None)
-    line, *ranges = drawn[2].axes[0].lines
-    same("rounds", points(line), [(5, 2.5), (20, 10)])
-    same("rounds", [points(each) for each in ranges], [[(5, 1.25), (5, 5)], [(20, 5), (20, 20)]])
-
-
-DRAWING = "Measurements/Compare/drawing.py"
-MISTAKES["the_pictures_of_compare", "(dots|bars|front|curves|rounds)", DRAWING] = {
-    "a median without those that never came": [
-        ('known + [float("inf")] * (len(values) - len(known)))', "known)")
-    ],
-    "the front page's target": [
-        ("drivers.to_target(runs[example], target=0.95)", "drivers.to_target(runs[example])")
-    ],
-    "the front page's best run": [
-        ('statistics.median(each or float("inf") for', 'min(each or float("inf") for')
-    ],
-    "never is at once": [
-        ('statistics.median(each or float("inf") for', "statistics.median(each or 0 for")
-    ],
-    "the first run": [
-        (
-            'statistics.median(run["evaluations"][name][i] for run in runs)',
-            'runs[0]["evaluations"][name][i]',
-        )
-    ],
-    "the least loss": [("middles = [statistics.median(losses)", "middles = [min(losses)")],
-}
 
 
 # Benchmarks --------------------------------------------------------------------------------------
@@ -1349,15 +1070,6 @@ def check_what_a_page_says_of_runs(load, tmp_path):
     runs = [{"x": x, "y": 1} for x in (0.4, 0.1, 0.2)] + [{"x": 0.9}]
     rows = [("words", "30.0", "10.0 to 90.0"), ("others", "1", "1 to 1")]
     same("medians", module.medians(runs, reported), rows)
-    module = load("tools/readmes.py")
-    runs = [run_of([0.5, 0.97]), run_of([0.98]), run_of([0.5, 0.6]), {"failed": ""}]
-    runs.append(run_of([0.5, 0.5, 0.5, 0.99]))
-    compared = module.compared({"runs": runs, "seconds": 3, "chosen": "--learning-rate 0.1"})
-    same(
-        "compared",
-        compared,
-        ["lr 0.1", "2.00 (1.00 to 4.00); 2 of 5 never", "0.215 (0.020 to 0.500)"],
-    )
     module = load("tools/results.py")
     kept, seeds = [], []
 

@@ -86,7 +86,6 @@ def test_a_new_example_has_no_numbers(few_examples):
 # the whole file is gone.
 ORDER, PAGE, HOGWILD = "docs/reading-order.txt", "HogWild/README.md", "HogWild/hogwild.py"
 READMES, RESULTS, PAPERS = ["readmes.py"], "HogWild/results.json", "docs/papers.txt"
-COMPARE = "Measurements/Compare/results.json"
 WRONG = [
     (["new_example.py", "HogWild", "DOWNPOUR!"], None, "", "", "'DOWNPOUR!' is no name"),
     (["new_example.py", "HogWild", "Distributed-Setup"], None, "", "", "exists already"),
@@ -102,7 +101,6 @@ WRONG = [
     (READMES, PAGE, "diff Distributed-Setup", "diff My-Algorithm", "My-Algorithm has no script"),
     (READMES, PAGE, "diff Distributed-Setup", "diff My.py", "My.py cannot be read"),
     (READMES, PAGE, "diff Distributed-Setup", "diff", "name a folder or file"),
-    (READMES, COMPARE, '"digits: HogWild"', '"digits: My"', "none: measure them"),
     (
         READMES,
         PAGE,

@@ -139,10 +139,44 @@ def test_foreign_and_outdated_results_are_found(tmp_path):
     assert text.count("import time\n") == 1
 
 
-def test_foreign_numbers_of_compare_are_found():
-    runs = readmes.read_json(readmes.COMPARE)
+def test_foreign_numbers_of_a_measurement_are_found():
+    """Catches the runs of one example that a measurement shows as those of another."""
+    runs = [{"example": "HogWild"}]
     with pytest.raises(examples.ToolError, match="shows HogWild's numbers as digits: DynSGD's"):
-        readmes.check_compared("digits: DynSGD", runs["digits: HogWild"], readmes.COMPARE)
+        readmes.check_compared("digits: DynSGD", {"runs": runs}, readmes.COMPARE)
+
+
+def test_a_page_shows_its_rows_of_compare(tmp_path, monkeypatch):
+    """Catches: another example's row, one of another script, a task that is left out, no word of
+    an example that is not measured."""
+    run = {"reached": 2.5, "first": False, "loss": 0.0625}
+    rows = {
+        f"{task}: {name}": {
+            **{"setting": "--learning-rate 0.2", "seconds": 6, "target": ["accuracy", 0.97]},
+            **{"edge": False, "tries": [1] * 20, "runs": [{**run, "reached": at}] * 5},
+        }
+        for task, name, at in (
+            *((task, "DynSGD", 1.5) for task in readmes.IN_COMPARE),
+            *((task, "HogWild", 2.5) for task in readmes.IN_COMPARE),
+        )
+    }
+    path = tmp_path / "results.json"
+    digests = {"HogWild": examples.example_digest(support.ROOT / "HogWild" / "hogwild.py")}
+    (tmp_path / "results_digests.json").write_text(json.dumps(digests))
+    (tmp_path / "tables.py").write_text(readmes.COMPARE.with_name("tables.py").read_text())
+    (tmp_path / "verdict.py").write_text(readmes.COMPARE.with_name("verdict.py").read_text())
+    path.write_text(json.dumps(rows))
+    monkeypatch.setattr(readmes, "COMPARE", path)
+    lines = readmes.compare(support.ROOT / "HogWild", None).splitlines()
+    assert len(lines) == 1 + len(readmes.IN_COMPARE) and "5 runs" in lines[0]
+    for line, words in zip(lines[1:], readmes.IN_COMPARE.values()):
+        assert line == (
+            f"- {words}, lr 0.2: seconds to 97%: 2.50 (2.50–2.50); test loss after 6 s: "
+            "0.062 (0.062–0.062); 20 runs of tuning"
+        )
+    with pytest.raises(examples.ToolError, match="script of DynSGD has changed"):
+        readmes.compare(support.ROOT / "DynSGD", None)
+    assert "has not measured" in readmes.compare(support.ROOT / "SAGN", None)
 
 
 def test_links_lead_somewhere():

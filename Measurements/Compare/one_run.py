@@ -1,0 +1,337 @@
+"""One run of Compare: starts an example, watches it, ends it, and counts what it has left."""
+
+import collections
+import pathlib
+import statistics
+import tempfile
+import time
+
+import numpy as np
+import search
+import tfrun_problems as problems
+from common import delays, examples, forked, idle
+from tfrun.runs.data import RunData
+
+TESTS = 50  # of a run
+MARGIN = 0.15  # seconds that a run lasts longer than it counts
+ROWS = 360  # of the digits: those of the test or the validation, and as many of the training data
+FOREVER = 10**8  # updates: the driver ends the run
+HOPELESS_FROM, HOPELESS = 1 / 2, 2  # of the seconds; times the loss of the best at that moment
+NOT_FINITE = "Tensor had "  # a test says so of a w that is no number any more
+METRICS = 'METRICS = {"accuracy": ("max", keras.metrics.sparse_categorical_accuracy)}'
+# The rows of the test, and behind them rows of the training data, at whose w no worker is alone.
+BOTH = f"""def accuracy(y, outputs):
+    return keras.metrics.sparse_categorical_accuracy(y[:{ROWS}], outputs[:{ROWS}])
+
+
+def own(y, outputs):
+    return loss(y[:{ROWS}], outputs[:{ROWS}])
+
+
+def training(y, outputs):
+    return loss(y[{ROWS}:], outputs[{ROWS}:])
+
+
+METRICS = {{"accuracy": ("max", accuracy), "own": ("min", own), "training": ("min", training)}}"""
+PROBLEM = "# endregion: problem\n"
+# The last rows of the training data take the place of the test's.
+SPLIT = """
+
+def load_data(name, whole=load_data):
+    data = whole(name)
+    n = min(len(data.x_train) // 5, len(data.x_test))
+    x, y = data.x_train, data.y_train
+    part = data._replace(x_train=x[:-n], y_train=y[:-n], x_test=x[-n:], y_test=y[-n:])
+    vars(part).update(vars(data))
+    return part
+
+"""
+ENVIRONMENT = 'os.environ.update(KERAS_BACKEND="tensorflow", '
+ONE_PASS = (
+    '        rows = tf.random.stateless_uniform([flags.batch_size], key, 0, x.shape[0], "int32")\n',
+    "        first = tf.cast(number, tf.int64) * flags.batch_size\n"
+    "        rows = first + tf.range(flags.batch_size, dtype=tf.int64)\n"
+    '        rows = tf.cast(rows % x.shape[0], "int32")\n',
+)
+
+
+class Enough(Exception):
+    """Why a run has been ended."""
+
+
+# What is started. script: of the example. jobs: {job: tasks}. flags: its words. law, mean: of the
+# gradient's times. calls: updates in a call. waits: whether all wait for a test.
+Start = collections.namedtuple(
+    "Start", "script jobs flags changes problem law mean calls waits seed hosts link"
+)
+# When it ends: seconds of training; target: ("accuracy", 0.97) or ("loss", number or None).
+# tuning: whether it ends at the target. limit, curve: of search.Next.
+End = collections.namedtuple("End", "seconds target tuning limit curve")
+
+
+def changed(start, validation):
+    """Returns the text of a script: its gradients are late, and its test has more rows."""
+    changes = list(start.changes)
+    if start.mean:
+        changes += delays.changes(start.law, start.mean, start.jobs["worker"], start.seed + 1)
+    if not start.problem:
+        return examples.replaced(start.script, [*changes, (METRICS, BOTH)])
+    text = problems.files(start.problem, [str(start.script)])[start.script.name]
+    changes += [(PROBLEM, PROBLEM + SPLIT)] if validation else []
+    return examples.replaced(text, changes)
+
+
+class Watch:
+    """Reads the rows of a run while it trains, and raises Enough when it has to end."""
+
+    def __init__(self, directory, start, end):
+        self.directory, self.start, self.end = directory, start, end
+        self.files, self.began, self.paused, self.pause = {}, None, 0.0, None
+        self.columns, self.seconds = None, 0.0
+
+    def new_rows(self, path):
+        """Returns the rows that a file has got since the last call, as lists of words."""
+        if path not in self.files:
+            self.files[path] = open(path)
+            header = self.files[path].readline()
+            self.columns = header.strip().split(",")
+        rows = []
+        while (line := self.files[path].readline()).endswith("\n"):
+            rows.append(line.strip().split(","))
+        return rows
+
+    def begin(self):
+        """Notes when all workers train: each has made its first call."""
+        n, times = self.start.jobs["worker"], []
+        paths = sorted(self.directory.glob("metrics-*.csv"))
+        if len(paths) < n:
+            return
+        for path in paths:
+            rows = [row.split(",") for row in path.read_text().splitlines()[1:]]
+            pushes = [row for row in rows if row[4:5] > [""]]
+            if len(pushes) < self.start.calls:
+                return
+            times.append(float(pushes[self.start.calls - 1][0]))
+        self.began, self.chief = max(times), paths[0]
+
+    def look(self):
+        """Is called a few times a second."""
+        if self.began is None:
+            self.begin()
+        if self.began is None:
+            return
+        for row in self.new_rows(self.chief):
+            row = dict(zip(self.columns, row))
+            if row["examples"]:  # a push
+                if self.pause is not None and float(row["pull_time"]) >= self.pause:
+                    self.paused += float(row["pull_time"]) - self.pause
+                    self.pause = None
+                self.seconds = float(row["push_time"]) - self.began - self.paused
+            else:
+                at = float(row["pull_time"])
+                self.seconds = at - self.began - self.paused
+                self.pause = at if self.start.waits and self.pause is None else self.pause
+                self.tested(row)
+            if self.end.seconds and self.seconds > self.end.seconds + MARGIN:
+                raise Enough(search.TIME)
+
+    def tested(self, row):
+        """Ends a run that tunes, and is at the target, late or hopeless."""
+        end, loss = self.end, float(row.get("test_own") or row["test_loss"])
+        if not end.tuning:
+            return
+        what, target = end.target
+        if what == "accuracy" and float(row["test_accuracy"]) >= target:
+            raise Enough(search.REACHED)
+        if what == "loss" and target is not None and loss <= target:
+            raise Enough(search.REACHED)
+        if end.limit is not None and self.seconds > end.limit:
+            raise Enough(search.LATE)
+        if end.curve and end.seconds and self.seconds > HOPELESS_FROM * end.seconds:
+            if loss > HOPELESS * np.interp(self.seconds, *end.curve):
+                raise Enough(search.HOPELESS)
+
+
+def run(start, end, steps, interval, dataset, validation):
+    """Trains; returns the numbers of the run: those of numbers(), and why and how it ended.
+
+    steps: updates, FOREVER where the seconds end it. interval: updates between two tests.
+    """
+    flags = [*start.flags, "--steps", steps, "--checkpoint-steps", interval, "--seed", start.seed]
+    flags += ["--dataset", dataset] if dataset else []
+    began, others = time.monotonic(), idle.Others()
+    with tempfile.TemporaryDirectory() as place:
+        directory = pathlib.Path(place, "run")
+        directory.mkdir()
+        copy = directory / start.script.name
+        if start.problem:
+            for name, text in problems.files(start.problem, [str(start.script)]).items():
+                (directory / name).write_text(text)
+        copy.write_text(changed(start, validation))
+        watch = Watch(directory, start, end)
+        try:
+            whole = forked.train(copy, start.jobs, flags, directory, watch.look, start.hosts)[0]
+            ended = search.TIME if whole else search.DIVERGED
+        except Enough as reason:
+            ended = str(reason)
+        except SystemExit as error:
+            if NOT_FINITE not in str(error):
+                return {"ended": search.FAILED, "failed": str(error)[-500:], "seed": start.seed}
+            ended = search.DIVERGED
+        share = others.share()
+        found = numbers(RunData.read(directory), start, end)
+    own = {"ended": ended, "seed": start.seed, "others": round(share, 3)}
+    return {**own, "took": round(time.monotonic() - began, 1), **found}
+
+
+def numbers(data, start, end):
+    """Returns the numbers of a run, of its first seconds only."""
+    pushes, tests = data.rows("pushes"), data.rows("tests")
+    if not pushes or not tests:
+        return {"evaluations": None}
+    clock, rate, settled = training_clock(pushes, tests, start.waits, start.calls)
+    limit = end.seconds or float("inf")
+    rows = evaluations(pushes, tests, clock, limit)
+    pushes = [push for push in pushes if clock(push["push_time"]) <= limit] or pushes[:1]
+    late = [int(push["staleness"]) for push in pushes if push["push_time"] > settled]
+    steady = [push for push in pushes if push["push_time"] > settled] or pushes
+    # Elsewhere a row does not tell when a gradient was ready.
+    with_ps = data.flags["ps"] and "chief" not in start.jobs
+    taken = [push["push_time"] - push["wait_seconds"] - push["pull_time"] for push in steady]
+    taken = taken if with_ps else []
+    last, workers = max(push["push_time"] for push in pushes), len(data.flags["tasks"])
+    waited = sum(push["wait_seconds"] for push in steady)
+    length = workers * (last - settled)
+    return {
+        "evaluations": rows,
+        "reached": reached(rows, end.target),
+        "test_loss": rows["loss"][-1] if rows["loss"] else None,
+        "test_accuracy": rows["accuracy"][-1] if rows["accuracy"] else None,
+        "training_loss": rows["training"][-1] if rows["training"] else None,
+        "seconds": round(clock(last), 3),
+        "updates": int(max(push["global_step"] for push in pushes)),
+        "updates_per_second": rate,
+        "examples": int(sum(push["examples"] for push in pushes)),
+        "bytes": int(sum(push["bytes"] for push in pushes)),
+        "waiting": round(waited / length, 4) if workers > 1 and length > 0 else None,
+        "staleness_mean": round(statistics.fmean(late), 3) if late else 0,
+        "histogram": np.bincount(late).tolist() if late else [],
+        "gradient_seconds": round(statistics.fmean(taken), 5) if taken else None,
+        "cv": round(statistics.pstdev(taken) / statistics.fmean(taken), 3) if taken else None,
+        "ps": data.flags["ps"],
+        "workers": workers,
+        "batch_size": data.flags["arguments"]["batch_size"],
+        "tensorflow": data.flags["versions"]["tensorflow"],
+    }
+
+
+def reached(rows, target):
+    """Returns the seconds at the first test at the target, (what, number); None without."""
+    what, number = target
+    if number is None:
+        return None
+    for seconds, value in zip(rows["seconds"], rows[what]):
+        if (value >= number) if what == "accuracy" else (value <= number):
+            return seconds
+    return None
+
+
+def training_clock(pushes, tests, waits, calls=1):
+    """Returns clock(a time since 1970) -> the seconds of training until then, and two numbers.
+
+    A worker waits after its first call, of `calls` updates, until all have made theirs. So the
+    rate, the second to be returned, is that of the updates after that time, the third, and the
+    clock begins as if the first ones had been as fast. If all wait while w is tested and saved, it
+    stands still until the next pull.
+    """
+    pauses = []
+    for test in tests if waits else []:
+        own = [push for push in pushes if push["task"] == test["task"]] or pushes
+        after = [push["pull_time"] for push in own if push["pull_time"] >= test["push_time"]]
+        pauses.append((test["pull_time"], min(after, default=float("inf"))))
+
+    def running(begin, end):
+        """The seconds between two times, without the pauses."""
+        return end - begin - sum(max(0, min(end, e) - max(begin, b)) for b, e in pauses)
+
+    times = collections.defaultdict(list)
+    for push in pushes:
+        times[push["task"]].append(push["push_time"])
+    # Where workers count steps of their own, those of the first count, which tests.
+    counted = [push for push in pushes if push["task"] == tests[0]["task"]] or pushes
+    settled = max(each[min(calls - 1, len(each) // 3)] for each in times.values())
+    settled = min(settled, counted[len(counted) // 2]["push_time"])
+    last = max(push["push_time"] for push in counted)
+    steps = np.maximum.accumulate([push["global_step"] for push in counted])
+    moments = np.array([push["push_time"] for push in counted])
+
+    def updates(now):
+        before = np.searchsorted(moments, now, "right")
+        return int(steps[before - 1]) if before else 0
+
+    rate = (updates(last) - updates(settled)) / (running(settled, last) or 1)
+
+    def clock(now):
+        return updates(min(now, settled)) / (rate or 1) + max(0, running(settled, now))
+
+    return clock, rate, settled
+
+
+def evaluations(pushes, tests, clock, limit):
+    """Returns {what: its number at each test within the limit, in seconds of training}.
+
+    what: seconds, loss, accuracy, training (loss), examples, megabytes. Where a test has no
+    training loss, it is that of the mini-batches since the test before.
+    """
+    pushes = sorted(pushes, key=lambda push: push["push_time"])
+    times = [push["push_time"] for push in pushes]
+    examples, size = (np.cumsum([push[name] for push in pushes]) for name in ("examples", "bytes"))
+    losses = np.array([push["loss"] for push in pushes])
+    names = ("seconds", "loss", "accuracy", "training", "examples", "megabytes")
+    rows, since = {name: [] for name in names}, 0
+    for test in tests:
+        seconds = clock(test["pull_time"])
+        if seconds > limit or not np.isfinite(test["test_loss"]):
+            break
+        before = max(0, int(np.searchsorted(times, test["pull_time"], "right")) - 1)
+        metrics = [name for name in test if name.startswith("test_") and name != "test_loss"]
+        training = test.get("test_training")
+        if training is None:
+            training = float(losses[min(since, before) : before + 1].mean())
+        since = before + 1
+        rows["seconds"].append(round(seconds, 3))
+        rows["loss"].append(short(test.get("test_own", test["test_loss"])))
+        rows["accuracy"].append(short(test[metrics[0]]) if metrics else None)
+        rows["training"].append(short(training))
+        rows["examples"].append(int(examples[before]))
+        rows["megabytes"].append(round(float(size[before]) / 1e6, 3))
+    return rows
+
+
+def short(number):
+    """Returns a number with five digits."""
+    return float(f"{number:.5g}")
+
+
+def tried(found, seed, stage, point, end):
+    """Returns a try, for search.py, of the numbers of a run."""
+    rows = found.get("evaluations") or {"seconds": [], "loss": []}
+    ended = found["ended"]
+    if ended == search.REACHED and found["reached"] is None:
+        ended = search.TIME  # the seconds, counted again, say that it came later
+    seconds = rows["seconds"]
+    some = range(0, len(seconds), max(1, len(seconds) // 25))
+    return {
+        "point": list(point),
+        "seed": seed,
+        "stage": stage,
+        "ended": ended,
+        "reached": found.get("reached"),
+        "loss": rows["loss"][-1] if rows["loss"] else None,
+        "at": seconds[-1] if seconds else 0,
+        "curve": [[rows[name][i] for i in some] for name in ("seconds", "loss")],
+        "updates_per_second": found.get("updates_per_second"),
+        "others": found.get("others"),
+        "took": found.get("took"),
+        **({"failed": found["failed"]} if "failed" in found else {}),
+    }

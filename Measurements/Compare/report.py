@@ -1,0 +1,133 @@
+"""What Compare keeps of what it has measured: results.json, which is small enough to commit.
+
+measured.json has every number of every run; a table, a picture or a verdict needs a few of them. A
+row of a task is reported when all its runs are there, or when its search has found no setting.
+"""
+
+import functools
+import math
+import statistics
+
+import one_run
+import search
+from common import drivers, examples
+
+KEPT = ("updates", "examples", "waiting", "staleness_mean", "histogram", "gradient_seconds", "cv")
+KEPT += ("ps", "workers", "batch_size", "others")
+DIGITS = 4  # of a number that is kept
+
+
+def short(number):
+    """Returns a number with few digits."""
+    return float(f"{number:.{DIGITS}g}") if isinstance(number, float) else number
+
+
+def has_failed(run):
+    """Returns whether a run counts as a failure: it broke, diverged, or was never tested."""
+    return run["ended"] in (search.FAILED, search.DIVERGED) or run.get("test_loss") is None
+
+
+def kept(run, target):
+    """Returns what is kept of a run that is reported. target: as in one_run.End.
+
+    first: whether already the first test found the target. A failure has found nothing.
+    """
+    if has_failed(run):
+        why = run.get("failed", run["ended"]).strip().splitlines()[-1][:200]
+        return {"seed": run["seed"], "failed": why, "others": run.get("others")}
+    rows = run["evaluations"]
+    at = one_run.reached(rows, target)
+    place = None if at is None else rows["seconds"].index(at)
+    return {
+        "seed": run["seed"],
+        "reached": at,
+        "first": place == 0,
+        "loss": run["test_loss"],
+        "accuracy": run["test_accuracy"],
+        "training": run["training_loss"],
+        "examples_to": None if place is None else rows["examples"][place],
+        "megabytes_to": None if place is None else rows["megabytes"][place],
+        "megabytes": short(run["bytes"] / 1e6),
+        **{name: short(run[name]) for name in KEPT if name in run},
+        "curve": [rows["seconds"], rows["loss"]],
+    }
+
+
+def tries_of(case):
+    """Returns [setting, seed, seconds to the target, loss, why it ended] of each try."""
+    return [
+        [tried["words"], tried["seed"], tried["reached"], short(tried["loss"]), tried["ended"]]
+        for tried in case["tries"]
+    ]
+
+
+def loss_to_reach(cases, task, alone, seeds):
+    """Returns the least of the median losses with which one process ends; None without one."""
+    known = (cases.get(f"{task}: {name}", {"runs": []})["runs"] for name in alone)
+    medians = [
+        statistics.median(math.inf if has_failed(run) else run["test_loss"] for run in runs)
+        for runs in known
+        if len(runs) >= seeds
+    ]
+    best = min(medians, default=math.inf)
+    return None if best == math.inf else best
+
+
+def results_of(cases, seeds, target_of, searched):
+    """Returns {"task: row": its result} of the rows that are whole, in the order of the cases.
+
+    target_of(task): as in one_run.End. searched(task, row, case): (whether its search has ended,
+    whether it had to end before all neighbours of the best setting were tried).
+    """
+    results = {}
+    for name, case in cases.items():
+        task, row = name.split(": ", 1)
+        ended, at_the_edge = searched(task, row, case)
+        hopeless = ended and search.chosen(case["tries"]) is None and case["tries"]
+        if len(case["runs"]) < seeds and not hopeless:
+            continue
+        target = target_of(task)
+        results[name] = {
+            "setting": case.get("chosen"),
+            "seconds": case.get("seconds"),
+            "target": list(target),
+            "edge": at_the_edge,
+            "measured": case.get("measured"),
+            "tries": tries_of(case),
+            "most_others_of_tries": max(
+                (tried["others"] or 0 for tried in case["tries"]), default=0
+            ),
+            "runs": [kept(run, target) for run in case["runs"][:seeds]],
+        }
+    return results
+
+
+@functools.cache
+def digest_today(folder):
+    """Returns the digest of an example's script as it is."""
+    return examples.example_digest(examples.main_script(folder))
+
+
+def digests_of(cases, results, folder_of):
+    """Returns {folder: the digest of the script that was measured}.
+
+    Where a script has changed between two tasks, it is that which is not today's.
+    """
+    found = {}
+    for name in results:
+        folder = folder_of(name.split(": ", 1)[1])
+        today = digest_today(folder)
+        own = cases[name].get("digest", today)
+        if found.get(folder, today) == today:
+            found[folder] = own
+    return dict(sorted(found.items()))
+
+
+def when_and_where(results):
+    """Returns the last words below a table: when, where, with which versions, and how quiet."""
+    places = list(dict.fromkeys(result["measured"] for result in results.values()))
+    shares = [run.get("others") or 0 for result in results.values() for run in result["runs"]]
+    tries = [result["most_others_of_tries"] for result in results.values()]
+    words = "; ".join(filter(None, places))
+    share = max(shares, default=0)
+    return f"{words}; {drivers.idle.words(share)} at most, {max(tries, default=0):.0%} while tuning"

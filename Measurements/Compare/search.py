@@ -1,0 +1,195 @@
+"""Searches the best setting of an algorithm: which is tried next, and which is the best so far.
+
+A point is a tuple: for each knob the number of a value on its ladder. A try is a dict: point, seed,
+stage, reached (seconds to the target; None: never), loss at its end, ended (why), at (when).
+First each knob is moved in large steps, with one seed each. Then the neighbours of the best,
+a small step away, meet it with SEEDS seeds. Both go on until no neighbour is better.
+"""
+
+import collections
+import math
+import statistics
+
+SEEDS = 3  # that choose the setting
+MOST = 40  # tries of a search
+LARGE = 3  # small steps of a rate in a large one
+PATIENCE = 1.3  # times the best time, for a try that has one seed
+LATE, TIME, REACHED = "late", "time", "reached"
+DIVERGED, HOPELESS, FAILED = "diverged", "hopeless", "failed"
+NEVER = (math.inf, math.inf)
+# A rate's step k is the value base * 2**(k / 2). values: those of a knob that is no rate.
+# start: a step, or the place of a value. highest: None for a rate without a limit.
+Knob = collections.namedtuple("Knob", "flag values base start highest")
+# limit: seconds after which a try that has not reached the target is no better than the best.
+# curve: (seconds, losses) of the best, where that never came to the target.
+Next = collections.namedtuple("Next", "point seed stage limit curve")
+
+
+def rate(flag, start, base=0.1, highest=None):
+    """Returns a Knob whose steps are a factor of 1.41 apart."""
+    return Knob(flag, None, base, start, highest)
+
+
+def ladder(flag, values, start):
+    """Returns a Knob with these values. start: one of them."""
+    return Knob(flag, tuple(values), None, values.index(start), len(values) - 1)
+
+
+def value(knob, step):
+    """Returns the value of a knob at a step."""
+    return knob.values[step] if knob.values else float(f"{knob.base * 2 ** (step / 2):.3g}")
+
+
+def inside(knob, step):
+    """Returns whether a knob has this step."""
+    lowest = 0 if knob.values else -math.inf
+    return lowest <= step <= (math.inf if knob.highest is None else knob.highest)
+
+
+def moved(point, knobs, number, steps, sums=False):
+    """Returns the point after a move of one knob; None where its ladder ends.
+
+    sums: whether T times more local steps push a sum that is T times larger: the learning rate,
+    which is the first knob, then moves against it.
+    """
+    knob, after = knobs[number], list(point)
+    after[number] += steps
+    if not inside(knob, after[number]):
+        return None
+    if sums and knob.flag == "local-steps":
+        factor = value(knob, after[number]) / value(knob, point[number])
+        after[0] -= round(2 * math.log2(factor))
+    return tuple(after)
+
+
+def neighbours(point, knobs, large, sums=False):
+    """Returns the points one step away: a large step or a small one.
+
+    Of three knobs or more only the rates take small steps: all would be too many tries.
+    """
+    found = []
+    for number, knob in enumerate(knobs):
+        if knob.values and not large and len(knobs) > 2:
+            continue
+        step = LARGE if large and not knob.values else 1
+        found += [moved(point, knobs, number, sign * step, sums) for sign in (1, -1)]
+    return [each for each in found if each is not None]
+
+
+def score(tried):
+    """Returns (seconds to the target, loss) of a try, by which the least is the best."""
+    if tried["reached"] is not None:
+        return tried["reached"], 0.0
+    if tried["ended"] != TIME or tried["loss"] is None:
+        return NEVER
+    return math.inf, tried["loss"]
+
+
+def latest(tries, stages=(1, 2)):
+    """Returns {point: {seed: its last try}}."""
+    found = {}
+    for tried in tries:
+        if tried["stage"] in stages:
+            found.setdefault(tuple(tried["point"]), {})[tried["seed"]] = tried
+    return found
+
+
+def middle(tries):
+    """Returns the median seconds to the target of some tries, and their median loss."""
+    scores = [score(tried) for tried in tries]
+    seconds = statistics.median(each[0] for each in scores)
+    never = [each[1] for each in scores if each[0] == math.inf]
+    return seconds, statistics.median_low(never) if seconds == math.inf else 0.0
+
+
+def curve(tries):
+    """Returns (seconds, losses) of the best of some tries that lasted to the end, or None."""
+    whole = [tried for tried in tries if tried["ended"] == TIME and tried["loss"] is not None]
+    return min(whole, key=score)["curve"] if whole else None
+
+
+def first_stage(tries, knobs, sums):
+    """Returns the Next of the stage with large steps; None after its end."""
+    found = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
+    start = tuple(knob.start for knob in knobs)
+    if not found:
+        return Next(start, 0, 1, None, None)
+    best = min(found, key=lambda point: score(found[point]))  # of equals, the first
+    if score(found[best]) == NEVER:  # none is any good: all were too high
+        if len(found) > 2 and all(tried["ended"] == FAILED for tried in found.values()):
+            return None
+        lowest = min(found)
+        return Next((lowest[0] - LARGE, *lowest[1:]), 0, 1, None, None)
+    seconds, _ = score(found[best])
+    limit = PATIENCE * seconds if seconds < math.inf else None
+    for point in neighbours(best, knobs, True, sums):
+        if point not in found:
+            return Next(point, 0, 1, limit, curve([found[best]]))
+    return None
+
+
+def best_of(tries):
+    """Returns the point with the best medians of those that have SEEDS seeds; None without any."""
+    whole = {}
+    for point, seeds in latest(tries).items():
+        medians = middle(list(seeds.values()))
+        if len(seeds) >= SEEDS and all(is_known(tried, medians[0]) for tried in seeds.values()):
+            whole[point] = medians
+    return min(whole, key=whole.get) if whole else None
+
+
+def is_known(tried, seconds):
+    """Returns whether a try says what it would have become, for a best with these seconds.
+
+    One that was ended as late has been as late as that, and perhaps no later.
+    """
+    return tried["ended"] != LATE or tried["at"] >= seconds
+
+
+def second_stage(tries, knobs, sums):
+    """Returns the Next of the stage with small steps; None after its end."""
+    best = best_of(tries)
+    if best is None:
+        found = {point: seeds[0] for point, seeds in latest(tries, (1,)).items()}
+        best = min(found, key=lambda point: score(found[point]))
+        if score(found[best]) == NEVER:
+            return None
+        have = latest(tries)[best]
+        return Next(best, next(seed for seed in range(SEEDS) if seed not in have), 2, None, None)
+    have = latest(tries)
+    goal = middle(list(have[best].values()))
+    limit = goal[0] if goal[0] < math.inf else None
+    for point in neighbours(best, knobs, False, sums):
+        seeds = {
+            seed: tried for seed, tried in have.get(point, {}).items() if is_known(tried, goal[0])
+        }
+        worse = sum(score(tried) > goal for tried in seeds.values())
+        if worse > SEEDS // 2:  # whatever the others say, the median is worse
+            continue
+        missing = [seed for seed in range(SEEDS) if seed not in seeds]
+        if missing:
+            return Next(point, missing[0], 2, limit, curve(have[best].values()))
+    return None
+
+
+def next_try(tries, knobs, sums=False):
+    """Returns the Next try of a search, None after the last one."""
+    if not knobs or len(tries) >= MOST:
+        return None
+    return first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)
+
+
+def chosen(tries):
+    """Returns the best point of a search; None where no try was any good."""
+    if (best := best_of(tries)) is not None:
+        return best
+    found = {point: middle(list(seeds.values())) for point, seeds in latest(tries).items()}
+    best = min(found, key=found.get, default=None)
+    return None if best is None or found[best] == NEVER else best
+
+
+def at_the_edge(tries, knobs, sums=False):
+    """Returns whether a search ended before the neighbours of its best were all known."""
+    return chosen(tries) is not None and bool(
+        first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)
+    )

@@ -1,0 +1,228 @@
+"""The tables of Compare: all columns as text, and a few in Markdown for its page.
+
+In every median a run that failed or never arrived is later, and its loss higher, than any other. A
+time has "≤" where already the first test found the target.
+"""
+
+import math
+import re
+import statistics
+
+import verdict
+from common import drivers, pages
+
+OPEN, FOLDED = 2, 5  # tasks whose tables are open, and that the page shows at all
+ALONE = ("Non-Distributed-Setup", "Non-Distributed-Setup, 2 threads")  # one process
+
+
+def by_task(results):
+    """Returns {task: {row: its result}}."""
+    tasks = {}
+    for case, result in results.items():
+        task, row = case.split(": ", 1)
+        tasks.setdefault(task, {})[row] = result
+    return tasks
+
+
+def label(row):
+    """Returns what a table calls a row."""
+    return row.removeprefix(verdict.FURTHER)
+
+
+def number_of(result, what):
+    """Returns [(what each run has found, whether it may be less)].
+
+    A run that has not found it counts as the worst: infinity, or none right.
+    """
+    values = verdict.values(result, what)
+    if what == "accuracy":
+        values = [0.0 if value == math.inf else value for value in values]
+    early = what.endswith("_to") or what == verdict.SECONDS
+    return [(value, early and bool(run.get("first"))) for value, run in zip(values, result["runs"])]
+
+
+def middle(result, what):
+    """Returns the median of all runs, a failure counted as infinity; None without any run."""
+    values = [value for value, _ in number_of(result, what)]
+    return statistics.median(values) if values else None
+
+
+def text(pair, form):
+    """Returns a number as a cell shows it."""
+    value, early = pair
+    return ("≤ " if early else "") + form.format(value)
+
+
+def of_all(result, what, form, times=1):
+    """Returns the median in words, nothing where half of the runs have none: "≤ 2.0"."""
+    pairs = sorted(number_of(result, what))
+    values = [value for value, _ in pairs]
+    if not values or statistics.median(values) == math.inf:
+        return ""
+    value, early = statistics.median(values), pairs[len(pairs) // 2][1]
+    return text((times * value, early), form)
+
+
+def spread(result, what, form, times=1, never="failed"):
+    """Returns median and range in words: "2.31 (2.02–2.90)", "5.38 (5.03–never)"."""
+    pairs = sorted((times * value, early) for value, early in number_of(result, what))
+    if not pairs or pairs[0][0] == math.inf:
+        return never
+    least, greatest = (
+        never if pair[0] == math.inf else text(pair, form) for pair in (pairs[0], pairs[-1])
+    )
+    return f"{of_all(result, what, form, times) or never} ({least}–{greatest})"
+
+
+def seconds(result):
+    """Returns the seconds to the target in words."""
+    return spread(result, verdict.SECONDS, "{:.2f}", never="never")
+
+
+def known(result, what, form):
+    """Returns the median of the runs that did not fail, such as of their staleness."""
+    values = [run[what] for run in result["runs"] if run.get(what) is not None]
+    return form.format(statistics.median(values)) if values else ""
+
+
+def shorter(words):
+    """Returns flags as a table shows them: "lr 0.1, T 10, rho 2.5"."""
+    words = re.sub(r" --(\S+)", r", \1", re.sub(r"^--learning-rates?", "lr", words))
+    words = words.replace("local-steps", "T")
+    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.3g}", words)
+
+
+def setting(result):
+    """Returns the flags that were chosen, as a table shows them."""
+    if result["setting"] is None:
+        return "none trains"
+    return shorter(result["setting"]) + " (the search did not end)" * bool(result["edge"])
+
+
+def failures(result):
+    """Returns how many runs failed, "" where none did."""
+    number = sum("failed" in run for run in result["runs"])
+    return f"{number} of {len(result['runs'])}" if number else ""
+
+
+def arrive_never(result):
+    """Returns how many runs never came to the target, "" where all did."""
+    number = sum(value == math.inf for value in verdict.values(result, verdict.SECONDS))
+    return f"{number} of {len(result['runs'])}" if number else ""
+
+
+def beside_one(results, task, row):
+    """Returns the verdict on a row beside the best single process: sooner, later, or neither: –."""
+    rows = by_task(results)[task]
+    alone = [name for name in ALONE if name in rows and rows[name]["runs"]]
+    if not alone or row in ALONE or not rows[row]["runs"]:
+        return ""
+    best = min(alone, key=lambda name: middle(rows[name], verdict.SECONDS))
+    found = verdict.verdict(results, task, row, best)
+    return {True: "sooner", False: "later", None: "–"}[found]
+
+
+def target(result):
+    """Returns what the runs of a row shall reach, in words."""
+    what, number = result["target"]
+    if what == "accuracy":
+        return f"{number:.0%}"
+    return "a loss that one process had" if number is None else f"a loss of {number:.3f}"
+
+
+def shares_accuracy(result):
+    """Returns whether the metric of a row's runs is a share, such as 0.97."""
+    return result["target"][0] == "accuracy"
+
+
+def table_of(results):
+    """Returns the table with all columns."""
+    columns = ["task", "example", "tasks", "setting", "tuning runs", "test loss", "training loss"]
+    columns += ["accuracy in %", "seconds to it", "never", "beside one process", "examples to it"]
+    columns += ["MB to it", "MB in all", "staleness", "CV", "failures"]
+    table = drivers.plain_table(*columns)
+    for task, rows in by_task(results).items():
+        reached = target(next(iter(rows.values())))
+        for number, (row, result) in enumerate(rows.items()):
+            jobs = [run for run in result["runs"] if "workers" in run][:1]
+            accuracy = spread(result, "accuracy", "{:.1f}", 100) if shares_accuracy(result) else ""
+            table.add_row(
+                [task, f"to {reached}"][number] if number < 2 else "",
+                label(row),
+                "".join(f"{run['ps']} ps, {run['workers']} w" for run in jobs),
+                setting(result),
+                str(len(result["tries"]) or ""),
+                spread(result, verdict.LOSS, "{:.3f}"),
+                of_all(result, "training", "{:.3f}"),
+                accuracy,
+                seconds(result),
+                arrive_never(result),
+                beside_one(results, task, row),
+                of_all(result, "examples_to", "{:,.0f}"),
+                of_all(result, "megabytes_to", "{:.1f}"),
+                known(result, "megabytes", "{:.1f}"),
+                known(result, "staleness_mean", "{:.2f}"),
+                known(result, "cv", "{:.2f}"),
+                failures(result),
+            )
+        table.add_section()
+    return table
+
+
+def missing(results, due):
+    """Returns a sentence about what is measured and what is not. due: {task: its rows}."""
+    there, parts = by_task(results), []
+    whole = [task for task, rows in due.items() if set(rows) <= set(there.get(task, ()))]
+    for task, rows in due.items():
+        number = len(set(rows) & set(there.get(task, ())))
+        if number < len(rows):
+            parts.append(
+                f"*{task}* ({number} of {len(rows)} rows measured)" if number else f"*{task}*"
+            )
+    begun = f"Measured: {', '.join(f'*{task}*' for task in whole) or 'no task as a whole'}."
+    return begun + (f" Not yet measured: {'; '.join(parts)}." if parts else "")
+
+
+def page(results, due, words):
+    """Returns the tables of the page in Markdown, narrow enough for GitHub.
+
+    Those of the first tasks are open, some are folded, and the others stand in table.txt only.
+    words: what stands behind them, such as when and where this was measured.
+    """
+    parts, first = [], list(due)[:FOLDED]
+    for task, rows in by_task(results).items():
+        if task not in first:
+            continue
+        result = next(iter(rows.values()))
+        long = f", {result['seconds']:g} s each" if result["seconds"] else ""
+        seeds = max(len(each["runs"]) for each in rows.values())
+        head = f"{task}: medians (ranges) of {seeds} runs{long}"
+        columns = ["example", "setting", "test loss", f"seconds to {target(result)}"]
+        columns += ["than one process", "failures"]
+        cells = [
+            [
+                label(row),
+                setting(each),
+                spread(each, verdict.LOSS, "{:.3f}") if each["runs"] else "",
+                seconds(each) if each["runs"] else "",
+                beside_one(results, task, row),
+                failures(each),
+            ]
+            for row, each in rows.items()
+        ]
+        table = re.sub(r"(?<=\|)  (?=\|)", " ", pages.table(columns, cells))
+        if task in first[:OPEN]:
+            parts.append(f"**{head}**\n\n{table}")
+        else:
+            summary = f"<summary>{head}</summary>"
+            parts.append(f"<details>\n{summary}\n\n{table}\n\n</details>")
+    noises = verdict.noises(results, verdict.SECONDS)
+    floor = "".join(f" A/A of *{task}*: {share:.0%}." for task, share in noises.items())
+    return "\n\n".join([*parts, f"{missing(results, due)}{floor} {words}"])
+
+
+def compared(result):
+    """Returns the cells of a row for the page of its example: its setting, seconds, test loss."""
+    if result["setting"] is None:
+        return ["no setting that trains", "never", "failed"]
+    return [setting(result), seconds(result), spread(result, verdict.LOSS, "{:.3f}")]

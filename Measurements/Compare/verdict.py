@@ -1,0 +1,152 @@
+"""Which of two rows of Compare is sooner, or has the lower loss, or whether nothing separates them.
+
+One is sooner than another if two things hold. An exact two-sided rank test (Mann-Whitney, over all
+ways to divide the runs in two) separates their seconds to the target with p below 0.01; a run that
+fails or never arrives is later than any other. And the medians are further apart, as a share of the
+smaller one, than those of the A/A row: one algorithm, measured twice with other seeds. Where a task
+has no A/A row, the greatest share of all tasks counts. In any other case they are not separable.
+
+With five runs of each, p is below 0.01 only if every run of one is before every run of the other.
+
+A page says such a thing beside a mark, which a test holds to the committed results:
+    <!-- sooner: 8 workers, CV 1: HogWild / Synchronous-SGD -->
+    <!-- not separable: 8 workers, CV 0.1: HogWild / Ring-AllReduce -->
+The marks `lower loss` and `loss not separable` say the same of the test loss at the end.
+
+    python verdict.py "8 workers, CV 1: HogWild / Synchronous-SGD"    what results.json says
+"""
+
+import itertools
+import json
+import math
+import pathlib
+import re
+import statistics
+import sys
+
+LEVEL = 0.01  # p of a difference is below it
+AGAIN = ", A/A"  # behind the name of a row that was measured a second time
+FURTHER = "Further-Algorithms/"
+SECONDS, LOSS = "reached", "loss"
+MARKS = {  # a mark: (what is compared, whether the first is less; None: nothing separates them)
+    "sooner": (SECONDS, True),
+    "not separable": (SECONDS, None),
+    "lower loss": (LOSS, True),
+    "loss not separable": (LOSS, None),
+}
+MARK = re.compile(rf"<!-- ({'|'.join(MARKS)}): ([^:]+): (.+?) / (.+?) -->")
+
+
+def plain(row):
+    """Returns the name of a row as a mark may write it: HTML allows no -- in a comment."""
+    return row.removeprefix(FURTHER).replace("--", "")
+
+
+def rows_of(results, task):
+    """Returns {plain name of a row: its result} of a task's rows that have runs."""
+    cases = ((case.split(": ", 1), result) for case, result in results.items())
+    return {plain(row): found for (own, row), found in cases if own == task and found["runs"]}
+
+
+def values(result, what, least=False):
+    """Returns what each run has found: its seconds, or its loss; infinity of one that has not.
+
+    least: a target that was found by the first test counts as found at once.
+    """
+    found = []
+    for run in result["runs"]:
+        value = run.get(what)
+        value = math.inf if value is None else value
+        found.append(0.0 if least and what == SECONDS and run.get("first") else value)
+    return found
+
+
+def probability(ones, others):
+    """Returns the two-sided p of the exact rank test. Equal values share their mean rank."""
+    everything = sorted([*ones, *others])
+    ranks = [
+        (everything.index(value) + len(everything) - everything[::-1].index(value) + 1) / 2
+        for value in (*ones, *others)
+    ]
+    mean = len(ones) * (len(everything) + 1) / 2
+    found = abs(sum(ranks[: len(ones)]) - mean)
+    apart = [abs(sum(each) - mean) for each in itertools.combinations(ranks, len(ones))]
+    return sum(each >= found - 1e-9 for each in apart) / len(apart)
+
+
+def share(one, other):
+    """Returns how far two medians are apart, as a share of the smaller one."""
+    less, more = sorted((one, other))
+    if less == math.inf:
+        return 0.0
+    return (more - less) / less if less else math.inf
+
+
+def noises(results, what):
+    """Returns {task: the share by which the medians of its A/A row differ}."""
+    found = {}
+    for case, result in results.items():
+        base = results.get(case.removesuffix(AGAIN))
+        if case.endswith(AGAIN) and base and base["runs"] and result["runs"]:
+            medians = [statistics.median(values(each, what)) for each in (base, result)]
+            if min(medians) < math.inf:
+                found[case.split(": ", 1)[0]] = share(*medians)
+    return found
+
+
+def noise(results, task, what):
+    """Returns the share of a task, or else the greatest of all tasks; None where there is none."""
+    found = noises(results, what)
+    return found.get(task, max(found.values(), default=None))
+
+
+def is_less(results, task, one, other, what=SECONDS):
+    """Returns whether one row of a task is sooner than another, or has the lower loss."""
+    rows, floor = rows_of(results, task), noise(results, task, what)
+    ones, others = values(rows[plain(one)], what), values(rows[plain(other)], what, least=True)
+    middle, later = statistics.median(ones), statistics.median(others)
+    if floor is None or middle >= later:
+        return False
+    return probability(ones, others) < LEVEL and share(middle, later) > floor
+
+
+def verdict(results, task, one, other, what=SECONDS):
+    """Returns which of two rows is less: True: the first, False: the second, None: neither."""
+    if is_less(results, task, one, other, what):
+        return True
+    return False if is_less(results, task, other, one, what) else None
+
+
+def fault(results, mark, task, one, other):
+    """Returns a sentence if the results do not say what a mark says; None if they do."""
+    rows = rows_of(results, task)
+    if missing := [row for row in (one, other) if plain(row) not in rows]:
+        return f"the results have no row {missing[0]} of the task {task}"
+    what, due = MARKS[mark]
+    found = verdict(results, task, one, other, what)
+    if found is due:
+        return None
+    if found is None:
+        return f"{task}: {one} and {other} are not separable"
+    less, more = (one, other) if found else (other, one)
+    return f"{task}: {less} {'is sooner' if what == SECONDS else 'has a lower loss'} than {more}"
+
+
+def main():
+    task, rows = sys.argv[1].split(": ", 1)
+    one, other = rows.split(" / ")
+    results = json.loads(pathlib.Path(__file__).with_name("results.json").read_text())
+    for what, words in ((SECONDS, "sooner"), (LOSS, "lower loss")):
+        ones, others = (values(rows_of(results, task)[plain(each)], what) for each in (one, other))
+        found = verdict(results, task, one, other, what)
+        said = "not separable" if found is None else f"{words}: {one if found else other}"
+        floor = noise(results, task, what)
+        print(
+            f"{said} (p = {probability(ones, others):.3f}, medians "
+            f"{statistics.median(ones):g} and {statistics.median(others):g}, "
+            f"A/A: {'none' if floor is None else format(floor, '.0%')})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,971 @@
+"""What Compare searches, cuts, counts, judges and shows, on runs made by hand with known answers.
+
+Nothing trains here. As in test_measurements.py, a mistake can be put into a copy of a script.
+"""
+
+import io
+import json
+import math
+import pathlib
+import types
+
+import made_run
+import numpy as np
+import pytest
+import support
+from rich.console import Console
+from test_measurements import (
+    MEASUREMENTS,
+    cells,
+    check_rows,
+    checks,
+    figures,
+    load,
+    mistaken,
+    points,
+    same,
+)
+
+FOLDER = "Measurements/Compare/"
+SEARCH, ONE_RUN, REPORT = (FOLDER + name for name in ("search.py", "one_run.py", "report.py"))
+VERDICT, TABLES, DRAWING = (FOLDER + name for name in ("verdict.py", "tables.py", "drawing.py"))
+CHECKS, check = checks()
+MISTAKES = {}  # as in test_measurements.py
+EQUAL, DIFFERENT = "8 workers, CV 0.1", "8 workers, CV 1"
+ONE = "Non-Distributed-Setup"
+
+
+# The search --------------------------------------------------------------------------------------
+
+
+def tried(point, seed, stage, reached, loss, limit=None, **more):
+    """Returns a try that would reach the target so late, or never, with this loss at its end."""
+    known = {"point": list(point), "seed": seed, "stage": stage, "curve": [[1, 6], [2, loss]]}
+    if reached is not None and limit is not None and reached > limit:
+        end = {"ended": "late", "reached": None, "at": 1.02 * limit}
+    elif reached is not None:
+        end = {"ended": "reached", "reached": reached, "at": reached}
+    else:
+        end = {"ended": "diverged" if loss is None else "time", "reached": None, "at": 6}
+    return {**known, **end, "loss": loss, "words": f"--x {point}", "others": 0.0, **more}
+
+
+def searched(module, knobs, outcome, sums=False):
+    """Returns the tries of a search where outcome(point, seed) is (seconds, loss) of a run."""
+    tries = []
+    while following := module.next_try(tries, knobs, sums):
+        point, seed, stage, limit, _ = following
+        tries.append(tried(point, seed, stage, *outcome(point, seed), limit))
+        assert len(tries) <= 40, "\nsearch: more than 40 runs"
+    return tries
+
+
+@check
+def check_the_search(load, tmp_path):
+    """To the best of all settings, from afar, however few seeds are lucky, and never to an edge."""
+    module = load(SEARCH)
+    lr, T = module.rate("learning-rate", 3), module.ladder("local-steps", (1, 3, 10, 30, 100), 10)
+
+    def bowl(best, never=False):
+        def outcome(point, seed):
+            far = sum((a - b) ** 2 for a, b in zip(point, best))
+            return (None, 0.1 + far / 50) if never else (1 + far / 10 + seed / 100, 0.1)
+
+        return outcome
+
+    for best in (-3, 2, 4, 9):
+        for never in (False, True):
+            tries = searched(module, [lr], bowl((best,), never))
+            same("chosen", module.chosen(tries), (best,))
+            same("edge", module.at_the_edge(tries, [lr]), False)
+            if best:
+                same("edge", module.at_the_edge(tries[:3], [lr]), True)
+    for best in ((3, 0), (-1, 2), (6, 4)):
+        same("chosen", module.chosen(searched(module, [lr, T], bowl(best))), best)
+    # Above a rate all diverge, also where the search begins.
+    steep = searched(module, [lr], lambda point, _: (None, None if point[0] > -4 else -point[0]))
+    same("chosen", module.chosen(steep), (-4,))
+    # Seed 0 is lucky at one rate, where the two others are late.
+    lucky = {3: (1.0, 4.0, 4.0), 2: (2.0,) * 3, 4: (4.5,) * 3, 1: (2.5,) * 3}
+    tries = searched(module, [lr], lambda point, seed: (lucky.get(point[0], (5.0,) * 3)[seed], 1))
+    same("chosen", module.chosen(tries), (2,))
+    # Nothing is any good: an end without a choice.
+    same("none", module.chosen(searched(module, [lr], lambda *_: (None, None))), None)
+    # A late try is worse than a best that is sooner than that, and unknown beside a later one.
+    late = tried((6,), 0, 1, 2.0, 1, limit=1.3)
+    same("known", [module.is_known(late, seconds) for seconds in (1.0, 1.5)], [True, False])
+    # A sum of three times as many gradients is as long at a third of the rate.
+    same("moved", module.moved((3, 1), [lr, T], 1, 1, sums=True), (0, 2))
+    same("moved", module.moved((3, 1), [lr, T], 1, 1), (3, 2))
+    same("moved", module.moved((3, 4), [lr, T], 1, 1), None)
+    same("value", [module.value(lr, step) for step in (0, 1, 2, -2)], [0.1, 0.141, 0.2, 0.05])
+
+
+MISTAKES["the_search", "(chosen|edge|none|known|moved|value|search)", SEARCH] = {
+    "an edge is an end": [
+        ("        if point not in found:\n", "        if point not in found and point > best:\n"),
+        (
+            "    for point in neighbours(best, knobs, False, sums):\n",
+            "    for point in filter(min(have).__le__, neighbours(best, knobs, False, sums)):\n",
+        ),
+    ],
+    "no edge is told": [
+        (
+            "        first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)\n    )",
+            "        0\n    )",
+        )
+    ],
+    "the luckiest seed": [
+        (
+            "    seconds = statistics.median(each[0] for each in scores)\n",
+            "    seconds = min(each[0] for each in scores)\n",
+        )
+    ],
+    "the first stage decides": [
+        (
+            "    return first_stage(tries, knobs, sums) or second_stage(tries, knobs, sums)\n\n\n"
+            "def chosen",
+            "    return first_stage(tries, knobs, sums)\n\n\ndef chosen",
+        )
+    ],
+    "the greatest loss": [
+        ('    return math.inf, tried["loss"]\n', '    return math.inf, -tried["loss"]\n')
+    ],
+    "a late try is known": [('or tried["at"] >= seconds', 'or tried["at"] >= 0')],
+    "sums at the same rate": [("        after[0] -= round(", "        after[0] -= 0 * round(")],
+}
+
+
+@check
+def check_the_budget(load, tmp_path):
+    """No search has more than 40 runs, whatever it tunes; three seeds meet the best."""
+    module = load(SEARCH)
+    knobs = [module.rate("learning-rate", 3), module.rate("server-lr", 0)]
+    knobs.append(module.ladder("local-steps", (1, 3, 10, 30), 10))
+    random = np.random.RandomState(0)
+
+    def noisy(point, seed):
+        return None, 1 + random.rand() / 9 + sum(abs(step - 30) for step in point[:2]) / 30
+
+    tries = searched(module, knobs, noisy)
+    same("budget", len(tries), 40)
+    same("edge", module.at_the_edge(tries, knobs), True)
+    quiet = searched(module, knobs, lambda point, seed: (2 + abs(point[0] - 3) + point[1] ** 2, 1))
+    same("budget", len(quiet) < 40, True)
+    best = module.chosen(quiet)
+    seeds = {each["seed"] for each in quiet if tuple(each["point"]) == best}
+    same("seeds", seeds, {0, 1, 2})
+
+
+MISTAKES["the_budget", "(budget|seeds|search)", SEARCH] = {
+    "a search without an end": [("    if not knobs or len(tries) >= MOST:", "    if not knobs:")],
+    "one seed chooses": [("SEEDS = 3  #", "SEEDS = 1  #")],
+}
+
+
+# A run -------------------------------------------------------------------------------------------
+
+TESTS = ["test_loss", "test_accuracy", "test_own", "test_training"]
+
+
+def run_by_hand(load, directory):
+    """Two workers; a test from 112 to 113 delays worker 0, which tests; another begins at 116."""
+
+    def push(time, step, staleness, pull):
+        return made_run.push(time, step, staleness, pull_time=pull, tests=TESTS)
+
+    def test(time, step, began, *means):
+        return made_run.test(time, step, *means, began=began, tests=TESTS)
+
+    times = [(100, 1, 0), (110, 4, 1), (111, 8, 2), (112, 12, 1)]
+    first = [push(*each, each[0] - 0.101) for each in times]
+    late = [push(*each, each[0] - 0.301) for each in [(114, 16, 1), (115, 20, 1), (116, 24, 1)]]
+    tests = test(113, 12, 112, 9, 0.9, 0.4, 0.2), test(116.5, 24, 116, 9, 0.98, 0.3, 0.1)
+    made_run.metrics(directory, "worker-0", *first, tests[0], *late, tests[1], tests=TESTS)
+    other = push(109, 3, 0, 108.899), push(111.5, 10, 0, 111.199)
+    made_run.metrics(directory, "worker-1", *other, tests=TESTS)
+    made_run.flags(directory, metrics={}, arguments={"batch_size": 32})
+    return load(ONE_RUN).RunData.read(directory)
+
+
+def start_of(module, waits=False, **more):
+    """Returns a Start of two workers and a ps."""
+    known = dict.fromkeys(module.Start._fields)
+    known |= {"jobs": {"worker": 2, "ps": 1}, "calls": 1, "waits": waits, "mean": 0, "changes": []}
+    return module.Start(**{**known, **more})
+
+
+@check
+def check_the_cut(load, tmp_path):
+    """A run counts for its seconds only; they leave out a test for which all wait.
+
+    Both workers train from 109 on, with 1 update of the one that counts; 23 come in the 7 s after.
+    """
+    module, run = load(ONE_RUN), run_by_hand(load, tmp_path)
+    for waits, pause in ((False, 0), (True, 1.699)):  # from 112 to its next pull, 113.699
+        rate = 23 / (7 - pause)
+        end = module.End(None, ("accuracy", 0.97), False, None, None)
+        found = module.numbers(run, start_of(module, waits), end)
+        same("rate", found["updates_per_second"], rate)
+        at = [round(3 + 1 / rate, 3), round(7 - pause + 1 / rate, 3)]
+        same("seconds", found["evaluations"]["seconds"], at)
+        same("reached", found["reached"], at[1])
+        same("sums", [found["examples"], found["bytes"], found["updates"]], [288, 7200, 24])
+        same("loss", [found["test_loss"], found["training_loss"]], [0.3, 0.1])
+        same("examples", found["evaluations"]["examples"], [192, 288])
+        found = module.numbers(run, start_of(module, waits), end._replace(seconds=5))
+        same("seconds", found["evaluations"]["seconds"], at[:1] if not waits else at[:1])
+        same("reached", found["reached"], None)
+        same("loss", [found["test_loss"], found["training_loss"]], [0.4, 0.2])
+        number = 6 if not waits else 7  # pushes until 113.7, or 115.4
+        same("sums", found["examples"], 32 * number + 32 * waits)
+    found = module.numbers(run, start_of(module), end._replace(seconds=5))
+    same("staleness", [found["staleness_mean"], found["histogram"]], [1, [1, 2, 1]])
+    same("cv", [found["cv"], found["gradient_seconds"]], [round(0.0866 / 0.15, 3), 0.15])
+    chief = start_of(module, jobs={"worker": 2, "ps": 1, "chief": 1})
+    same("cv", module.numbers(run, chief, end)["cv"], None)
+
+
+MISTAKES["the_cut", "(rate|seconds|reached|sums|loss|examples|staleness|cv)", ONE_RUN] = {
+    "tests behind the end": [("if seconds > limit or not np", "if not np")],
+    "pushes behind the end": [
+        ('if clock(push["push_time"]) <= limit] or pushes[:1]', "] or pushes[:1]")
+    ],
+    "a test that all wait for": [
+        ("    for test in tests if waits else []:\n", "    for test in []:\n")
+    ],
+    "the start": [("        return updates(min(now, settled)) / (rate or 1) +", "        return")],
+    "the training rows": [
+        ('short(test.get("test_own", test["test_loss"]))', 'short(test["test_loss"])')
+    ],
+    "staleness of the start": [('if push["push_time"] > settled]\n    steady', "]\n    steady")],
+}
+
+
+class Rows:
+    """A Watch that is shown tests, as a run that trains writes them."""
+
+    def __init__(self, module, end):
+        self.watch, self.module = module.Watch(None, start_of(module), end), module
+        self.watch.began, self.watch.chief, self.rows = 100.0, None, []
+        self.watch.columns = ["push_time", "pull_time", "examples", "test_accuracy", "test_own"]
+        self.watch.new_rows = lambda path: [self.rows.pop(0)] if self.rows else []
+
+    def ended(self, *tests):
+        """Returns why the run was ended by tests (seconds, accuracy, loss), or None."""
+        for seconds, accuracy, loss in tests:
+            self.rows.append(["", str(100 + seconds), "", str(accuracy), str(loss)])
+            try:
+                self.watch.look()
+            except self.module.Enough as reason:
+                return str(reason)
+        return None
+
+
+@check
+def check_the_early_end(load, tmp_path):
+    """A try ends at the target, when it is late, or hopeless in the second half; no other run."""
+    module = load(ONE_RUN)
+    curve = [[0, 6], [2.0, 0.2]]  # of the best so far: 0.8 after 4 s
+
+    def why(tests, target=("accuracy", 0.97), tuning=True, limit=None, curve=None):
+        return Rows(module, module.End(6, target, tuning, limit, curve)).ended(*tests)
+
+    same("reached", why([(1, 0.9, 1), (2, 0.97, 1)]), "reached")
+    same("reached", why([(1, 0.9, 1), (2, 0.97, 1)], tuning=False), None)
+    same("loss", why([(1, 0.99, 1), (2, 0.9, 0.5)], target=("loss", 0.5)), "reached")
+    same("loss", why([(1, 0.99, 1), (2, 0.9, 0.5)], target=("loss", None)), None)
+    same("late", [why([(t, 0.9, 1)], limit=3) for t in (2.9, 3.1)], [None, "late"])
+    same("late", why([(3.1, 0.97, 1)], limit=3), "reached")
+    for at, loss, due in ((4, 1.5, None), (4, 1.7, "hopeless"), (2, 9.0, None)):
+        same("hopeless", why([(at, 0.5, loss)], curve=curve), due)
+    same("cut", [why([(t, 0.5, 1)], tuning=False) for t in (6.1, 6.2)], [None, "time"])
+
+
+MISTAKES["the_early_end", "(reached|loss|late|hopeless|cut)", ONE_RUN] = {
+    "reported runs end at the target": [("        if not end.tuning:\n", "        if False:\n")],
+    "late before the target is looked at": [
+        (
+            "        what, target = end.target\n",
+            "        what, target = end.target\n"
+            "        if end.limit is not None and self.seconds > end.limit:\n"
+            "            raise Enough(search.LATE)\n",
+        )
+    ],
+    "hopeless from the start": [("self.seconds > HOPELESS_FROM * end.seconds", "True")],
+    "any higher loss": [
+        ("HOPELESS_FROM, HOPELESS = 1 / 2, 2 ", "HOPELESS_FROM, HOPELESS = 1 / 2, 1 ")
+    ],
+    "no cut": [("if self.end.seconds and self.seconds", "if False and self.seconds")],
+}
+
+
+# What is kept, and judged ------------------------------------------------------------------------
+
+
+def run_of(accuracies, seed=100, ended="time", **more):
+    """Returns a run with a test each second; 100 examples and 2 MB come between two."""
+    tests = {"accuracy": accuracies, "loss": [round(1 - each, 4) for each in accuracies]}
+    tests["training"] = tests["loss"]
+    for what, each in (("seconds", 1), ("examples", 100), ("megabytes", 2)):
+        tests[what] = [each * (number + 1) for number in range(len(accuracies))]
+    last = {"test_loss": tests["loss"][-1], "test_accuracy": accuracies[-1], "training_loss": 0.1}
+    facts = {
+        "bytes": 10**7,
+        "ps": 1,
+        "workers": 8,
+        "staleness_mean": 3.0,
+        "cv": 0.1,
+        "others": 0.02,
+    }
+    return {"seed": seed, "ended": ended, "evaluations": tests, **last, **facts, **more}
+
+
+BROKEN = {"ended": "failed", "failed": "a line\nno port", "seed": 104}
+
+
+def arrives(number, of=6):
+    """Returns the accuracies of a run that is at 97% in its test of that number."""
+    return [0.98 if test >= number else 0.9 for test in range(1, of + 1)]
+
+
+@check
+def check_what_is_kept(load, tmp_path):
+    """A failure has found nothing, even if it was at the target; the first test is marked."""
+    kept = load(REPORT).kept
+    target = ("accuracy", 0.97)
+    found = kept(run_of(arrives(3)), target)
+    same("run", [found["reached"], found["first"], found["loss"]], [3, False, 0.02])
+    same("run", [found["examples_to"], found["megabytes_to"], found["megabytes"]], [300, 6, 10])
+    found = kept(run_of(arrives(1)), target)
+    same("first", [found["reached"], found["first"]], [1, True])
+    found = kept(run_of(arrives(9)), target)
+    same("never", [found["reached"], found["first"], found["examples_to"]], [None, False, None])
+    for run in (BROKEN, run_of(arrives(2), ended="diverged"), {**BROKEN, "ended": "diverged"}):
+        same("failed", "reached" in kept(run, target), False)
+    same("failed", kept(BROKEN, target)["failed"], "no port")
+    untested = {"ended": "time", "seed": 1, "evaluations": None}
+    same("failed", "failed" in kept(untested, target), True)
+    same("loss", kept(run_of([0.5, 0.7, 0.9]), ("loss", 0.35))["reached"], 2)
+
+
+MISTAKES["what_is_kept", "(run|first|never|failed|loss)", REPORT] = {
+    "a diverged run counts": [
+        ('run["ended"] in (search.FAILED, search.DIVERGED)', 'run["ended"] == search.FAILED')
+    ],
+    "the first test unmarked": [('"first": place == 0', '"first": place == -1')],
+    "all examples": [
+        ('else rows["examples"][place]', 'else rows["examples"][-1]'),
+    ],
+}
+
+
+def measured(runs, tries=(), **more):
+    """Returns a case of measured.json."""
+    known = {"tries": list(tries), "runs": runs, "chosen": "--learning-rate 0.1", "seconds": 6}
+    return {**known, "measured": "2026-11-27, 2 cores", **more}
+
+
+def five(numbers, first=100):
+    """Returns five runs that are at the target in these tests."""
+    return [run_of(arrives(number), first + i) for i, number in enumerate(numbers)]
+
+
+@check
+def check_which_rows_are_reported(load, tmp_path):
+    """Each whole row, in the order of the page, whichever are missing; a loss of one process."""
+    module = load("Compare")
+    flags = types.SimpleNamespace(seeds=5, tasks=module.TASKS, problem=None)
+    good = [tried((3,), seed, 2, 2.0, 0.1) for seed in range(3)]
+    bad = [tried((3 - 3 * n,), 0, 1, None, None) for n in range(40)]
+    cases = {
+        f"{EQUAL}: Ring-AllReduce": measured(five([4] * 5), good),
+        f"{DIFFERENT}: HogWild": measured(five([3] * 4), good),
+        f"{EQUAL}: HogWild": measured([*five([3] * 4), BROKEN], good),
+        f"{EQUAL}: SAGN": {"tries": bad, "runs": []},
+        f"{EQUAL}: ADAG": {"tries": bad[:5], "runs": []},
+        "GPT: HogWild": measured([run_of([0.5, 0.7, 0.9])] * 5, good),
+        f"GPT: {ONE}": measured([run_of([0.5, loss]) for loss in (0.6, 0.7, 0.65)] + [BROKEN] * 2),
+        f"GPT: {ONE}, 2 threads": measured([run_of([0.5, 0.8])] * 4),
+    }
+    results = module.results_of(cases, flags)
+    rows = [f"{EQUAL}: {name}" for name in ("HogWild", "Ring-AllReduce", "SAGN")]
+    same("rows", list(results), [*rows, f"GPT: {ONE}", "GPT: HogWild"])
+    same("none", [results[rows[2]][key] for key in ("setting", "runs")], [None, []])
+    same("failed", "failed" in results[rows[0]]["runs"][-1], True)
+    # Three of five runs of one process end, the middle one of five with the greatest loss.
+    same("target", results["GPT: HogWild"]["target"], ["loss", 0.4])
+    same("target", results["GPT: HogWild"]["runs"][0]["reached"], 2)
+    same("tries", results[rows[0]]["tries"][0], ["--x (3,)", 0, 2.0, 0.1, "reached"])
+    names = [f"{EQUAL}: b", f"{DIFFERENT}: HogWild", f"{EQUAL}: HogWild", f"{EQUAL}: {ONE}"]
+    due = [f"{EQUAL}: {ONE}", f"{EQUAL}: HogWild", f"{DIFFERENT}: HogWild", f"{EQUAL}: b"]
+    same("order", module.in_order(names, module.TASKS), due)
+
+
+MISTAKES["which_rows_are_reported", "(rows|none|failed|target|tries|order)", "Compare"] = {
+    "in the order of measuring": [
+        ("    cases = {name: cases[name] for name in in_order(cases, flags.tasks)}\n", "")
+    ],
+    "half a row": [("report.results_of(cases, flags.seeds,", "report.results_of(cases, 4,")],
+    "one target for all": [
+        (
+            "        if task in flags.tasks and not flags.tasks[task].problem:\n",
+            "        if True:\n",
+        )
+    ],
+}
+
+
+@check
+def check_the_target_of_tuning(load, tmp_path):
+    """The loss of the best single process, which itself has none: its tries would move it."""
+    module = load("Compare")
+    flags = types.SimpleNamespace(seeds=2, tasks=module.TASKS)
+    measurement = module.Measurement(tmp_path, flags)
+    tries = [tried((3,), seed, 2, None, loss) for seed, loss in enumerate((1.5, 1.1, 1.3))]
+    measurement.cases = {f"GPT: {ONE}": {"tries": tries, "runs": []}}
+    found = [
+        measurement.target("GPT", name, True) for name in (ONE, f"{ONE}, 2 threads", "HogWild")
+    ]
+    same("target", found, [("loss", None), ("loss", None), ("loss", 1.3)])
+    same("target", measurement.target("GPT", "HogWild", False), ("loss", None))
+    measurement.cases[f"GPT: {ONE}"]["runs"] = [{"test_loss": 1.0}, {"test_loss": 1.5}]
+    same("target", measurement.target("GPT", "HogWild", False), ("loss", 1.25))
+    same("target", measurement.target(EQUAL, ONE, True), ("accuracy", 0.97))
+
+
+MISTAKES["the_target_of_tuning", "target", "Compare"] = {
+    "a target that its own tries move": [
+        (" and point is not None and name not in ALONE", " and point is not None")
+    ],
+}
+
+
+def result(numbers, setting="--learning-rate 0.1", target=("accuracy", 0.97), **more):
+    """Returns a row of results.json: seconds of its runs, None: never, "x": failed."""
+    runs = []
+    for seed, at in enumerate(numbers):
+        if at == "x":
+            runs.append({"seed": seed, "failed": "no port", "others": 0.2})
+            continue
+        runs.append(
+            {
+                **{"seed": seed, "reached": at, "first": at == 0.5, "loss": 0.1 * (seed + 1)},
+                **{"accuracy": 0.98, "training": 0.05, "others": 0.01, "ps": 1, "workers": 8},
+                **{"examples_to": at and 100 * at, "megabytes_to": at and 2 * at, "cv": 0.1},
+                **{"megabytes": 9.0, "staleness_mean": 3.0, "curve": [[1, 2], [0.5, 0.1]]},
+            }
+        )
+    known = {"setting": setting, "seconds": 6, "target": list(target), "edge": False, "tries": []}
+    known |= {"measured": "2026-11-27, 2 cores", "most_others_of_tries": 0.0, "runs": runs}
+    return {**known, **more}
+
+
+def in_task(task, **rows):
+    """Returns results of a task; a name is that of a row, or stands for the A/A row."""
+    names = {"A": "HogWild", "AA": "HogWild, A/A", "one": ONE, "D": "Further-Algorithms/DiLoCo"}
+    return {f"{task}: {names.get(name, name)}": found for name, found in rows.items()}
+
+
+SOON, LATER = [2.0, 2.1, 2.2, 2.3, 2.4], [3.0, 3.1, 3.2, 3.3, 3.4]
+
+
+@check
+def check_the_verdict(load, tmp_path):
+    """Sooner: every run of five, and further apart than HogWild from itself."""
+    module = load(VERDICT)
+    p = module.probability
+    same("p", p(SOON, LATER), 2 / 252)
+    same("p", p([1, 2, 3, 4, 6], [5, 7, 8, 9, 10]), 4 / 252)
+    same("p", p([math.inf] * 5, [math.inf] * 5), 1)
+    same("p", p([1, 2, math.inf], [math.inf] * 3), 0.4)  # 8 of 20 splits have both of two, or none
+    same("p", p([1, 1, 1], [2, 2, 2]), 0.1)
+    results = in_task("t", A=result(SOON), AA=result([2.2] * 5), SAGN=result(LATER))
+    results |= in_task("t", D=result([2.5, None, "x", None, "x"]), ADAG=result([2.9] + LATER[1:]))
+
+    def said(one, other, known=results):
+        return module.verdict(known, "t", one, other)
+
+    same("verdict", [said("HogWild", "SAGN"), said("SAGN", "HogWild")], [True, False])
+    same("never", [said("HogWild", "DiLoCo"), said("SAGN", "DiLoCo")], [True, None])
+    same("verdict", said("HogWild", "HogWild, A/A"), None)
+    # A difference of 45%, where the A/A row differs by 50%, or one never arrives.
+    far = {**results, "t: HogWild, A/A": result([3.3] * 5)}
+    same("A/A", said("HogWild", "SAGN", far), None)
+    same("A/A", said("HogWild", "SAGN", {**far, "t: HogWild, A/A": result([None] * 5)}), None)
+    lost = {name: each for name, each in results.items() if "A/A" not in name}
+    same("A/A", said("HogWild", "SAGN", lost), None)
+    # Another task's A/A row stands in for a missing one; of several the greatest.
+    other = {**lost, **in_task("u", A=result(SOON), AA=result([2.3] * 5))}
+    same("A/A", said("HogWild", "SAGN", other), True)
+    other |= in_task("v", A=result(SOON), AA=result([3.4] * 5))
+    same("A/A", said("HogWild", "SAGN", other), None)
+    # What the first test has found may have been there at once.
+    early = {**results, **in_task("t", A=result([0.4] * 5), SAGN=result([0.5] * 5))}
+    early["t: HogWild, A/A"] = early["t: HogWild"]
+    same("first", said("HogWild", "SAGN", early), None)
+    same("loss", module.verdict(results, "t", "HogWild", "SAGN", module.LOSS), None)
+
+
+MISTAKES["the_verdict", "(p|verdict|never|A/A|first|loss)", VERDICT] = {
+    "means decide": [
+        ("    return probability(ones, others) < LEVEL and share", "    return share")
+    ],
+    "without the A/A row": [(" and share(middle, later) > floor", "")],
+    "one-sided": [
+        (
+            "    return sum(each >= found - 1e-9 for each in apart) / len(apart)",
+            "    return sum(each >= found - 1e-9 for each in apart) / len(apart) / 2",
+        )
+    ],
+    "ties in the order of the list": [
+        (
+            "len(everything) - everything[::-1].index(value) + 1) / 2",
+            "everything.index(value) + 2) / 2",
+        )
+    ],
+    "what never arrives is left out": [
+        ("        value = math.inf if value is None else value\n", "        value = value or 0.0\n")
+    ],
+    "the first test is a time": [
+        ("values(rows[plain(other)], what, least=True)", "values(rows[plain(other)], what)")
+    ],
+    "the least A/A row": [
+        ("max(found.values(), default=None)", "min(found.values(), default=None)")
+    ],
+}
+
+
+@check
+def check_the_marks(load, tmp_path):
+    """A mark is right if the results say what it says of these two rows, in this order."""
+    module = load(VERDICT)
+    rows = {"A": result(SOON), "AA": result([2.2] * 5), "SAGN": result(LATER)}
+    rows["D --local-steps 5"] = result([None] * 5)
+    results = in_task("8 workers, CV 1", **rows)
+    text = (
+        "<!-- sooner: 8 workers, CV 1: HogWild / SAGN --> and <!-- not separable: x: a, b / c -->"
+    )
+    marks = module.MARK.findall(text)
+    due = [("sooner", "8 workers, CV 1", "HogWild", "SAGN"), ("not separable", "x", "a, b", "c")]
+    same("marks", marks, due)
+
+    def fault(mark, one, other):
+        return module.fault(results, mark, "8 workers, CV 1", one, other)
+
+    same("right", fault("sooner", "HogWild", "SAGN"), None)
+    same("right", fault("not separable", "HogWild", "HogWild, A/A"), None)
+    same("right", fault("sooner", "SAGN", "D local-steps 5"), None)
+    assert fault("sooner", "SAGN", "HogWild").endswith("HogWild is sooner than SAGN")
+    assert fault("not separable", "SAGN", "HogWild").endswith("HogWild is sooner than SAGN")
+    assert fault("sooner", "HogWild", "HogWild, A/A").endswith("are not separable")
+    assert "no row Ring" in fault("sooner", "HogWild", "Ring-AllReduce")
+    assert fault("lower loss", "HogWild", "SAGN").endswith("are not separable")
+
+
+MISTAKES["the_marks", "(right|marks)", VERDICT] = {
+    "no difference is any verdict": [
+        ('"not separable": (SECONDS, None)', '"not separable": (SECONDS, True)')
+    ],
+}
+
+
+# What is shown -----------------------------------------------------------------------------------
+
+
+@check
+def check_the_cells(load, tmp_path):
+    """Failures are never in every median; "≤" stands where the first test was at the target."""
+    module = load(TABLES)
+    seconds = {
+        "2.20 (2.00–2.40)": SOON,
+        "3.00 (2.00–never)": [2.0, 3.0, None, 2.5, "x"],
+        "never (2.00–never)": [2.0, None, None, 2.5, "x"],
+        "never": [None, "x", None, None, None],
+        "≤ 0.50 (≤ 0.50–2.00)": [0.5, 0.5, 0.5, 1.0, 2.0],
+        "1.00 (≤ 0.50–2.00)": [0.5, 1.0, 0.5, 1.0, 2.0],
+    }
+    same("seconds", [module.seconds(result(each)) for each in seconds.values()], list(seconds))
+    broken = result([2.0, "x", "x", 3.0, "x"])
+    same("loss", module.spread(broken, "loss", "{:.1f}"), "failed (0.1–failed)")
+    same("accuracy", module.spread(broken, "accuracy", "{:.0f}", 100), "0 (0–98)")
+    same("of all", module.of_all(result([0.5] * 5), "examples_to", "{:.0f}"), "≤ 50")
+    same("of all", module.of_all(broken, "examples_to", "{:.0f}"), "")
+    same("counts", [module.failures(broken), module.arrive_never(broken)], ["3 of 5"] * 2)
+    same("counts", [module.failures(result(SOON)), module.arrive_never(result(SOON))], ["", ""])
+    words = "--learning-rate 0.141 --local-steps 10 --rho 0.198763"
+    same("setting", module.setting(result(SOON, words)), "lr 0.141, T 10, rho 0.199")
+    late = result(SOON, words, edge=True)
+    same("setting", module.setting(late).endswith("(the search did not end)"), True)
+    results = in_task(EQUAL, one=result(LATER), A=result(SOON), AA=result([2.2] * 5))
+    results |= in_task(EQUAL, SAGN=result([None] * 5), D=result([2.9, 3.0, 3.1, 3.2, 3.3]))
+    results |= {f"{EQUAL}: ADAG": result([], None)}
+    found = {row[1]: row for row in cells(module.table_of(results))}
+    beside = ["", "sooner", "sooner", "later", "–", ""]
+    same("beside", [row[10] for row in found.values()], beside)
+    same("row", found["HogWild"][2:9], ["1 ps, 8 w", "lr 0.1", "", "0.300 (0.100–0.500)", "0.050",
+                                        "98.0 (98.0–98.0)", "2.20 (2.00–2.40)"])  # fmt: skip
+    page = module.page(results, {EQUAL: [ONE, "HogWild"], "x": ["a"]}, "here.")
+    assert "\n| DiLoCo | lr 0.1 | 0.300 (0.100–0.500) | 3.10 (2.90–3.30) | – | |\n" in page
+    assert f"Measured: *{EQUAL}*. Not yet measured: *x*. A/A of *{EQUAL}*: 0%. here." in page
+    words = f"Measured: no task as a whole. Not yet measured: *{EQUAL}* (1 of 2 rows measured)."
+    same("missing", module.missing(results, {EQUAL: [ONE, "y"]}), words)
+
+
+MISTAKES[
+    "the_cells", "(seconds|loss|accuracy|of all|counts|setting|beside|row|missing)", TABLES
+] = {
+    "the median of those that arrive": [
+        (
+            "    value, early = statistics.median(values), pairs[len(pairs) // 2][1]\n",
+            "    values = [value for value in values if value < math.inf]\n"
+            "    value, early = statistics.median(values), pairs[len(pairs) // 2][1]\n",
+        ),
+        (
+            "if not values or statistics.median(values) == math.inf:",
+            "if not values or min(values) == math.inf:",
+        ),
+    ],
+    "the first test is a time": [('    return ("≤ " if early else "")', '    return ""')],
+    "a failure is right": [
+        (
+            "        values = [0.0 if value == math.inf else value for value in values]\n",
+            "        values = [1.0 if value == math.inf else value for value in values]\n",
+        )
+    ],
+    "the other way round": [('{True: "sooner", False: "later"', '{True: "later", False: "sooner"')],
+    "measured in part": [("if set(rows) <= set(there.get(task, ()))", "if task in there")],
+}
+
+
+@check
+def check_the_pictures(load, tmp_path):
+    """A dot is a run, a bar their median; what never arrives stands in the band to the right."""
+    module = load(DRAWING)
+    drawn = figures(module)
+    rows = {
+        "one": result(LATER),
+        "A": result([2.0, 3.0, None, 2.5, "x"]),
+        "SAGN": result([None] * 5),
+    }
+    results = {**in_task(EQUAL, **rows), **in_task(DIFFERENT, **rows)}
+    module.seconds(results, module.FRONT, [ONE, "HogWild", "SAGN"], None, None)
+    axes = drawn[0].axes[0]
+    bars = [points(line)[0] for line in axes.lines if line.get_marker() == "|"]
+    behind = 1.07 * 6
+    same("bars", [x for x, _ in bars], [3.2, 3.0, behind])
+    dots = [points(line) for line in axes.lines if line.get_marker() == "o"]
+    same("dots", [len(each) for each in dots], [5, 3, 0])
+    crosses = [points(line)[0] for line in axes.lines if line.get_marker() == "x"]
+    same("never", [y for _, y in crosses], [1, 2])
+    same("never", {x for x, _ in crosses} == {behind} and axes.get_xlim()[1] > behind, True)
+    same("never", [text.get_text() for text in axes.texts], ["2", "5", "never"])
+    names = [text.get_text() for text in axes.get_yticklabels()]
+    same("names", names, ["one process", "HogWild", "SAGN"])
+    same("names", [each.get_ylim() for each in drawn[0].axes], [(2.6, -0.6)] * 2)
+    lost = result([2.0, "x", 2.0, 2.0, "x"])
+    same("curve", list(map(list, module.curve(lost))), [[1, 2], [0.5, 0.1]])
+    same("curve", module.curve(result([2.0, "x", "x", 2.0, "x"]))[1], [math.inf] * 2)
+    found = module.rounds(
+        {f"L --local-steps {T}": result([2.0, "x", 2, 2, 2]) for T in (5, 1)}, "loss"
+    )
+    same("rounds", [x for each in found["L"] for x in each], [1, 0.1, 0.4, 0.5, 5, 0.1, 0.4, 0.5])
+
+
+MISTAKES["the_pictures", "(bars|dots|never|names|curve|rounds)", DRAWING] = {
+    "a median of those that arrive": [
+        (
+            "    middle = statistics.median(values)\n    behind",
+            "    middle = statistics.median(v for v in values + [9.9] if v < math.inf)\n    behind",
+        )
+    ],
+    "a curve of those that did not fail": [
+        ("[*(losses[i] for _, losses in whole), *lost]", "[losses[i] for _, losses in whole]")
+    ],
+    "what never arrives is left out": [
+        ("    if never := len(values) - len(known):\n", "    if never := 0:\n")
+    ],
+}
+
+
+# What is run -------------------------------------------------------------------------------------
+
+
+@check
+def check_the_settings(load, tmp_path):
+    """What an example tunes, with how many workers, and the flags of a point."""
+    module = load("Compare")
+    tuned = {
+        ONE: "learning-rate",
+        "HogWild": "learning-rate",
+        "DynSGD": "learning-rate",
+        "ADAG": "learning-rate local-steps",
+        "ADAG --local-steps 4": "learning-rate",
+        "ADAG, a server rate": "learning-rate local-steps server-rate",
+        "AEASGD": "learning-rate local-steps rho",
+        "DOWNPOUR": "learning-rate local-steps server-lr",
+        "Further-Algorithms/DiLoCo": "learning-rate local-steps outer-rate",
+        "Further-Algorithms/Delay-Compensation": "learning-rate compensation",
+        "HogWild --learning-rate 0.5": "",
+        "HogWild, A/A": "",
+    }
+    task = module.TASKS[EQUAL]
+    for name, flags in tuned.items():
+        knobs = module.knobs_of(name, task)
+        same(name, [knob.flag for knob in knobs], flags.split())
+        same(name, module.knobs_of(name, task, {"learning-rate": 9})[:1] == [
+            knobs[0]._replace(start=9)] if knobs else True, True)  # fmt: skip
+    same("one", module.workers_of(task, ONE), 1)
+    same("eight", module.workers_of(task, "SAGN, a server rate"), 8)
+    same("four", module.workers_of(module.TASKS["digits"], "Further-Algorithms/D-PSGD"), 4)
+    knobs = module.knobs_of("AEASGD", task)
+    words = module.words("AEASGD", task, knobs, (0, 1, 4)).split()
+    same("alpha", words, "--learning-rate 0.1 --local-steps 3 --rho 1.125".split())
+    name = "Synchronous-SGD-different-learning-rates"
+    words = module.words(name, task, module.knobs_of(name, task), (2,))
+    same("rates", words, "--learning-rates 0.2,0.1")
+    parts = [module.takes_part(each, task) for each in (ONE, "Distributed-Setup", "SAGN")]
+    same("parts", parts, [True, False, True])
+    same("parts", module.takes_part("Horovod-RingAllReduce", module.TASKS["digits"]), False)
+
+
+MISTAKES["the_settings", ".*", "Compare"] = {
+    "alpha of one worker": [
+        ('alpha = values["rho"] / workers_of(task, name)', 'alpha = values["rho"]')
+    ],
+    "T is not tuned": [('folder != "DynSGD" and task.local_steps:', "False:")],
+    "a gossip of two": [("n = max(workers, 4) if", "n = workers if")],
+}
+
+
+@check
+def check_the_controls(load, tmp_path):
+    """The rate that DynSGD has on average; the same step in the long run without momentum."""
+    module = load("Compare")
+    runs = [{"histogram": [1, 1], "test_loss": 1}, {"histogram": [0, 0, 0, 2], "test_loss": 1}]
+    runs.append({"histogram": [9], "test_loss": None})  # a failure
+    base = {"chosen": "--learning-rate 0.4 --outer-rate 0.2", "runs": runs}
+    mean = (1 + 1 / 2 + 2 / 4) / 4
+    same("rate", module.mean_factor(base).split()[1], f"{0.4 * mean:.4g}")
+    words = "--learning-rate 0.4 --outer-rate 2 --outer-momentum 1e-06"
+    same("step", module.no_momentum(base), words)
+    same("again", module.row_of("HogWild, A/A").first, 200)
+    for name, row in module.SPECIAL.items():  # the texts that it changes are there
+        script = module.examples.main_script(module.folder_of(name))
+        assert (
+            module.examples.replaced(script, row.changes) != script.read_text() or not row.changes
+        )
+
+
+MISTAKES["the_controls", "(rate|step)", "Compare"] = {
+    "the mean staleness": [
+        (
+            "counts @ (1 / np.arange(1, 1000)) / counts.sum()",
+            "1 / (counts @ np.arange(1, 1000) / counts.sum())",
+        )
+    ],
+    "a tenth of the step": [("1 / (1 - 0.9), ", "1 - 0.9, ")],
+}
+
+
+@check
+def check_the_rows_of_compare(load, tmp_path):
+    """Settings are tried on rows that are in no training and in no test; each has its label."""
+    module = load("Compare")
+    random = np.random.RandomState(0)
+    x, y = random.rand(1437, 3).astype("float32"), random.randint(0, 10, 1437)
+    given = types.SimpleNamespace(
+        **dict(x_train=x, y_train=y, x_test=-x[:360], y_test=-1 - y[:360]),
+        _fields=("x_train", "y_train", "x_test", "y_test"),
+    )
+    whole = Data(*(getattr(given, name) for name in given._fields))
+    module.examples.load = lambda path: types.SimpleNamespace(load_data=lambda name: whole)
+    for name, path in module.data_files(tmp_path, False).items():
+        with np.load(path) as file:
+            x1, y1, x2, y2 = (file[key] for key in Data._fields)
+        if name == "validation":
+            check_rows(name, (x1, y1, x2[:360], y2[:360]), x, y, [1077, 1077, 360, 360])
+        else:
+            check_rows(name, (x1, y1, x2[:360], y2[:360]), *(
+                np.concatenate(pair) for pair in ((x, -x[:360]), (y, -1 - y[:360]))
+            ), [1437, 1437, 360, 360])  # fmt: skip
+        same(
+            name,
+            [np.array_equal(x2[360:], x1[:360]), np.array_equal(y2[360:], y1[:360])],
+            [True] * 2,
+        )
+
+
+class Data(tuple):
+    """Four arrays, as an example's load_data returns them."""
+
+    _fields = ("x_train", "y_train", "x_test", "y_test")
+
+    def __new__(cls, *parts):
+        return super().__new__(cls, parts)
+
+    def __getattr__(self, name):
+        return self[self._fields.index(name)]
+
+
+PARTS = '"validation": (x[:-n], y[:-n], x[-n:], y[-n:])'
+MISTAKES["the_rows_of_compare", "(validation|final).*", "Compare"] = {
+    "rows in both": [(PARTS, PARTS.replace("(x[:-n], y[:-n]", "(x, y"))],
+    "labels of other rows": [(PARTS, PARTS.replace("y[-n:]", "y[:n]"))],
+    "the rows of the test": [(PARTS, PARTS.replace("x[-n:], y[-n:]", "data.x_test, data.y_test"))],
+    "one row lost": [(PARTS, PARTS.replace("(x[:-n], y[:-n]", "(x[1:-n], y[1:-n]"))],
+}
+
+
+@check
+def check_a_sitting_of_compare(load, tmp_path):
+    """A second sitting goes on; a row that follows waits; each run has its own seed and delays."""
+    module, starts = load("Compare"), []
+    flags = types.SimpleNamespace(seeds=2, tasks=module.TASKS, anyway=True)
+
+    def run(start, end, steps, interval, dataset, validation):
+        starts.append((start, end, pathlib.Path(dataset).stem, validation))
+        reached = 2.0 if "0.141" in start.flags else 3.0
+        evaluations = {"seconds": [reached], "loss": [0.1], "accuracy": [0.98]}
+        return {"ended": "reached", "reached": reached, "evaluations": evaluations, "took": 9,
+                "updates_per_second": 100.0, "test_loss": 0.1, "others": 0.0, "seed": start.seed,
+                "histogram": [1], "cv": 1, "staleness_mean": 0}  # fmt: skip
+
+    files = {name: tmp_path / f"{name}.npz" for name in ("validation", "final")}
+    module.data_files = lambda directory, streams: files
+    module.one_run = types.SimpleNamespace(**vars(module.one_run))
+    module.one_run.run = run
+    for task, name in ((EQUAL, "HogWild, A/A"), (EQUAL, "HogWild"), (EQUAL, "HogWild, A/A")):
+        module.Measurement(tmp_path, flags).measure(task, name)
+    number = len(starts)
+    module.Measurement(tmp_path, flags).measure(EQUAL, "HogWild")
+    same("sitting", len(starts), number)
+    reported = [(start.seed, data) for start, _, data, validation in starts if not validation]
+    same("seeds", reported, [(seed, "final") for seed in (100, 101, 200, 201)])
+    tuning = {data for _, _, data, validation in starts if validation}
+    same("rows", tuning, {"validation"})
+    same("chosen", starts[-1][0].flags[:4][-2:], ["--learning-rate", "0.141"])
+    same("tuning", [end.tuning for _, end, _, validation in starts if validation != end.tuning], [])
+    same("law", {(start.law, start.mean) for start, *_ in starts}, {(0.1, 0.03)})
+    known = json.loads((tmp_path / "measured.json").read_text())[f"{EQUAL}: HogWild"]
+    same(
+        "digest",
+        known["digest"],
+        module.examples.example_digest(support.ROOT / "HogWild/hogwild.py"),
+    )
+    script = support.ROOT / "HogWild" / "hogwild.py"
+    changed = load(ONE_RUN).changed(starts[-1][0], False)
+    same("delays", "late(outputs, 0.1, 0.03, 8, 202)" in changed, True)
+    assert "test_training" not in script.read_text()
+
+
+MISTAKES["a_sitting_of_compare", "(sitting|seeds|rows|chosen|tuning)", "Compare"] = {
+    "the A/A row has the same seeds": [("first=AGAIN", "first=FINAL")],
+    "the test rows choose": [('+ ("validation" if tuning else "final")', '+ "final"')],
+    "runs of a try": [
+        (
+            "found = self.run(task, name, setting, seed, False)",
+            "found = self.run(task, name, setting, seed, True)",
+        )
+    ],
+}
+
+
+@check
+def check_the_minutes(load, tmp_path):
+    """What is left of a plan: runs at the best setting, and tries up to the most."""
+    module = load("Compare")
+    flags = types.SimpleNamespace(seeds=5, tasks=module.TASKS)
+    measurement = module.Measurement(tmp_path, flags)
+    plan = [(EQUAL, "HogWild"), (EQUAL, "HogWild, A/A")]
+    # 15 tries as a guess, 40 at most, twice 5 runs; 6 s and 8 s more each.
+    due = tuple(math.ceil((tries + 10) * 14 / 60) for tries in (15, 40))
+    same("minutes", module.minutes(measurement, plan), due)
+    tries = [tried((3,), 0, 1, None, 0.1, took=10.0)]
+    measurement.cases = {f"{EQUAL}: HogWild": {"tries": tries, "runs": []}}
+    due = tuple(math.ceil((tries + 10) * 10 / 60) for tries in (14, 39))
+    same("minutes", module.minutes(measurement, plan), due)
+    measurement.cases[f"{EQUAL}: HogWild"] |= {"chosen": "", "runs": [{}] * 5}
+    same("minutes", module.minutes(measurement, plan), (1, 1))
+
+
+MISTAKES["the_minutes", "minutes", "Compare"] = {
+    "what is measured counts": [
+        ('measurement.flags.seeds - len(case["runs"])', "measurement.flags.seeds")
+    ],
+}
+
+
+def test_a_problem_of_ones_own(monkeypatch, capsys):
+    """Catches: no single process to compare with, an example without its parent, a bad file."""
+    module = load("Compare")
+
+    def parse(*words):
+        monkeypatch.setattr("sys.argv", ["compare", *words])
+        return module.parse_flags()
+
+    path = support.ROOT / "Your-Model" / "regression.py"
+    flags = parse("--problem", str(path), "HogWild", "Local-SGD --local-steps 5", "--workers", "4")
+    (task,) = flags.tasks.values()
+    assert task.rows == [ONE, "HogWild", "Further-Algorithms/Local-SGD --local-steps 5"]
+    assert (task.workers, task.seconds, flags.seeds) == (4, 20, 3)
+    assert module.plan_of(flags) == [("regression", row) for row in task.rows]
+    assert module.Measurement(path.parent, flags).target("regression", "HogWild", True)[0] == "loss"
+    with pytest.raises(SystemExit):
+        parse("--problem", str(support.ROOT / "common" / "idle.py"))
+    assert "idle.py" in capsys.readouterr().err
+    assert parse().seeds == 5 and parse("--seeds", "2").seeds == 2
+
+
+# The committed results ---------------------------------------------------------------------------
+
+
+def committed():
+    """Returns the committed results of Compare; none before they are measured."""
+    path = MEASUREMENTS / "Compare" / "results.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def test_the_committed_tables_are_those_of_the_results():
+    """Catches a table that the driver makes otherwise today, or a row that a table lacks."""
+    module, results, folder = load("Compare"), committed(), MEASUREMENTS / "Compare"
+    assert (folder / "page.txt").read_text() == module.page_of(results) + "\n"
+    assert (folder / "table.txt").exists() == bool(results)
+    if results:
+        console = Console(width=module.WIDTH, file=io.StringIO(), record=True)
+        console.print(module.tables.table_of(results))
+        lines = [line.rstrip() for line in console.export_text().splitlines()]
+        table = (folder / "table.txt").read_text().splitlines()
+        assert table == [*lines, module.report.when_and_where(results)]
+        assert (folder / "results.json").stat().st_size < 3e6
+
+
+def test_the_committed_results_are_whole():
+    """Catches seeds that are few or double, a setting never tried, a search without an end."""
+    module = load("Compare")
+    for case, found in committed().items():
+        task, name = case.split(": ", 1)
+        assert name in module.TASKS[task].rows, case
+        if found["setting"] is None:
+            continue
+        row = module.row_of(name)
+        seeds = [run["seed"] for run in found["runs"]]
+        assert seeds == list(range(row.first, row.first + module.SEEDS)), case
+        assert len(found["tries"]) <= module.search.MOST, case
+        assert not found["edge"] or len(found["tries"]) == module.search.MOST, case
+        tuned = bool(module.knobs_of(name, module.TASKS[task]))
+        assert tuned == (found["setting"] in [each[0] for each in found["tries"]]), case
+
+
+# The tests of all checks -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_what_is_counted(name, tmp_path):
+    CHECKS[name](load, tmp_path)
+
+
+@pytest.mark.parametrize("name, fails, place, changes", support.mistakes(MISTAKES, core=1))
+def test_a_mistake_is_caught(name, fails, place, changes, tmp_path):
+    with support.caught(fails):
+        CHECKS[name](mistaken(place, changes), tmp_path)
