@@ -13,6 +13,7 @@ from posixpath import basename, dirname, join, normpath, relpath
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs/site"))
+import measured  # noqa: E402
 import render  # noqa: E402
 
 SOURCE = ROOT / "docs/_build/source"
@@ -46,7 +47,10 @@ myst_url_schemes = dict.fromkeys(("http", "https", "mailto"))
 myst_url_schemes["site"] = {"url": "{{path}}#{{fragment}}"}
 html_theme = "furo"
 html_theme_options = {"dark_css_variables": {"color-background-primary": "#0d1117"}}  # as figures
-html_static_path, html_css_files, html_js_files = ["static"], ["site.css"], ["tables.js"]
+MADE = ROOT / "docs/_build/made"
+MADE.mkdir(exist_ok=True)
+(MADE / "measured.js").write_text(measured.script(ROOT))
+html_static_path, html_css_files, html_js_files = ["static", str(MADE)], ["site.css"], ["tables.js"]
 html_favicon, html_search_scorer = "static/icon.svg", str(ROOT / "docs/site/static/scorer.js")
 html_show_sphinx = html_show_copyright = html_show_sourcelink = html_copy_source = False
 html_use_index = False
@@ -102,6 +106,8 @@ def adapt(app, name, source):
     page = DOCUMENTS[name]
     if page.endswith(".md"):
         source[0] = links(render.text_tables(source[0]), page)
+        if page.startswith(PLAY):
+            source[0] += render.explorable(ROOT / page)
     else:
         notebook = json.loads(source[0])
         for cell in notebook["cells"]:

@@ -71,6 +71,19 @@ def table(head, lines):
     return f'<div class="table-wrapper docutils">{table}</div>\n'
 
 
+SCRIPTS = {  # of each explorable, in the order in which they need each other
+    "the-race": ["simulate", "learn", "play", "measured", "race"],
+    "bytes-and-links": ["simulate", "play", "measured", "bytes"],
+    "memory-and-schedule": ["simulate", "play", "memory"],
+}
+
+
+def explorable(page):
+    """Returns what stands below the words of an explorable's page: its controls and scripts."""
+    scripts = "".join(f'<script src="../_static/{s}.js"></script>\n' for s in SCRIPTS[page.stem])
+    return f"\n```{{raw}} html\n{page.with_suffix('.html').read_text()}{scripts}```\n"
+
+
 def terms(app, document):
     """Lets the search rank the page that a term names, and terms in bold, above all mentions.
 
