@@ -91,8 +91,7 @@ def tree(caption, *names, titles=True):
 
 def contents():
     """The root page's hidden tables of contents, in the order of docs/reading-order.txt."""
-    play = (d for d in DOCUMENTS if d.startswith("play/"))
-    text = tree("Play", *play, titles=False)
+    text = tree("Play", *("play/" + name for name in render.SCRIPTS), titles=False)
     text += tree("Learn", "Basics-Tutorial/index", "Basics-Tutorial/GLOSSARY")
     order = re.sub(r"^#.*\n", "", (ROOT / "docs/reading-order.txt").read_text(), flags=re.M).strip()
     for group in re.split(r"\n(?=\S)", order):

@@ -74,7 +74,6 @@ def table(head, lines):
 SCRIPTS = {  # of each explorable, in the order in which they need each other
     "the-race": ["simulate", "learn", "play", "measured", "race"],
     "bytes-and-links": ["simulate", "play", "measured", "bytes"],
-    "memory-and-schedule": ["simulate", "play", "memory"],
 }
 
 

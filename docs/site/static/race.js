@@ -169,7 +169,7 @@
   shows = M.ALGORITHMS.map((a) => [a, $(`[data-a=${a}] i`), $(`[data-a=${a}] output`), $(`[data-a=${a}]`)]);
   const redraw = () => { if (winner) picked(); };
   const set = Play.bind(page, state, SPEC, (name) => {
-    chosen = name === "pick" || (!name && state.pick !== "");
+    chosen = name === "pick" || (name !== "preset" && (chosen || (!name && state.pick !== "")));
     if (name === "pick" && winner) picked();
     else restart();
   });
