@@ -145,6 +145,8 @@ def script(root):
     points = read("Scale-Laboratory", "published.json")["efficiencies"]
     points += own_points(read("Slow-Network"))
     found = {"the_race": presets, "mean": mean, "rates": rates, "points": points}
+    table = read("Pipeline")["table"]  # schedule, K, M, idle share
+    found["pipeline"] = [[row[1], row[2], row[3], round(row[7], 4)] for row in table]
     text = json.dumps(found, indent=1)
     return (
         f"// By docs/site/measured.py, from Measurements/*/results.json.\nvar MEASURED = {text};\n"

@@ -74,6 +74,7 @@ def table(head, lines):
 SCRIPTS = {  # of each explorable, in the order in which they need each other
     "the-race": ["simulate", "learn", "play", "measured", "race"],
     "bytes-and-links": ["simulate", "play", "measured", "bytes"],
+    "memory-and-schedule": ["schedule", "play", "measured", "memory"],
 }
 
 
