@@ -106,7 +106,7 @@ def adapt(app, name, source):
     if page.endswith(".md"):
         source[0] = links(render.text_tables(source[0]), page)
         if page.startswith(PLAY):
-            source[0] += render.explorable(ROOT / page)
+            source[0] = render.explorable(source[0], ROOT / page)
     else:
         notebook = json.loads(source[0])
         for cell in notebook["cells"]:

@@ -78,10 +78,14 @@ SCRIPTS = {  # of each explorable, in the order in which they need each other
 }
 
 
-def explorable(page):
-    """Returns what stands below the words of an explorable's page: its controls and scripts."""
+STILL = re.compile(r"\nIt moves after .*\n")  # said on GitHub only
+
+
+def explorable(text, page):
+    """Returns the text of an explorable's page with its controls and scripts below."""
     scripts = "".join(f'<script src="../_static/{s}.js"></script>\n' for s in SCRIPTS[page.stem])
-    return f"\n```{{raw}} html\n{page.with_suffix('.html').read_text()}{scripts}```\n"
+    controls = page.with_suffix(".html").read_text()
+    return STILL.sub("", text) + f"\n```{{raw}} html\n{controls}{scripts}```\n"
 
 
 def terms(app, document):

@@ -53,7 +53,7 @@
     const x = SI(state), all = schemes(x), names = Object.keys(all), w = Math.max(340, $(".steps").clientWidth), narrow = w < 560, gains = cost.firstToChange(x);
     for (const b of $(".presets").children) b.setAttribute("aria-pressed", Object.entries({ ...BASE, ...PRESETS[b.textContent] }).every(([k, v]) => state[k] === v));
     const sorted = names.map((name) => all[name][1]).sort((a, b) => a - b), cap = Math.min(sorted[sorted.length - 1], Math.max(2.2 * sorted[6], 1.5 * x.c)) * 1.02;
-    const left = narrow ? 0 : 225, right = 118, row = narrow ? 40 : 27, X = (s) => left + ((w - left - right) * Math.min(s, cap)) / cap;
+    const left = narrow ? 0 : 238, right = 118, row = narrow ? 40 : 27, X = (s) => left + ((w - left - right) * Math.min(s, cap)) / cap;
     let out = `<defs><pattern id="more" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="hatch" d="M0 0V5"/></pattern></defs>`;
     names.forEach((name, i) => {
       const [low, high] = all[name], y = i * row + (narrow ? 17 : 3);

@@ -181,7 +181,7 @@
   const finish = (generator) => {
     for (let r; ;) if ((r = generator.next()).done) return r.value;
   };
-  const api = { ALGORITHMS, TARGET, SEEDS, CURVE, PLACE, problem, follow, backups, trace, law, compete, finish };
+  const api = { ALGORITHMS, TARGET, SEEDS, CURVE, PLACE, problem, follow, backups, trace, made, law, compete, finish };
   if (typeof module !== "undefined") module.exports = api;
   else root.Learn = api;
 })(globalThis);

@@ -100,7 +100,7 @@
       start: { ...START, model: "175 billion", gpus: 512, batch: 512, tp: 8 },
       text: "175 billion parameters on 512 × 80 GB, with 512 sequences a step: at most 4% idle, nothing computed twice, and ZeRO 0 or 1. Eight GPUs share a machine, so matrices are cut into 8 at most.",
       asks: [["at most 80 GB", (c, p) => p.bytes <= 80e9], ["at most 4% idle", (c, p) => p.idle <= 0.04], ["no block computed twice", (c) => c.kept !== "inputs"], ["tensor parallelism up to 8, ZeRO 0 or 1", (c) => c.tp <= 8 && c.zero < 2]],
-      answer: { pp: 2, zero: 1, kept: "no scores", divided: "yes", schedule: "interleaved", v: 2 }, why: "By 1F1B two stages are idle for 1/17 = 6%. Interleaving two chunks in each halves that, but stores 2.5 micro-batches instead of 2: 87 GB. Divide the tokens of norms and dropout, too, and it is 60.",
+      answer: { pp: 2, zero: 1, kept: "no scores", divided: "yes", schedule: "interleaved" }, why: "By 1F1B two stages are idle for 1/17 = 6%. Interleaving two chunks in each halves that, but stores 2.5 micro-batches instead of 2: 87 GB. Divide the tokens of norms and dropout, too, and it is 60.",
     },
   };
   const api = { MODELS, SCHEDULES, PUZZLES, parameters, states, block, run, plan };

@@ -119,7 +119,7 @@
   function synchronous(times, n, needed = n, late = "dropped", way = 0) {
     const steps = times.length / n, free = new Float64Array(n), end = new Float64Array(n), made = new Int32Array(n);
     const out = { n, length: 0, together: true, needed, moved: new Float64Array(steps), worker: new Int32Array(steps * n),
-      pull: new Float64Array(steps * n), push: new Float64Array(steps * n), step: new Int32Array(steps * n) };
+      pull: new Float64Array(steps * n), push: new Float64Array(steps * n), step: new Int32Array(steps * n), version: new Int32Array(steps * n) };
     let now = 0;
     for (let step = 0; step < steps; step++) {
       for (let k = 0; k < n; k++) end[k] = Math.max(free[k], now) + times[made[k] * n + k];
@@ -135,12 +135,12 @@
         if (late === "dropped" && begun) free[k] = end[k];
         if (!(late === "dropped" ? begun : used)) continue;
         const e = out.length++;
-        [out.worker[e], out.pull[e], out.push[e], out.step[e]] = [k, begins, end[k], used ? step : -1];
+        [out.worker[e], out.pull[e], out.push[e], out.step[e], out.version[e]] = [k, begins, end[k], used ? step : -1, step];
       }
       out.moved[step] = now = last + way;
     }
-    for (const name of ["worker", "pull", "push", "step"]) out[name] = out[name].subarray(0, out.length);
-    return { ...out, end: out.push, version: out.step };
+    for (const name of ["worker", "pull", "push", "step", "version"]) out[name] = out[name].subarray(0, out.length);
+    return { ...out, end: out.push };
   }
 
   // Each worker averages with partner[i * n + k] after its i-th mini-batch; both are busy with it.
