@@ -44,6 +44,7 @@ NEEDS = {
         succeeds("unshare", "--mount", "--pid", "--fork", "--mount-proc", "true"),
         "needs namespaces for mounts and processes, which this machine does not allow",
     ),
+    "node": (commands("node"), "needs node (Debian: nodejs)"),
     "chromium": (lambda: support.browser() is not None, "needs a browser (Debian: chromium)"),
 }
 MISSING = pytest.StashKey()  # of a test that is skipped for one of these reasons

@@ -34,7 +34,7 @@ SPLIT = ["coordinator", "horovod", "operations", "recovery", "tfrun"]
 # These parts measure time, so their tests run one at a time. Of the others, two run at once.
 ONE_AT_A_TIME = ["tfrun"]
 # How pytest-xdist deals out the tests of a part, where it must keep some of them together.
-TOGETHER = dict.fromkeys(["engines", "launcher"], "loadfile")  # a run serves all of its file
+TOGETHER = dict.fromkeys(["engines", "launcher", "site"], "loadfile")  # a run serves its file
 
 
 def find_parts():
