@@ -157,7 +157,6 @@ def train(cluster, server, initial, step, make_update, test, flags):
         summary_writer=None,
         saver=tf.train.Saver(sharded=len(servers) > 1, save_relative_paths=True),
         save_model_secs=0,
-        save_summaries_secs=0,
     )
 
     def test_and_save(session):
@@ -166,15 +165,14 @@ def train(cluster, server, initial, step, make_update, test, flags):
 
     with supervisor.managed_session(server.target, cluster.config) as session:
         saved = session.run(step)
-        try:
+        # count_up_to raises it: all --steps updates are taken
+        with contextlib.suppress(tf.errors.OutOfRangeError):
             # Supervisor: a plain session: no hook runs with a call, and a lost ps ends the program.
             while not supervisor.should_stop():
                 metrics.push(session.run(row))
                 if metrics.step >= saved + flags.checkpoint_steps:
                     test_and_save(session)
                     saved = metrics.step
-        except tf.errors.OutOfRangeError:  # from count_up_to: all --steps updates are taken
-            pass
         test_and_save(session)
         session.run(finish)
     print("done, the output is in", metrics.directory)

@@ -371,23 +371,21 @@ def gradients(model, state, data, flags, rank, n):
     rank = tf.cast(rank, tf.int32)
     size = (len(data.x_train) - rank + n - 1) // n  # its rows: every n-th
     # The rank is added to the seeds of Dropout, so that no two workers drop the same units.
-    offsets = []
-    for v in model.non_trainable_variables:
-        is_seed = v.name == "seed_generator_state"
-        offsets.append(tf.cast(rank, v.dtype) if is_seed else None)
+    seeds = [v.name == "seed_generator_state" for v in model.non_trainable_variables]
+    k = tf.cast(rank, tf.int64)  # as seeds and mini-batches are counted
 
     def gradient(w, number):
         # Its rows depend on nothing but (seed, rank, number), and can be drawn again elsewhere.
-        key = [flags.seed * 65536 + tf.cast(rank, tf.int64), number]
+        key = [flags.seed * 65536 + k, number]
         drawn = tf.random.stateless_uniform([flags.batch_size], key, 0, size, tf.int32)
         rows = rank + n * drawn
         with tf.control_dependencies(w):
-            before = [tf.identity(v) if by is None else v + by for v, by in zip(state, offsets)]
+            before = [v + k if seed else v.read_value() for v, seed in zip(state, seeds)]
         outputs, after, penalties = model.stateless_call(
             unpack(model, w), before, tf.gather(x, rows), training=True, return_losses=True
         )
-        for v, new, by in zip(state, after, offsets):
-            v.assign(new if by is None else new - by)
+        for v, new, seed in zip(state, after, seeds):
+            v.assign(new - k if seed else new)
         mean = tf.add_n([tf.reduce_mean(loss(tf.gather(y, rows), outputs)), *penalties])
         return mean, tf.gradients(mean, w)
 

@@ -143,7 +143,7 @@ def main():
         step, update, test, optimizer = build(cluster, model, data, flags)
         # The hook sets up the queue and starts the chief's thread. No token is there in the
         # beginning, or the first steps would wait for nobody.
-        hook = optimizer.make_session_run_hook(cluster.rank == 0, num_tokens=0)
+        hook = optimizer.make_session_run_hook(cluster.rank == 0, 0)
         train(cluster, server, model.trainable_variables, step, update, test, flags, hook)
 
 

@@ -238,7 +238,7 @@ def build(cluster, model, data, flags):
         iterator = tf.data.make_initializable_iterator(dataset)
         gradient = gradients_of_files(model, local_state, iterator)
         update = algorithm(w, step, gradient, place, flags)
-        save_state = [v.assign(new) for v, new in zip(state, local_state)]
+        save_state = list(map(tf.assign, state, local_state))
         return step, update, iterator.initializer, save_state
 
 

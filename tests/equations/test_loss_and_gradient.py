@@ -473,9 +473,7 @@ MISTAKES = {
         ],
     },
     (COORDINATOR, "losses"): {
-        "all have the same masks": [
-            ("tf.cast(rank, v.dtype) if is_seed", "tf.cast(0, v.dtype) if is_seed")
-        ],
+        "all have the same masks": [("v + k if seed", "v + 0 * k if seed")],
     },
     (COORDINATOR, "parameters"): {
         "the penalty is in the loss only": [

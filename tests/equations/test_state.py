@@ -421,13 +421,9 @@ MISTAKES = {
     (COORDINATOR, "losses"): {
         "a mini-batch for the next one, too": [("tf.int64), number]", "tf.int64), number // 2]")]
     },
-    (COORDINATOR, "masks"): {
-        "all have the same": [
-            ("tf.cast(rank, v.dtype) if is_seed", "tf.cast(0, v.dtype) if is_seed")
-        ]
-    },
+    (COORDINATOR, "masks"): {"all have the same": [("v + k if seed", "v + 0 * k if seed")]},
     (COORDINATOR, "count"): {
-        "the state does not move": [("v.assign(new if by is None else new - by)", "v.assign(v)")]
+        "the state does not move": [("v.assign(new - k if seed else new)", "v.assign(v)")]
     },
 }
 
