@@ -367,21 +367,21 @@ class Measurement:
         return self.files[name]
 
     def target(self, task, name, tuning):
-        """Returns what a run of a row shall reach: what the best single process has at its end.
+        """Returns what a run of a row shall reach: the least loss that one process reaches.
 
-        One process itself is tuned by its loss alone: its target would move with each try.
+        One process itself is tuned by its last loss alone: its target would move with each try.
         """
         if not self.flags.tasks[task].problem:
             return ACCURACY
+        if not tuning:
+            return "loss", report.loss_to_reach(self.cases, task, ALONE, self.flags.seeds)
         losses = []
-        for alone in ALONE:
-            case = self.case(task, alone)
-            point = search.chosen(case["tries"])
-            if tuning and point is not None and name not in ALONE:
-                losses.append(search.middle(search.latest(case["tries"])[point].values())[1])
-            if not tuning and len(case["runs"]) >= self.flags.seeds:
-                known = [run.get("test_loss") or math.inf for run in case["runs"]]
-                losses.append(statistics.median(known))
+        for alone in ALONE if name not in ALONE else ():
+            tries = self.case(task, alone)["tries"]
+            if (point := search.chosen(tries)) is not None:
+                own = search.latest(tries)[point].values()
+                least = [min(tried["curve"][1], default=math.inf) for tried in own]
+                losses.append(statistics.median(least))
         return "loss", min(losses, default=None)
 
     def start(self, task, name, flags, seed):
