@@ -21,7 +21,8 @@ TIMELINE = [
     "tfrun/runs/data.py",
     "tfrun/runs/metrics_csv.py",
 ]
-COMPARE = ["Measurements/Compare/drawing.py", DRIVERS]
+COMPARE = [f"Measurements/Compare/{name}.py" for name in ("drawing", "tables", "verdict")]
+COMPARE += [DRIVERS]
 SAME_STALENESS = ["Measurements/Same-Staleness/same_staleness.py", DRIVERS]
 CODE = {  # what draws a picture, by its path or name; another is drawn by the script beside it
     "Your-Model/loss.png": ["Your-Model/generate.py"],
@@ -31,7 +32,7 @@ CODE = {  # what draws a picture, by its path or name; another is drawn by the s
         *TIMELINE,
     ],
     "trace.png": TIMELINE,
-    **dict.fromkeys(("compare.png", "loss.png", "local-steps.png", "front.png"), COMPARE),
+    **dict.fromkeys(("front.png", "seconds.png", "loss.png", "local-steps.png"), COMPARE),
     **dict.fromkeys(("same-rate.png", "pauses.png"), SAME_STALENESS),
     "loss-over-seconds.png": ["Measurements/Scale-Laboratory/scale_laboratory.py", DRIVERS],
 }

@@ -367,21 +367,21 @@ class Measurement:
         return self.files[name]
 
     def target(self, task, name, tuning):
-        """Returns what a run of a row shall reach: what the best single process has at its end.
+        """Returns what a run of a row shall reach: the least loss that one process reaches.
 
-        One process itself is tuned by its loss alone: its target would move with each try.
+        One process itself is tuned by its last loss alone: its target would move with each try.
         """
         if not self.flags.tasks[task].problem:
             return ACCURACY
+        if not tuning:
+            return "loss", report.loss_to_reach(self.cases, task, ALONE, self.flags.seeds)
         losses = []
-        for alone in ALONE:
-            case = self.case(task, alone)
-            point = search.chosen(case["tries"])
-            if tuning and point is not None and name not in ALONE:
-                losses.append(search.middle(search.latest(case["tries"])[point].values())[1])
-            if not tuning and len(case["runs"]) >= self.flags.seeds:
-                known = [run.get("test_loss") or math.inf for run in case["runs"]]
-                losses.append(statistics.median(known))
+        for alone in ALONE if name not in ALONE else ():
+            tries = self.case(task, alone)["tries"]
+            if (point := search.chosen(tries)) is not None:
+                own = search.latest(tries)[point].values()
+                least = [min(tried["curve"][1], default=math.inf) for tried in own]
+                losses.append(statistics.median(least))
         return "loss", min(losses, default=None)
 
     def start(self, task, name, flags, seed):
@@ -630,15 +630,14 @@ def parse_flags():
 # Before, and after -----------------------------------------------------------------------------
 
 
-def minutes(measurement, plan):
+def minutes(measurement, plan, more=START_SECONDS):
     """Returns (about how many minutes a plan takes, at most how many), without what is measured.
 
-    A run lasts for its seconds and as long as it takes to start and to end, which is that of the
-    tries that were measured.
+    more: how long a run takes to start and to end; that of the tries counts, where there are some.
     """
     tries = [tried for case in measurement.cases.values() for tried in case["tries"]]
-    more = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
-    more = statistics.median(more) if more else START_SECONDS
+    known = [tried["took"] - tried["at"] for tried in tries if tried.get("took")]
+    more = statistics.median(known) if known else more
     (first, each_knob), likely, most = USUAL_TRIES, 0, 0
     for task, name in plan:
         own, case = measurement.flags.tasks[task], measurement.case(task, name)
@@ -657,10 +656,11 @@ def minutes(measurement, plan):
 def pilot(measurement, task):
     """Trains a problem of one's own once, in one process, and says how it went.
 
-    A problem that does not train ends this process with its error.
+    Returns how long a run takes to start and to end. A problem that does not train ends this
+    process with its error.
     """
     if measurement.case(task, ONE)["tries"]:
-        return
+        return START_SECONDS
     found = measurement.run(task, ONE, "", 0, True)
     if "failed" in found or not found.get("evaluations"):
         sys.exit(f"compare: one process cannot train {task}: {found.get('failed', found['ended'])}")
@@ -669,6 +669,7 @@ def pilot(measurement, task):
         f"test loss {found['test_loss']:.4g} after {found['seconds']:.0f} s; "
         f"the run took {found['took']:.0f} s"
     )
+    return max(0, found["took"] - found["seconds"])
 
 
 def searched(tasks):
@@ -768,9 +769,8 @@ def main():
     directory = drivers.output_directory("Compare")
     measurement = Measurement(directory, flags, hosts)
     measurement.hosts_module = hosts_module
-    if flags.problem:
-        pilot(measurement, flags.problem.stem)
-    likely, most = minutes(measurement, plan)
+    more = pilot(measurement, flags.problem.stem) if flags.problem else START_SECONDS
+    likely, most = minutes(measurement, plan, more)
     say(f"{len(plan)} rows: about {likely} minutes, {most} at most; results go to {directory}")
     console = drivers.Console(stderr=True)
     for task, name in drivers.track(

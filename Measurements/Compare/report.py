@@ -62,10 +62,15 @@ def tries_of(case):
 
 
 def loss_to_reach(cases, task, alone, seeds):
-    """Returns the least of the median losses with which one process ends; None without one."""
+    """Returns the loss that one process reaches: the median of its runs' least ones.
+
+    Of the better of the rows `alone`; None where none has all its runs.
+    """
     known = (cases.get(f"{task}: {name}", {"runs": []})["runs"] for name in alone)
     medians = [
-        statistics.median(math.inf if has_failed(run) else run["test_loss"] for run in runs)
+        statistics.median(
+            math.inf if has_failed(run) else min(run["evaluations"]["loss"]) for run in runs
+        )
         for runs in known
         if len(runs) >= seeds
     ]

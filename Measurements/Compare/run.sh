@@ -5,6 +5,6 @@
 #   bash run.sh --problem my_model.py      a problem file of your own
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-source ../../activate.sh
-exec python compare.py "$@"
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"    # the user's folder stays the working folder
+source "$here/../../activate.sh"
+exec python "$here/compare.py" "$@"

@@ -22,7 +22,8 @@ import math
 import pathlib
 import re
 import statistics
-import sys
+
+from common import drivers
 
 LEVEL = 0.01  # p of a difference is below it
 AGAIN = ", A/A"  # behind the name of a row that was measured a second time
@@ -132,20 +133,31 @@ def fault(results, mark, task, one, other):
     return f"{task}: {less} {'is sooner' if what == SECONDS else 'has a lower loss'} than {more}"
 
 
+def in_words(results, task, one, other, what):
+    """Returns the verdict on two rows in a line, with the numbers from which it follows."""
+    rows = rows_of(results, task)
+    ones, others = (values(rows[plain(each)], what) for each in (one, other))
+    less, floor = verdict(results, task, one, other, what), noise(results, task, what)
+    said = "not separable" if less is None else one if less else other
+    medians = " and ".join(f"{statistics.median(each):g}" for each in (ones, others))
+    again = "none" if floor is None else f"{floor:.0%}"
+    return f"{said} (p = {probability(ones, others):.3f}, medians {medians}, A/A: {again})"
+
+
 def main():
-    task, rows = sys.argv[1].split(": ", 1)
-    one, other = rows.split(" / ")
-    results = json.loads(pathlib.Path(__file__).with_name("results.json").read_text())
-    for what, words in ((SECONDS, "sooner"), (LOSS, "lower loss")):
-        ones, others = (values(rows_of(results, task)[plain(each)], what) for each in (one, other))
-        found = verdict(results, task, one, other, what)
-        said = "not separable" if found is None else f"{words}: {one if found else other}"
-        floor = noise(results, task, what)
-        print(
-            f"{said} (p = {probability(ones, others):.3f}, medians "
-            f"{statistics.median(ones):g} and {statistics.median(others):g}, "
-            f"A/A: {'none' if floor is None else format(floor, '.0%')})"
-        )
+    parser = drivers.Parser(__doc__)
+    parser.add_argument("pair", help='"TASK: ROW / ROW"')
+    pair = parser.parse_args().pair
+    known = re.fullmatch(r"(.+?): (.+) / (.+)", pair)
+    path = pathlib.Path(__file__).with_name("results.json")
+    if not known or not path.exists():
+        parser.error('write "TASK: ROW / ROW"' if path.exists() else f"there is no {path}")
+    results = json.loads(path.read_text())
+    rows = rows_of(results, known[1])
+    if missing := [row for row in known.groups()[1:] if plain(row) not in rows]:
+        parser.error(f"the results have no row {missing[0]} of the task {known[1]}")
+    print("sooner:", in_words(results, *known.groups(), SECONDS))
+    print("lower loss:", in_words(results, *known.groups(), LOSS))
 
 
 if __name__ == "__main__":

@@ -385,7 +385,7 @@ def check_which_rows_are_reported(load, tmp_path):
         f"{EQUAL}: SAGN": {"tries": bad, "runs": []},
         f"{EQUAL}: ADAG": {"tries": bad[:5], "runs": []},
         "GPT: HogWild": measured([run_of([0.5, 0.7, 0.9])] * 5, good),
-        f"GPT: {ONE}": measured([run_of([0.5, loss]) for loss in (0.6, 0.7, 0.65)] + [BROKEN] * 2),
+        f"GPT: {ONE}": measured([run_of([each, 0.5]) for each in (0.6, 0.7, 0.65)] + [BROKEN] * 2),
         f"GPT: {ONE}, 2 threads": measured([run_of([0.5, 0.8])] * 4),
     }
     results = module.results_of(cases, flags)
@@ -393,7 +393,7 @@ def check_which_rows_are_reported(load, tmp_path):
     same("rows", list(results), [*rows, f"GPT: {ONE}", "GPT: HogWild"])
     same("none", [results[rows[2]][key] for key in ("setting", "runs")], [None, []])
     same("failed", "failed" in results[rows[0]]["runs"][-1], True)
-    # Three of five runs of one process end, the middle one of five with the greatest loss.
+    # Three of five runs of one process end; of these the middle one of five is the worst.
     same("target", results["GPT: HogWild"]["target"], ["loss", 0.4])
     same("target", results["GPT: HogWild"]["runs"][0]["reached"], 2)
     same("tries", results[rows[0]]["tries"][0], ["--x (3,)", 0, 2.0, 0.1, "reached"])
@@ -418,26 +418,35 @@ MISTAKES["which_rows_are_reported", "(rows|none|failed|target|tries|order)", "Co
 
 @check
 def check_the_target_of_tuning(load, tmp_path):
-    """The loss of the best single process, which itself has none: its tries would move it."""
+    """What the best single process reaches; itself has no target, which its tries would move."""
     module = load("Compare")
     flags = types.SimpleNamespace(seeds=2, tasks=module.TASKS)
     measurement = module.Measurement(tmp_path, flags)
     tries = [tried((3,), seed, 2, None, loss) for seed, loss in enumerate((1.5, 1.1, 1.3))]
+    for each in tries:  # the least loss is not the last
+        each["curve"][1] = [9, each["loss"], each["loss"] + 1]
     measurement.cases = {f"GPT: {ONE}": {"tries": tries, "runs": []}}
     found = [
         measurement.target("GPT", name, True) for name in (ONE, f"{ONE}, 2 threads", "HogWild")
     ]
     same("target", found, [("loss", None), ("loss", None), ("loss", 1.3)])
     same("target", measurement.target("GPT", "HogWild", False), ("loss", None))
-    measurement.cases[f"GPT: {ONE}"]["runs"] = [{"test_loss": 1.0}, {"test_loss": 1.5}]
-    same("target", measurement.target("GPT", "HogWild", False), ("loss", 1.25))
+    measurement.cases[f"GPT: {ONE}"]["runs"] = [run_of([0.1, 0.5, 0.2]), run_of([0.75, 0.5])]
+    same("target", measurement.target("GPT", "HogWild", False), ("loss", 0.375))
     same("target", measurement.target(EQUAL, ONE, True), ("accuracy", 0.97))
 
 
 MISTAKES["the_target_of_tuning", "target", "Compare"] = {
     "a target that its own tries move": [
-        (" and point is not None and name not in ALONE", " and point is not None")
+        (
+            "        for alone in ALONE if name not in ALONE else ():\n",
+            "        for alone in ALONE:\n",
+        )
     ],
+    "the last loss": [
+        ('min(tried["curve"][1], default=math.inf) for', 'tried["curve"][1][-1] for'),
+    ],
+    "one run's loss": [("losses.append(statistics.median(least))", "losses.append(min(least))")],
 }
 
 
