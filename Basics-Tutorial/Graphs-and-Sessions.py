@@ -14,15 +14,14 @@
 # machine holds a variable, and which computes a sum. So a program first builds a *graph* of
 # operations; then a *session* runs parts of it, wherever they are placed.
 #
-# This API, `tensorflow.compat.v1`, is old. We use it because independent programs can share variables
-# with it, which TensorFlow 2 does not support; placement, order and sharing come back elsewhere. If you
-# train with FSDP, you may go on to [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb).
+# You will train the network of this course with one operation, `update`, instead of `fit`; in the next
+# notebooks each part of this operation gets a machine. If you train with FSDP, you may go on to
+# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb).
 #
 # After this notebook you can:
 # - read a program in graph style, and say which line builds and which line computes;
 # - say which operations a call of `Session.run` executes, and in which order;
-# - make, initialise and update variables, and train a network without `fit`;
-# - say why we use `tensorflow.compat.v1`, and what of it you will meet again elsewhere.
+# - make, initialise and update variables, and train a network without `fit`.
 #
 # **Before it:** [Why-Distribute](Why-Distribute.ipynb). You know Keras and NumPy.
 # **Time:** 40 minutes.
@@ -164,8 +163,7 @@ print("before %d, after %d, same %d" % tuple(values))
 assert values == [10, 11, 10]
 
 # %% [markdown]
-# Many bugs in distributed training are a missing edge, or one at the wrong place. Each example has one
-# pattern: pull (read), compute, push (assign).
+# Many bugs in distributed training are a missing edge, or one at the wrong place.
 #
 # ## Training without `fit`
 # Most notebooks train one small network on scikit-learn's handwritten digits: 64 pixels, 32 hidden
@@ -197,21 +195,15 @@ print("loss of the mini-batch: %.2f at first, %.2f at last" % (losses[0], losses
 print("accuracy after %d updates: %.1f%%" % (session.run(step), 100 * session.run(test_accuracy)))
 
 # %% [markdown]
-# That is what `fit` does for you. Here each part is an operation, and soon each will have its place: `w`
-# on a parameter server, `g` on a worker.
-#
-# A line that *builds* inside such a loop makes the graph larger in each round. Build before the loop,
-# and let `graph.finalize()` forbid the rest
-# ([Classic-Mistakes-Practice](Classic-Mistakes-Practice.ipynb), mistake 24).
+# That is what `fit` does for you. (A line that *builds* inside such a loop makes the graph larger in each
+# round: build before the loop.)
 #
 # ## Why `compat.v1`, and what of it lasts
 # Asynchronous algorithms need independent programs that share variables. TensorFlow 2 has no
-# supported way for that: in its `ParameterServerStrategy` one coordinator hands out all work.
-#
-# The price is a frozen API, which still works in TensorFlow 2.21. Do not begin a new project with it:
-# [TF2-Strategies](TF2-Strategies.ipynb) and
-# [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) show today's ways. The ideas come back
-# under other names:
+# supported way for that: in its `ParameterServerStrategy` one coordinator hands out all work. The price
+# is a frozen API, which still works in TensorFlow 2.21; do not begin a new project with it. The ideas
+# come back under other names ([TF2-Strategies](TF2-Strategies.ipynb) and From-Here-to-DDP-and-FSDP show
+# today's ways):
 #
 # | here | elsewhere |
 # | --- | --- |

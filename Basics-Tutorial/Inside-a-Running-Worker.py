@@ -11,9 +11,10 @@
 # %% [markdown]
 # # Inside a running worker
 # A training runs for days. Does it still learn? Which worker is slow? May one machine be restarted?
-# Since all its state is in variables that have a name and a device, any program that knows the
-# addresses of the cluster can read them without stopping it. (This is for those who keep TensorFlow 1
-# code: newer frameworks have nothing of the kind built in.)
+# Since all its state is in variables that have a name and a device, any program that knows the addresses
+# of the cluster can read them without stopping it. You will do that to two workers that train, kill one
+# of them, and see that the other goes on as if nothing had happened. (This is for those who keep
+# TensorFlow 1 code: newer frameworks have nothing of the kind built in.)
 #
 # After this notebook you can:
 # - join a running cluster as a client, and read what is shared and what a worker has for itself;
@@ -99,7 +100,7 @@ while True:
 
 # %% [markdown]
 # A client needs no server: the target of its session is the address of *some* server. The folded
-# `connect` makes such a session as soon as that server answers.
+# `connect` makes such a session as soon as that server answers. Its cell also starts ps and workers.
 
 
 # %% jupyter={"source_hidden": true}
@@ -122,7 +123,6 @@ def connect(job, index=0):
         time.sleep(0.1)
 
 
-# %%
 cluster = new_cluster(ps=1, worker=2)
 start("task.py", cluster, "ps")
 with tf.device("/job:ps/task:0"):
@@ -135,8 +135,8 @@ session.run(tf.global_variables_initializer())
 workers = [start("worker.py", cluster, "worker", k) for k in (0, 1)]
 
 # %% [markdown]
-# From now on the training runs, whatever this notebook does. To read a worker's own variable, we
-# connect to that worker, with a graph that has the same name on the same device.
+# The training runs now, whatever this notebook does. `session` reads the variables of the ps. To read a
+# worker's own variable, we connect to that worker, with a graph that has the same name on the same device.
 
 
 # %%
@@ -169,8 +169,8 @@ print("step: %d" % steps)
 # <details><summary>Answer</summary>
 #
 # ```text
-# made by worker 0: 24, by worker 1: 22, together 46
-# step: 49
+# made by worker 0: 22, by worker 1: 99, together 121
+# step: 124
 # ```
 #
 # Most likely `step` is ahead, because the numbers grow while you read. Several reads see several
@@ -235,10 +235,10 @@ rates, means = summary(seen, parts)
 # <details><summary>Answer</summary>
 #
 # ```text
-# worker 1 is back: made 4, version 532
-# both             97 updates/s, staleness of worker 0: 0.57
-# worker 0 alone   52 updates/s, staleness of worker 0: 0.00
-# both again       89 updates/s, staleness of worker 0: 0.73
+# worker 1 is back: made 3, version 737
+# both             82 updates/s, staleness of worker 0: 0.50
+# worker 0 alone   35 updates/s, staleness of worker 0: 0.00
+# both again       89 updates/s, staleness of worker 0: 0.90
 # ```
 #
 # Worker 0 notices nothing, because it has no connection to worker 1 and never waits for it. The rate
@@ -395,7 +395,7 @@ course.end()
 #   Server](https://www.usenix.org/conference/osdi14/technical-sessions/presentation/li_mu).
 # - [Operations/Fault-Tolerance](../Operations/Fault-Tolerance/): each task is stopped in turn.
 #
-# **Elsewhere:** PyTorch and JAX have nothing built in with which another program could read the
-# variables; there you look at logs, at checkpoints, or with `py-spy dump` at what a process is doing.
+# **Elsewhere:** in PyTorch and JAX you look at logs, at checkpoints, or with `py-spy dump` at what a
+# process is doing.
 #
 # Next: [Sessions-that-Recover](Sessions-that-Recover.ipynb), which survive the loss of a server, too.

@@ -10,9 +10,10 @@
 
 # %% [markdown]
 # # Multiple workers
-# Machines are rarely equally fast. If workers wait for each other in every step, the slowest sets
-# the pace for all; in *asynchronous* training nobody waits. Here two processes train one `w`. You
-# watch what they do to each other, and measure loss against seconds, with a slow worker.
+# Machines are rarely equally fast. If workers wait for each other in every step, the slowest sets the
+# pace for all: here four machines, one of them slow, then compute fewer gradients than *one* fast machine.
+# In *asynchronous* training nobody waits, and the same four compute three times as many as one. First two
+# processes train one `w`, and you watch what they do to each other.
 #
 # After this notebook you can:
 # - write the program of a worker that shares `w` with others;
@@ -34,8 +35,6 @@
 #
 # $$\text{pull: } w_k \leftarrow w \qquad \text{compute: } g \leftarrow g(w_k) \qquad
 # \text{push: } w \leftarrow w - lr \cdot g$$
-#
-# This is *asynchronous SGD*; its script here is [HogWild](../HogWild/).
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -116,8 +115,6 @@ print("more than 85% correct:", session.run(accuracy) > 0.85)
 # In another run the two interleave in another order, so `w` and its accuracy differ a little.
 #
 # ## Tickets, versions, and a barrier
-# Three questions are open, and the next program answers them.
-#
 # **Who makes how many updates?** With 200 for each, a faster worker would finish early. Instead a
 # worker takes a *ticket* before each push, with `step.count_up_to(400)`, until all 400 are taken.
 #
@@ -198,10 +195,10 @@ print("mean %.2f, largest %d" % (staleness.mean(), staleness.max()))
 # <details><summary>Answer</summary>
 #
 # ```text
-# staleness 0:          40% of the pushes
-# staleness 1:          59% of the pushes
-# staleness 2 or more:   1%
-# mean 0.60, largest 2
+# staleness 0:          42% of the pushes
+# staleness 1:          58% of the pushes
+# staleness 2 or more:   0%
+# mean 0.58, largest 1
 # ```
 #
 # Less: the other's push counts only if it falls between the first worker's pull and its ticket, and
@@ -281,9 +278,10 @@ both = [i for i in both if np.diff(taken[i : i + 13]).min() > 5e-4] or both  # n
 first = both[len(both) // 2] if both else 200
 show(
     timeline(rows, first),
-    "A timeline of a short piece of the run. Both workers pull, compute and push at the same time. A line "
-    "from each ticket enters the other worker's row: where it falls between a dot and that block's "
-    "own line, it ends in a square, and the number of the block is 1 or more. Below, the version of w rises by one for each.",
+    "A timeline of a short piece of the run. Both workers pull, compute and push at the same time. A "
+    "line from each ticket enters the other worker's row: where it falls between a dot and that "
+    "block's own line, it ends in a square, and the number of the block is 1 or more. Below, the "
+    "version of w rises by one for each.",
 )
 
 # %% [markdown]
@@ -295,10 +293,10 @@ show(
 # would fall into step with each other, as real ones do not.
 #
 # The workers are now threads of this process. Their loop is asynchronous without a barrier, and
-# synchronous with one: then all pull the same `w`, and all push before anyone pulls again. Here a
-# synchronous step adds up the four gradients, and does not take their mean, so it is four times as long
-# as the usual one, and a gradient moves `w` as far in all three runs.
-# [SGD-by-Experiment](SGD-by-Experiment.ipynb) shows up to which rate a sum trains well.
+# synchronous with one: then all pull the same `w`, and all push before anyone pulls again. Usually a
+# synchronous step takes the mean of the gradients. Here it adds up the four, at four times the usual
+# length, so that a gradient moves `w` as far in all three runs.
+# ([SGD-by-Experiment](SGD-by-Experiment.ipynb): when is that allowed?)
 
 
 # %%
@@ -392,10 +390,10 @@ print("asynchronous, mean staleness of each worker:", *["%.1f" % mean for mean i
 # <details><summary>Answer</summary>
 #
 # ```text
-#  97 gradients, loss 0.71: one machine
-#  68 gradients, loss 0.94: synchronous
-# 316 gradients, loss 0.26: asynchronous
-# asynchronous, mean staleness of each worker: 2.1 2.2 2.1 16.4
+#  95 gradients, loss 0.71: one machine
+#  68 gradients, loss 1.02: synchronous
+# 278 gradients, loss 0.29: asynchronous
+# asynchronous, mean staleness of each worker: 2.1 2.0 2.0 14.3
 # ```
 #
 # About 2.5 / 0.025 = 100 for one machine. A synchronous step takes as long as its slowest worker: about
@@ -436,9 +434,8 @@ show(
 # about three quarters as many gradients with a barrier as without one (exercise 2). Against *gradients*,
 # on the right, the runs lie close together: at this rate a stale gradient is worth nearly as much as a
 # fresh one. Asynchrony buys gradients per second and pays with progress per gradient. How much depends
-# on the learning rate and the number of workers:
-# see [Stale-Gradients](Stale-Gradients.ipynb). This is one run of each kind;
-# [Scaling](../Measurements/Scaling/) measures up to 16 processes.
+# on the learning rate and the number of workers. (This is one run of each kind;
+# [Scaling](../Measurements/Scaling/) measures up to 16 processes.)
 
 # %% [markdown]
 # ## Exercises

@@ -12,7 +12,8 @@
 # # Parameter servers
 # The network between workers and parameter servers (ps) soon decides how fast you train. On a link of
 # 10 Gbit/s a worker needs 256 ms to fetch the 160 MB of [Why-Distribute](Why-Distribute.ipynb) and to
-# send back a gradient; with eight workers, a single server is busy for two seconds in each step.
+# send back a gradient. With eight workers, a single server is busy for two seconds in each step. You will
+# count such bytes in a trace of a real update, and compute how many servers a model of your own needs.
 #
 # After this notebook you can:
 # - say what a device function is, and place variables on a ps with one;
@@ -25,10 +26,10 @@
 
 # %% [markdown]
 # ## One update
-# ![One update as messages: the worker pulls w from the ps, computes a gradient, and pushes lr·g.](../docs/figures/update.svg)
+# ![One update on three tasks. ps 0 sends b1, W2 and b2, 1,448 bytes, to the worker; ps 1 sends W1, 8,192 bytes. The worker computes, then sends lr·g, of the same sizes, back.](../docs/figures/placement.svg)
 #
-# The ps only adds what arrives. Up to rounding, a sum does not depend on the order, so several workers
-# can push without an agreement, and the ps need not know their model.
+# The worker pulls, computes and pushes, and the ps only add what arrives. Up to rounding, a sum does not
+# depend on the order, so several workers can push without an agreement, and no ps has to know their model.
 #
 # Our cluster has two parameter servers and one worker, all in this process. They exchange tensors
 # through sockets, as they would on three machines.
@@ -149,7 +150,7 @@ by_size = bytes_per_ps([step, *w])
 # %% [markdown]
 # That is better, but `W1` alone is larger than all the others together, so no distribution of whole
 # variables is even. This repository's programs therefore join all variables into one vector and cut
-# that into equal parts; [Sparse-Tables](Sparse-Tables.ipynb), the next notebook, cuts a single large table.
+# that into equal parts.
 
 # %% jupyter={"source_hidden": true}
 # The answers, checked.
@@ -179,19 +180,19 @@ def update(batch_size):
 
 # %% [markdown]
 # TensorFlow cuts the graph where a tensor goes from one task to another: one side of the cut gets a
-# `_Send`, the other a `_Recv`.
-#
-# ![One update on three tasks. ps 0 sends b1, W2 and b2, 1,448 bytes, to the worker; ps 1 sends W1, 8,192 bytes. The worker computes, then sends lr·g, of the same sizes, back.](../docs/figures/placement.svg)
-#
-# Is that what happens? `course.transfers` asks `run` for a *trace*, and returns the operations of each
-# task, and the bytes that each task sent to each other.
+# `_Send`, the other a `_Recv`. Does that give the bytes of the figure? `course.transfers` asks `run` for a
+# *trace*, and returns the operations of each task, and the bytes that each task sent to each other.
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def trace(fetches):
+    """Returns the operations of each task, and {(sender, receiver): bytes}, which it prints."""
     with tf.Session(servers["worker", 0].target, config=limit) as session:
         session.run(tf.global_variables_initializer())
-        return course.transfers(session, fetches)
+        operations, sent = course.transfers(session, fetches)
+    for (sender, receiver), n in sorted(sent.items()):
+        print("%-8s -> %-8s %5d bytes" % (sender, receiver, n))
+    return operations, sent
 
 
 w, loss, g, push = update(batch_size=32)
@@ -201,8 +202,6 @@ kinds = ["ReadVariableOp", "MatMul", "AssignSubVariableOp"]
 print("%-10s" % "", *["%20s" % kind for kind in kinds])
 for task, names in sorted(operations.items()):
     print("%-10s" % task, *["%20d" % sum(kind in name for name in names) for kind in kinds])
-for (sender, receiver), n in sorted(sent.items()):
-    print("%-8s -> %-8s %5d bytes" % (sender, receiver, n))
 
 # %% [markdown]
 # As drawn, the servers only read and subtract, and all five matrix products are on the worker: two
@@ -215,8 +214,6 @@ for (sender, receiver), n in sorted(sent.items()):
 # %% tags=["predicted"]
 w, loss, g, push = update(batch_size=512)
 operations, sent = trace([loss, push])
-for (sender, receiver), n in sorted(sent.items()):
-    print("%-8s -> %-8s %5d bytes" % (sender, receiver, n))
 
 # %% [markdown]
 # <details><summary>Answer</summary>
@@ -268,14 +265,8 @@ def server_ms(S, n, m, R=10e9 / 8):
     return 1000 * 2 * S / R * max(1, n / m)
 
 
-gradient_ms = 1000
-for m in 1, 2, 4, 8:
-    times = [server_ms(160e6, n, m) for n in range(1, 33)]
-    fits = sum(ms <= gradient_ms for ms in times)
-    print("m = %d: %4.0f ms for 8 workers;" % (m, times[7]), end=" ")
-    print("the gradient takes longer up to n = %d" % fits)
-
 # %% jupyter={"source_hidden": true}
+gradient_ms = 1000
 figure, axes = plt.subplots()
 n = np.arange(1, 17)
 for m, color in zip((1, 2, 4), (BLUE, ORANGE, PURPLE)):
@@ -311,14 +302,11 @@ assert [round(m * 1000 / 256, 1) for m in (1, 2, 4)] == [3.9, 7.8, 15.6]
 # workers occupy it for $S n / (m R)$ only, and the crossing with one server is at 7.8 workers. The ring
 # below always uses both directions.
 #
-# The green line is the [ring all-reduce](Ring-AllReduce.ipynb): the workers pass sums to their
-# neighbours, and each sends and receives $2S(n-1)/n$ bytes. With $n$ servers on the workers' machines
-# it would be as much; but a ring needs no placement, and all copies stay equal. That is why most dense
-# models are trained with all-reduce today.
-#
-# Parameter servers have remained where all-reduce does not fit: for tables of which a step needs
-# only a few rows, as in recommender systems, and for workers that must not wait for each other
-# (part two).
+# The green line is the [ring all-reduce](Ring-AllReduce.ipynb), in which each worker sends and receives
+# $2S(n-1)/n$ bytes. It needs no placement, and all copies stay equal, so most dense models are trained
+# with it today. Parameter servers have remained where it does not fit: for tables of which a step needs
+# only a few rows, as in recommender systems, and for workers that must not wait for each other (part
+# two).
 
 # %% [markdown]
 # ## Exercises

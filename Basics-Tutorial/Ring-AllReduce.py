@@ -12,9 +12,10 @@
 # # Ring all-reduce
 # A hundred workers, each with a gradient of 100 MB, have links of 10 Gbit/s. If one ps collects the
 # gradients and sends back `w`, each step waits 16 seconds for its link. If the workers pass pieces of
-# the gradients around a ring, it waits 0.17 seconds. As many servers as workers would be as fast
-# (exercise 1). But an *all-reduce* needs no servers and no placement, so most synchronous training uses
-# one.
+# the gradients around a ring, it waits 0.17 seconds. Here you write this ring, in 30 lines over sockets;
+# four processes train with it, and end with the same parameters, to the last bit. (As many servers as
+# workers would be as fast: exercise 1. But an *all-reduce* needs no servers, and nobody has to decide
+# which of them holds what, so most synchronous training uses one.)
 #
 # After this notebook you can:
 # - carry out reduce-scatter and all-gather step by step;
@@ -28,17 +29,15 @@
 # %% [markdown]
 # ## The task
 # Worker $k$ of $n$ has a gradient $g_k$ of $S$ bytes. An *all-reduce* gives all workers the sum of all
-# $g_k$; divided by $n$, that is the mean.
-#
-# ![Three workers, no ps. Each has a copy of w and computes a gradient on a mini-batch of its own. The all-reduce gives every worker the mean of the three, and each applies it to its own copy, so that all copies stay the same.](../docs/figures/collective.svg)
-#
-# Inside the box, the workers form a ring: $k$ sends to its right neighbour $k+1$ and receives from its
-# left one, $k-1$. Each cuts its vector into $n$ chunks. The algorithm has two halves of $n-1$ steps,
-# $s=0,\dots,n-2$; all indices are mod $n$:
+# $g_k$; divided by $n$, that is the mean. The workers form a ring: $k$ sends to its right neighbour $k+1$
+# and receives from its left one, $k-1$. Each cuts its vector into $n$ chunks. The algorithm has two
+# halves of $n-1$ steps, $s=0,\dots,n-2$; all indices are mod $n$:
 # - **Reduce-scatter:** worker $k$ sends chunk $k-1-s$, and *adds* what it receives to its own chunk
 #   $k-2-s$. At the end it has the whole sum of chunk $k$.
 # - **All-gather:** worker $k$ sends chunk $k-s$, and *replaces* its own chunk $k-1-s$ by what it
 #   receives. At the end it has all sums.
+#
+# ![Four workers in a ring, each with chunks 0 to 3. In step 0 of the reduce-scatter worker 0 sends chunk 3 to worker 1, worker 1 chunk 0 to worker 2, worker 2 chunk 1 to worker 3, worker 3 chunk 2 to worker 0. Chunk k ends at worker k. In step 0 of the all-gather worker k sends chunk k.](../docs/figures/ring-steps.svg)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -72,8 +71,7 @@ def all_reduce_in_lockstep(chunk):
 
 # %% [markdown]
 # Worker $k$ has a 1 at place $k$ of each chunk, and zeros elsewhere. The figures draw each 1 as a stripe
-# in its worker's colour, call the chunks a to d, and frame what has just arrived. In the
-# row `0 → 1`, worker 0 sends to worker 1.
+# in its worker's colour, and frame what has just arrived. In the row `0 → 1`, worker 0 sends to worker 1.
 
 # %% jupyter={"source_hidden": true}
 COLOURS = [BLUE, ORANGE, PURPLE, GREEN]
@@ -92,7 +90,7 @@ def draw(states, description):
             frame = {"edgecolor": "black" if new else GRAY, "lw": 2 if new else 0.8}
             panel.add_patch(plt.Rectangle((c - 0.4, k - 0.36), 0.8, 0.72, fill=False, **frame))
         panel.set_title(title, fontsize=10)
-        panel.set(xlim=(-0.6, 3.6), ylim=(3.6, -0.6), xticks=range(4), xticklabels="abcd")
+        panel.set(xlim=(-0.6, 3.6), ylim=(3.6, -0.6), xticks=range(4), xticklabels="0123")
         panel.set(yticks=range(4), yticklabels=[])
         panel.grid(False)
         panel.tick_params(length=0)
@@ -104,15 +102,14 @@ def draw(states, description):
 
 REDUCE_SCATTER = (
     "The four chunks of four workers at the start and after the three steps of reduce-scatter. A "
-    "framed chunk has just grown. At the end worker 0 has all of a, worker 1 all of b, worker 2 "
-    "all of c, worker 3 all of d."
+    "framed chunk has just grown. At the end worker k has all of chunk k."
 )
 ALL_GATHER = (
     "The chunks after the reduce-scatter and after the three steps of all-gather. In each step "
     "every worker receives one finished chunk. At the end all have all."
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
 chunk = np.array([[np.eye(4)[k]] * 4 for k in range(4)])  # [worker, chunk, whose numbers]
 states = [("start", chunk.copy(), chunk.copy())]
 for title, _ in all_reduce_in_lockstep(chunk):
@@ -123,7 +120,7 @@ draw(states[:4], REDUCE_SCATTER)
 draw(states[3:], ALL_GATHER)
 
 # %% [markdown]
-# Worker 1 sends chunk a first, and its growing sum moves to the right until worker 0 has all four
+# Worker 1 sends chunk 0 first, and its growing sum moves to the right until worker 0 has all four
 # stripes.
 #
 # ## Bytes and bits
@@ -290,7 +287,7 @@ for numbers in 2_410, 16_000_000:
 #
 # ## Training
 # Each worker starts with the same `w`, computes a gradient on 32 examples of its own, and moves its
-# copy by the mean. A folded file has the network for the workers.
+# copy by the mean. A folded file has the network.
 
 # %% jupyter={"source_hidden": true}
 # %%writefile numpy_digits.py
@@ -380,25 +377,25 @@ print("test accuracy: %.1f%%, and %.1f%% in one process" % tuple(100 * np.array(
 # ## What it costs
 # A simple model of a network: a message of $m$ bytes takes $\alpha+\beta m$ seconds, where $\alpha$ is
 # the *latency* and $1/\beta$ the bandwidth. A machine sends and receives at the same time. Messages that
-# arrive together share its connection, and their latencies overlap, which is kind to the ps. (In the
+# arrive together share its connection, and their latencies overlap, which favours the ps. (In the
 # usual model a machine receives one message at a time, so one ps takes $2(n-1)(\alpha+\beta S)$.)
 #
 # | way | seconds |
 # | --- | --- |
 # | one ps: $n$ gradients come in together, $n$ copies of `w` go out | $2(\alpha+\beta nS)$ |
 # | tree: pairs add, then pairs of pairs; the sum goes back | $2\lceil\log_2n\rceil(\alpha+\beta S)$ |
-# | double tree: $k$ blocks follow each other through each of two trees | $2(2\lceil\log_2n\rceil+2k)(\alpha+\beta S/2k)$ |
+# | double tree: $p$ pieces follow each other through each of two trees | $2(2\lceil\log_2n\rceil+2p)(\alpha+\beta S/2p)$ |
 # | ring: $2(n-1)$ steps, one chunk each | $2(n-1)(\alpha+\beta S/n)$ |
 #
 # In the *double tree* of NCCL, NVIDIA's library for GPUs, half of the vector travels through each tree.
-# The inner nodes of one are leaves of the other, so all connections are busy. We take the best $k$.
+# The inner nodes of one are leaves of the other, so all connections are busy. We take the best $p$.
 
 
 # %% jupyter={"source_hidden": true}
 def double_tree(n, S):
     depth = np.ceil(np.log2(n))
-    k = np.maximum(1, np.round(np.sqrt(depth * BETA * S / ALPHA / 2)))  # here the derivative is 0
-    return 2 * (2 * depth + 2 * k) * (ALPHA + BETA * S / (2 * k))
+    p = np.maximum(1, np.round(np.sqrt(depth * BETA * S / ALPHA / 2)))  # here the derivative is 0
+    return 2 * (2 * depth + 2 * p) * (ALPHA + BETA * S / (2 * p))
 
 
 # %% [markdown]
@@ -661,8 +658,8 @@ course.end()
 #   the bound. [baidu-allreduce](https://github.com/baidu-research/baidu-allreduce) made it known.
 # - Sanders, Speck and Träff 2009, *Two-tree algorithms for full bandwidth broadcast, reduction and
 #   scan*: the double tree.
-# - [Ring-AllReduce](../Ring-AllReduce/), the whole program: there worker $k$ ends the reduce-scatter
-#   with chunk $k+1$.
+# - [Ring-AllReduce](../Ring-AllReduce/), the whole program. It begins one chunk further: there worker $k$
+#   first sends chunk $k$, and ends the reduce-scatter with chunk $k+1$.
 #
 # Next: [Graphs-and-Sessions](Graphs-and-Sessions.ipynb), the language of all programs with a parameter
 # server. In [From-Here-to-DDP-and-FSDP](From-Here-to-DDP-and-FSDP.ipynb) the two halves of the ring go

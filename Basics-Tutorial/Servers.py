@@ -15,11 +15,11 @@
 # them all.
 #
 # On the first day three things go wrong: a variable is not where you expected it, a process dies, or
-# nothing happens. Here you cause all three.
+# nothing happens. Here you cause all three; afterwards you can tell from the error, or from the silence,
+# which task is to blame.
 #
 # After this notebook you can:
-# - describe a cluster in TF_CONFIG, and start its servers in one process and in several;
-# - say what a session's target is, and which devices the session sees;
+# - start the servers of a cluster, and say which devices a session sees;
 # - decide when two programs share a variable, and say how long it lives;
 # - tell from an error what happened to a server;
 # - keep a missing task from holding up the others, with device filters.
@@ -36,8 +36,7 @@
 # Every process gets the same list, and learns from `task` which entry is its own. Both stand in the
 # variable `TF_CONFIG`.
 #
-# In [course.py](course.py), `new_cluster` asks the system for free ports, and `start` runs a Python file
-# as one task of a cluster, with its `TF_CONFIG`.
+# In [course.py](course.py), `new_cluster` asks the system for free ports, and `start` sets `TF_CONFIG`.
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
@@ -162,10 +161,9 @@ print("the ps is dead:", attempt(lambda: session.run(v)))
 session.close()
 
 # %% [markdown]
-# `UnavailableError` says that no process answers at that address. Another one there would answer, but
-# with `FailedPreconditionError`: the value of `v` died with the old process. That is why training saves
-# *checkpoints*, files with the values of all variables.
-# ([Sessions-that-Recover](Sessions-that-Recover.ipynb) replaces a ps.)
+# `UnavailableError` says that no process answers at that address. Another one there would answer a new
+# session, but with `FailedPreconditionError`: the value of `v` died with the old process. That is why
+# training saves *checkpoints*, files with the values of all variables.
 #
 # ## When a task never comes
 # The next cluster has two workers, and worker 1 never starts. The op that we run is on the ps, and

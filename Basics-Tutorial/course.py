@@ -328,7 +328,11 @@ def numpy_outputs(w, x):
 
 def numpy_loss(w, x, y):
     """Returns the mean cross-entropy of these rows, of each model."""
-    _, scores = numpy_outputs(w, x)
+    return cross_entropy(numpy_outputs(w, x)[1], y)
+
+
+def cross_entropy(scores, y):
+    """Returns the mean cross-entropy of scores [..., rows, 10] against labels [..., rows]."""
     scores = scores - scores.max(axis=-1, keepdims=True)
     labels = np.broadcast_to(y, scores.shape[:-1])[..., None]
     right = np.take_along_axis(scores, labels, -1)[..., 0]

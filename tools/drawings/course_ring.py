@@ -11,6 +11,34 @@ from drawings.shapes import (
     text,
 )
 
+
+@figure("ring-steps.svg", 600, 250)
+def ring_steps():
+    """Four workers in a ring, in the first step of each half. Reduce-scatter: worker k sends chunk
+    k - 1 to worker k + 1, which adds it; after three steps worker k has the sum of chunk k.
+    All-gather: worker k sends chunk k, which replaces that of worker k + 1; after three steps all
+    have all sums."""
+    parts = []
+    for half, (name, ends) in enumerate(
+        (
+            ("Reduce-scatter, s = 0: add", "worker k ends with the sum of chunk k"),
+            ("All-gather, s = 0: replace", "all end with all sums"),
+        )
+    ):
+        x = 10 + 300 * half
+        corners = [(x + 45, 80), (x + 235, 80), (x + 235, 180), (x + 45, 180)]
+        sent = [(k - 1 + half) % 4 for k in range(4)]
+        parts += [left(x, 24, name, "title"), text(x + 140, 238, ends, "small")]
+        parts += [box(*corners[k], f"worker {k}") for k in range(4)]
+        parts += [arrow(x + 90, 80, x + 190, 80), arrow(x + 235, 100, x + 235, 160)]
+        parts += [arrow(x + 190, 180, x + 90, 180), arrow(x + 45, 160, x + 45, 100)]
+        parts += [text(x + 140, 70, f"chunk {sent[0]}", "small")]
+        parts += [text(x + 226, 135, f"chunk {sent[1]}", "small end")]
+        parts += [text(x + 140, 200, f"chunk {sent[2]}", "small")]
+        parts += [left(x + 55, 135, f"chunk {sent[3]}", "small")]
+    return parts
+
+
 # What can be divided: the rows of a batch, the layers, the matrices.
 
 
