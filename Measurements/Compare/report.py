@@ -133,6 +133,6 @@ def when_and_where(results):
     places = list(dict.fromkeys(result["measured"] for result in results.values()))
     shares = [run.get("others") or 0 for result in results.values() for run in result["runs"]]
     tries = [result["most_others_of_tries"] for result in results.values()]
-    words = "; ".join(filter(None, places))
-    share = max(shares, default=0)
-    return f"{words}; {drivers.idle.words(share)} at most, {max(tries, default=0):.0%} while tuning"
+    share = drivers.idle.words(max(shares, default=0))
+    quiet = f"{share} at most, {max(tries, default=0):.0%} while tuning"
+    return "; ".join([*filter(None, places), quiet])

@@ -1092,9 +1092,7 @@ def check_what_a_page_says_of_runs(load, tmp_path):
     same("sample", shown, ["[tfrun] a", *lines[:2], "...", lines[-1], "[tfrun] .../runs/X/<time>"])
 
 
-MISTAKES[
-    "what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)", "tools/results.py"
-] = {
+MISTAKES["what_a_page_says_of_runs", "(spread|medians|runs|sample)", "tools/results.py"] = {
     "the last run's sample": [
         ("            if seed == 0:\n", "            if seed == repeats - 1:\n")
     ],
@@ -1105,19 +1103,9 @@ MISTAKES[
         )
     ],
 }
-MISTAKES["what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)", "common/pages.py"] = {
+MISTAKES["what_a_page_says_of_runs", "(spread|medians|runs|sample)", "common/pages.py"] = {
     "the lower middle": [
         ("(statistics.median(values), min", "(statistics.median_low(values), min")
-    ],
-}
-MISTAKES[
-    "what_a_page_says_of_runs", "(spread|medians|compared|runs|sample)", "tools/readmes.py"
-] = {
-    "failed runs left out": [
-        (
-            '    if len(known) < len(runs):\n        words.append(f"{len(runs) - len(known)}',
-            '    if False:\n        words.append(f"{len(runs) - len(known)}',
-        )
     ],
 }
 
