@@ -116,6 +116,10 @@ def adapt(app, name, source):
                 cell["metadata"].setdefault("tags", []).append("hide-input")
         source[0] = json.dumps(notebook)
     if name == "index":
+        play = " · ".join(
+            f"[{p.replace('-', ' ').capitalize()}](play/{p}.md)" for p in render.SCRIPTS
+        )
+        source[0] = re.sub(r"(?m)^\*\*Site:\*\*.*$", f"**Play:** {play}", source[0])
         source[0] += contents()
     if name == "Basics-Tutorial/index":
         found = re.findall(r"\(([\w-]+)\.ipynb\)", source[0])

@@ -55,7 +55,7 @@ def scaling(results):
     for where, found in rows.items():
         n, words = where.split(" ", 1)
         for algorithm, row in found.items():
-            points = rates.setdefault(json.dumps(law(words)), {}).setdefault(algorithm, [])
+            points = rates.setdefault(json.dumps(law(words), separators=(",", ":")), {}).setdefault(algorithm, [])
             points.append([int(n), row["rate"]])
     shown = ["8 workers, constant", "16 workers, exponential", "8 workers, one slow"]
     for where in shown:

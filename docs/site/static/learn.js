@@ -42,7 +42,8 @@
       if (since < 0.999 * mean) return false;
       const now = loss(w) / first;
       smooth = now + (smooth - now) * Math.pow(0.6, since / mean);
-      seconds.push(time), losses.push(now);
+      seconds.push(time);
+      losses.push(now);
       if (smooth < TARGET && reached === Infinity) reached = time;
       return !(now < 20) || time > Math.min(limit, 1.3 * reached);
     };
@@ -68,7 +69,8 @@
       const count = new Float64Array(shares), before = new Float64Array(D);
       for (let s = 0, e = 0; s < t.moved.length; s++) {
         count.fill(t.needed < n ? 0 : n / shares);
-        if (t.needed < n) for (; e < t.length && (t.step[e] === s || t.step[e] < 0); e++) if (t.step[e] === s) count[t.worker[e] % shares]++;
+        if (t.needed < n) for (; e < t.length && (t.step[e] === s
+          || t.step[e] < 0); e++) if (t.step[e] === s) count[t.worker[e] % shares]++;
         before.set(w);
         if (t.needed === n) for (let i = 0; i < D; i++) w[i] -= rate * curve[i] * (before[i] - best[i]);
         else for (let k = 0; k < shares; k++) if (count[k])
@@ -96,7 +98,8 @@
         if (e % 400 === 399) yield;
       }
     } else { // each push moves w by what its worker's copy has moved
-      const copies = new Float64Array(n * D), own = new Float64Array(D), head = new Int32Array(t.length + 1).fill(-1), next = new Int32Array(t.length);
+      const copies = new Float64Array(n * D), own = new Float64Array(D), head = new Int32Array(t.length + 1).fill(-1),
+        next = new Int32Array(t.length);
       for (let e = t.length; e-- > 0; head[t.version[e]] = e) next[e] = head[t.version[e]];
       for (let made = 0; ; made++) {
         for (let e = head[made]; e >= 0; e = next[e]) copies.set(w, t.worker[e] * D);
@@ -123,15 +126,17 @@
   function trace(name, c) {
     const { n, ps, cv, slow, mean, seed } = c, T = name === "local" || name === "alocal" ? c.T : 1;
     if (name === "one") return S.synchronous(S.stepTimes({ cv, mean, seed, n: 1, updates: 3200 }), 1);
-    const rounds = n > 512 ? 14 : name === "gossip" ? Math.max(60, 4000 / n) : Math.max(30, 4000 / n);
-    const steps = /ring|sync$|backup|^local/.test(name), updates = Math.ceil((steps ? 100 + 3000 / n : rounds) / (T > 1 ? 2 : 1));
-    const key = JSON.stringify([n, cv, slow, mean, seed, T, updates]), times = once(key, () => S.stepTimes({ n, cv, slow, mean, seed, updates, T }));
+    const rounds = Math.max(n > 512 ? (T > 1 ? 10 : 32) : name === "gossip" ? 60 : 30, 4000 / n);
+    const steps = /ring|^sync|backup|^local/.test(name), updates = Math.ceil((steps ? 100 + 3000 / n : rounds) / (T > 1 ? 2 : 1));
+    const key = JSON.stringify([n, cv, slow, mean, seed, T, updates]),
+      times = once(key, () => S.stepTimes({ n, cv, slow, mean, seed, updates, T }));
     if (name === "ring" || name === "local") return S.synchronous(times, n, n, "dropped", S.cost.ring(n, ps, 1));
     if (name === "sync") return S.synchronous(times, n, n, "dropped", ps ? S.cost.psTogether(n, ps, 1) : 0);
     if (name === "backup") return S.synchronous(times, n, n - backups(n), "dropped", ps ? S.cost.psTogether(n, ps, 1) : 0);
     if (name === "gossip") {
       const draws = Array.from({ length: n }, (_, k) => S.stream(c.seed + 99, k));
-      return S.gossip(times, n, Int32Array.from(times, (_, i) => (n < 2 ? 0 : (i % n + 1 + Math.floor(draws[i % n]() * (n - 1))) % n)), ps);
+      return S.gossip(times, n, Int32Array.from(times,
+        (_, i) => (n < 2 ? 0 : (i % n + 1 + Math.floor(draws[i % n]() * (n - 1))) % n)), ps);
     }
     const ahead = name === "bounded" ? c.s : Infinity;
     return once(key + [ps, ahead], () => S.queued(times, n, { pull: ps, push: ps, s: ahead }));
@@ -155,7 +160,8 @@
       const late = (4 / (tuned.mean + 1)) * (name === "alocal" ? 1 / c.T : 1);
       const most = name === "dynsgd" ? 8 : tuned.together || tuned.pairs ? 2 : Math.min(2, late);
       for (let rate = most; rate > 1e-6; rate /= Math.SQRT2) {
-        const run = yield* follow(name, tuned, one, rate, best ? best.reached : Infinity), better = best && run.reached < best.reached;
+        const run = yield* follow(name, tuned, one, rate, best ? best.reached : Infinity), better = best
+          && run.reached < best.reached;
         if (!best || better || (best.reached === Infinity && run.last < best.last)) best = { ...run, rate };
         else if (best.last < 1) break;
       }
@@ -167,7 +173,8 @@
     }
     runs.sort((a, b) => a.reached - b.reached);
     const all = runs.map((r) => r.reached), rates = runs.map((r) => r.rate).sort((a, b) => a - b), middle = runs.length >> 1;
-    return { ...tuned, ...runs[middle], name, rate: rates[middle], rates, low: all[0], high: all[all.length - 1], learningRate, law: law(name, one) };
+    return { ...tuned, ...runs[middle], name, rate: rates[middle], rates, low: all[0], high: all[all.length - 1], learningRate,
+      law: law(name, one) };
   }
   function* made(name, c) { // a trace, and what is counted of it
     const t = trace(name, c), stale = S.staleness(t), T = name === "local" || name === "alocal" ? c.T : 1;

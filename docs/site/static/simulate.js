@@ -48,7 +48,8 @@
     let waiting = 0, receiving = 0, sending = 0, low = 0, freed = 1, length = 0, limit = Infinity;
     const before = (a, b) => at[a] < at[b] || (at[a] === at[b] && a < b);
     function add(k, time, isPush) {
-      [at[k], pushing[k]] = [time, isPush];
+      at[k] = time; // no [a, b] = [c, d] here: it is slow until the function is compiled
+      pushing[k] = isPush;
       let i = waiting++;
       for (; i && before(k, heap[(i - 1) >> 1]); i = (i - 1) >> 1) heap[i] = heap[(i - 1) >> 1];
       heap[i] = k;
@@ -76,7 +77,9 @@
         continue;
       }
       const end = push ? (receiving = Math.max(receiving, now) + push) : now;
-      [ended[i], pushed[i], last[k], which[length++]] = [now, end, end, i];
+      ended[i] = now;
+      pushed[i] = last[k] = end;
+      which[length++] = i;
       count[made[k]]--, count[++made[k]]++;
       for (; low < updates && !count[low]; allMade[++low] = end);
       if (made[k] === updates) limit = Math.min(limit, end);
@@ -92,7 +95,11 @@
       push: new Float64Array(length), version: new Int32Array(length), step: new Int32Array(length) };
     for (let e = 0; e < length; e++) {
       const i = which[e];
-      [trace.worker[e], trace.pull[e], trace.end[e], trace.push[e], trace.step[e]] = [i % n, pulled[i], ended[i], pushed[i], e];
+      trace.worker[e] = i % n;
+      trace.pull[e] = pulled[i];
+      trace.end[e] = ended[i];
+      trace.push[e] = pushed[i];
+      trace.step[e] = e;
     }
     trace.moved = trace.push;
     const own = new Int32Array(n); // how many updates w had after the worker's own push
@@ -119,7 +126,8 @@
   function synchronous(times, n, needed = n, late = "dropped", way = 0) {
     const steps = times.length / n, free = new Float64Array(n), end = new Float64Array(n), made = new Int32Array(n);
     const out = { n, length: 0, together: true, needed, moved: new Float64Array(steps), worker: new Int32Array(steps * n),
-      pull: new Float64Array(steps * n), push: new Float64Array(steps * n), step: new Int32Array(steps * n), version: new Int32Array(steps * n) };
+      pull: new Float64Array(steps * n), push: new Float64Array(steps * n), step: new Int32Array(steps * n),
+        version: new Int32Array(steps * n) };
     let now = 0;
     for (let step = 0; step < steps; step++) {
       for (let k = 0; k < n; k++) end[k] = Math.max(free[k], now) + times[made[k] * n + k];
@@ -135,7 +143,11 @@
         if (late === "dropped" && begun) free[k] = end[k];
         if (!(late === "dropped" ? begun : used)) continue;
         const e = out.length++;
-        [out.worker[e], out.pull[e], out.push[e], out.step[e], out.version[e]] = [k, begins, end[k], used ? step : -1, step];
+        out.worker[e] = k;
+        out.pull[e] = begins;
+        out.push[e] = end[k];
+        out.step[e] = used ? step : -1;
+        out.version[e] = step;
       }
       out.moved[step] = now = last + way;
     }
@@ -154,7 +166,9 @@
       for (let j; (j = 2 * i + 1) < n; i = j) {
         if (j + 1 < n && before(heap[j + 1], heap[j])) j++;
         if (!before(heap[j], heap[i])) break;
-        [heap[i], heap[j]] = [heap[j], heap[i]];
+        const k = heap[i];
+        heap[i] = heap[j];
+        heap[j] = k;
       }
     }
     for (let k = 0; k < n; k++) [heap[k], at[k]] = [k, times[k]];
@@ -162,8 +176,13 @@
     for (let e = 0; ; e++) {
       const k = heap[0], j = n > 1 ? partner[made[k] * n + k] : k, now = at[k], end = Math.max(now, busy[k], busy[j]) + exchange;
       busy[k] = busy[j] = end;
-      [out.worker[e], out.partner[e], out.pull[e], out.end[e], out.push[e], out.late[e]] = [k, j, began[k], now, end, late[k]];
-      [began[k], late[k]] = [end, 0];
+      out.worker[e] = k;
+      out.partner[e] = j;
+      out.pull[e] = began[k];
+      out.end[e] = now;
+      out.push[e] = began[k] = end;
+      out.late[e] = late[k];
+      late[k] = 0;
       late[j] += k === j ? 0 : 1;
       if (++made[k] === updates) {
         for (const name of ["worker", "partner", "late", "pull", "end", "push"]) out[name] = out[name].subarray(0, e + 1);
@@ -191,7 +210,8 @@
 
   // Laws: the mean time of the needed-th of n gradients, in units of the mean of one.
   function logGamma(x) { // (Lanczos 1964)
-    const c = [76.18009172947146, -86.50532032941677, 24.01409824083091, -1.231739572450155, 1.208650973866179e-3, -5.395239384953e-6];
+    const c = [76.18009172947146, -86.50532032941677, 24.01409824083091, -1.231739572450155, 1.208650973866179e-3,
+      -5.395239384953e-6];
     const sum = c.reduce((total, value, i) => total + value / (x + 1 + i), 1.000000000190015);
     return (x + 0.5) * Math.log(x + 5.5) - x - 5.5 + Math.log((2.5066282746310005 * sum) / x);
   }
@@ -223,7 +243,8 @@
     };
     let sum = 0;
     for (let x = h / 2; x < most; x += h) {
-      const q = longer((x * shape) / T, shape), own = n > 1 ? longer((x * shape) / (T * slow), shape) : 0, of = Math.max(1, n - 1);
+      const q = longer((x * shape) / T, shape), own = n > 1 ? longer((x * shape) / (T * slow), shape) : 0,
+        of = Math.max(1, n - 1);
       const all = (1 - own) * atMost(n - needed, of, q) + (needed < n ? own * atMost(n - needed - 1, of, q) : 0);
       sum += h * Math.max(0, 1 - all);
     }
@@ -279,7 +300,8 @@
       return Object.entries(changed).map(([name, then]) => [name, now / then]).sort((x, y) => y[1] - x[1]);
     },
   };
-  const api = { stream, normal, stepTimes, queued, asynchronous, bounded, synchronous, gossip, staleness, rate, longer, lastOf, cost };
+  const api = { stream, normal, stepTimes, queued, asynchronous, bounded, synchronous, gossip, staleness, rate, longer, lastOf,
+    cost };
   if (typeof module !== "undefined") module.exports = api;
   else root.Simulate = api;
 })(globalThis);
