@@ -10,9 +10,10 @@
 
 # %% [markdown]
 # # Classic mistakes: updates
-# [Part one](Classic-Mistakes-Variables.ipynb) ended with four mistakes about variables. The next four
-# are in the update itself: `w` moves, but not as the equation says, and often training ends well. For
-# each one you find a number that exposes it, and the fix.
+# Four versions of one algorithm all arrive at the minimum, and three of them are wrong. The mistakes of
+# this notebook are in the update itself: `w` moves, but not as the equation says, and often training ends
+# well. For each one you find a number that exposes it, and the fix; in the end you can test an update rule
+# so that none of them passes.
 #
 # After this notebook you can:
 # - tell T local steps from T times the same step;
@@ -34,19 +35,17 @@
 #
 # These mistakes need no second machine, so only the project has a cluster. Beside the digits there is
 # a bowl with one parameter, $\frac{1}{2}(w - 100)^2$, from `w` = 0. With `lr` = 0.1, right steps lead
-# to 10, 19, 27.1: a tenth of the distance each.
+# to 10, 19, 27.1: a tenth of the distance each. (A folded cell defines the gradients of both.)
 
 # %%
 # On Colab, first upload course.py, which is beside this notebook.
 import course
-import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow.compat.v1 as tf
-from course import BLUE, RED, show
 
 course.begin()
 
-# %%
+# %% jupyter={"source_hidden": true}
 x, y, x_test, y_test = course.load()
 
 
@@ -130,7 +129,7 @@ for lr in 0.02, 0.2:
 #
 # To 300, which is 200 too far, because the wrong window is a single step at T times the rate: here
 # 30 · 0.1 = 3. On the digits the small rate thus becomes 0.2, which trains well, and the large one 2,
-# which fails.
+# which fails. (One run of each.)
 #
 # </details>
 #
@@ -149,25 +148,6 @@ for name, new in kinds.items():
 assert np.isclose(bowl["one gradient, T times"][0], 300)
 assert digits[0.02, "one gradient, T times"][-1] > 80
 assert digits[0.2, "one gradient, T times"][-1] < 40 < 95 < digits[0.2, "T gradients"][-1]
-
-figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.9), layout="constrained")
-for (name, values), color in zip(bowl.items(), (BLUE, RED)):
-    left.plot(abs(np.array([0.0, *values]) - 100), ".-", color=color)
-    right.plot(range(1, 61), digits[0.2, name], color=color)
-left.set(yscale="log", ylim=(1e-6, 1e5), xlabel="pushes", ylabel="|w − 100|")
-left.set_title("bowl, T = 30, lr = 0.1")
-left.text(2.2, 9000, "one gradient, T times", color=RED, ha="center")
-left.text(2.2, 0.3, "T gradients", color=BLUE)
-right.set(xlabel="pushes", ylabel="test accuracy, %", ylim=(0, 100), xlim=(0, 60))
-right.set_title("digits, T = 10, lr = 0.2")
-right.text(30, 80, "T gradients", color=BLUE)
-right.text(30, 30, "one gradient, T times", color=RED, ha="center")
-show(
-    figure,
-    "Left: the distance of w from the minimum on a logarithmic scale. With T gradients it falls more "
-    "than twentyfold in each push, with one gradient it doubles each time. Right: with T gradients "
-    "the accuracy on the digits rises to 98 percent, with one it stays low.",
-)
 
 # %% [markdown]
 # ## Mistake 6: the last local step is left out
@@ -222,13 +202,9 @@ for wait in False, True:
 
 # %% [markdown]
 # ## Mistake 7: an optimizer in the wrong place
-# [DOWNPOUR](../DOWNPOUR/) has *Adagrad* on the ps. For each coordinate it keeps the sum `h` of all
-# squared pushes, and divides by its root, so that steep and flat ones take steps of about the same size:
-#
-# $$h \leftarrow h + a^2, \qquad w \leftarrow w - \frac{lr}{\sqrt{h}} \, a$$
-#
-# So the worker pushes `a` itself. In the wrong program it uses Adagrad, too, and pushes what comes out
-# of it. The folded cell makes one push from a loss that is a hundred times as steep along the second
+# [DOWNPOUR](../DOWNPOUR/) has *Adagrad* on the ps: $h \leftarrow h + a^2$, then
+# $w \leftarrow w - lr\, a / \sqrt{h}$, for each coordinate. In the wrong program the worker uses it,
+# too, and pushes what comes out. One push, from a loss a hundred times as steep along the second
 # coordinate:
 
 
@@ -255,14 +231,14 @@ wrong_w, wrong_h = push_to_adagrad(True)
 assert np.allclose(wrong_w, w, atol=0.002) and wrong_h[1] < 2 * wrong_h[0]
 
 # %% [markdown]
-# `w` moves by 0.1 in both. Only `h` shows the mistake: the worker has already divided the scale away,
-# and the ps can no longer tell the steep coordinate from the flat one. **Fixed:** one Adagrad, on the ps.
-# A test compares the *slots* of an optimizer, too: the variables that it keeps beside `w`, here `h`.
+# `w` moves by 0.1 in both; only `h` shows that the worker has already divided the scale away. **Fixed:**
+# one Adagrad, on the ps. A test compares the *slots* of an optimizer, too: the variables that it keeps
+# beside `w`, here `h`.
 
 # %% [markdown]
 # ## Mistake 8: elastic averaging with momentum, term by term
 # In *elastic averaging* each worker keeps its own `w_k` for the whole run, so that workers can search
-# in different places, and a spring ties it to the shared `w`:
+# in different places. A spring ties it to the shared `w`:
 #
 # ![Springs tie the parameters w_0 and w_1 of two workers to the shared w. Each worker follows its own gradient. In every T-th step the force E = alpha times (w_k − w) draws w_k towards w, and w as far towards w_k.](../docs/figures/spring.svg)
 #
@@ -374,8 +350,8 @@ print("constant data: the same w at the end, to the last bit:", all(equal))
 
 # %% [markdown]
 # On the digits the wrong program learns, too, although it has seen 43% of the examples instead of
-# nearly all. The few points of accuracy that this costs show only beside the right curve. For your own
-# tests, therefore:
+# nearly all. The few points of accuracy that this costs (in one run of each) show only beside the right
+# curve. For your own tests, therefore:
 # - use examples that differ, and mini-batches that differ from step to step;
 # - compare *single updates* with the equation, with slots and local copies;
 # - compare the whole curve with a right one, not one number at the end.
@@ -692,11 +668,11 @@ check_project(answer_project)
 # </details>
 #
 # **T local steps for a GPT.** [Your-Model](../Your-Model/) trains a small GPT under any script here.
-# `bash ../Your-Model/run.sh gpt.py AEASGD --local-steps 10` trains it with this repository's AEASGD;
-# without arguments, `run.sh` takes [DiLoCo](../Further-Algorithms/DiLoCo/), whose two workers wait for
-# each other and take T = 50 steps of AdamW (Adam with weight decay) between two messages. After 50 windows, 59 s, a byte of unseen text cost
-# 1.97 bits; one who knows nothing needs 8. (One run, on two cores.) With 137,216 parameters a worker
-# pushed 27 MB; a push after each of its 2,500 gradients would have made 1.4 GB.
+# `bash ../Your-Model/run.sh gpt.py AEASGD --local-steps 10` trains it with this repository's AEASGD.
+# Without arguments, `run.sh` takes [DiLoCo](../Further-Algorithms/DiLoCo/). Its two workers wait for each
+# other, and take T = 50 steps of AdamW (Adam with weight decay) between two messages. After 50 windows, 59 s, a byte of unseen text cost 1.97 bits; one who knows nothing needs 8. (One run, on two
+# cores.) With 137,216 parameters a worker pushed 27 MB; a push after each of its 2,500 gradients would
+# have made 1.4 GB.
 
 # %% jupyter={"source_hidden": true}
 # What the text says of the GPT, checked.

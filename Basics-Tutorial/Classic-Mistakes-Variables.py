@@ -10,9 +10,10 @@
 
 # %% [markdown]
 # # Classic mistakes: variables
-# None of these mistakes raises an error, and often the program even learns. For each one we find a
-# number that exposes it, explain the cause, and fix it. All four are about variables: where they live,
-# when they are read, and whether they are updated at all.
+# Worker 0 trains a model to 97%; worker 1 opens the same model and finds 9%, and nobody gets an error.
+# None of the four mistakes of this notebook raises one, and often the program even learns. For each one
+# you find a number that exposes it, explain the cause, and fix it. All are about variables: where they
+# live, when they are read, and whether they are updated at all.
 #
 # After this notebook you can:
 # - tell from devices whether a variable is shared, and whether a ps computes;
@@ -41,6 +42,8 @@ import tensorflow.compat.v1 as tf
 from course import new_cluster
 
 course.begin()
+
+# %% jupyter={"source_hidden": true}
 x, y, x_test, y_test = course.load()
 lr = 0.2
 cluster = new_cluster(ps=1, worker=2)
@@ -253,24 +256,15 @@ def final_accuracies(run_the_average, updates=300):
 
 
 # %% [markdown]
-# **Predict:** the program makes that op so that it waits for the training op `train`. Then it runs
-# `train` 300 times. How accurate is the average at the end?
+# The program makes that op so that it waits for the training op `train`. Then it runs `train` 300 times:
 
-# %% tags=["predicted"]
+# %%
 forgotten = final_accuracies(run_the_average=False)
 print("at the end: w %.0f%%, its average %.0f%%" % tuple(forgotten))
 
 # %% [markdown]
-# <details><summary>Answer</summary>
-#
-# ```text
-# at the end: w 97%, its average 9%
-# ```
-#
-# No better than guessing: the average still has its first values. Its op waits for `train`, but
-# `train` does not need it, so it never ran. Keras' `fit` runs such updates for you.
-#
-# </details>
+# The average is no better than guessing, because it still has its first values. Its op waits for `train`,
+# but `train` does not need it, so it never ran. Keras' `fit` runs such updates for you.
 #
 # **Fixed:** run the last op of the chain, which needs both.
 

@@ -13,7 +13,8 @@
 # A billion parameters of 4 bytes need 32 s to cross a link of 1 Gbit/s, and as long to come back. So
 # give each worker variables of its own: it trains on them for T steps, and only then moves the global
 # ones, with a T-th of the messages. Data centres and phones that train a model together rest on this
-# idea.
+# idea. Here eight workers train well with a thirtieth of the messages, if `w` takes the mean of their
+# changes. With the sum they never do, and you will be able to say why.
 #
 # After this notebook you can:
 # - place variables globally on the ps, or locally on a worker, and say what TensorFlow does with each
@@ -47,7 +48,7 @@ from course import BLUE, GRAY, GREEN, ORANGE, RED, new_cluster, show
 course.begin()
 x, y, _, _ = course.load()
 
-# %%
+# %% jupyter={"source_hidden": true}
 cluster = new_cluster(ps=1, worker=2)
 ps = tf.train.Server(cluster, job_name="ps", task_index=0)
 servers = [tf.train.Server(cluster, job_name="worker", task_index=k) for k in (0, 1)]
@@ -79,9 +80,9 @@ limit = tf.ConfigProto(operation_timeout_in_ms=20_000)
 # Why not copy `w_k` over `w`? The second worker's copy would overwrite the first one's work, while
 # *changes* add up, in any order.
 #
-# In a graph nothing happens "first" unless an edge says so. Here a step must not move `w_k` before the
-# whole gradient is computed, and the next pull must come after the push. `tf.control_dependencies`
-# adds these edges, to ops that are *made* within its block; so `pulling()` is called there.
+# Here a step must not move `w_k` before the whole gradient is computed, and the next pull must come after
+# the push. `tf.control_dependencies` adds these edges, to ops that are *made* within its block; so
+# `pulling()` is called there.
 
 
 # %%
@@ -130,10 +131,10 @@ workers = chief, other = Worker(0), Worker(1)
 
 # %% [markdown]
 # The copies begin with random numbers of their own, so a worker must pull before its first step. With
-# T = 10:
+# T = 10 (`local_steps` is folded):
 
 
-# %%
+# %% jupyter={"source_hidden": true}
 def restart():
     chief.run(chief.initialise_w)
     for worker in workers:
