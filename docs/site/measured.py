@@ -54,8 +54,9 @@ def scaling(results):
         rows.setdefault(where, {})[ALGORITHMS[example]] = row
     for where, found in rows.items():
         n, words = where.split(" ", 1)
+        times = json.dumps(law(words), separators=(",", ":"))  # as JavaScript writes it
         for algorithm, row in found.items():
-            points = rates.setdefault(json.dumps(law(words), separators=(",", ":")), {}).setdefault(algorithm, [])
+            points = rates.setdefault(times, {}).setdefault(algorithm, [])
             points.append([int(n), row["rate"]])
     shown = ["8 workers, constant", "16 workers, exponential", "8 workers, one slow"]
     for where in shown:
